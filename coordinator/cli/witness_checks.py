@@ -10,7 +10,7 @@ import numpy as np
 
 from coordinator.cli.failed_check import failed
 from coordinator.core import words
-from coordinator.core.measure.testimony import KINDS, Quantity, RemarkKind, Witnessed
+from coordinator.core.measure.testimony import KINDS, RATIO_MAX, Quantity, RemarkKind, Witnessed
 from coordinator.core.words import Unit
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses.polled import PolledWitness
@@ -21,7 +21,6 @@ from exchange.checks import Check
 LOOKBACK_S: Final = 900.0  # s of a source that keeps its own history
 AGAIN_S: Final = 1.2  # s between two questions: a counter is a rate from the second on
 AHEAD_MAX_S: Final = 2.0  # s by which a reading may lie in the future: no clock is that far off
-RATIO_MAX: Final = 1.01
 TIME_MAX_S: Final = 60.0  # s: an answer that takes longer is none
 
 

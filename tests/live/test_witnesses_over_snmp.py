@@ -88,6 +88,78 @@ async def test_both_versions_tell_the_planted_figures(
     assert not told.remarks
 
 
+CISCO = "1.3.6.1.4.1.9.9"
+MAKERS: dict[str, tuple[dict[str, int], dict[tuple[str, str], float]]] = {
+    # CISCO-PROCESS-MIB: a row a CPU; used and free memory in kB
+    "cisco": (
+        {f"{CISCO}.109.1.1.1.1.{column}.{row}": value
+         for column, row, value in ((6, 1, 37), (6, 7, 12), (12, 1, 30_000), (13, 1, 70_000))},
+        {("cpu_ratio", "1"): 0.37, ("cpu_ratio", "7"): 0.12, ("memory_ratio", "1"): 0.3},
+    ),
+    # CISCO-FIREWALL-MIB: cfwConnectionStatValue, rows by service (40: IP) and kind (6: in use)
+    "cisco-asa": (
+        {f"{CISCO}.147.1.2.2.2.1.5.40.{kind}": value for kind, value in ((6, 1234), (7, 9999))},
+        {("sessions_count", ""): 1234},
+    ),
+    # FORTINET-FORTIGATE-MIB: fgHaStatsTable
+    "fortinet-cluster": (
+        {f"1.3.6.1.4.1.12356.101.13.2.1.1.{column}.{row}": value
+         for column, row, value in ((3, 1, 37), (3, 2, 3), (4, 1, 50), (6, 1, 1000), (6, 2, 7))},
+        {("cpu_ratio", "1"): 0.37, ("cpu_ratio", "2"): 0.03, ("memory_ratio", "1"): 0.5,
+         ("sessions_count", "1"): 1000, ("sessions_count", "2"): 7},
+    ),
+    # HOST-RESOURCES-MIB: hrProcessorLoad, 2 is the data plane; PAN-COMMON-MIB: panSessionActive
+    "pan": (
+        {"1.3.6.1.2.1.25.3.3.1.2.1": 5, "1.3.6.1.2.1.25.3.3.1.2.2": 64,
+         "1.3.6.1.4.1.25461.2.1.2.3.3.0": 777},
+        {("cpu_ratio", "2"): 0.64, ("sessions_count", ""): 777},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+async def test_a_makers_figures_are_read_where_its_published_mib_has_them(
+    maker: str, tmp_path: Path
+) -> None:
+    figures, planted = MAKERS[maker]
+    agent = SnmpAgent(tmp_path / "fw", figures={oid: gauge((0, v)) for oid, v in figures.items()})
+    with answering(agent), opened(tmp_path, agent.entry("fw", profile=maker)) as witness:
+        await witness.poll()
+        told = await heard(witness)
+    found = {(each.quantity.value, each.instance): each.values[-1] for each in told.series}
+    assert found == pytest.approx(planted)
+
+
+async def test_a_profile_of_ones_own_has_counters_with_a_scale(tmp_path: Path) -> None:
+    """Bytes as bits, through their wrap; ticks of a core as its share."""
+    in_bytes, ticks = "1.3.6.1.4.1.8072.9999.9999.7.0", "1.3.6.1.4.1.8072.9999.9999.8.0"
+    now_s = time.time()
+    planted = {
+        in_bytes: {"type": "counter", "rate": 1e6, "from_s": now_s, "start": 2**32 - 2e6},
+        ticks: {"type": "counter", "rate": 40, "from_s": now_s, "start": 123_456},
+    }
+    figures = {oid: {"turn": 2**32, **figure} for oid, figure in planted.items()}
+    agent = SnmpAgent(tmp_path / "fw", figures=figures)
+    (tmp_path / "own.toml").write_text(
+        "[mine]\nread = [\n"
+        f'{{ quantity = "in_bits_per_second", oid = "{in_bytes}", counter = 32, scale = 8 }},\n'
+        f'{{ quantity = "cpu_ratio", oid = "{ticks}", counter = 32, scale = 0.01 }},\n]\n'
+    )
+    with (
+        answering(agent),
+        opened(tmp_path, agent.entry("fw", profile="mine", profiles_file="own.toml")) as witness,
+    ):
+        told = await asked_until(
+            witness, lambda told: bool(told.series) and told.series[0].at_s[-1] > now_s + 5
+        )
+    assert set(kinds(told)) <= {RemarkKind.WRAPPED}  # unseen where the first question came late
+    for quantity, rate in ((Quantity.RECEIVED, 8e6), (Quantity.CPU, 0.4)):
+        [series] = told.of(quantity)
+        counted = np.sum(series.values * series.over_s)
+        unsure = rate * (series.bound_s[0] + series.bound_s[-1] + 0.05)
+        assert counted == pytest.approx(rate * series.over_s.sum(), abs=unsure), quantity
+
+
 @pytest.mark.parametrize("version", [{}, V3], ids=["v2c", "v3"])
 async def test_a_wrong_secret_is_a_silence_that_tells_no_secret(
     version: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -33,6 +33,7 @@ from coordinator.core.summary import (
 
 IDLE_S: Final = 30.0  # s before a burst of which the idle level is taken
 HELD_RATIO: Final = 1.25  # of the usual time between readings: so long one stands
+EDGE_S: Final = 0.5  # s beside a span in which an instant is one of it: grids are whole seconds
 INSTANT_HELD_S: Final = 90.0  # s, where there are too few readings to tell that time
 SHARES: Final = (Quantity.RECEIVED, Quantity.SENT, Quantity.PACKETS, Quantity.SESSIONS)
 
@@ -57,9 +58,12 @@ def seconds_of(series: WitnessSeries, start_s: float, count: int) -> Floats:
         slack_s = min(0.5, over_s / 2)
         if at_s - over_s >= start_s - slack_s and at_s <= end_s + slack_s:
             grid[(middles > at_s - over_s) & (middles <= at_s)] = value
-    at_s, values = series.at_s[~spans], series.values[~spans]
+    at_s = series.at_s[~spans]
+    apart_s = float(np.median(np.diff(at_s))) if len(at_s) > 2 else INSTANT_HELD_S / 2
+    # What it was before or is after says nothing of it, however rarely it is asked
+    inside = (at_s >= start_s - EDGE_S) & (at_s <= end_s + EDGE_S)
+    at_s, values = at_s[inside], series.values[~spans][inside]
     if len(at_s):
-        apart_s = float(np.median(np.diff(at_s))) if len(at_s) > 2 else INSTANT_HELD_S / 2
         after = np.searchsorted(at_s, middles)
         before = np.clip(after - 1, 0, len(at_s) - 1)
         after = np.clip(after, 0, len(at_s) - 1)

@@ -36,6 +36,9 @@ class Quantity(StrEnum):
     PING_LOSS = "ping_loss_ratio"
 
 
+RATIO_MAX: Final = 1.01  # a figure of a whole, and the slack of its rounding
+
+
 class Across(StrEnum):
     """How instances make a device's figure, and devices the figure of all of them."""
 
@@ -165,6 +168,33 @@ def together(parts: Iterable[Witnessed], read_at: datetime) -> Witnessed:
         read_at=read_at,
         cores_count=cores or None,
     )
+
+
+def believed(told: Witnessed) -> Witnessed:
+    """Without figures that none can be, such as a percentage that is taken for a ratio."""
+    series, remarks = [], list(told.remarks)
+    for each in told.series:
+        most = RATIO_MAX if KINDS[each.quantity].unit is Unit.RATIO else np.inf
+        wrong = (each.values < 0) | (each.values > most)
+        if not wrong.any():
+            series.append(each)
+            continue
+        series.append(replace(each, values=np.where(wrong, np.nan, each.values)))
+        value = float(each.values[wrong][-1])
+        why = "a percentage needs scale = 0.01" if value > most else "it is under zero"
+        remarks.append(
+            Remark(
+                kind=RemarkKind.UNTOLD,
+                device=each.device,
+                source=each.source,
+                from_s=float(each.at_s[wrong][0]),
+                to_s=float(each.at_s[wrong][-1]),
+                said=f"{each.quantity} {each.instance}".strip()
+                + f": {value:g}, which none can be: {why}",
+                count=int(wrong.sum()),
+            )
+        )
+    return replace(told, series=tuple(series), remarks=tuple(remarks))
 
 
 def joined(earlier: Witnessed, later: Witnessed) -> Witnessed:

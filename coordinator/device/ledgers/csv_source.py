@@ -41,6 +41,16 @@ class CsvForm:
     label: Literal["start", "end"] = "start"  # which end of its bin a time names
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvFields:
+    """How whoever wrote the form calls its fields."""
+
+    path: str = "ledger_path"
+    time_column: str = "BROADSIDE_CSV_TIME_COLUMN"
+    value_column: str = "BROADSIDE_CSV_VALUE_COLUMN"
+    zone: str = "csv_zone"
+
+
 class CsvLedger:
     """Bins of equal length, read anew each time. An empty value is unknown.
 
@@ -52,6 +62,7 @@ class CsvLedger:
         path: Path,
         form: CsvForm,
         *,
+        fields: CsvFields = CsvFields(),
         layer: LedgerLayer = "unknown",
         settle_s: float = 0.0,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -60,12 +71,14 @@ class CsvLedger:
             self._zone = ZoneInfo(form.zone)
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
             raise LedgerError(
-                f"csv_zone {form.zone!r}: no such time zone; give one such as Europe/Berlin"
+                f"{fields.zone} {form.zone!r}: no such time zone; give one such as Europe/Berlin"
             ) from error
         self.name = f"csv {path.name}"
         self.freshness = Freshness(settle_s=settle_s, poll_s=5.0, patience_s=settle_s + 60)
         self._path = path
         self._form = form
+        self._fields = fields
+        self._what = f"{fields.path} {path}"
         self._layer = layer
         self._now = now
 
@@ -74,12 +87,10 @@ class CsvLedger:
     ) -> FirewallLedger:
         at_s, values = self.rows()
         if len(at_s) > 1 and np.diff(at_s).min() < 0.99 * np.median(np.diff(at_s)):
-            raise LedgerError(
-                f"ledger_path {self._path}: its rows are not a regular interval apart"
-            )
+            raise LedgerError(f"{self._what}: its rows are not a regular interval apart")
         grain_s = float(np.median(np.diff(at_s))) if len(at_s) > 1 else 0.0
         if not grain_s:
-            raise LedgerError(f"ledger_path {self._path}: {len(at_s)} rows; give two or more")
+            raise LedgerError(f"{self._what}: {len(at_s)} rows; give two or more")
         start_s = at_s - (grain_s if self._form.label == "end" else 0.0)
         rate = _BYTES_PER_S.get(self._form.unit)
         counts = values if rate is None else values * rate * grain_s
@@ -102,28 +113,27 @@ class CsvLedger:
             text = data.decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise LedgerError(f"ledger_path {self._path}: {reason}") from error
+            raise LedgerError(f"{self._what}: {reason}") from error
         if len(data) > _FILE_MAX_BYTES:
             raise LedgerError(
-                f"ledger_path {self._path}: over {words.size(_FILE_MAX_BYTES)}; cut it to the run"
+                f"{self._what}: over {words.size(_FILE_MAX_BYTES)}; cut it to the run"
             )
         try:
             return self._rows(text)
         except csv.Error as error:
-            raise LedgerError(f"ledger_path {self._path}: not CSV ({error})") from error
+            raise LedgerError(f"{self._what}: not CSV ({error})") from error
 
     def _rows(self, text: str) -> tuple[Floats, Floats]:
         """Times and values in time order, every row checked."""
         rows = csv.DictReader(io.StringIO(text))
         for setting, column in (
-            ("csv_time_column", self._form.time_column),
-            ("csv_value_column", self._form.value_column),
+            (self._fields.time_column, self._form.time_column),
+            (self._fields.value_column, self._form.value_column),
         ):
             if column not in (rows.fieldnames or ()):
                 names = ", ".join(rows.fieldnames or ()) or "none"
                 raise LedgerError(
-                    f"ledger_path {self._path}: no column {column!r}; it has {names}; "
-                    f"set BROADSIDE_{setting.upper()}"
+                    f"{self._what}: no column {column!r}; it has {names}; set {setting}"
                 )
         found: dict[float, float] = {}
         for row in rows:
@@ -133,9 +143,7 @@ class CsvLedger:
                     raise ValueError(f"{row[self._form.time_column]!r} comes twice")
                 found[at_s] = _value(row[self._form.value_column] or "")
             except ValueError as error:
-                raise LedgerError(
-                    f"ledger_path {self._path}, line {rows.line_num}: {error}"
-                ) from error
+                raise LedgerError(f"{self._what}, line {rows.line_num}: {error}") from error
         bins = np.array(sorted(found.items()), dtype=float).reshape(-1, 2)
         return bins[:, 0], bins[:, 1]
 

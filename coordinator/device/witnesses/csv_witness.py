@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from coordinator.core.measure.testimony import Witnessed
-from coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
+from coordinator.device.ledgers.csv_source import CsvFields, CsvForm, CsvLedger
 from coordinator.device.witnesses.witness_file import (
     Read,
     WitnessEntry,
@@ -50,7 +50,13 @@ class CsvWitness:
             form = CsvForm(
                 time_column=entry.time_column, value_column=column.column, zone=entry.zone
             )
-            at_s, values = CsvLedger(entry.csv_file, form).rows()
+            fields = CsvFields(
+                path=f"witness {entry.device}: csv_file",
+                time_column="time_column",
+                value_column="column",
+                zone=f"witness {entry.device}: zone",
+            )
+            at_s, values = CsvLedger(entry.csv_file, form, fields=fields).rows()
             series = series_of(
                 entry.device, self.name, column, at_s, values, instance=column.instance
             )

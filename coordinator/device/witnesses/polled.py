@@ -269,7 +269,7 @@ class PolledWitness:
         through = passed + counts_to
         # What can have been counted at all; unknown: half a turn tells a wrap from a fall.
         possible = counts_to / 2 if most is None else most * elapsed_s * 1.05
-        if math.isfinite(through) and through <= possible:
+        if 0 <= through <= possible and math.isfinite(through):
             self._remark(RemarkKind.WRAPPED, before_s, at_s, what)
             return through
         self._remark(RemarkKind.WENT_BACK, before_s, at_s, what)

@@ -4,7 +4,7 @@ import json
 import math
 import ssl
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -24,7 +24,7 @@ ROWS_MAX_COUNT: Final = 512
 
 
 class JsonRead(Read):
-    """Where a figure stands: a number, or an object of numbers by instance."""
+    """Where a figure stands: a number, or numbers by instance (an object) or in a list."""
 
     path: Annotated[str, Field(min_length=1, max_length=1024)]
     counter: Annotated[int, Field(ge=32, le=64)] | None = None  # bits; None: a gauge
@@ -119,9 +119,10 @@ class RestWitness:
 
 
 def _numbers(found: Any) -> Iterator[tuple[str, float]]:
-    """A number, or several by name."""
-    if isinstance(found, dict):
-        for name, value in list(found.items())[:ROWS_MAX_COUNT]:
+    """A number, or several by name or by place in a list."""
+    if isinstance(found, dict | list):
+        named = found.items() if isinstance(found, dict) else enumerate(found)
+        for name, value in list(named)[:ROWS_MAX_COUNT]:
             if (number := _number(value)) is not None:
                 yield str(name), number
     elif (number := _number(found)) is not None:
@@ -143,7 +144,8 @@ def _instant(value: Any) -> float:
     if number is not None:
         return number
     try:
-        return datetime.fromisoformat(str(value)).timestamp()
+        at = datetime.fromisoformat(str(value))
+        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
     except ValueError:
         raise LedgerError("at_path: no instant there; epoch seconds, or ISO 8601") from None
 

@@ -54,8 +54,10 @@ class SnmpWitness:
         for question in columns:
             table = await self._device.table(question.oids)
             rows = [i for i in table[question.oids[0]] if not question.only or i in question.only]
-            if not rows:
-                untold.append(self._absent(question))
+            if not rows:  # it names no column: one row of it, or nothing
+                row = await self._device.get(question.oids)
+                told = [row[oid] for oid in question.oids]
+                self._add(question, "", told, readings, untold)
             for index in rows:
                 told = [number_of(table[oid].get(index)) for oid in question.oids]
                 self._add(question, index, told, readings, untold)
@@ -84,16 +86,15 @@ class SnmpWitness:
         if value is None:
             untold.append(self._absent(question))
             return
-        if value < 0 or (question.quantity.endswith("_ratio") and value > 1.01):
-            untold.append(f"{question.quantity}: {question.oid} says {value:g}, which none can be")
-            return
         readings.append(
             Reading(
                 quantity=question.quantity,
                 instance=instance,
                 value=value,
                 over_s=question.over_s,
-                counts_to=None if question.counter is None else 2.0**question.counter,
+                counts_to=None
+                if question.counter is None
+                else 2.0**question.counter * question.scale,
             )
         )
 

@@ -100,6 +100,18 @@ def test_a_mean_that_began_before_the_window_is_no_figure_of_it() -> None:
     assert device.cpu_ratio is None
 
 
+def test_what_a_device_was_before_and_after_a_burst_is_no_figure_of_it() -> None:
+    """Asked more rarely than the burst lasts, and never within it."""
+    rare = series("a", 0.05, every_s=LONG_S + 20, from_s=-10)
+    whole, (device,) = device_figures(heard(rare), BURST)
+    assert whole.cpu_ratio is None
+    assert device.cpu_ratio is None
+    once = series("a", [0.05, 0.8], every_s=LONG_S - 5, from_s=-LONG_S / 2)
+    _, (device,) = device_figures(heard(once), BURST)
+    assert device.cpu_ratio is not None
+    assert (device.cpu_ratio.mean, device.cpu_ratio.idle) == (0.8, 0.05)
+
+
 def test_a_silence_is_unknown_and_never_zero() -> None:
     told = series("a", 0.8)
     inside = (told.at_s > START_S + 5) & (told.at_s < START_S + LONG_S - 5)

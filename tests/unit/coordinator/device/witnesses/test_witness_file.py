@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from coordinator.cli.witness_checks import check_witnesses
-from coordinator.core.measure.testimony import Quantity, Witnessed
+from coordinator.core.measure.testimony import Quantity, RemarkKind, Witnessed
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses import source_names
 from coordinator.device.witnesses.azure_monitor_witness import AzureMonitorWitness
@@ -22,6 +22,7 @@ from coordinator.device.witnesses.polled import PolledWitness
 from coordinator.device.witnesses.prometheus_witness import PrometheusEntry, PrometheusWitness
 from coordinator.device.witnesses.snmp_profiles import OURS, read_profiles
 from coordinator.device.witnesses.witness_file import WitnessSource, open_witnesses
+from coordinator.device.witnesses.witnesses import Witnesses
 from tests.unit.coordinator.device.ledgers.test_prometheus_source import Server
 
 BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -126,6 +127,27 @@ async def test_csv_is_told_by_column_and_an_empty_cell_is_unknown(tmp_path: Path
     np.testing.assert_allclose(series.values, [0.3, 0.31, 0.32, np.nan])
 
 
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (
+            "time,load\n1,2\n",
+            "fw: csv_file .*x.csv: no column 'cpu'; it has time, load; set c",
+        ),
+        ("at,cpu\n1,2\n", "fw: csv_file .*x.csv: no column 'time'; .*; set time_column"),
+        ("time,cpu\n1,37 %\n", "fw: csv_file .*x.csv, line 2: '37 %' is no figure"),
+        (None, "fw: csv_file .*x.csv: No such file"),
+    ],
+)
+async def test_a_wrong_csv_is_told_by_the_witnesss_own_fields(
+    lines: str | None, words: str, tmp_path: Path
+) -> None:
+    if lines is not None:
+        (tmp_path / "x.csv").write_text(lines)
+    with pytest.raises(LedgerError, match=words):
+        await read(opened(tmp_path, "csv", LINES["csv"]))
+
+
 async def test_prometheus_is_told_by_query_and_label() -> None:
     points = [[BEGUN.timestamp() + 15 * n, str(20 + n)] for n in range(3)]
     result = [{"metric": {"core": name}, "values": points} for name in ("0", "1")]
@@ -185,12 +207,44 @@ async def test_rest_tells_numbers_and_numbers_by_name(device: HTTPServer, tmp_pa
     told = await rest(
         device, tmp_path, {"at": at_s, "cpu": {"all": 55}, "units": {"u1": 7, "u2": "9"}}
     )
-    assert {(each.quantity, each.instance): each.values[0] for each in told.series} == {
+    assert by_name(told) == {
         (Quantity.CPU, ""): pytest.approx(0.55),
         (Quantity.SESSIONS, "u1"): 7,
         (Quantity.SESSIONS, "u2"): 9,
     }
     assert told.series[0].at_s[0] == at_s
+
+
+def by_name(told: Witnessed) -> dict[tuple[Quantity, str], float]:
+    return {(each.quantity, each.instance): float(each.values[0]) for each in told.series}
+
+
+async def test_rest_tells_a_list_by_place_and_leaves_out_what_is_no_number(
+    device: HTTPServer, tmp_path: Path
+) -> None:
+    """As a projection (``cores[*].usage``) has it; an instant without an offset is UTC."""
+    odd = [55, None, "n/a", True, "7e1", [3], {"x": 1}, -1, 1e999]
+    at = f"{BEGUN:%Y-%m-%dT%H:%M:%S}"
+    told = await rest(device, tmp_path, {"at": at, "cpu": {"all": odd}, "units": {}})
+    assert by_name(told) == {
+        (Quantity.CPU, "0"): pytest.approx(0.55),
+        (Quantity.CPU, "4"): pytest.approx(0.7),
+    }
+    assert told.series[0].at_s[0] == BEGUN.timestamp()
+    assert [remark.said for remark in told.remarks] == ["sessions_count: nothing at units"]
+
+
+async def test_a_percentage_that_is_taken_for_a_ratio_is_unknown_and_said(tmp_path: Path) -> None:
+    """Of any source: 37 would be a CPU of 3,700 %, and a limit that nobody saw."""
+    rows = [f"{BEGUN.timestamp() + n},{cpu}" for n, cpu in enumerate((0.4, 37, 0.5, 41))]
+    (tmp_path / "x.csv").write_text("\n".join(["time,cpu", *rows, ""]))
+    source = opened(tmp_path, "csv", LINES["csv"].replace(", scale = 0.01", ""))
+    witnesses = Witnesses([source], lambda: datetime.now(UTC))
+    told = await witnesses.read(BEGUN, BEGUN + timedelta(minutes=1))
+    np.testing.assert_allclose(told.series[0].values, [0.4, np.nan, 0.5, np.nan])
+    [remark] = told.remarks
+    assert (remark.kind, remark.count) == (RemarkKind.UNTOLD, 2)
+    assert remark.said == "cpu_ratio: 41, which none can be: a percentage needs scale = 0.01"
 
 
 @pytest.mark.parametrize(
