@@ -1,7 +1,7 @@
 /* A path with a delay, for kernels without netem: frames go from one tap to the other, each way,
- * a fixed time after they came in.
+ * a fixed time after they came in. Or a firewall's inspection: every byte of them is read so often.
  *
- *   delay FD FD MICROSECONDS     two open tap descriptors, frames without packet information
+ *   delay FD FD MICROSECONDS [TIMES]     two open tap descriptors, frames without packet information
  *
  * One queue a direction, in order; a full one drops the newest frame, as a full link would. The
  * frames of a queue are one delay apart at most, so 32,768 frames carry 1,500-byte frames of
@@ -31,6 +31,7 @@ struct queue {
 
 static struct queue queues[2];
 static char spare[FRAME_BYTES];
+static volatile unsigned seen; /* so that no compiler leaves the reading out */
 
 static long long now_ns(void) {
     struct timespec now;
@@ -51,8 +52,17 @@ static long long send_due(struct queue *queue, int to) {
     return SECOND_NS - 1;
 }
 
+/* Read every byte so many times, by FNV-1a: a fixed work a byte, of the process's own CPU. */
+static void inspect(const char *data, int bytes, int times) {
+    unsigned hash = 2166136261u;
+    while (times-- > 0)
+        for (int place = 0; place < bytes; place++)
+            hash = (hash ^ (unsigned char)data[place]) * 16777619u;
+    seen = hash;
+}
+
 /* Take in what has come, a bounded number at a time so that the other direction gets its turn. */
-static void take_in(struct queue *queue, int from, long long delay_ns) {
+static void take_in(struct queue *queue, int from, long long delay_ns, int times) {
     for (int reads = 0; reads < READS_MAX; reads++) {
         struct frame *frame = &queue->frames[queue->tail % FRAMES_MAX];
         int full = queue->tail - queue->head >= FRAMES_MAX;
@@ -63,6 +73,7 @@ static void take_in(struct queue *queue, int from, long long delay_ns) {
             return;
         if (full)
             continue;
+        inspect(frame->data, bytes, times);
         frame->bytes = bytes;
         frame->due_ns = now_ns() + delay_ns;
         queue->tail++;
@@ -70,10 +81,11 @@ static void take_in(struct queue *queue, int from, long long delay_ns) {
 }
 
 int main(int count, char **arguments) {
-    if (count != 4)
+    if (count != 4 && count != 5)
         return 2;
     int taps[2] = {atoi(arguments[1]), atoi(arguments[2])};
     long long delay_ns = atoll(arguments[3]) * 1000;
+    int times = count == 5 ? atoi(arguments[4]) : 0;
     for (;;) {
         long long wait_ns = SECOND_NS - 1;
         for (int way = 0; way < 2; way++) {
@@ -88,7 +100,7 @@ int main(int count, char **arguments) {
             if (ready[way].revents & (POLLERR | POLLHUP | POLLNVAL))
                 return 1;
             if (ready[way].revents & POLLIN)
-                take_in(&queues[way], taps[way], delay_ns);
+                take_in(&queues[way], taps[way], delay_ns, times);
         }
     }
 }

@@ -6,9 +6,11 @@ Nothing else of the lab changes, so its ledger, addresses and shapers are those 
 When the process ends the taps vanish with it; :mod:`lab.profiles` moves the ports back.
 """
 
+import errno
 import fcntl
 import os
 import struct
+import time
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +25,10 @@ SOURCE: Final = Path(__file__).with_name("delay.c")
 TAPS: Final = ("delay0", "delay1")  # on br0, the firewall's side, and on br1
 # linux/if_tun.h
 TUNSETIFF: Final = 0x400454CA
+IFF_TUN: Final = 0x0001
 IFF_TAP: Final = 0x0002
 IFF_NO_PI: Final = 0x1000
+FREE_WITHIN_S: Final = 5.0  # a process that was killed closes its files after it has gone
 
 
 def delay_argv(lab: Lab) -> tuple[str, ...]:
@@ -37,10 +41,10 @@ def start_delay(lab: Lab, delay_s: float) -> None:
 
     Raises :class:`LabBroken`, :class:`lab.errors.ToolMissing` without a C compiler.
     """
-    binary = build_delay(lab)
+    binary = build_delay(*delay_argv(lab))
     switch = topology.switch_namespace(lab.spec.prefix, Role.SERVER)
     with inside(switch):  # where `lab down` finds the process
-        taps = [_open_tap(name) for name in TAPS]
+        taps = [open_tap(name, IFF_TAP) for name in TAPS]
         try:
             detach([str(binary), *map(str, taps), str(round(delay_s * 1e6))], pass_fds=taps)
         finally:
@@ -56,9 +60,8 @@ def start_delay(lab: Lab, delay_s: float) -> None:
     run_batch(Batch(namespace=switch, tool="ip", lines=lines))
 
 
-def build_delay(lab: Lab) -> Path:
-    """Compile the process into the lab's folder, unless it is there."""
-    (wanted,) = delay_argv(lab)
+def build_delay(wanted: str) -> Path:
+    """Compile the process under a name in the lab's folder, unless it is there."""
     binary = Path(wanted)
     if not binary.exists() or binary.stat().st_mtime < SOURCE.stat().st_mtime:
         new = binary.with_suffix(".new")
@@ -77,15 +80,23 @@ def _make_bridge(switch: str, mtu: int) -> None:
     run_batch(Batch(namespace=switch, tool="ip", lines=("link set br1 up",)))
 
 
-def _open_tap(name: str) -> int:
-    """A tap interface of the calling thread's namespace, which lives as long as it is open."""
+def open_tap(name: str, kind: int) -> int:
+    """A tap or tun of the calling thread's namespace, which lives as long as it is open."""
     try:
         tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     except OSError as error:
         raise LabBroken(f"/dev/net/tun: {error.strerror}; load the kernel's tun module") from error
     try:
-        request = struct.pack("16sH22x", name.encode(), IFF_TAP | IFF_NO_PI)
-        fcntl.ioctl(tap, TUNSETIFF, request)
+        request = struct.pack("16sH22x", name.encode(), kind | IFF_NO_PI)
+        end_s = time.monotonic() + FREE_WITHIN_S
+        while True:
+            try:
+                fcntl.ioctl(tap, TUNSETIFF, request)
+                break
+            except OSError as error:
+                if error.errno != errno.EBUSY or time.monotonic() > end_s:
+                    raise
+            time.sleep(0.02)
     except OSError as error:
         os.close(tap)
         raise LabBroken(f"tap {name}: {error.strerror}") from error

@@ -7,12 +7,14 @@ the rate that the profile gives it, the kernel's count of connections, a unit fo
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
 from lab import profiles
+from lab.inspection import inspector_argv
 from lab.snmp_agent import Figures, SnmpAgent
-from lab.topology import Lab, firewall_namespace, management_address
+from lab.topology import TWIN_LETTERS, Lab, firewall_namespace, management_address
 
 TREE: Final = "1.3.6.1.4.1.8072.9999.9999"  # netSnmpPlaypen
 CPU, SESSIONS, UNITS = (f"{TREE}.{number}.0" for number in (1, 2, 3))
@@ -24,18 +26,23 @@ read = [
     {{ quantity = "units_count", oid = "{UNITS}" }},
 ]
 """
+BOXES: Final = dict(zip(TWIN_LETTERS, (f"{TREE}.4.{n}.0" for n in (1, 2)), strict=True))  # CPU
+BOX_PROFILE: Final = """[box-{letter}]
+mib = "the CPU of one of the lab's two firewalls, of a core of which its process makes use"
+read = [{{ quantity = "cpu_ratio", oid = "{oid}", scale = 0.0001, over_s = 1 }}]
+"""
 CONNECTIONS: Final = {"file": "/proc/net/nf_conntrack", "holding": "ESTABLISHED"}
 PORT: Final = 161
 
 
-def firewall_agent(lab: Lab, folder: Path) -> SnmpAgent:
-    """The agent of a lab's firewall; start it, and :func:`follow` its profiles."""
+def firewall_agent(lab: Lab, folder: Path, profile: str = "plain") -> SnmpAgent:
+    """The agent of a lab's firewall in a profile; start it, and :func:`follow` the next ones."""
     return SnmpAgent(
         folder,
         address=str(management_address(lab.spec.prefix, "firewall")),
         port=PORT,
         namespace=firewall_namespace(lab.spec.prefix),
-        figures=figures_of(lab, "plain"),
+        figures=figures_of(lab, profile),
     )
 
 
@@ -61,7 +68,11 @@ def figures_of(lab: Lab, profile: str) -> Figures:
     units: dict[str, Any] = {"points": [[0, 1]]}
     if chosen.grow_after_s:
         units = {"lines": {"file": growths, "first": 1}}
-    return {
+    boxes = {
+        BOXES[letter]: {"type": "gauge", "busy": {"program": inspector_argv(lab, letter)[0]}}
+        for letter in chosen.inspects
+    }
+    return boxes | {
         CPU: {"type": "gauge", "busy": busy},
         SESSIONS: {"type": "gauge", "lines": CONNECTIONS},
         UNITS: {"type": "gauge", **units},
@@ -70,15 +81,18 @@ def figures_of(lab: Lab, profile: str) -> Figures:
 
 def witnesses_of(agent: SnmpAgent, devices: Mapping[str, Sequence[str]], folder: Path) -> Path:
     """A file of witnesses that ask the agent, a device for each group of interfaces; a single
-    device tells of all that it has, and is pinged."""
-    profile = folder / "lab-profile.toml"
-    profile.write_text(PROFILE)
-    whole = {"profile": "lab", "profiles_file": profile.name} if len(devices) == 1 else {}
-    entries = [
-        agent.entry(device, interfaces=list(interfaces), **whole)
-        for device, interfaces in devices.items()
-    ]
-    if whole:
+    device tells of all that it has, and is pinged. Two that inspect tell their CPU."""
+    profiles_file = folder / "lab-profile.toml"
+    boxes = [BOX_PROFILE.format(letter=letter, oid=oid) for letter, oid in BOXES.items()]
+    profiles_file.write_text("\n".join([PROFILE, *boxes]))
+    named = [f"box-{letter}" for letter, oid in BOXES.items() if oid in agent.figures]
+    if len(devices) == 1:
+        named = ["lab"]
+    entries = []
+    for (device, interfaces), name in zip_longest(devices.items(), named):
+        more = {"profile": name, "profiles_file": profiles_file.name} if name else {}
+        entries.append(agent.entry(device, interfaces=list(interfaces), **more))
+    if len(devices) == 1:
         told = {"device": next(iter(devices)), "source": "ping", "address": agent.address}
         lines = [f"{name} = {json.dumps(value)}" for name, value in told.items()]
         entries.append("\n".join(["[[witness]]", *lines, ""]))

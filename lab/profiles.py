@@ -20,6 +20,7 @@ from exchange.messages import Role
 from lab import network, topology
 from lab.delay import delay_argv, start_delay
 from lab.errors import LabBroken, LabMisconfigured
+from lab.inspection import inspector_argv, start_inspection
 from lab.namespaces import (
     detach,
     inside,
@@ -60,8 +61,12 @@ class Profile:
     rules: tuple[str, ...] = ()  # nft, of the firewall, before its own
     twins: Mapping[str, int] = field(default_factory=dict)  # two firewalls of half its rate, "a"
     # and "b", and the share of flows that each gets
+    inspects: Mapping[str, int] = field(default_factory=dict)  # twins whose process reads each
+    # byte so many times
     fails_s: float = 0.0  # for which the first twin is dead before the other takes all
 
+
+SERVICES: Final = {"cef": (0, 0), "acl": (15, 8), "zpf": (40, 20), "log": (80, 40)}  # by twin
 
 PROFILES: Final[Mapping[str, Profile]] = {
     "plain": Profile(says="the lab as it was built"),
@@ -90,6 +95,14 @@ PROFILES: Final[Mapping[str, Profile]] = {
     ),
     "path-2ms": Profile(says="a path with a round trip of 2 ms", delay_s=0.001),
     "path-20ms": Profile(says="a path with a round trip of 20 ms", delay_s=0.01),
+    **{
+        f"service-{name}": Profile(
+            says=f"two firewalls whose processes read each byte {first} and {second} times",
+            twins={"a": 1, "b": 1},
+            inspects={"a": first, "b": second},
+        )
+        for name, (first, second) in SERVICES.items()
+    },
     "bypass": Profile(says="a direct way between the subnets, round the firewall", bypass=True),
     "scale-out": Profile(
         says="a device that starts at 20 % of its rate and, loaded, adds 16 % every 10 s",
@@ -142,9 +155,13 @@ def apply(lab: Lab, name: str) -> Profile:
     if profile.fails_s:
         _fail_over(lab, profile)
         return profile
-    _stop(lab)
+    inspected = _stop(lab)
+    if inspected and profile.inspects:  # another service of the same two firewalls
+        start_inspection(lab, profile.inspects)
+        return profile
     _set_bypass(lab, there=profile.bypass)
     _set_twins(lab, profile)
+    start_inspection(lab, profile.inspects)
     run_batch(topology.limits_batch(lab.spec, profile.rules))
     network.set_nic_rate(lab, lab.hosts, _scaled(lab.spec.nic_bits_per_second, profile.nic_ratio))
     network.set_firewall_rate(
@@ -188,16 +205,23 @@ def _start_keeper(lab: Lab, name: str) -> None:
         detach([*module_argv("lab.keeper", lab.spec.prefix), str(lab.path), name])
 
 
-def _stop(lab: Lab) -> None:
-    """End the last profile's processes, and undo what the delay did to the switch."""
+def _stop(lab: Lab) -> bool:
+    """End the last profile's processes, and undo what the delay did to the switch.
+
+    Whether there was an inspection among them.
+    """
+    inspectors = [inspector_argv(lab, letter) for letter in topology.TWIN_LETTERS]
+    inspected = False
     end_s = time.monotonic() + STOP_TIMEOUT_S
     while True:
-        pids = [
-            process.pid
+        processes = [
+            process
             for process in list_processes()
             if is_module(process, "lab.keeper", lab.spec.prefix)
-            or process.arguments[:1] == delay_argv(lab)[:1]
+            or process.arguments[:1] in (delay_argv(lab), *inspectors)
         ]
+        inspected |= any(process.arguments[:1] in inspectors for process in processes)
+        pids = [process.pid for process in processes]
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -212,6 +236,7 @@ def _stop(lab: Lab) -> None:
     ports = topology.switch_ports(lab.spec)[switch]
     lines = tuple(f"link set dev {port} master br0" for port in ports)
     run_batch(Batch(namespace=switch, tool="ip", lines=lines))
+    return inspected
 
 
 def _set_twins(lab: Lab, profile: Profile) -> None:
@@ -224,7 +249,8 @@ def _set_twins(lab: Lab, profile: Profile) -> None:
         for role, table in topology.TWIN_TABLES.items()
     ]
     if there:
-        cables = [f"link delete {side}{letter}" for side in "cs" for letter in "ab"]
+        letters = topology.TWIN_LETTERS
+        cables = [f"link delete {side}{letter}" for side in "cs" for letter in letters]
         for line in [*(f"rule delete {rule}" for rule in rules), *cables]:
             with contextlib.suppress(LabBroken):  # half laid: this one was not there yet
                 run_batch(Batch(namespace=balancer, tool="ip", lines=(line,)))

@@ -229,6 +229,9 @@ def build_lab(spec: LabSpec, path: Path) -> Lab:
 #             cb -- c0 <p>fb s0 -- sb
 
 
+TWIN_LETTERS: Final = "ab"
+
+
 def twin_namespaces(prefix: str) -> tuple[str, str]:
     """The two firewalls that a balancer spreads flows over."""
     return prefix + "fa", prefix + "fb"
@@ -240,7 +243,7 @@ def twin_batches(spec: LabSpec, bits_per_second: int | None) -> tuple[Batch, ...
     twins = twin_namespaces(spec.prefix)
     cables, plugs = [], []
     insides = []
-    for letter, twin in zip("ab", twins, strict=True):
+    for letter, twin in zip(TWIN_LETTERS, twins, strict=True):
         lines = ["link set lo up"]
         for role, side in ((Role.CLIENT, "c"), (Role.SERVER, "s")):
             near, far = twin_addresses(letter, role)
@@ -267,7 +270,7 @@ def twin_batches(spec: LabSpec, bits_per_second: int | None) -> tuple[Batch, ...
 
 def twin_addresses(letter: str, role: Role) -> tuple[IPv4Address, IPv4Address]:
     """The balancer's and the firewall's end of one cable."""
-    at = TWIN_NETWORK + 8 * "ab".index(letter) + (4 if role is Role.SERVER else 0)
+    at = TWIN_NETWORK + 8 * TWIN_LETTERS.index(letter) + (4 if role is Role.SERVER else 0)
     return at + 1, at + 2
 
 

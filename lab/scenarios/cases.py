@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from lab.profiles import SERVICES
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bed:
@@ -44,6 +46,15 @@ BEDS: Final[Mapping[str, Bed]] = {
         firewall_bits_per_second=800_000_000,
         devices={"fw-a": ("sa",), "fw-b": ("sb",)},
         profile="two-links",
+    ),
+    # Two firewalls whose processes read all that they forward, as a service would.
+    "boxes": Bed(
+        pairs_count=4,
+        scale=100,
+        nic_bits_per_second=10_000_000,
+        firewall_bits_per_second=200_000_000,
+        devices={"fw-a": ("sa",), "fw-b": ("sb",)},
+        profile="service-cef",
     ),
     # Another VM size: half the NIC, and its agents know it.
     "small": Bed(
@@ -87,6 +98,8 @@ class Expected:
     told: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # figures of the device
     # by their names, of the run or of every trial: low and high
     shares_within: float | None = None  # of what the kernel counted on each device
+    cpu_within: float | None = None  # of what the kernel counted of each device's process; each
+    # mode takes more than the one before
     completeness: tuple[float, float] = (0.95, 1.0)  # of the planned pair-seconds, of every trial
     lost_says: str | None = None  # words of what became of a pair that was not wholly measured
 
@@ -351,6 +364,20 @@ CASES: Final = (
             ],
         },
         expected=Expected(modes={"b1400": (1.9, 2.1)}, told={"device_cpu_mean_ratio": (0.95, 1.0)}),
+    ),
+    Case(
+        name="CPU of two devices in four services",
+        burst_s=16,
+        scenario="native-64-flows",
+        bed="boxes",
+        profile="service-cef",
+        overrides={"bursts_count": 1, "pairs_count": 4, "traffic.streams_count": 16},
+        question={
+            "kind": "matrix",
+            "switch": "services",
+            "modes": _modes(*(f"service-{name}" for name in SERVICES)),
+        },
+        expected=Expected(cpu_within=0.02),
     ),
     Case(
         name="two links: their sum and shares",

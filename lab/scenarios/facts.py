@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from coordinator.core.figures import RECEIVED
@@ -96,6 +97,8 @@ def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> It
     if expected.lost_says is not None and expected.lost_says not in " ".join(row.lost):
         yield f"no pair was lost to {expected.lost_says!r}"
     yield from _modes(expected.modes, row.trials)
+    if expected.cpu_within is not None:
+        yield from _cpu(row.trials, expected.cpu_within)
     if expected.share is not None and row.payload_bits_per_second is not None:
         low, high = expected.share
         most = row.pairs_count * BEDS[case.bed].nic_bits_per_second
@@ -203,6 +206,21 @@ def _modes(planted: Mapping[str, tuple[float, float]], trials: Sequence[Row]) ->
         ratio = rate / base if rate and base else None
         if ratio is None or not low <= ratio <= high:
             yield f"{mode} is at {ratio} of the first mode's rate, planted {low:g} to {high:g}"
+
+
+def _cpu(trials: Sequence[Row], within: float) -> Iterator[str]:
+    """Devices whose CPU is not what the kernel counted, or does not rise from mode to mode."""
+    for trial in trials:
+        if not trial.cpu_counted or trial.cpu.keys() != trial.cpu_counted.keys():
+            yield f"{trial.name}: CPU of {[*trial.cpu]}, counted of {[*trial.cpu_counted]}"
+            return
+        for device, counted in trial.cpu_counted.items():
+            if abs(trial.cpu[device] - counted) > within:
+                yield f"{trial.name}: {device} at {trial.cpu[device]:.3f}, counted {counted:.3f}"
+    for before, after in pairwise(trials):
+        for device, busy in after.cpu.items():
+            if busy <= before.cpu[device]:
+                yield f"{after.name}: {device} at {busy:.3f}, no more than in {before.name}"
 
 
 def _steps(facts: Facts, within_s: float) -> Iterator[str]:

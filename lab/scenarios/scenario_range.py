@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 import sys
 import tempfile
 import threading
@@ -20,7 +21,8 @@ from coordinator.studies.trials import next_trial
 from exchange.engines import find
 from lab import profiles, topology
 from lab.device_agent import firewall_agent, follow, witnesses_of
-from lab.namespaces import inside
+from lab.inspection import inspector_argv
+from lab.namespaces import inside, list_processes
 from lab.scenarios.cases import BEDS, CASES, Bed, Case
 from lab.scenarios.facts import Facts, faults
 from lab.scenarios.scenario_table import Row, failed, run_row, study_row
@@ -78,9 +80,14 @@ def busiest(readings: Sequence[Mapping[str, Spent]], over_count: int) -> Busiest
 class Watch:
     """Reads the kernel's counters every second while it is open."""
 
-    def __init__(self, carried: Callable[[], Mapping[str, int]] = dict) -> None:
-        self._carried = carried
+    def __init__(
+        self,
+        carried: Callable[[], Mapping[str, int]] = dict,
+        worked: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
+        self._carried, self._worked = carried, worked
         self._bytes: list[tuple[float, Mapping[str, int]]] = []
+        self._cpu_s: list[tuple[float, Mapping[str, float]]] = []
         self._readings = [self._read()]
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -101,6 +108,7 @@ class Watch:
         while not self._over.wait(EVERY_S):
             self._readings.append(self._read())
             self._bytes.append((time.time(), self._carried()))
+            self._cpu_s.append((time.time(), self._worked()))
 
     def shares(self, from_s: float, to_s: float) -> Mapping[str, float]:
         """Of what devices carried meanwhile."""
@@ -110,6 +118,18 @@ class Watch:
         carried = {name: inside[-1][name] - count for name, count in inside[0].items()}
         total = sum(carried.values())
         return {name: count / total for name, count in carried.items()} if total else {}
+
+    def cpu(self, from_s: float, to_s: float) -> Mapping[str, float]:
+        """Of a core that devices' processes used meanwhile."""
+        inside = [(at_s, told) for at_s, told in self._cpu_s if from_s <= at_s <= to_s]
+        if len(inside) < 2:
+            return {}
+        (begun_s, before), (ended_s, after) = inside[0], inside[-1]
+        return {
+            name: (after[name] - spent_s) / (ended_s - begun_s)
+            for name, spent_s in before.items()
+            if name in after
+        }
 
     @staticmethod
     def _read() -> Mapping[str, Spent]:
@@ -155,9 +175,11 @@ class Range:
         if engine is None or "block_bytes" not in engine.honours:
             del overrides["traffic.block_bytes"]
         body = {"scenario": case.scenario, "overrides": overrides, "by": "lab"}
-        with Watch(self._carried) as watch:
+        with Watch(self._carried, self._worked) as watch:
             try:
-                row, facts = self._study(case, body) if case.question else self._run(case, body)
+                row, facts = (
+                    self._study(case, body, watch) if case.question else self._run(case, body)
+                )
             except (ValueError, TimeoutError) as error:
                 return failed(case.name, str(error))
         busy = watch.busiest(case.burst_s)
@@ -183,6 +205,20 @@ class Range:
             for device, namespace in zip(self.bed.devices, twins, strict=True)
         }
 
+    def _worked(self) -> Mapping[str, float]:
+        """CPU-seconds of each of several devices' processes, as the kernel's ticks have them."""
+        if not profiles.PROFILES[self.bed.profile].inspects:
+            return {}
+        programs = {
+            inspector_argv(self.lab, letter)[0]: device
+            for letter, device in zip(topology.TWIN_LETTERS, self.bed.devices, strict=True)
+        }
+        return {
+            programs[each.arguments[0]]: read_cpu_s(each.pid)
+            for each in list_processes()
+            if each.arguments and each.arguments[0] in programs
+        }
+
     def _run(self, case: Case, body: Mapping[str, Any]) -> tuple[Row, Facts]:
         launched = self._launch(body)
         summary = self._summary(launched["run_id"], case)
@@ -201,7 +237,7 @@ class Range:
                     raise
             time.sleep(0.5)
 
-    def _study(self, case: Case, body: Mapping[str, Any]) -> tuple[Row, Facts]:
+    def _study(self, case: Case, body: Mapping[str, Any], watch: Watch) -> tuple[Row, Facts]:
         asked = {**body, "question": case.question}
         study_id = self.coordinator.post("/v1/studies", asked)["study_id"]
         end_s = time.monotonic() + STUDY_WITHIN_S
@@ -209,12 +245,12 @@ class Range:
             answer = self.coordinator.get(f"/v1/studies/{study_id}")
             if answer is not None and answer["ended_at"] is not None:
                 study = Study.model_validate(answer)
-                trials = tuple(self._trials(study, case))
+                trials = tuple(self._trials(study, case, watch))
                 return study_row(case.name, study, trials), Facts.of_study(study)
             time.sleep(0.5)
         raise TimeoutError(f"study {study_id}: no end within {STUDY_WITHIN_S:g} s")
 
-    def _trials(self, study: Study, case: Case) -> Iterator[Row]:
+    def _trials(self, study: Study, case: Case, watch: Watch) -> Iterator[Row]:
         """A row for each trial that has a verdict."""
         if isinstance(study.spec.question, Search):
             return
@@ -225,7 +261,13 @@ class Range:
             if result.run_id is not None:
                 spec = trial.resolve(study.study_id, study.spec)
                 name = ", ".join(f"{what.rpartition('.')[2]} {v}" for what, v in trial.says.items())
-                yield run_row(f"- {name}", self._summary(result.run_id, case), spec)
+                summary = self._summary(result.run_id, case)
+                row = run_row(f"- {name}", summary, spec)
+                window = summary.bursts[0].window
+                if window is not None:
+                    counted = watch.cpu(window.start_at.timestamp(), window.end_at.timestamp())
+                    row = dataclasses.replace(row, cpu_counted=counted)
+                yield row
 
     def _summary(self, run_id: str, case: Case) -> RunSummary:
         end_s = time.monotonic() + LEAD_S + TUNNELS_LEAD_S + case.burst_s + VERDICT_WITHIN_S
@@ -260,7 +302,7 @@ def standing(bed: Bed, prefix: str) -> Iterator[Range]:
         profiles.apply(lab, bed.profile)
         agent = None
         if bed.devices:
-            agent = firewall_agent(lab, folder / "snmpd")
+            agent = firewall_agent(lab, folder / "snmpd", bed.profile)
             stack.enter_context(answering(agent))
             witnesses = witnesses_of(agent, bed.devices, folder)
             told["BROADSIDE_WITNESSES_FILE"] = str(witnesses)
@@ -274,12 +316,19 @@ def sent_bytes(namespace: str) -> int:
         return parse_net_dev(Path(NET_DEV).read_text(), "s0").tx_bytes
 
 
+def read_cpu_s(pid: int) -> float:
+    """CPU-seconds that a process used, its own and the kernel's on its behalf."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def write_switches(prefix: str, folder: Path) -> Path:
     """The coordinator's switches over the lab's profiles, as an operator would declare them."""
     switches = {
         "idps": ("plain", "idps-alert", "idps-deny"),
         "firewalls": ("active-standby", "failover"),
         "balanced": ("two-firewalls", "failover"),
+        "services": tuple(f"service-{name}" for name in profiles.SERVICES),
     }
     text = ""
     for switch, names in switches.items():

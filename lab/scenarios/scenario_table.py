@@ -37,6 +37,8 @@ class Row:
     completeness_ratio: float | None = None
     limiter: str | None = None
     device: Mapping[str, float] = field(default_factory=dict)  # its figures, by name
+    cpu: Mapping[str, float] = field(default_factory=dict)  # of each device, as witnesses say
+    cpu_counted: Mapping[str, float] = field(default_factory=dict)  # by the kernel, of its process
     lost: tuple[str, ...] = ()  # pairs that were not wholly measured, and what became of them
 
 
@@ -71,6 +73,11 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, says: str | None = No
             each.name: value
             for each in FIGURES
             if each.name.startswith("device_") and (value := each.of_run(summary)) is not None
+        },
+        cpu={
+            each.device: each.cpu_ratio.mean
+            for each in summary.bursts[0].devices
+            if each.cpu_ratio is not None
         },
         lost=tuple(
             f"burst {burst.index + 1} {pair.pair} {pair.state.value}: {pair.reason or 'no reason'}"

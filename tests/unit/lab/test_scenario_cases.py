@@ -183,6 +183,30 @@ def test_each_mode_is_held_against_the_first() -> None:
     assert missing.startswith("alert is at None")
 
 
+@pytest.mark.parametrize(
+    ("counted", "said"),
+    [
+        ((0.05, 0.31), []),
+        ((0.05, 0.35), ["- log: fw at 0.300, counted 0.350"]),
+        ((0.30, 0.05), ["- cef: fw at 0.040, counted 0.300", "- log: fw at 0.300, counted 0.050"]),
+        ((None, 0.3), ["- cef: CPU of ['fw'], counted of []"]),
+    ],
+)
+def test_a_devices_cpu_is_held_against_what_the_kernel_counted_of_it(
+    counted: tuple[float | None, float], said: list[str]
+) -> None:
+    trials = tuple(
+        replace(ROW, name=f"- {name}", cpu={"fw": found}, cpu_counted={"fw": each} if each else {})
+        for name, found, each in zip(("cef", "log"), (0.04, 0.3), counted, strict=True)
+    )
+    case = Case(name="services", scenario="native-64-flows", expected=Expected(cpu_within=0.02))
+    row = replace(ROW, trials=trials)
+    assert list(faults(case, row, Facts(), {})) == said
+    idle = replace(trials[1], cpu={"fw": 0.04}, cpu_counted={"fw": 0.04})
+    fallen = faults(case, replace(ROW, trials=(trials[1], idle)), Facts(), {})
+    assert "- log: fw at 0.040, no more than in - log" in list(fallen)
+
+
 def test_a_row_says_what_is_unknown_what_did_not_show_and_when_the_machine_was_busy() -> None:
     shown = cells(replace(ROW, faults=("limiter x, planted y",), machine_was_busy=True))
     assert shown[5:8] == ("50.0", "1.00 / -", "2.50")
