@@ -18,7 +18,7 @@ from coordinator.core.live.status import COLLECT_S, BurstPhase, BurstRows, RunSt
 from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import MeasuredBurst
-from coordinator.core.measure.testimony import Witnessed, joined
+from coordinator.core.measure.testimony import Witnessed, believed, joined
 from coordinator.core.plan.meter import ran, with_budget
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.core.summary import RunSummary, canonical
@@ -233,7 +233,7 @@ class Closing:
             kept = await read_testimony(self._records, plan.run_id, burst.index)
             if kept is not None:
                 told = joined(kept, told)
-        packed = await asyncio.to_thread(dump_testimony, told)
+        packed = await asyncio.to_thread(dump_testimony, believed(told))
         await self._records.private.save_document(plan.run_id, Document.WITNESSES, packed)
         return load_testimony(packed)  # as it will be read again: a verdict recomputes to the byte
 

@@ -208,10 +208,16 @@ def joined(earlier: Witnessed, later: Witnessed) -> Witnessed:
     return Witnessed(
         devices=tuple(dict.fromkeys((*earlier.devices, *later.devices))),
         series=tuple(series.values()),
-        remarks=tuple(dict.fromkeys((*earlier.remarks, *later.remarks))),
+        remarks=tuple({_spell(each): each for each in (*earlier.remarks, *later.remarks)}.values()),
         read_at=later.read_at,
         cores_count={**(earlier.cores_count or {}), **(later.cores_count or {})} or None,
     )
+
+
+def _spell(remark: Remark) -> tuple[object, ...]:
+    """What goes on is told again, longer: a silence also in other words."""
+    said = "" if remark.kind is RemarkKind.SILENT else remark.said
+    return remark.kind, remark.device, remark.source, remark.from_s, said
 
 
 def _appended(first: WitnessSeries, second: WitnessSeries) -> WitnessSeries:

@@ -6,13 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.core.measure.testimony import (
-    Remark,
-    RemarkKind,
-    Witnessed,
-    believed,
-    together,
-)
+from coordinator.core.measure.testimony import Remark, RemarkKind, Witnessed, together
 from coordinator.device.ledgers.settle import Span
 from coordinator.device.ledgers.source import LedgerBusy, LedgerError
 from coordinator.device.witnesses.polled import PolledWitness
@@ -70,13 +64,13 @@ class Witnesses:
         parts = await asyncio.gather(
             *(self._read(source, from_at, before_at) for source in self._sources)
         )
-        return believed(together(parts, self._now()))
+        return together(parts, self._now())
 
     async def so_far(self, from_at: datetime, before_at: datetime) -> Witnessed:
         """What those say that keep no history of their own: it is lost with this process."""
         asked = [each for each in self._sources if isinstance(each, PolledWitness)]
         parts = [await each.read(from_at, before_at) for each in asked]
-        return believed(together(parts, self._now()))
+        return together(parts, self._now())
 
     async def close(self) -> None:
         """End what is still being read."""

@@ -132,6 +132,13 @@ async def test_what_is_kept_comes_back_and_joins_what_came_later() -> None:
     assert dump_testimony(joined(kept, heard)) == dump_testimony(heard)
 
 
+async def test_a_spell_that_went_on_after_it_was_kept_is_one() -> None:
+    up = Answer(readings=[CPU], untold=["drops: none"], up_s=9)
+    whole = await told([up, DOWN, DOWN, DOWN])
+    kept = await told([up, DOWN])
+    assert joined(load_testimony(dump_testimony(kept)), whole).remarks == whole.remarks
+
+
 async def test_unknown_comes_back_as_unknown() -> None:
     heard = await told([Answer(readings=[counted(n)], up_s=up) for n, up in ((5, 99), (9, 1))])
     kept = load_testimony(dump_testimony(heard))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from coordinator.cli.witness_checks import check_witnesses
-from coordinator.core.measure.testimony import Quantity, RemarkKind, Witnessed
+from coordinator.core.measure.testimony import Quantity, RemarkKind, Witnessed, believed
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses import source_names
 from coordinator.device.witnesses.azure_monitor_witness import AzureMonitorWitness
@@ -22,7 +22,6 @@ from coordinator.device.witnesses.polled import PolledWitness
 from coordinator.device.witnesses.prometheus_witness import PrometheusEntry, PrometheusWitness
 from coordinator.device.witnesses.snmp_profiles import OURS, read_profiles
 from coordinator.device.witnesses.witness_file import WitnessSource, open_witnesses
-from coordinator.device.witnesses.witnesses import Witnesses
 from tests.unit.coordinator.device.ledgers.test_prometheus_source import Server
 
 BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -239,8 +238,7 @@ async def test_a_percentage_that_is_taken_for_a_ratio_is_unknown_and_said(tmp_pa
     rows = [f"{BEGUN.timestamp() + n},{cpu}" for n, cpu in enumerate((0.4, 37, 0.5, 41))]
     (tmp_path / "x.csv").write_text("\n".join(["time,cpu", *rows, ""]))
     source = opened(tmp_path, "csv", LINES["csv"].replace(", scale = 0.01", ""))
-    witnesses = Witnesses([source], lambda: datetime.now(UTC))
-    told = await witnesses.read(BEGUN, BEGUN + timedelta(minutes=1))
+    told = believed(await read(source))
     np.testing.assert_allclose(told.series[0].values, [0.4, np.nan, 0.5, np.nan])
     [remark] = told.remarks
     assert (remark.kind, remark.count) == (RemarkKind.UNTOLD, 2)
