@@ -190,7 +190,10 @@ def estimate_lag(bins: Bins, known: Known, *, grain_s: float, hint_s: float | No
     fallback = 0.0 if hint_s is None else hint_s
     nothing = Lag(lag_s=fallback, uncertainty_s=LAG_MAX_S - LAG_MIN_S, known=False)
     curve = known.fleet
-    reach = (bins.end_s > curve.at_s[0] + LAG_MIN_S - grain_s) & (
+    # Of alike runs in a row each could be the one before it, and this one beyond the ledger's end,
+    # were it not for the first of them.
+    first_s = curve.at_s[0] if known.beside is None else min(curve.at_s[0], known.beside.at_s[0])
+    reach = (bins.end_s > first_s + LAG_MIN_S - grain_s) & (
         bins.start_s < curve.at_s[-1] + LAG_MAX_S + grain_s
     )
     bins = bins.pick(reach)

@@ -312,6 +312,26 @@ def test_a_run_is_not_held_against_a_larger_neighbour(by_s: int) -> None:
         assert part.neighbours == ("other",)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_last_of_alike_runs_in_a_row_is_not_taken_for_the_one_before(seed: int) -> None:
+    """As of a study whose modes all reach the same rate; the ledger ends soon after the last."""
+    series, ledger = made(Plant(pairs=6, bursts=1, burst_s=20))
+    random = np.random.default_rng(seed)
+    pauses_s = random.integers(33, 36, 3)
+    others = [each for by_s in -np.cumsum(pauses_s) for each in beside(series, int(by_s), 1.0)]
+    begun_s = series[0].start_s - 111 + random.uniform()
+    edges = begun_s + np.arange(135.0)
+    carried = np.diff(fleet_curve([*series, *others]).between(edges[0], edges)) * IP_RATIO
+    seen = replace(
+        ledger,
+        start_s=edges[:-1],
+        end_s=edges[1:],
+        bytes=carried * random.normal(1, 0.03, len(carried)),
+    )
+    whole, _ = reconcile(series, seen, HEADERS, [NOBODY], neighbours=others)
+    assert whole.lag_s == pytest.approx(0, abs=0.3)
+
+
 def test_a_bypassed_run_is_not_found_in_its_neighbours_bytes() -> None:
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=10))
     others = beside(series, -20, 0.6)
