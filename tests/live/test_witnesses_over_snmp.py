@@ -202,11 +202,16 @@ async def test_the_doctor_says_who_answers_and_what_is_wrong_with_who_does_not(
     assert "cpu_ratio: the device has no 1.3.6.1.2.1.25.3.3.1.2" in lacking.detail
 
 
-async def test_a_dead_agent_and_its_restart_are_two_findings_and_no_figure(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [{}, V3], ids=["v2c", "v3"])
+async def test_a_dead_agent_and_its_restart_are_two_findings_and_no_figure(
+    version: dict[str, str], tmp_path: Path
+) -> None:
     agent = SnmpAgent(tmp_path / "fw", figures=PLANTED)
     with (
         answering(agent),
-        opened(tmp_path, agent.entry("fw", profile="fortinet", interfaces=["lo"])) as witness,
+        opened(
+            tmp_path, agent.entry("fw", profile="fortinet", interfaces=["lo"], **version)
+        ) as witness,
     ):
         # Old enough that its count of time up can be seen to fall.
         await asked_until(

@@ -132,6 +132,8 @@ class SnmpDevice:
         except (PySnmpError, OSError) as error:
             raise LedgerError(f"{self}: {type(error).__name__}; see docs/witnesses.md") from None
         if failure is not None:
+            if self._entry.version == "3":
+                self.close()  # it may have started anew: its boots and time are asked again
             raise LedgerError(f"{self}: {_plain(failure)}")
         if status:
             at = int(index) - 1
