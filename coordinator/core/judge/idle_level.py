@@ -83,23 +83,31 @@ def from_quiet(
 
 
 def from_fit(
-    bins: Bins, fleet: Floats, moved: Floats, lag_uncertainty_s: float
+    bins: Bins,
+    quiet: NDArray[np.bool_],
+    fleet: Floats,
+    moved: Floats,
+    lag_uncertainty_s: float,
 ) -> IdleLevel | None:
     """The level that is left where bins hold less of the fleet: least squares of the ledger on the
     fleet's bytes, the bins' widths and what a second of lag moves (``moved``), with Huber's weights
     (P. J. Huber, Annals of Mathematical Statistics 35, 1964).
 
-    ``bins`` are the quiet ones too, which are too few to be believed: a steady level is neither
+    ``bins`` are the quiet ones too, which are too few to tell a scatter: a steady level is neither
     below zero nor above any bin. Where the fit of the others says no more than that, it is taken
-    for none, and the bounds are the interval. None: there are no bins.
+    for none, and the bounds are the interval. What quiet bins hold lies in the interval too: there
+    a level that is not steady was seen. None: there are no bins.
     """
     if not len(bins):
         return None
-    most = float((bins.bytes / bins.width_s).min()) * HOLDS_RATIO
+    rates = bins.bytes / bins.width_s
+    seen = rates[quiet]
+    most = float(rates.min()) * HOLDS_RATIO
     busy = fleet > 0
     found = _fitted(bins.pick(busy), fleet[busy], moved[busy], lag_uncertainty_s)
     level, half = found or (0.0, math.inf)
-    low, high = min(max(0.0, level - half), most), min(most, max(0.0, level + half))
+    low = min(max(0.0, level - half), most, float(seen.min(initial=most)))
+    high = max(min(most, max(0.0, level + half)), float(seen.max(initial=0.0)))
     if low <= 0 or high <= low:
         low, level = 0.0, 0.0
     level = min(level, most)

@@ -432,21 +432,24 @@ class _Device:
         margin = min(lag.uncertainty_s, LAG_MAX_S) + MARGIN_S
         net = replace(self.bins, bytes=np.maximum(0.0, self.bins.bytes - self._beside(start, end)))
         quiet = quiet_bins(start - margin, end + margin, self.spans)
-        quiet &= ~unread_bins(net.bytes, quiet)
+        unread = unread_bins(net.bytes, quiet)
+        quiet &= ~unread
         count = sum(step.total_bytes[-1] > 0 for step in self.steps)
         if quiet.sum() >= QUIET_BINS_MIN:
             return from_quiet(
                 net, quiet, bins_a_burst=bins_a_burst, bursts_count=max(1, int(count))
             )
         fleet = self.fleet.between(start, end)
-        sound = np.ones(len(net), np.bool_)
+        sound = ~unread
         if self.unrecorded is not None:
             # Unseen pairs that are few in every burst are a part of the scale.
-            sound = self.unrecorded.between(start, end) <= FREE_RATIO * fleet
+            sound &= self.unrecorded.between(start, end) <= FREE_RATIO * fleet
         moved = self.fleet.between(start - 0.5, end - 0.5) - self.fleet.between(
             start + 0.5, end + 0.5
         )
-        return from_fit(net.pick(sound), fleet[sound], moved[sound], lag.uncertainty_s)
+        return from_fit(
+            net.pick(sound), quiet[sound], fleet[sound], moved[sound], lag.uncertainty_s
+        )
 
     def share(self, number: int, lag: Lag) -> _Share:
         """What the ledger shows of a burst at a lag."""

@@ -510,6 +510,28 @@ def test_no_quiet_leaves_the_idle_level_open_towards_more() -> None:
         assert whole.residual_low_ratio <= 0 <= whole.residual_high_ratio
 
 
+def test_two_quiet_bins_before_zeros_leave_open_whether_the_level_went() -> None:
+    """Zeros at a ledger's end may be foreign traffic's end, or bins that nobody has filled."""
+    series, ledger = made(replace(MINUTES, bursts=1, lag_s=0.0))
+    burst_at_s = series[0].start_s
+    foreign = 0.09 * ledger.bytes.max()
+    ends = ledger.end_s[-1] + 60.0 * np.arange(6)
+    seen = ledger.bytes + np.where(ledger.end_s < burst_at_s, foreign, 0.0)
+    kept = ledger.end_s > burst_at_s - 120
+    cut = replace(
+        ledger,
+        start_s=np.concatenate((ledger.start_s[kept], ends[:-1])),
+        end_s=np.concatenate((ledger.end_s[kept], ends[1:])),
+        bytes=np.concatenate((seen[kept], np.zeros(5))),
+    )
+    assert 1 <= (cut.end_s < burst_at_s).sum() <= 2
+    whole, _ = reconcile(series, cut, HEADERS, [NOBODY])
+    level, half = whole.baseline_bits_per_second, whole.baseline_uncertainty_bits_per_second
+    assert level is not None
+    assert half is not None
+    assert level + half >= 0.999 * foreign * 8 / MINUTES.grain_s
+
+
 @pytest.mark.parametrize("grain_s", [1.0, 10.0, 60.0])
 def test_stated_intervals_hold_the_truth(grain_s: float) -> None:
     """Of 20 planted fleets a grain at least 17 (95 % each: fewer in 1 of 60 draws); nearly every
