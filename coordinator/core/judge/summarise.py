@@ -44,6 +44,7 @@ from coordinator.core.summary import (
 )
 from exchange.messages import Presence, Trouble
 
+BEFORE_S: Final = 5.0  # s before the first burst that a ledger tells of, or one bin
 AFTER_BINS: Final = 5.0  # bins by which a metric may lag: Azure's 75 s at 60 s, and 5 min at worst
 COARSE_S: Final = 10.0  # s a bin: from here on it is a metric; finer ones are counters
 
@@ -71,6 +72,8 @@ def broken_promises(
             "and there is none",
             next_step="make the source answer again and recompute, or launch without a ledger",
         )
+    if ledger is not None:
+        yield from _late_ledger(plan, ledger)
     if plan.spec.bypasses_device and ledger is not None:
         yield from _short_reference(plan, ledger)
     elif plan.spec.bypasses_device and plan.ledger is None:
@@ -99,6 +102,23 @@ def broken_promises(
                 f"burst {worst} {words.ratio(thin[worst], 1)}",
                 next_step="wait until the metric has settled, then recompute the verdict",
             )
+
+
+def _late_ledger(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
+    """A ledger that begins with the traffic does not show whether others' ended then."""
+    begun_s = plan.bursts[0].planned_start_at.timestamp()
+    before = (ledger.end_s <= begun_s) & ~np.isnan(ledger.bytes)
+    known_s = float((ledger.end_s - ledger.start_s)[before].sum())
+    least_s = max(BEFORE_S, ledger.grain_s)
+    if len(ledger) and known_s + ledger.grain_s / 2 < least_s:
+        yield problem(
+            id="ledger-late",
+            weight=91,
+            sentence=f"the ledger {ledger.source} must tell of {least_s:g} s before the first "
+            f"burst and tells of {known_s:.3g} s: whether others' traffic ended as the run began "
+            "is not shown",
+            next_step="keep the ledger from before the first burst to after the last one",
+        )
 
 
 def _short_reference(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:

@@ -105,6 +105,21 @@ def test_a_promised_ledger_that_knows_too_little_of_a_burst_proves_nothing() -> 
     assert "ledger-thin" in ids(found)
 
 
+@pytest.mark.parametrize(("before_s", "verdict"), [(0, "inconclusive"), (8, "pass")])
+def test_a_ledger_that_begins_with_the_traffic_proves_nothing(before_s: int, verdict: str) -> None:
+    made = fleet(MINUTE)
+    ledger = made.ledger
+    assert ledger is not None
+    begun_s = made.plan.bursts[0].planned_start_at.timestamp()
+    kept = ledger.end_s > begun_s - before_s
+    cut = replace(
+        ledger, start_s=ledger.start_s[kept], end_s=ledger.end_s[kept], bytes=ledger.bytes[kept]
+    )
+    found = judged(replace(made, ledger=cut), share=1.5)
+    assert found.verdict == verdict
+    assert ("ledger-late" in ids(found)) == (verdict != "pass")
+
+
 def test_a_run_that_promised_no_ledger_says_so_first() -> None:
     found = judged(fleet(replace(MINUTE, ledger=False)), share=1.2)
     assert found.verdict is Verdict.PASS
