@@ -129,14 +129,16 @@ class _Fleet:
         """Bytes of each reading."""
         return np.diff(self.totals[burst, pair, : int(self.spans[burst, pair]) + 1])
 
-    def sent_by(self, burst: int, at_s: float) -> Floats:
-        """Bytes that each pair had sent by an instant."""
-        since_s = np.clip(at_s - self.starts_s[burst], 0.0, self.bounds[-1])
+    def sent_between(self, burst: int, begin_s: float, end_s: float) -> Floats:
+        """Bytes that each pair sent between two instants."""
+        instants_s = np.array([[begin_s], [end_s]])
+        since_s = np.clip(instants_s - self.starts_s[burst], 0.0, self.bounds[-1])
         after = np.clip(np.searchsorted(self.bounds, since_s, "right"), 1, len(self.bounds) - 1)
-        pairs, width = np.arange(len(since_s)), np.diff(self.bounds)
-        part = (since_s - self.bounds[after - 1]) / width[after - 1]
+        begun_s, pairs = self.bounds[after - 1], np.arange(since_s.shape[1])
+        part = (since_s - begun_s) / (self.bounds[after] - begun_s)
         begun = self.totals[burst, pairs, after - 1]
-        return np.asarray(begun + part * (self.totals[burst, pairs, after] - begun))
+        sent = begun + part * (self.totals[burst, pairs, after] - begun)
+        return np.asarray(sent[1] - sent[0])
 
 
 def _totals(rates: Floats, bounds: Floats, spans: Floats) -> Floats:
@@ -282,8 +284,7 @@ def _carried(fleet: _Fleet, burst: int, weights: Floats, begin_s: float, end_s: 
     """Payload bit/s of weighted pairs in a span of true time."""
     if end_s <= begin_s:
         return 0.0
-    carried = fleet.sent_by(burst, end_s) - fleet.sent_by(burst, begin_s)
-    return float(weights @ carried) * 8 / (end_s - begin_s)
+    return float(weights @ fleet.sent_between(burst, begin_s, end_s)) * 8 / (end_s - begin_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -913,7 +914,9 @@ def _pair(
         clock=before[0],
         address=f"10.1.0.{p + 4}",
     )
-    failed = _failed(case, plan, burst, job_id, p, fate, before[0])
+    failed = None
+    if fate in ("null", "busy"):
+        failed = _failed(case, plan, burst, job_id, p, fate, before[0])
     if fate == "null":
         return End(claim=claim, report=failed), None
     start_s, span = float(fleet.starts_s[b, p]), int(fleet.spans[b, p])

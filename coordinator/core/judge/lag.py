@@ -412,11 +412,11 @@ def _fit(lags: Floats, bins: Bins, known: Known) -> _Fit:
     fw, ww_w = fleet * width, width * width
     ff = fleet * fleet
     scale = idle = np.zeros(len(lags))
-    off = seen
+    off, part = np.empty_like(fleet), np.empty_like(fleet)
     for _ in range(ROUNDS):
         s_ff, s_fw = _dot(weight, ff), _dot(weight, fw)
         s_ww = weight @ ww_w
-        weighted = weight * target
+        weighted = np.multiply(weight, target, out=part)
         s_fy, s_wy = _dot(weighted, fleet), weighted @ width
         det = s_ff * s_ww - s_fw**2
         sound = det > 1e-9 * s_ff * s_ww
@@ -427,12 +427,13 @@ def _fit(lags: Floats, bins: Bins, known: Known) -> _Fit:
         idle = np.where((idle < 0) | ~sound, 0.0, idle)
         idle = np.where(scale <= 0, np.maximum(0.0, s_wy / s_ww), idle)
         scale = np.maximum(0.0, scale)
-        off = seen - scale[:, None] * fleet - idle[:, None] * width
-        target = seen
+        np.subtract(seen, np.multiply(scale[:, None], fleet, out=part), out=off)
+        off -= np.multiply(idle[:, None], width, out=part)
         if free is not None:
-            held = np.clip(off, 0.0, free)
-            off, target = off - held, seen - held
-        weight = 1 / np.maximum(np.abs(off), near_zero)
+            held = np.minimum(np.maximum(off, 0.0, out=part), free, out=part)
+            off -= held
+            target = seen - held
+        np.divide(1, np.maximum(np.abs(off, out=weight), near_zero, out=weight), out=weight)
     return _Fit(loss=np.abs(off).sum(axis=1), scale=scale, idle=idle)
 
 

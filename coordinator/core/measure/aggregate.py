@@ -263,7 +263,9 @@ def _known_rows(cells: NDArray[np.floating]) -> int:
 def _quantiles(values: Floats, quantiles: Sequence[float]) -> list[float | None]:
     if not len(values):
         return [None] * len(quantiles)
-    return [figure(float(each)) for each in np.quantile(values, quantiles)]
+    places = np.arange(len(values))
+    found = np.interp(np.multiply(quantiles, places[-1]), places, np.sort(values))
+    return [figure(float(each)) for each in found]
 
 
 def _over(part: float | None, whole: float | None) -> float | None:

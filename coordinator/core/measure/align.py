@@ -336,12 +336,11 @@ def _totals(evidence: PairEvidence, flow: Flow) -> FlowTotals | None:
     ]
     if not said:
         return None
-    merged: dict[str, object] = {}
-    for totals in said:
-        for name, value in totals.model_dump().items():
-            if merged.get(name) is None:
-                merged[name] = value
-    return FlowTotals.model_validate(merged)
+    merged, *others = said
+    for other in others:
+        unsaid = [name for name in FlowTotals.model_fields if getattr(merged, name) is None]
+        merged = merged.model_copy(update={name: getattr(other, name) for name in unsaid})
+    return merged
 
 
 def _ratio(totals: FlowTotals | None) -> float | None:

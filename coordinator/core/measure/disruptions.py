@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from coordinator.core.measure.align import Aligned
@@ -132,6 +133,11 @@ def judge_levels(
     median: Floats = np.full(seen.shape, np.nan)
     low = np.zeros(seen.shape, np.bool_)
     floor_ratio = 1 - drop_ratio
+    if seen.all():  # most bursts: nothing to decide
+        median = _moving_median(rates)
+        if not (rates <= floor_ratio * median).any():
+            return Levels(rates=rates, median=median, low=rates <= 0, empty=rates <= 0)
+        median[:] = np.nan
     head = rates[:, :MEDIAN_S]
     now = _median(np.where(np.isnan(head), np.inf, head))
     ramping = np.ones(len(rates), np.bool_)
@@ -165,6 +171,20 @@ def judge_levels(
         empty = seen & ((rates <= 0) | (low & (rates <= EMPTY_RATIO * median)))
     empty[:, 0] &= rates[:, 0] <= 0
     return Levels(rates=rates, median=median, low=np.asarray(low | empty), empty=empty)
+
+
+def _moving_median(rates: Floats) -> Floats:
+    """Every second's median of the minute before, taken every few seconds; of the first minute its
+    own. Nothing in it is unknown."""
+    count = rates.shape[1]
+    head = _median(rates[:, :MEDIAN_S])[:, None].repeat(min(count, MEDIAN_S), axis=1)
+    if count <= MEDIAN_S:
+        return head
+    windows = sliding_window_view(rates, MEDIAN_S, axis=1)[:, :-1:MEDIAN_EVERY_S]
+    middle = (MEDIAN_S - 1) // 2
+    later = [np.partition(pair, middle, axis=1)[:, middle] for pair in windows]
+    parts = np.repeat(later, MEDIAN_EVERY_S, axis=1)[:, : count - MEDIAN_S]
+    return np.concatenate((head, parts), axis=1)
 
 
 def _median(values: Floats) -> Floats:
