@@ -4,6 +4,8 @@
 #   provider.sh         print the CLI configuration that finds a provider built earlier; exit 1 if none
 #   provider.sh build   build it from source with Go: about 15 minutes, 3.5 GB of memory, 2 cores
 #
+# Its checksum is not the release's: `terraform init` takes it where deploy/azure/.terraform.lock.hcl is not.
+#
 # It is kept in .tools/terraform, or in $BROADSIDE_TERRAFORM_MIRROR. Who can reach the registry needs
 # none of this: `terraform init` fetches the released provider.
 set -eu

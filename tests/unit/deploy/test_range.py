@@ -448,3 +448,15 @@ def test_the_locks_pin_by_hash_and_name_no_index() -> None:
         assert text.count("==") <= text.count("--hash=sha256:")
         assert "--index-url" not in text
         assert "://" not in text
+
+
+def test_the_provider_is_pinned_by_the_release_s_own_checksums() -> None:
+    """Eleven platforms' archives and the manifest of their release, as the registry signs them."""
+    lock = (AZURE / ".terraform.lock.hcl").read_text()
+    (version,) = re.findall(r"^  version += \"(.+)\"$", lock, re.MULTILINE)
+    assert f"\nversion={version}\n" in (AZURE / "provider.sh").read_text()
+    wanted = re.search(r'source += "hashicorp/azurerm"\s+version = "(.+)"', FILES["versions.tf"])
+    assert wanted is not None
+    assert f'constraints = "{wanted[1]}"' in lock
+    assert len(set(re.findall(r'"zh:[0-9a-f]{64}",', lock))) == 12
+    assert re.search(r'"h1:[A-Za-z0-9+/]{43}=",', lock)
