@@ -94,8 +94,11 @@ def caught_by(mistake: Mistake, tools: Tools) -> str | None:
             return f"up: {said.partition('Error: ')[2]}"
         if found := list(wants(stage, set())):
             return f"after up: {found[0]}"
-        if plan_again(stage, CASE).returncode:
-            return "plan again: it is never done"
+        for verb in ("up", "scale"):
+            if verb == "scale" and (done := stage.broadside("scale", "5")).returncode:
+                return f"scale: {done.output.splitlines()[-1]}"
+            if plan_again(stage, CASE).returncode:
+                return f"plan after {verb}: it is never done"
     return None
 
 

@@ -230,6 +230,7 @@ def parked(stage: Stage, case: Case) -> Report:
     before = stage.subscription.snapshot()
     must(stage.broadside("up", *case.words, "--yes"), "up")
     standing = stage.subscription.snapshot()
+    report.resources_count = len(standing) - len(before)
     report.steps_s["park"] = must(stage.broadside("park", "--yes"), "park").took_s
     for each in stage.subscription.store.values():
         kind = each["type"].lower()
@@ -288,6 +289,7 @@ def failed_up(stage: Stage, case: Case) -> Report:
         must(stage.broadside("up", *case.words, "--yes"), f"up, {kind} fails", code=4)
         done = must(stage.broadside("up", *case.words, "--yes"), "the next up")
         report.steps_s[f"up after a failed {kind}"] = done.took_s
+        report.resources_count = len(stage.subscription.snapshot()) - len(before)
         must(plan_again(stage, case), "plan")
         must(stage.broadside("down", *case.words, "--yes", "--patience-s", "20"), "down")
         nothing_left(stage, before)

@@ -24,6 +24,9 @@ GROUPS_OF_DEBIAN: Final = frozenset(
     {"operator", "backup", "games", "list", "mail", "man", "news", "proxy", "staff", "sudo",
      "users", "audio", "video", "disk", "kmem", "src", "voice", "www-data", "broadside"}
 )  # fmt: skip
+IMAGES: Final = frozenset(  # publisher, offer, sku; of many
+    {("debian", "debian-13", "13-gen2"), ("cisco", "cisco-c8000v-byol", "17_15_01a-byol")}
+)
 HELD: Final = frozenset(  # kinds that stay while something refers to them
     {"publicipaddresses", "subnets", "networksecuritygroups", "routetables", "natgateways",
      "firewallpolicies", "networkinterfaces", "proximityplacementgroups", "virtualnetworks",
@@ -315,6 +318,8 @@ def _role(store: Store, path: str, body: Resource) -> None:
 def _machine(store: Store, path: str, body: Resource) -> None:
     profile = body["properties"].get("virtualMachineProfile") or body["properties"]
     _login(path, profile.get("osProfile") or {})
+    _image(path, (profile.get("storageProfile") or {}).get("imageReference") or {})
+    _room(store, path, profile, body)
     plan = body.get("plan")
     if plan and not any(
         "/microsoft.marketplaceordering/" in key and f"/plans/{plan['name'].lower()}" in key
@@ -326,6 +331,24 @@ def _machine(store: Store, path: str, body: Resource) -> None:
             f"{path}: legal terms of {plan['publisher']}:{plan['product']}:{plan['name']} have not "
             "been accepted for this subscription",
         )  # fmt: skip
+
+
+def _image(path: str, image: Mapping[str, Any]) -> None:
+    named = tuple(str(image.get(key, "")).lower() for key in ("publisher", "offer", "sku"))
+    if named not in IMAGES:
+        raise Refused(404, "PlatformImageNotFound", f"{path}: {':'.join(named)} was not found")
+
+
+def _room(store: Store, path: str, profile: Mapping[str, Any], body: Resource) -> None:
+    """Each VM of a scale set takes an address; Azure keeps five of a subnet."""
+    networks = (profile.get("networkProfile") or {}).get("networkInterfaceConfigurations") or ()
+    for nic in networks:
+        for each in nic["properties"]["ipConfigurations"]:
+            subnet = store[each["properties"]["subnet"]["id"].lower()]
+            (prefix,) = _networks(_prefixes(subnet["properties"]))
+            wanted = int((body.get("sku") or {}).get("capacity") or 0)
+            if wanted > prefix.num_addresses - 5:
+                raise Refused(400, "SubnetIsFull", f"{path}: {wanted} addresses of {prefix}")
 
 
 def _login(path: str, profile: Mapping[str, Any]) -> None:

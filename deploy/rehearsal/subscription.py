@@ -56,11 +56,12 @@ SLOW_S: Final[Mapping[str, float]] = {  # kinds that are made by a long operatio
     "rulecollectiongroups": 0.3, "privateendpoints": 0.4,
 }  # fmt: skip
 SIZES: Final[Mapping[str, tuple[str, int]]] = {  # size: family, vCPUs
-    "Standard_D4_v4": ("standardDv4Family", 4),
-    "Standard_D8_v4": ("standardDv4Family", 8),
-    "Standard_D16_v4": ("standardDv4Family", 16),
+    **{f"Standard_D{vcpus}_{series}": (f"standardD{series}Family", vcpus)
+       for series in ("v4", "v5") for vcpus in (4, 8, 16, 32)},
+    **{f"Standard_D{vcpus}s_v6": ("standardDSv6Family", vcpus) for vcpus in (4, 8, 16)},
     "Standard_B2als_v2": ("standardBalsv2Family", 2),
-}
+}  # fmt: skip
+_SCALE_SET: Final = "microsoft.compute/virtualmachinescalesets"
 # What the provider itself sends against the published types, and the service takes.
 PROVIDERS_OWN: Final = (
     "Microsoft.Insights/components.properties.ApplicationId: read-only",
@@ -273,6 +274,8 @@ class Subscription:
         made = self._deploy(path, merged) if types[-1].lower() == "deployments" else None
         refuse(self.store, path, kind, merged)
         self._quota(key, kind, merged)
+        if types[-1].lower() == "deployments":
+            self._empty_for(path, merged, made or [])
         merged |= {"id": path, "name": names[-1], "type": kind}
         self._take_parts(path, types[-1], kind, merged)
         complete(self.store, merged)
@@ -343,7 +346,24 @@ class Subscription:
             made.append({"id": child})
         return made
 
+    def _empty_for(self, path: str, body: Resource, made: list[dict[str, str]]) -> None:
+        """A complete deployment deletes what its template does not name."""
+        if body["properties"].get("mode") != "Complete":
+            return
+        kept = {each["id"].lower() for each in made} | {path.lower()}
+        group = f"{(group_of(path) or '')}/providers/"
+        for key in [each for each in self.store if each.startswith(group) and each not in kept]:
+            if not any(each.startswith(f"{key}/") for each in kept):
+                self.store.pop(key, None)
+
     def _quota(self, key: str, kind: str, body: Resource) -> None:
+        if kind.lower() in ("microsoft.compute/virtualmachines", _SCALE_SET):
+            is_set = kind.lower() == _SCALE_SET
+            size = (
+                body["sku"]["name"] if is_set else body["properties"]["hardwareProfile"]["vmSize"]
+            )
+            if size not in SIZES:
+                raise Refused(400, "InvalidParameter", f"the VM size {size} is not available")
         if not kind.lower().endswith("/virtualmachinescalesets"):
             return
         used = sum(
@@ -546,8 +566,10 @@ class Subscription:
         used = sum(_vcpus(each) for each in self.store.values())
         return [
             _usage("cores", "Total Regional vCPUs", used, self.vcpus_max),
-            _usage("standardDv4Family", "Standard Dv4 Family vCPUs", used, self.vcpus_max),
-            _usage("standardBalsv2Family", "Standard Balsv2 Family vCPUs", 0, 10),
+            *(
+                _usage(name, f"{name[0].upper()}{name[1:-6]} Family vCPUs", used, self.vcpus_max)
+                for name in sorted({family for family, _ in SIZES.values()})
+            ),
         ]
 
     def _role_definitions(self, said: str) -> list[Resource]:

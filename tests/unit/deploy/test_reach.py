@@ -1,0 +1,194 @@
+"""What would not get through a range is told, and nothing is told of one that lets all through."""
+
+# ruff: noqa: E501 - a mistake is one row of a table
+
+import base64
+import copy
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from deploy.rehearsal.reach import faults
+
+Store = dict[str, Any]
+NETWORK: Final = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network"
+SPACES: Final = {"hub": "10.1", "clients": "10.2", "servers": "10.3"}
+HOP: Final = "10.1.0.4"
+TOLD: Final = {
+    "client": {"BROADSIDE_AGENT_ROLE": "client", "BROADSIDE_AGENT_ALLOWED_NETWORKS": "10.3.0.0/21"},
+    "server": {"BROADSIDE_AGENT_ROLE": "server", "BROADSIDE_AGENT_ALLOWED_NETWORKS": "10.2.0.0/21",
+               "BROADSIDE_AGENT_PORTS": "5201,5202", "BROADSIDE_AGENT_ECHO_PORT": "5200"},
+}  # fmt: skip
+
+
+def key(network: str, subnet: str = "agents") -> str:
+    return f"{NETWORK}/virtualNetworks/{network}/subnets/{subnet}"
+
+
+def rule(
+    direction: str, priority: int, source: str, target: str, ports: list[str], access: str = "Allow"
+) -> dict[str, Any]:
+    return {"direction": direction, "priority": priority, "access": access, "protocol": "*", "sourceAddressPrefix": source,
+            "destinationAddressPrefix": target, "destinationPortRanges": ports}  # fmt: skip
+
+
+def a_range() -> Store:
+    """A hub with a firewall and a Bastion, two spokes, and what their VMs meet."""
+    made: Store = {}
+
+    def put(path: str, kind: str, **told: Any) -> None:
+        path = path if path.startswith("/") else f"{NETWORK}/{path}"
+        made[path.lower()] = {
+            "id": path,
+            "name": path.rsplit("/", 1)[1],
+            "type": f"Microsoft.X/{kind}",
+            "properties": told,
+        }
+
+    exchange = [
+        rule("Outbound", 200, "VirtualNetwork", "ServiceBus.eastus", ["5671"]),
+        rule("Outbound", 210, "VirtualNetwork", "Storage.eastus", ["443"]),
+    ]
+    shut = [rule(way, 4096, "*", "*", ["*"], "Deny") for way in ("Inbound", "Outbound")]
+    groups = {
+        "clients": [rule("Outbound", 100, "10.2.0.0/21", "10.3.0.0/21", ["5200-5202"]), *exchange],
+        "servers": [rule("Inbound", 100, "10.2.0.0/21", "10.3.0.0/21", ["5200-5202"]), exchange[1]],
+        "coordinator": [
+            rule("Inbound", 100, "10.1.2.0/26", "VirtualNetwork", ["22"]), *exchange,
+            rule("Outbound", 220, "VirtualNetwork", "AzureResourceManager", ["443"]),
+            rule("Outbound", 230, "VirtualNetwork", "AzureActiveDirectory", ["443"]),
+        ],
+    }  # fmt: skip
+    for group, rules in groups.items():
+        for index, each in enumerate([*rules, *shut]):
+            put(f"networkSecurityGroups/{group}/securityRules/{index}", "securityRules", **each)
+    for spoke, far in (("clients", "servers"), ("servers", "clients")):
+        put(f"natGateways/{spoke}", "natGateways", publicIpAddresses=[{"id": "x"}])
+        put(
+            f"routeTables/{spoke}/routes/r",
+            "routes",
+            addressPrefix=f"{SPACES[far]}.0.0/16",
+            nextHopIpAddress=HOP,
+        )
+        put(
+            key(spoke), "subnets", addressPrefix=f"{SPACES[spoke]}.0.0/21",
+            natGateway={"id": f"{NETWORK}/natGateways/{spoke}"}, routeTable={"id": f"{NETWORK}/routeTables/{spoke}"},
+            networkSecurityGroup={"id": f"{NETWORK}/networkSecurityGroups/{spoke}"},
+        )  # fmt: skip
+        put(
+            f"virtualNetworks/{spoke}/virtualNetworkPeerings/hub", "virtualNetworkPeerings", allowForwardedTraffic=True,
+            allowVirtualNetworkAccess=True, remoteVirtualNetwork={"id": f"{NETWORK}/virtualNetworks/hub"},
+        )  # fmt: skip
+        role = spoke.removesuffix("s")
+        files = [
+            {
+                "path": "/etc/broadside/environment",
+                "content": "\n".join(f"{name}={value}" for name, value in TOLD[role].items()),
+            }
+        ]
+        nic = {"properties": {"ipConfigurations": [{"properties": {"subnet": {"id": key(spoke)}}}]}}
+        put(f"virtualMachineScaleSets/{spoke}", "virtualMachineScaleSets", virtualMachineProfile={
+            "osProfile": {"customData": base64.b64encode(yaml.safe_dump({"write_files": files}).encode()).decode()},
+            "networkProfile": {"networkInterfaceConfigurations": [nic]},
+        })  # fmt: skip
+    put("natGateways/hub", "natGateways", publicIpAddresses=[{"id": "x"}])
+    put(key("hub", "AzureFirewallSubnet"), "subnets", addressPrefix="10.1.0.0/26")
+    put(key("hub", "AzureBastionSubnet"), "subnets", addressPrefix="10.1.2.0/26")
+    put(
+        key("hub", "coordinator"), "subnets", addressPrefix="10.1.3.0/26", natGateway={"id": f"{NETWORK}/natGateways/hub"},
+        networkSecurityGroup={"id": f"{NETWORK}/networkSecurityGroups/coordinator"},
+    )  # fmt: skip
+    put(
+        "networkInterfaces/coordinator",
+        "networkInterfaces",
+        ipConfigurations=[{"properties": {"subnet": {"id": key("hub", "coordinator")}}}],
+    )
+    put(
+        "bastionHosts/b",
+        "bastionHosts",
+        enableTunneling=True,
+        ipConfigurations=[{"properties": {"subnet": {"id": key("hub", "AzureBastionSubnet")}}}],
+    )
+    put(
+        "azureFirewalls/f",
+        "azureFirewalls",
+        ipConfigurations=[{"properties": {"privateIPAddress": HOP}}],
+        firewallPolicy={"id": f"{NETWORK}/firewallPolicies/p"},
+    )
+    passes = {
+        "ruleType": "NetworkRule",
+        "ipProtocols": ["TCP", "UDP"],
+        "sourceAddresses": ["10.2.0.0/21"],
+        "destinationAddresses": ["10.3.0.0/21"],
+        "destinationPorts": ["5200-5202"],
+    }
+    put(
+        "firewallPolicies/p/ruleCollectionGroups/t",
+        "ruleCollectionGroups",
+        ruleCollections=[{"action": {"type": "Allow"}, "rules": [passes]}],
+    )
+    allowed = [{"id": key("clients")}, {"id": key("servers")}, {"id": key("hub", "coordinator")}]
+    put(
+        "storageAccounts/a",
+        "storageAccounts",
+        allowSharedKeyAccess=False,
+        networkAcls={"defaultAction": "Deny", "virtualNetworkRules": allowed},
+    )
+    return made
+
+
+def of(store: Store, path: str) -> dict[str, Any]:
+    found: dict[str, Any] = store[f"{NETWORK}/{path}".lower()]["properties"]
+    return found
+
+
+def firewall_rule(store: Store) -> dict[str, Any]:
+    found: dict[str, Any] = of(store, "firewallPolicies/p/ruleCollectionGroups/t")[
+        "ruleCollections"
+    ][0]["rules"][0]
+    return found
+
+
+def test_a_range_that_lets_all_through_has_no_faults() -> None:
+    store = a_range()
+    assert list(faults(store, store)) == []
+
+
+MISTAKES: list[tuple[Callable[[Store], Any], str]] = [
+    (lambda it: of(it, "virtualNetworks/servers/virtualNetworkPeerings/hub").update(allowForwardedTraffic=False), "no forwarded traffic"),
+    (lambda it: of(it, "virtualNetworks/clients/virtualNetworkPeerings/hub").update(allowVirtualNetworkAccess=False), "lets nothing in"),
+    (lambda it: it.pop(f"{NETWORK}/virtualNetworks/clients/virtualNetworkPeerings/hub".lower()), "no peering"),
+    (lambda it: it.pop(f"{NETWORK}/routeTables/servers/routes/r".lower()), "clients by None"),
+    (lambda it: of(it, "routeTables/clients/routes/r").update(addressPrefix="0.0.0.0/0"), "routed to the appliance"),
+    (lambda it: of(it, "natGateways/hub").update(publicIpAddresses=[]), "no way to ServiceBus"),
+    (lambda it: of(it, "networkSecurityGroups/clients/securityRules/0").update(destinationPortRanges=["5201"]), "clients: Outbound: refuses Udp 10.2.0.4 to 10.3.0.4:5200"),
+    (lambda it: of(it, "networkSecurityGroups/servers/securityRules/0").update(priority=4097), "servers: Inbound: refuses Tcp"),
+    (lambda it: of(it, "networkSecurityGroups/clients/securityRules/1").update(destinationPortRanges=["5672"]), "refuses Tcp 10.2.0.4 to ServiceBus:5671"),
+    (lambda it: of(it, "networkSecurityGroups/coordinator/securityRules/0").update(sourceAddressPrefix="10.1.4.0/26"), "refuses Tcp 10.1.2.4 to 10.1.3.4:22"),
+    (lambda it: firewall_rule(it).update(sourceAddresses=["10.3.0.0/21"]), "no rule for Tcp"),
+    (lambda it: firewall_rule(it).update(ipProtocols=["TCP"]), "no rule for Udp"),
+    (lambda it: of(it, "bastionHosts/b").update(enableTunneling=False), "no tunnel"),
+    (lambda it: of(it, "storageAccounts/a")["networkAcls"].update(defaultAction="Allow"), "open: Allow"),
+    (lambda it: of(it, "storageAccounts/a")["networkAcls"]["virtualNetworkRules"].pop(1), "lets servers not in"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spoil", "told"), MISTAKES)
+def test_what_does_not_get_through_is_told(spoil: Callable[[Store], Any], told: str) -> None:
+    store = a_range()
+    spoil(store)
+    assert any(told in fault for fault in faults(store, store)), list(faults(store, store))
+
+
+def test_what_its_owner_has_still_to_do_is_no_fault() -> None:
+    """An existing hub: neither its firewall nor its half of the way is the range's."""
+    store = a_range()
+    mine = {
+        path: copy.deepcopy(each)
+        for path, each in store.items()
+        if "/virtualnetworks/hub/" not in path and "firewall" not in path
+    }
+    firewall_rule(store).update(sourceAddresses=[])
+    assert list(faults(store, mine)) == []
