@@ -567,7 +567,7 @@ class Subscription:
         return [
             _usage("cores", "Total Regional vCPUs", used, self.vcpus_max),
             *(
-                _usage(name, f"{name[0].upper()}{name[1:-6]} Family vCPUs", used, self.vcpus_max)
+                _usage(name, f"Standard {name[8:-6]} Family vCPUs", used, self.vcpus_max)
                 for name in sorted({family for family, _ in SIZES.values()})
             ),
         ]
