@@ -2,19 +2,27 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
+from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from coordinator.cli.exits import Exit, stop
 from coordinator.core.judge.comparison import Comparison
 from coordinator.core.judge.regression_gate import Held
 from coordinator.core.summary import Finding, RunSummary, Verdict
 
+_RESULTS: Final = {
+    Verdict.FAIL: Failure,
+    Verdict.INCONCLUSIVE: Error,
+    Verdict.MEASURED: Skipped,
+}
+
 
 def of_run(summary: RunSummary) -> TestSuite:
     """A case for the run's verdict and one a burst.
 
-    *Fail* is a failure; *inconclusive* is an error, for nothing was shown either way.
+    *Fail* is a failure; *inconclusive* is an error, for nothing was shown either way; *measured* is
+    skipped, for nothing was to be passed.
     """
     suite = TestSuite(summary.scenario)
     suite.add_property("run_id", summary.run_id)
@@ -41,12 +49,13 @@ def _said(findings: Sequence[Finding]) -> str:
 
 def _case(classname: str, name: str, verdict: Verdict, said: str, took_s: float = 0.0) -> TestCase:
     case = TestCase(name, classname=classname, time=took_s)
-    if verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE):
-        result = (Failure if verdict is Verdict.FAIL else Error)(verdict.value, verdict.value)
-        result.text = said
-        case.result = [result]
-    elif said:
-        case.system_out = said
+    if verdict is Verdict.PASS:
+        if said:
+            case.system_out = said
+        return case
+    result = _RESULTS[verdict](verdict.value, verdict.value)
+    result.text = said
+    case.result = [result]
     return case
 
 

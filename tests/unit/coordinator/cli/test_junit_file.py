@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from junitparser import Error, Failure, JUnitXml
+from junitparser import Error, Failure, JUnitXml, Skipped
 
 from coordinator.cli.junit_file import of_gates, of_run, save_junit
 from coordinator.core.judge.comparison import compare
@@ -12,7 +12,11 @@ from coordinator.core.summary import Verdict
 from tests.stored import SMALL, measured
 from tests.unit.coordinator.core.judge.test_comparison import group
 
-KINDS = {Verdict.FAIL: [Failure], Verdict.INCONCLUSIVE: [Error]}
+KINDS = {
+    Verdict.FAIL: [Failure],
+    Verdict.INCONCLUSIVE: [Error],
+    Verdict.MEASURED: [Skipped],
+}
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))
