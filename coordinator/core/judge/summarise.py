@@ -44,7 +44,7 @@ from coordinator.core.summary import (
 )
 from exchange.messages import Presence, Trouble
 
-BEFORE_S: Final = 5.0  # s before the first burst that a ledger tells of, or one bin
+BEFORE_S: Final = 5.0  # s of a ledger's bins that are dated before the first burst, or one bin
 AFTER_BINS: Final = 5.0  # bins by which a metric may lag: Azure's 75 s at 60 s, and 5 min at worst
 COARSE_S: Final = 10.0  # s a bin: from here on it is a metric; finer ones are counters
 
@@ -114,9 +114,9 @@ def _late_ledger(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
         yield problem(
             id="ledger-late",
             weight=91,
-            sentence=f"the ledger {ledger.source} must tell of {least_s:g} s before the first "
-            f"burst and tells of {known_s:.3g} s: whether others' traffic ended as the run began "
-            "is not shown",
+            sentence=f"the bins of the ledger {ledger.source} that are dated before the first "
+            f"burst come to {known_s:.3g} s and must come to {least_s:g} s: whether others' "
+            "traffic ended as the run began is not shown",
             next_step="keep the ledger from before the first burst to after the last one",
         )
 
