@@ -11,7 +11,7 @@ import numpy as np
 from coordinator.core.measure.drill import Drilled, DrilledBurst, find_drilled
 from coordinator.core.measure.evidence import ProbeColumn
 from coordinator.core.measure.scale_out import Hold, ScaleOut, Scaling, find_scale_out, scaling_of
-from coordinator.core.summary import DeviceFigure, State
+from coordinator.core.summary import DeviceFigure
 from coordinator.refusals import UnknownRun
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.stored import read_ledger, read_measured, read_series
@@ -127,11 +127,6 @@ async def _read_drilled(coordinator: Coordinator, study: Study) -> Drilled | Non
         series=measured.series,
         probes=probes,
         disruptions=measured.summary.disruptions,
-        broken_off=[
-            pair.pair_index
-            for pair in measured.summary.pairs
-            if pair.state in (State.ABANDONED, State.NULL)
-        ],
         pairs_count=len(plan.pairs),
         streams_count=plan.spec.traffic.streams_count,
         scale=plan.spec.scale,

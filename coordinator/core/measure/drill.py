@@ -6,13 +6,14 @@ their arrival, so a device that queues is out for as long as one that drops. The
 one spacing of the probes; what TCP takes beyond that to find its rate again is TCP's own.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coordinator.core.measure.evidence import Floats, ProbeColumn
 from coordinator.core.measure.scale_out import RateCourse, rate_course
@@ -83,7 +84,7 @@ class Drilled(Message):
     touched_count: int = 0
     flows: tuple[FlowDip, ...] = ()
     sessions_count: int = 0  # that were open before the event
-    cut_count: int = 0  # of them: reset
+    cut_count: int = 0  # of them: reset, or without a byte from then on to the burst's end
     cut_from_at: UtcDatetime | None = None  # the first second without the payload of one ...
     cut_to_at: UtcDatetime | None = None  # ... and of the last
     cut_pairs: tuple[str, ...] = ()
@@ -109,7 +110,6 @@ class DrilledBurst:
     series: BurstSeries
     probes: Mapping[int, ProbeColumn]  # by pair index
     disruptions: Sequence[Disruption]
-    broken_off: Sequence[int] = ()  # indices of pairs that began and did not end
     pairs_count: int
     streams_count: int  # of a pair
     scale: float
@@ -138,8 +138,10 @@ def find_drilled(event: EventRan, burst: DrilledBurst) -> Drilled:
         for each in burst.disruptions
         if each.kind is DisruptionKind.RESET and each.start_at.timestamp() + 1.0 > at_s
     ]
-    cut_at = [each.start_at for each in cut]
-    cut_count = sum(each.pairs_count for each in cut)
+    silent = _fell_silent(burst, at_s)
+    names = {name for each in cut for name in each.pairs} | silent.keys()
+    cut_at = [*(each.start_at for each in cut), *map(_at, silent.values())]
+    cut_count = max(len(names), sum(each.pairs_count for each in cut))
     touched = _touched(burst, at_s)
     return Drilled(
         event=event,
@@ -156,8 +158,9 @@ def find_drilled(event: EventRan, burst: DrilledBurst) -> Drilled:
         cut_count=cut_count * burst.streams_count,
         cut_from_at=min(cut_at, default=None),
         cut_to_at=max(cut_at, default=None),
-        cut_pairs=tuple(dict.fromkeys(name for each in cut for name in each.pairs)),
-        opened_again_count=_opened_again(burst, cut, at_s),
+        cut_pairs=tuple(sorted(names)[:PAIRS_MAX_COUNT]),
+        # Of a disruption the first ten pairs are named: who the others are may not be known
+        opened_again_count=_opened_again(burst, names) if len(names) == cut_count else None,
         tcp_s=(
             round(max(0.0, at_s + back_s - end_s), 3)
             if whole and back_s is not None and found and all(each.over for each in found)
@@ -316,31 +319,50 @@ def _padded(rates: "np.ndarray[tuple[int, int], np.dtype[np.float32]]") -> Float
     return values
 
 
-def _opened_again(burst: DrilledBurst, cut: Sequence[Disruption], at_s: float) -> int | None:
-    """Sessions of cut pairs that moved payload in the next burst; None: there is none, or it is
-    not known which pairs were cut."""
+def _fell_silent(burst: DrilledBurst, at_s: float) -> dict[str, float]:
+    """Pairs without a byte from the event on, or a while later, to the burst's end: since when.
+
+    iperf3 may go on to its end where its data connections were reset and the control one was not.
+    Those whose agent ended, or whose seconds nobody recorded, are not among them.
+    """
+    series = burst.series
+    others = {
+        name
+        for each in burst.disruptions
+        if each.kind in (DisruptionKind.CUT, DisruptionKind.GAP, DisruptionKind.ABSENT)
+        for name in each.pairs
+    }
+    first = max(0, int(at_s - series.start_s) - 1)
+    stop = int(series.planned_start_s + series.omit_s + series.duration_s - series.start_s)
+    moved = _moved(series, burst.pairs_count)[:, :stop]
+    silent = moved[:, max(0, first - BASE_S) : first].any(axis=1)
+    silent &= ~moved[:, max(0, stop - BACK_FOR_S) :].any(axis=1)
+    ended_s = {
+        pair_name(index): float(series.start_s + np.flatnonzero(moved[index])[-1] + 1)
+        for index in np.flatnonzero(silent).tolist()
+    }
+    return {
+        name: since_s
+        for name, since_s in ended_s.items()
+        if since_s + 1.0 > at_s and name not in others
+    }
+
+
+def _opened_again(burst: DrilledBurst, names: Collection[str]) -> int | None:
+    """Sessions of cut pairs that moved payload in the next burst; None: there is none."""
     if burst.following is None:
         return None
-    names = {name for each in cut for name in each.pairs}
-    if len(names) < sum(each.pairs_count for each in cut):  # each names its first ten
-        places = _moved(burst.series, burst.pairs_count, from_s=at_s)
-        names = {pair_name(index) for index in burst.broken_off if places[index]}
-        if len(names) != sum(each.pairs_count for each in cut):
-            return None
-    there = _moved(burst.following, burst.pairs_count)
+    there = _moved(burst.following, burst.pairs_count).any(axis=1)
     back = sum(pair_name(index) in names for index in np.flatnonzero(there).tolist())
     return back * burst.streams_count
 
 
-def _moved(
-    series: BurstSeries, pairs_count: int, from_s: float = 0.0
-) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Of each pair whether it moved payload in the second of an instant or later."""
-    there = np.zeros(pairs_count, np.bool_)
-    first = max(0, int(from_s - series.start_s) - 1)
+def _moved(series: BurstSeries, pairs_count: int) -> NDArray[np.bool_]:
+    """Of each pair whether it moved payload in each second; shape (pairs, seconds)."""
+    there = np.zeros((pairs_count, len(series.coverage_ratio)), np.bool_)
     for flow in series.flows:
-        pairs = flow.pairs_bits_per_second[:, first:]
-        there[: len(pairs)] |= np.nan_to_num(pairs).max(axis=1, initial=0.0) > 0
+        pairs = flow.pairs_bits_per_second
+        there[: len(pairs), : pairs.shape[1]] |= np.nan_to_num(pairs) > 0
     return there
 
 

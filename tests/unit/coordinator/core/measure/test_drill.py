@@ -98,8 +98,11 @@ def test_a_path_that_stays_dead_is_out_until_the_last_probe() -> None:
 
 def drilled(rates: NDArray[np.float64], *columns: ProbeColumn, **more: Any) -> Drilled:
     pairs_count = more.pop("pairs_count", 2)
+    whole = series(rates, pairs=pairs_count, retransmits=more.pop("retransmits", None))
+    for index, from_s in more.pop("silent_from_s", {}).items():
+        whole.flows[0].pairs_bits_per_second[index, from_s:] = 0.0
     burst = DrilledBurst(
-        series=series(rates, pairs=pairs_count, retransmits=more.pop("retransmits", None)),
+        series=whole,
         probes=dict(enumerate(columns)),
         pairs_count=pairs_count,
         streams_count=4,
@@ -178,17 +181,31 @@ def test_what_was_cut_before_the_event_is_none_of_its_doing() -> None:
     assert (found.cut_from_at, found.cut_to_at) == (begun, ended)
 
 
-@pytest.mark.parametrize("listed", [True, False])
-def test_of_a_large_fleet_all_that_opened_again_are_counted(listed: bool) -> None:
-    """A disruption names its first ten pairs; the summary of a huge fleet lists no pairs."""
+@pytest.mark.parametrize("ended", [True, False])
+def test_of_a_large_fleet_all_that_opened_again_are_counted(ended: bool) -> None:
+    """A disruption names its first ten pairs; who the others are their own seconds say."""
     found = drilled(
         np.full(60, 1e9),
         disruptions=(reset(31, *range(25)),),
-        broken_off=range(25) if listed else (),
+        silent_from_s=dict.fromkeys(range(25), 31) if ended else {},
         following=series(np.full(60, 1e9), pairs=30),
         pairs_count=30,
     )
-    assert (found.cut_count, found.opened_again_count) == (100, 100 if listed else None)
+    assert (found.cut_count, found.opened_again_count) == (100, 100 if ended else None)
+
+
+def test_a_pair_that_falls_silent_to_the_end_is_cut_and_one_whose_agent_died_is_not() -> None:
+    """As iperf3 whose data connections were reset: it goes on to its end, without a byte."""
+    gone = reset(33, 3).model_copy(update={"kind": DisruptionKind.CUT})
+    found = drilled(
+        np.full(60, 1e9),
+        disruptions=(gone,),
+        silent_from_s={0: 12, 1: 32, 3: 33},  # the first before the event
+        following=series(np.full(60, 1e9), pairs=4),
+        pairs_count=4,
+    )
+    assert (found.cut_count, found.cut_pairs, found.opened_again_count) == (4, ("pair-002",), 4)
+    assert found.cut_from_at == found.cut_to_at == AT + timedelta(seconds=32)
 
 
 def test_the_answer_is_that_of_most_pairs_that_saw_it() -> None:
