@@ -255,7 +255,7 @@ def killed(stage: Stage, case: Case, kills_count: int, seed: int) -> Report:
     if case.prepare:
         case.prepare(stage)
     before = stage.subscription.snapshot()
-    usual_s = {"up": 110.0, "scale": 10.0, "down": 100.0}
+    usual_s = {"up": 110.0, "scale": 4.0, "down": 100.0}
     words = {
         "up": (*case.words, "--yes"),
         "scale": (str(case.instances),),
