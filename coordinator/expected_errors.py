@@ -26,6 +26,8 @@ from coordinator.refusals import (
     NoChart,
     NoLedger,
     NoRaw,
+    NotHere,
+    OtherName,
     RunIsOver,
     RunNotOver,
     TooManyViewers,
@@ -37,7 +39,6 @@ from coordinator.refusals import (
 )
 from coordinator.runs.dead_letters import CannotResend, UnknownDeadLetter
 from coordinator.runs.listing import BadGrouping
-from coordinator.views.cursors import BadCursor
 from coordinator.views.exports.table_files import CannotWrite
 from coordinator.views.series_formats import NotAcceptable
 from exchange.ports import ExchangeError
@@ -76,7 +77,6 @@ EXPECTED: Final[Mapping[type[Exception], tuple[int, str, str]]] = {
     NotAcceptable: (406, "Not acceptable", "{}"),
     CannotWrite: (422, "Cannot write", "{}"),
     TableTooLong: (422, "Too long", "{}"),
-    BadCursor: (422, "Bad cursor", "{}"),
     UnknownDeadLetter: (
         404,
         "Unknown dead letter",
@@ -95,7 +95,9 @@ EXPECTED: Final[Mapping[type[Exception], tuple[int, str, str]]] = {
         "schedule {}: there is one of that name; remove it, or choose another name",
     ),
     BadSchedule: (422, "Bad schedule", "{}"),
+    OtherName: (409, "Other name", "{}"),
     UnknownStudy: (404, "Unknown study", "study {}: no such study; list them at /v1/studies"),
+    NotHere: (409, "Not here", "{}"),
     BadStudy: (422, "Bad study", "{}"),
     EmptyGroup: (422, "Empty group", "{}"),
     scenarios.ScenarioError: (422, "Bad scenario", "{}"),

@@ -45,6 +45,10 @@ class UnknownSchedule(Exception):
     """There is no schedule of that name."""
 
 
+class OtherName(Exception):
+    """The schedule sent is not the one that the address names."""
+
+
 class NameTaken(Exception):
     """There is a schedule of that name already."""
 
@@ -55,6 +59,10 @@ class UnknownStudy(Exception):
 
 class BadStudy(Exception):
     """A study cannot be carried out; the message names the field, the value and the fix."""
+
+
+class NotHere(BadStudy):
+    """A study needs what this coordinator was not given; the message names it and the fix."""
 
 
 class NoLedger(Exception):

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from coordinator.api.conditional import ConditionalRoute
-from coordinator.api.pages import PAGED, Cursor, name_next
+from coordinator.api.pages import PAGED, AuditCursor, name_next
 from coordinator.api.problems import PROBLEMS
 from coordinator.auth.audit import Audit, AuditRow
 
@@ -19,7 +19,7 @@ async def list_audit(
     request: Request,
     response: Response,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    cursor: Cursor = None,
+    cursor: AuditCursor = None,
 ) -> Sequence[AuditRow]:
     """Writes, newest first, of the last two years."""
     audit: Audit = request.app.state.audit

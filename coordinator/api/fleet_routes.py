@@ -8,11 +8,10 @@ from fastapi import APIRouter, Query, Request, Response
 from coordinator import scenarios
 from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Service
-from coordinator.api.pages import PAGED, Cursor, name_next
+from coordinator.api.pages import PAGED, KeyCursor, name_next
 from coordinator.api.problems import PROBLEMS
 from coordinator.api.row_answers import rows_in
 from coordinator.core.plan.spec import RunSpec
-from coordinator.views.cursors import make_cursor, parse_cursor
 from exchange.messages import Presence
 
 router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["fleet"], route_class=ConditionalRoute)
@@ -30,12 +29,13 @@ async def list_presences(
     response: Response,
     coordinator: Service,
     limit: Annotated[int, Query(ge=1, le=5000)] = 1000,
-    cursor: Cursor = None,
+    cursor: KeyCursor = None,
 ) -> Sequence[Presence]:
     """Every agent that was ever heard of and did not say goodbye, by role and name."""
-    key_from = "" if cursor is None else parse_cursor(cursor, 1)[0]
     known = await coordinator.fabric.records.fleet.read_presences()
     found = [(f"{p.role.value}.{p.agent_id}", p) for p in known]
-    page = sorted((i for i in found if i[0] >= key_from), key=lambda item: item[0])[: limit + 1]
-    name_next(request, response, make_cursor(page[limit][0]) if len(page) > limit else None)
+    page = sorted((i for i in found if i[0] >= (cursor or "")), key=lambda item: item[0])[
+        : limit + 1
+    ]
+    name_next(request, response, page[limit][0] if len(page) > limit else None)
     return [presence for _, presence in page[:limit]]

@@ -4,16 +4,13 @@ from typing import Annotated, Any, Final
 
 from fastapi import Query, Request, Response
 
-from coordinator.views.cursors import CURSOR_MAX_CHARS
+from coordinator.auth.audit import AUDIT_CURSOR
 
-Cursor = Annotated[
-    str | None,
-    Query(
-        max_length=CURSOR_MAX_CHARS,
-        description="where to go on: the `Next-Cursor` of the page before",
-    ),
-]
+_WHERE: Final = "where to go on: the `Next-Cursor` of the page before"
 
+KeyCursor = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9._-]{1,200}$", description=_WHERE)]
+CountCursor = Annotated[int, Query(ge=0, le=999_999_999, description=_WHERE)]
+AuditCursor = Annotated[str | None, Query(pattern=AUDIT_CURSOR, description=_WHERE)]
 
 PAGED: Final[dict[int | str, dict[str, Any]]] = {
     200: {
@@ -32,9 +29,9 @@ PAGED: Final[dict[int | str, dict[str, Any]]] = {
 """What a paged list's answer carries beside its items: ``responses=PAGED``."""
 
 
-def name_next(request: Request, response: Response, cursor: str | None) -> None:
+def name_next(request: Request, response: Response, cursor: str | int | None) -> None:
     """Say in the headers where the list goes on: ``Next-Cursor``, and RFC 8288's ``Link``."""
     if cursor is not None:
         url = request.url.include_query_params(cursor=cursor)
-        response.headers["Next-Cursor"] = cursor
+        response.headers["Next-Cursor"] = str(cursor)
         response.headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'

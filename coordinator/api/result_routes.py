@@ -7,7 +7,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Service
-from coordinator.api.pages import PAGED, Cursor, name_next
+from coordinator.api.pages import PAGED, CountCursor, name_next
 from coordinator.api.problems import PROBLEMS
 from coordinator.api.row_answers import rows_in
 from coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation, RunVerdict
@@ -60,7 +60,7 @@ async def list_run_bursts(
     response: Response,
     coordinator: Service,
     limit: Limit = 100,
-    cursor: Cursor = None,
+    cursor: CountCursor = 0,
 ) -> Sequence[BurstEntry]:
     """Bursts in time order: where each stands and, once over, what it showed."""
     entries, following = await list_bursts(coordinator, run_id, limit=limit, cursor=cursor)
@@ -84,7 +84,7 @@ async def list_run_pairs(
     coordinator: Service,
     burst: BurstIndex = 0,
     limit: Limit = 100,
-    cursor: Cursor = None,
+    cursor: CountCursor = 0,
 ) -> Sequence[PairEntry]:
     """The pairs of one burst: who took each, how it ended, what it showed."""
     entries, following = await list_pairs(coordinator, run_id, burst, limit=limit, cursor=cursor)
@@ -146,7 +146,7 @@ async def read_run_reconciliation(
     response: Response,
     coordinator: Service,
     limit: Limit = 100,
-    cursor: Cursor = None,
+    cursor: CountCursor = 0,
 ) -> RunReconciliation:
     """The fleet's ledger held against the firewall's: the whole run, and burst by burst."""
     held, following = await read_reconciliation(coordinator, run_id, limit=limit, cursor=cursor)

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from pydantic import Field
 
 from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Caller, Service
-from coordinator.api.pages import PAGED, Cursor, name_next
+from coordinator.api.pages import PAGED, KeyCursor, name_next
 from coordinator.api.problems import PROBLEMS
 from coordinator.api.row_answers import rows_in
 from coordinator.core.judge.comparison import Comparison
@@ -43,7 +44,7 @@ _TEXT_MAX_CHARS = 200
 def _filter(
     scenario: Annotated[str | None, Query(max_length=_TEXT_MAX_CHARS)] = None,
     label: Annotated[
-        list[str] | None,
+        list[Annotated[str, Field(pattern=":")]] | None,
         Query(
             max_length=20, description="`name:value`; repeated: all of them", examples=["idps:on"]
         ),
@@ -114,7 +115,7 @@ async def list_runs(
     coordinator: Service,
     wanted: Wanted,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
-    cursor: Cursor = None,
+    cursor: KeyCursor = None,
 ) -> Sequence[RunHeader]:
     """Runs, newest first, with how each ended.
 

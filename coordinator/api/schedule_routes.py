@@ -7,12 +7,11 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Caller, Service
-from coordinator.api.pages import PAGED, Cursor, name_next
+from coordinator.api.pages import PAGED, KeyCursor, name_next
 from coordinator.api.problems import PROBLEMS
-from coordinator.core.plan.schedule import BadSchedule
+from coordinator.refusals import OtherName
 from coordinator.schedules.firing import Schedules
 from coordinator.views.answers import ScheduleView
-from coordinator.views.cursors import make_cursor, parse_cursor
 from coordinator.views.requests import ScheduleRequest
 
 router = APIRouter(
@@ -49,12 +48,11 @@ async def list_schedules(
     response: Response,
     schedules: There,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
-    cursor: Cursor = None,
+    cursor: KeyCursor = None,
 ) -> Sequence[ScheduleView]:
     """Schedules by name, each with its next instants, at most five."""
-    name_from = "" if cursor is None else parse_cursor(cursor, 1)[0]
-    found = [view for view in await schedules.list() if view.schedule.name >= name_from]
-    following = make_cursor(found[limit].schedule.name) if len(found) > limit else None
+    found = [view for view in await schedules.list() if view.schedule.name >= (cursor or "")]
+    following = found[limit].schedule.name if len(found) > limit else None
     name_next(request, response, following)
     return found[:limit]
 
@@ -71,7 +69,7 @@ async def change_schedule(
 ) -> ScheduleView:
     """Other instants, or something else to run, from now on; history and pause stay."""
     if request.name != name:
-        raise BadSchedule(f"name {request.name}: it is {name} in the address, and stays so")
+        raise OtherName(f"name {request.name}: it is {name} in the address, and stays so")
     schedule = request.schedule(by=caller.named(request.by), now=coordinator.now())
     return await schedules.replace(schedule)
 

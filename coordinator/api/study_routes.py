@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Caller
-from coordinator.api.pages import PAGED, Cursor, name_next
+from coordinator.api.pages import PAGED, KeyCursor, name_next
 from coordinator.api.problems import PROBLEMS
 from coordinator.api.report_routes import AS_REPORT, Accepted, AsFormat, report_answer
 from coordinator.api.row_answers import rows_in
@@ -49,7 +49,7 @@ async def list_studies(
     response: Response,
     studies: There,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    cursor: Cursor = None,
+    cursor: KeyCursor = None,
 ) -> Sequence[Study]:
     """Studies, newest first."""
     found, following = await studies.newest(limit=limit, cursor=cursor)

@@ -1,17 +1,16 @@
 """What was changed over the API: who, what, from where, when, and how it ended."""
 
-import re
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from coordinator.views.cursors import BadCursor, make_cursor, parse_cursor
 from exchange.messages import Message, UtcDatetime
 from exchange.ports import Table
 from exchange.records.keys import audit_shelf, newest_first
 from exchange.records.shelf import Shelf
 
+AUDIT_CURSOR: Final = r"^[0-9]{4}-(0[1-9]|1[0-2])~[A-Za-z0-9._-]{1,200}$"  # a month, a row's key
 MONTHS_BACK: Final = 24  # months that a reading goes back
 
 
@@ -48,16 +47,18 @@ class Audit:
     async def read(
         self, now: datetime, *, limit: int, cursor: str | None = None
     ) -> tuple[Sequence[AuditRow], str | None]:
-        """Newest first, and the cursor of what follows. Raises
-        :class:`~coordinator.views.cursors.BadCursor`."""
-        month, key_from = (_month(now), None) if cursor is None else _parse(cursor)
+        """Newest first, and the cursor of what follows, an :data:`AUDIT_CURSOR`."""
+        month, key_from = _month(now), None
+        if cursor is not None:
+            named, _, key_from = cursor.partition("~")
+            month = min(month, named)
         rows: list[AuditRow] = []
         oldest = _before(_month(now), MONTHS_BACK)
         while month > oldest:
             scan = self._shelf(month).scan(key_from=key_from, limit=limit + 1 - len(rows))
             async for key, row in scan:
                 if len(rows) == limit:
-                    return rows, make_cursor(month, key)
+                    return rows, f"{month}~{key}"
                 rows.append(row)
             month, key_from = _before(month, 1), None
         return rows, None
@@ -75,10 +76,3 @@ def _before(month: str, count: int) -> str:
     year, number = map(int, month.split("-"))
     index = year * 12 + number - 1 - count
     return f"{index // 12:04d}-{index % 12 + 1:02d}"
-
-
-def _parse(cursor: str) -> tuple[str, str]:
-    month, key = parse_cursor(cursor, 2)
-    if not re.fullmatch(r"[0-9]{4}-(0[1-9]|1[0-2])", month):
-        raise BadCursor(f"cursor: {month[:40]!r} is not a month")
-    return month, key

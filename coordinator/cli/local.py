@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 _PAGE_COUNT: Final = 500  # items that are read at once
 
 T = TypeVar("T")
+C = TypeVar("C", int, str)  # where a list goes on
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -356,7 +357,7 @@ class Local:
         return await _pages(
             limit,
             lambda count, cursor: list_bursts(
-                self._coordinator, run_id, limit=count, cursor=cursor
+                self._coordinator, run_id, limit=count, cursor=cursor or 0
             ),
         )
 
@@ -367,7 +368,7 @@ class Local:
         return await _pages(
             limit,
             lambda count, cursor: list_pairs(
-                self._coordinator, run_id, burst_index, limit=count, cursor=cursor
+                self._coordinator, run_id, burst_index, limit=count, cursor=cursor or 0
             ),
         )
 
@@ -407,7 +408,7 @@ class Local:
         """The two ledgers held together; of more than 500 bursts the first."""
         from coordinator.views.burst_answers import read_reconciliation
 
-        held, _ = await read_reconciliation(self._coordinator, run_id, limit=500, cursor=None)
+        held, _ = await read_reconciliation(self._coordinator, run_id, limit=500, cursor=0)
         return held
 
     @_verb
@@ -619,11 +620,11 @@ class Local:
 
 
 async def _pages(
-    limit: int, page: Callable[[int, str | None], Awaitable[tuple[Sequence[T], str | None]]]
+    limit: int, page: Callable[[int, C | None], Awaitable[tuple[Sequence[T], C | None]]]
 ) -> list[T]:
     """At most ``limit`` items of a list, page by page."""
     items: list[T] = []
-    cursor: str | None = None
+    cursor: C | None = None
     while len(items) < limit:
         found, cursor = await page(min(limit - len(items), _PAGE_COUNT), cursor)
         items += found

@@ -13,7 +13,6 @@ from zoneinfo import ZoneInfo
 
 from coordinator.core.figures import FIGURE, RECEIVED
 from coordinator.core.summary import RunSummary, Verdict
-from coordinator.views.cursors import make_cursor, parse_cursor
 from exchange.messages import Message, UtcDatetime
 from exchange.records import Records, RunHeader, RunOutcome
 
@@ -113,16 +112,15 @@ async def list_runs(
     """Runs that fit, newest first, and the cursor of what follows.
 
     A page may be short, even empty, and yet have a successor: one page looks through a bounded
-    number of rows. Raises :class:`~coordinator.views.cursors.BadCursor`.
+    number of rows.
     """
-    key_from = None if cursor is None else parse_cursor(cursor, 1)[0]
     found: list[RunHeader] = []
     looked_at = 0
-    async for key, header in records.private.scan_runs(key_from=key_from):
+    async for key, header in records.private.scan_runs(key_from=cursor):
         if wanted.is_past(header):
             return found, None
         if len(found) == limit or looked_at == _ROWS_LOOKED_AT:
-            return found, make_cursor(key)
+            return found, key
         looked_at += 1
         if wanted.fits(header):
             found.append(header)

@@ -17,7 +17,7 @@ from typing import Final
 
 from coordinator.core.plan.planner import Infeasible, first_start
 from coordinator.core.plan.spec import RunSpec
-from coordinator.refusals import BadStudy, RunIsOver, UnknownRun, UnknownStudy
+from coordinator.refusals import BadStudy, NotHere, RunIsOver, UnknownRun, UnknownStudy
 from coordinator.runs.coordinator import Coordinator
 from coordinator.scenarios import ScenarioError
 from coordinator.studies.close_ups import read_close_up, read_scaling
@@ -36,7 +36,6 @@ from coordinator.studies.study import (
 from coordinator.studies.switch import Switch, SwitchError
 from coordinator.studies.trials import next_trial
 from coordinator.studies.turns import Turns, other_runs
-from coordinator.views.cursors import make_cursor, parse_cursor
 from coordinator.views.groups import compare_stored
 from exchange.engines import engines, measures
 from exchange.messages import Traffic
@@ -141,7 +140,7 @@ class Studies:
                 "not measure it; drop it, or use an engine that does (docs/engines.md)"
             )
         if question.residual_max_ratio is not None and not self._coordinator.has_ledger:
-            raise BadStudy(
+            raise NotHere(
                 "question.residual_max_ratio: this coordinator has no firewall's figures to hold "
                 "the fleet's against; drop it, or set BROADSIDE_LEDGER"
             )
@@ -152,7 +151,7 @@ class Studies:
         switch = self._switches.get(name)
         if switch is None:
             there = ", ".join(sorted(self._switches)) or "none"
-            raise BadStudy(
+            raise NotHere(
                 f"question.switch: {name!r} is not declared; there are: {there}; "
                 "declare it in the file of BROADSIDE_SWITCHES_FILE"
             )
@@ -173,15 +172,11 @@ class Studies:
     async def newest(
         self, *, limit: int, cursor: str | None = None
     ) -> tuple[Sequence[Study], str | None]:
-        """Studies, newest first, and the cursor of what follows; unreadable ones are left out.
-
-        Raises :class:`~coordinator.views.cursors.BadCursor`.
-        """
+        """Studies, newest first, and the cursor of what follows; unreadable ones are left out."""
         # Ids begin with the instant of creation, so that their order is that of time
-        first = None if cursor is None else parse_cursor(cursor, 1)[0]
         found = [study async for _, study in self._shelf.scan()]
-        found = [study for study in reversed(found) if first is None or study.study_id <= first]
-        following = make_cursor(found[limit].study_id) if len(found) > limit else None
+        found = [study for study in reversed(found) if cursor is None or study.study_id <= cursor]
+        following = found[limit].study_id if len(found) > limit else None
         return found[:limit], following
 
     async def cancel(self, study_id: str, *, by: str, reason: str) -> Study:

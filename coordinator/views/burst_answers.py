@@ -18,7 +18,6 @@ from coordinator.views.answers import (
     RunVerdict,
     hold_against,
 )
-from coordinator.views.cursors import BadCursor, make_cursor, parse_cursor
 from exchange.messages import Phase
 from exchange.records import Document
 
@@ -34,27 +33,21 @@ class Span:
     def indices(self) -> range:
         return range(self.first, self.before)
 
-    def following(self, count: int) -> str | None:
+    def following(self, count: int) -> int | None:
         """The cursor of the next page, of ``count`` things in all."""
-        return make_cursor(str(self.before)) if self.before < count else None
+        return self.before if self.before < count else None
 
 
-def span_of(cursor: str | None, limit: int, count: int) -> Span:
-    """Which of ``count`` things a page holds.
-
-    Raises :class:`~coordinator.views.cursors.BadCursor`.
-    """
-    text = "0" if cursor is None else parse_cursor(cursor, 1)[0]
-    if not text.isdecimal() or len(text) > 9:
-        raise BadCursor("cursor: not one that this list gave out; start without")
-    first = min(int(text), count)
+def span_of(cursor: int, limit: int, count: int) -> Span:
+    """Which of ``count`` things a page holds, from the one of that index on."""
+    first = min(cursor, count)
     return Span(first=first, before=min(first + limit, count))
 
 
 async def list_bursts(
-    coordinator: Coordinator, run_id: str, *, limit: int, cursor: str | None
-) -> tuple[Sequence[BurstEntry], str | None]:
-    """Bursts in time order. Raises ``UnknownRun``, ``BadCursor``."""
+    coordinator: Coordinator, run_id: str, *, limit: int, cursor: int
+) -> tuple[Sequence[BurstEntry], int | None]:
+    """Bursts in time order. Raises ``UnknownRun``."""
     plan = await coordinator.read_plan(run_id)
     span = span_of(cursor, limit, len(plan.bursts))
     statuses = await coordinator.burst_statuses(run_id, span.indices)
@@ -75,9 +68,9 @@ async def read_burst(coordinator: Coordinator, run_id: str, burst_index: int) ->
 
 
 async def list_pairs(
-    coordinator: Coordinator, run_id: str, burst_index: int, *, limit: int, cursor: str | None
-) -> tuple[Sequence[PairEntry], str | None]:
-    """Pairs of one burst by number. Raises ``UnknownRun``, ``UnknownBurst``, ``BadCursor``."""
+    coordinator: Coordinator, run_id: str, burst_index: int, *, limit: int, cursor: int
+) -> tuple[Sequence[PairEntry], int | None]:
+    """Pairs of one burst by number. Raises ``UnknownRun``, ``UnknownBurst``."""
     plan = await _check_burst(coordinator, run_id, burst_index)
     span = span_of(cursor, limit, len(plan.pairs))
     rows, summary = await asyncio.gather(
@@ -116,9 +109,9 @@ async def read_verdict(coordinator: Coordinator, run_id: str) -> RunVerdict:
 
 
 async def read_reconciliation(
-    coordinator: Coordinator, run_id: str, *, limit: int, cursor: str | None
-) -> tuple[RunReconciliation, str | None]:
-    """Raises ``UnknownRun``, ``RunNotOver``, :class:`NoLedger`, ``BadCursor``."""
+    coordinator: Coordinator, run_id: str, *, limit: int, cursor: int
+) -> tuple[RunReconciliation, int | None]:
+    """Raises ``UnknownRun``, ``RunNotOver``, :class:`NoLedger`."""
     summary = await _summary(coordinator, run_id)
     if summary.reconciliation is None:
         raise NoLedger(f"run {run_id}: no firewall's ledger was kept with it")

@@ -327,7 +327,7 @@ async def test_the_audit_pages_to_its_end(api: Api) -> None:
         path = answer.links["next"]["url"] if "next" in answer.links else None
     assert sorted(seen) == [f"run-{number}" for number in range(7)]
     assert pages == 3
-    wrong = await api.ask("GET", "/v1/audit?cursor=bm9uc2Vuc2U", operator)
+    wrong = await api.ask("GET", "/v1/audit?cursor=2026-13~nonsense", operator)
     assert wrong.status_code == 422
 
 
