@@ -33,9 +33,7 @@ async def list_presences(
 ) -> Sequence[Presence]:
     """Every agent that was ever heard of and did not say goodbye, by role and name."""
     known = await coordinator.fabric.records.fleet.read_presences()
-    found = [(f"{p.role.value}.{p.agent_id}", p) for p in known]
-    page = sorted((i for i in found if i[0] >= (cursor or "")), key=lambda item: item[0])[
-        : limit + 1
-    ]
-    name_next(request, response, page[limit][0] if len(page) > limit else None)
-    return [presence for _, presence in page[:limit]]
+    found = {f"{p.role.value}.{p.agent_id}": p for p in known}
+    keys = [key for key in sorted(found) if key >= (cursor or "")]
+    name_next(request, response, keys[limit] if len(keys) > limit else None)
+    return [found[key] for key in keys[:limit]]

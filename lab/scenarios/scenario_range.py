@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import os
 import sys
 import tempfile
 import threading
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.counters import NET_DEV, parse_net_dev
+from agent.cpu import parse_process_time
 from coordinator import scenarios
 from coordinator.core.summary import RunSummary
 from coordinator.studies.study import Search, Study
@@ -214,7 +214,9 @@ class Range:
             for letter, device in zip(topology.TWIN_LETTERS, self.bed.devices, strict=True)
         }
         return {
-            programs[each.arguments[0]]: read_cpu_s(each.pid)
+            programs[each.arguments[0]]: parse_process_time(
+                Path(f"/proc/{each.pid}/stat").read_text()
+            ).cpu_s
             for each in list_processes()
             if each.arguments and each.arguments[0] in programs
         }
@@ -314,12 +316,6 @@ def sent_bytes(namespace: str) -> int:
     """What a firewall's namespace has sent towards the servers."""
     with inside(namespace):
         return parse_net_dev(Path(NET_DEV).read_text(), "s0").tx_bytes
-
-
-def read_cpu_s(pid: int) -> float:
-    """CPU-seconds that a process used, its own and the kernel's on its behalf."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def write_switches(prefix: str, folder: Path) -> Path:

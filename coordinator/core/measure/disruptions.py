@@ -134,10 +134,9 @@ def judge_levels(
     low = np.zeros(seen.shape, np.bool_)
     floor_ratio = 1 - drop_ratio
     if seen.all():  # most bursts: nothing to decide
-        median = _moving_median(rates)
-        if not (rates <= floor_ratio * median).any():
-            return Levels(rates=rates, median=median, low=rates <= 0, empty=rates <= 0)
-        median[:] = np.nan
+        usual = _moving_median(rates)
+        if not (rates <= floor_ratio * usual).any():
+            return Levels(rates=rates, median=usual, low=rates <= 0, empty=rates <= 0)
     head = rates[:, :MEDIAN_S]
     now = _median(np.where(np.isnan(head), np.inf, head))
     ramping = np.ones(len(rates), np.bool_)
