@@ -129,6 +129,18 @@ class Serving:
         """The answer. Raises ValueError with what was refused, as :meth:`delete` does."""
         return _accepted(self._ask("POST", path, body)).json()
 
+    def launch(self, body: Mapping[str, Any]) -> Any:
+        """A run's answer, once the fleet can carry it: runs before it let go of agents and ports.
+
+        Raises ValueError with what was refused, and with what is lacking after ``READY_S``.
+        """
+        end_s = time.monotonic() + READY_S
+        while True:
+            answer = self._ask("POST", "/v1/runs", body)
+            if answer.status_code not in (409, 503) or time.monotonic() > end_s:
+                return _accepted(answer).json()
+            time.sleep(0.5)
+
     def delete(self, path: str, body: Mapping[str, Any]) -> None:
         _accepted(self._ask("DELETE", path, body))
 

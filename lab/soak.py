@@ -166,7 +166,7 @@ def _launch(coordinator: Serving, options: SoakOptions) -> tuple[str, float]:
         "traffic.stream_bits_per_second": options.stream_bits_per_second,
         "objective.target_bits_per_second": None,
     }
-    answer = coordinator.post("/v1/runs", {"scenario": "soak", "overrides": overrides})
+    answer = coordinator.launch({"scenario": "soak", "overrides": overrides})
     first_start_at = datetime.fromisoformat(answer["bursts"][0]["planned_start_at"])
     return str(answer["run_id"]), first_start_at.timestamp()
 

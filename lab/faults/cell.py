@@ -27,7 +27,6 @@ from lab.faults.matrix import (
 )
 from lab.faults.random_rounds import fault_named
 from lab.faults.rules import Evidence, read_evidence, violations
-from lab.serving import READY_S
 
 BURSTS_COUNT: Final = 2
 LEAD_S: Final = 7
@@ -170,22 +169,10 @@ def _launch(site: Range, fault: Fault, phase: Phase) -> Plan:
         "objective.residual_max_ratio": RESIDUAL_MAX_RATIO,
         "objective.start_spread_max_s": START_SPREAD_MAX_S,
     }
-    answer = _post(site, {"scenario": "smoke", "overrides": overrides})
+    answer = site.coordinator.launch({"scenario": "smoke", "overrides": overrides})
     stored = site.loop.run(site.fabric.records.read_run(str(answer["run_id"])))
     assert stored is not None, "a launched run is not stored"  # noqa: S101 - a broken rule
     return Plan.model_validate_json(stored[1])
-
-
-def _post(site: Range, body: Mapping[str, object]) -> Mapping[str, Any]:
-    """A launch, once the runs before it have let go of agents and ports."""
-    end_s = time.monotonic() + READY_S
-    while True:
-        try:
-            return dict(site.coordinator.post("/v1/runs", body))
-        except ValueError:
-            if time.monotonic() > end_s:
-                raise
-            time.sleep(1.0)
 
 
 def _await_phase(site: Range, plan: Plan, phase: Phase, *, early_s: float) -> Scene:

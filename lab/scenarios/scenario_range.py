@@ -140,7 +140,6 @@ LEAD_S: Final = 6
 TUNNELS_LEAD_S: Final = 5  # more, for the agents to make their devices
 BUSY_RATIO: Final = 0.9  # of the machine's CPU, or of a core: from here on it may be the limit
 VERDICT_WITHIN_S: Final = 60.0
-FREE_WITHIN_S: Final = 15.0
 STUDY_WITHIN_S: Final = 300.0
 
 
@@ -222,22 +221,11 @@ class Range:
         }
 
     def _run(self, case: Case, body: Mapping[str, Any]) -> tuple[Row, Facts]:
-        launched = self._launch(body)
+        launched = self.coordinator.launch(body)
         summary = self._summary(launched["run_id"], case)
         spec = scenarios.load(case.scenario, body["overrides"])
         row = run_row(case.name, summary, spec, case.expected.says)
         return row, Facts.of_run(summary)
-
-    def _launch(self, body: Mapping[str, Any]) -> Any:
-        """Launch once the agents of the case before are free again."""
-        end_s = time.monotonic() + FREE_WITHIN_S
-        while True:
-            try:
-                return self.coordinator.post("/v1/runs", body)
-            except ValueError as error:
-                if "Not feasible" not in str(error) or time.monotonic() > end_s:
-                    raise
-            time.sleep(0.5)
 
     def _study(self, case: Case, body: Mapping[str, Any], watch: Watch) -> tuple[Row, Facts]:
         asked = {**body, "question": case.question}

@@ -66,7 +66,7 @@ def small_disk(folder: Path) -> Iterator[None]:
 def launched(site: Site, **overrides: object) -> tuple[str, float]:
     """A run, and the epoch second of its burst."""
     body = {"scenario": "smoke", "overrides": SPEC | overrides, "by": "test"}
-    run = site.coordinator.post("/v1/runs", body)
+    run = site.coordinator.launch(body)
     (first,) = run["bursts"]
     return run["run_id"], _epoch_s(first["planned_start_at"])
 

@@ -229,7 +229,7 @@ def test_a_burst_over_ipv6_alone(tmp_path: Path) -> None:
         staged(lab := with_ipv6_alone(four), tmp_path, ledger={}, other_hosts=True) as site,
     ):
         body = {"scenario": "smoke", "overrides": A_PAIR}
-        run_id = site.coordinator.post("/v1/runs", body)["run_id"]
+        run_id = site.coordinator.launch(body)["run_id"]
         summary = wait_for_summary(site.coordinator.url, run_id, 120)
         assert summary["pairs_measured"] == 1, summary["findings"]
         assert summary["completeness_ratio"] == 1.0, summary["findings"]

@@ -94,7 +94,7 @@ def launch(serving: Serving, **overrides: object) -> str:
         "traffic.stream_bits_per_second": 2_000_000,
         "objective.target_bits_per_second": None,
     } | overrides
-    answer = serving.post("/v1/runs", {"scenario": "soak", "overrides": asked})
+    answer = serving.launch({"scenario": "soak", "overrides": asked})
     run_id = str(answer["run_id"])
     wait_for(
         "all pairs to run",
