@@ -34,6 +34,7 @@ from coordinator.auth.principal import (
 )
 from coordinator.auth.rights import Right, right_of
 from coordinator.auth.signin import SignIn
+from coordinator.bounded_listener import BodyClock
 from exchange.ports import ExchangeError
 
 log = logging.getLogger(__name__)
@@ -84,9 +85,7 @@ class Door:
             await self._refuse(refusal, principal, scope, receive, send, right)
             return
         scope.setdefault("state", {})["principal"] = principal
-        max_bytes = self._max_bytes(scope["path"])
-        if max_bytes is not None:
-            receive = _bounded(receive, Headers(scope=scope), max_bytes)
+        receive = _bounded(receive, Headers(scope=scope), self._max_bytes(scope["path"]))
         if not right.writes or self._guard.audit is None:
             await self._app(scope, receive, _uncached(send))
             return
@@ -235,19 +234,26 @@ def _foreign(headers: Headers) -> bool:
     return not is_loopback(host.hostname or "") or not from_own_page
 
 
-def _bounded(receive: Receive, headers: Headers, max_bytes: int) -> Receive:
-    """``receive`` that refuses a body over ``max_bytes``, whether announced or not."""
+def _bounded(receive: Receive, headers: Headers, max_bytes: int | None) -> Receive:
+    """``receive`` that refuses a body over ``max_bytes``, whether announced or not, or too slow."""
     announced = headers.get("content-length", "")
-    total_bytes = 0
+    clock = BodyClock()
+    ended = False
 
     async def bounded() -> Message:
-        nonlocal total_bytes
-        if announced.isdecimal() and int(announced) > max_bytes:
+        nonlocal ended
+        if ended:  # what comes now is the asker's going
+            return await receive()
+        if max_bytes is not None and announced.isdecimal() and int(announced) > max_bytes:
             raise _too_large(max_bytes)
-        message = await receive()
-        total_bytes += len(message.get("body", b""))
-        if total_bytes > max_bytes:
+        try:
+            message = await clock.next(receive)
+        except TimeoutError as error:
+            said = f"{clock.total_bytes} bytes of the body came in time, and no end"
+            raise HTTPException(408, said) from error
+        if max_bytes is not None and clock.total_bytes > max_bytes:
             raise _too_large(max_bytes)
+        ended = not message.get("more_body")
         return message
 
     return bounded

@@ -51,9 +51,10 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from coordinator.api.door import Guard, is_loopback
     from coordinator.auth.principal import SignInMisconfigured
     from coordinator.auth.signin import open_sign_in
+    from coordinator.bounded_listener import BACKLOG_COUNT, Listener
     from coordinator.device.ledgers.source import LedgerError, open_ledger
     from coordinator.device.witnesses.witness_file import open_witnesses
-    from coordinator.hosts.hosts_server import HostsMisconfigured, answer_at_once, open_hosts_server
+    from coordinator.hosts.hosts_server import HostsMisconfigured, open_hosts_server
     from coordinator.notices.places import NoticesMisconfigured, open_places
     from coordinator.prices import BadPrices
     from coordinator.prices import load as load_prices
@@ -72,12 +73,8 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
         )
     if (door.tls_certificate_file is None) != (door.tls_key_file is None):
         stop("BROADSIDE_TLS_CERTIFICATE_FILE, BROADSIDE_TLS_KEY_FILE: set both", Exit.USAGE)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    answer_at_once(listener)
     try:
-        listener.bind((host, port))
+        listener = Listener(host, port)
     except OSError as error:
         stop(
             f"port {port} on {host}: {error.strerror}; choose another with --port", Exit.CANNOT_RUN
@@ -142,6 +139,9 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     try:
         config = uvicorn.Config(
             app,
+            http=listener.protocol,
+            ws="none",
+            backlog=BACKLOG_COUNT,
             log_config=None,  # ours, which lets no secret through
             access_log=False,
             server_header=False,

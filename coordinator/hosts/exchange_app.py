@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, unquote
 
+from coordinator.bounded_listener import BodyClock
 from coordinator.hosts.agent_rights import Rights
 from coordinator.hosts.exchange_service import ExchangeService
 from exchange.background import keep_going
@@ -38,8 +39,6 @@ REQUEST_MAX_BYTES: Final = 12 * 2**20  # of operations, inflated
 RAW_MAX_BYTES: Final = 96 * 2**20  # of one output, deflated
 JOIN_MAX_BYTES: Final = 4096
 RAWS_AT_ONCE: Final = 2  # outputs that are held in memory at a time
-BODY_S: Final = 20.0  # s that a body has to come, and more for what came of it:
-BODY_BYTES_PER_S: Final = 16_384
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -234,20 +233,17 @@ async def _gone(receive: Receive) -> None:
 
 async def _body(receive: Receive, max_bytes: int) -> bytes:
     parts: list[bytes] = []
-    total_bytes, began_s = 0, asyncio.get_running_loop().time()
+    clock = BodyClock()
     while True:
         try:
-            async with asyncio.timeout_at(began_s + BODY_S + total_bytes / BODY_BYTES_PER_S):
-                message = await receive()
+            message = await clock.next(receive)
         except TimeoutError as error:
-            raise _Answered(408, f"{total_bytes} bytes came in time, and no end") from error
+            raise _Answered(408, f"{clock.total_bytes} bytes came in time, and no end") from error
         if message["type"] == "http.disconnect":
             raise ExchangeUnavailable("the asker went away")
-        part = message.get("body", b"")
-        total_bytes += len(part)
-        if total_bytes > max_bytes:
+        if clock.total_bytes > max_bytes:
             raise _Answered(413, f"over {max_bytes} bytes")
-        parts.append(part)
+        parts.append(message.get("body", b""))
         if not message.get("more_body"):
             return b"".join(parts)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import ssl
 from collections.abc import Generator
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from typing import Final
 import uvicorn
 
 from coordinator.auth.audit import Audit
+from coordinator.bounded_listener import BACKLOG_COUNT, Listener
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.hosts.agent_rights import Handed
 from coordinator.hosts.authority import Shown, own_authority
@@ -22,7 +22,6 @@ from exchange.fabric import Fabric
 
 IDLE_S: Final = 75  # s that a connection waits for its next request: longer than agents keep it
 END_S: Final = 1  # s that requests have at the end: streams have none of their own
-BACKLOG_COUNT: Final = 2048  # connections that wait to be taken: a whole fleet at once
 
 
 class HostsMisconfigured(Exception):
@@ -32,7 +31,7 @@ class HostsMisconfigured(Exception):
 class HostsServer(uvicorn.Server):
     """Served for as long as the context of :meth:`serving` lasts."""
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
+    def __init__(self, config: uvicorn.Config, listener: Listener) -> None:
         super().__init__(config)
         self._listener = listener
         host, port = listener.getsockname()[:2]
@@ -54,15 +53,6 @@ class HostsServer(uvicorn.Server):
                 await serving
 
 
-def answer_at_once(listener: socket.socket) -> None:
-    """Let the connections that it takes send an answer's body right after its head.
-
-    asyncio asks for that only on sockets that name their protocol; else each answer waits some
-    40 ms, until the asker's kernel acknowledges the head.
-    """
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
 def open_hosts_server(
     settings: CoordinatorSettings, fabric: Fabric, data_dir: Path, audit: Audit
 ) -> HostsServer | None:
@@ -75,15 +65,8 @@ def open_hosts_server(
     shown = shown_certificate(settings, data_dir)
     host, _, port = settings.hosts_listen.rpartition(":")
     host = host.strip("[]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server(
-            (host, int(port)),
-            family=family,
-            backlog=BACKLOG_COUNT,
-            dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
-        )
-        answer_at_once(listener)
+        listener = Listener(host, int(port))
     except (OSError, ValueError, OverflowError) as error:
         raise HostsMisconfigured(
             f"BROADSIDE_HOSTS_LISTEN={settings.hosts_listen}: {error}; write address:port, such as "
@@ -94,7 +77,7 @@ def open_hosts_server(
     config = uvicorn.Config(
         ExchangeApp(fabric, entry, service),
         interface="asgi3",
-        http="auto",  # httptools, which takes half of what h11 does
+        http=listener.protocol,
         ws="none",
         proxy_headers=False,
         log_config=None,

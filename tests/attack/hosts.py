@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
+from coordinator import bounded_listener
 from coordinator.auth.audit import Audit
 from coordinator.auth.static_tokens import digest
-from coordinator.hosts import exchange_app
 from coordinator.hosts.agent_rights import AgentRights, Handed
 from coordinator.hosts.enrolment import Enrolment, Enrolments
 from coordinator.hosts.exchange_app import ExchangeApp
@@ -315,7 +315,7 @@ def _slow(method: str, path: str, name: str | None) -> Callable[[], str]:
             asked = (made.ask(method, path, b"[", header=header, endless=True) for _ in range(5))
             return list(await asyncio.gather(*asked))
 
-        with mock.patch.object(exchange_app, "BODY_S", 0.2):
+        with mock.patch.object(bounded_listener, "BODY_S", 0.2):
             told = asyncio.run(ask())
         assert {one.status for one in told} == {408}, told
         return f"5 of them: {told[0].status} {told[0].text}, and the next are served"

@@ -1,7 +1,6 @@
 """A coordinator's exchange for the contract suite: one listener, a place for each test."""
 
 import asyncio
-import socket
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
@@ -9,10 +8,11 @@ from uuid import uuid4
 
 import uvicorn
 
+from coordinator.bounded_listener import Listener
 from coordinator.hosts.agent_rights import Rights
 from coordinator.hosts.exchange_app import ExchangeApp, Receive, Scope, Send
 from coordinator.hosts.exchange_service import ExchangeService
-from coordinator.hosts.hosts_server import END_S, IDLE_S, answer_at_once
+from coordinator.hosts.hosts_server import END_S, IDLE_S
 from exchange.fabric import Fabric
 from exchange.ports import Delivery
 
@@ -51,12 +51,12 @@ class HttpPlaces:
     def __init__(self) -> None:
         self._apps: dict[str, ExchangeApp] = {}
         self._ends: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        answer_at_once(self._socket)
+        self._socket = Listener("127.0.0.1", 0)
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._app,
                 interface="asgi3",
+                http=self._socket.protocol,
                 log_config=None,
                 lifespan="off",
                 timeout_keep_alive=IDLE_S,

@@ -2,11 +2,12 @@
 
 import socket
 
-from coordinator.hosts.hosts_server import answer_at_once
+from coordinator.bounded_listener import Listener
 
 
 def test_a_body_does_not_wait_for_the_heads_acknowledgement() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        answer_at_once(listener)
+    with Listener("127.0.0.1", 0) as listener:
+        listener.listen()
         with socket.create_connection(listener.getsockname()[:2]), listener.accept()[0] as taken:
             assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)

@@ -1,0 +1,268 @@
+"""Attacks on what takes connections: heads without end, connections that ask nothing.
+
+After Slowloris (R. Hansen, 2009), Slow HTTP POST (OWASP, 2010), Slow Read (S. Shekyan, 2012) and
+CVE-2024-27316 and its kin: headers and trailers without end.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import httpx
+import uvicorn
+
+from coordinator import bounded_listener
+from coordinator.api.app import create_app
+from coordinator.api.door import Guard
+from coordinator.hosts.authority import own_authority
+from coordinator.runs.coordinator import Coordinator
+from tests.attack import Attack
+from tests.attack.between import true_one
+from tests.attack.door import site
+
+PORTS: Final = "stranger to listeners"
+ASK: Final = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+LARGE_BYTES: Final = 20_000_000  # of an answer that nobody reads: more than any socket's buffers
+PATIENCE_S: Final = 30.0  # bounds a hang
+MANY_COUNT: Final = 60
+TAKEN_MAX_BYTES: Final = 12_000_000  # of what is sent; most of it lies in the kernel's buffers
+
+
+@contextlib.contextmanager
+def _standing(*, tls: bool = False, **bounds: float) -> Iterator[tuple[str, int]]:
+    """The API behind its listener, with such bounds."""
+    api = create_app(Coordinator(site().fabric), tick_s=None, guard=Guard(loopback_only=True))
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"] == "/large":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": bytes(LARGE_BYTES)})
+            return
+        await api(scope, receive, send)
+
+    with contextlib.ExitStack() as stack:
+        for name, bound in bounds.items():
+            stack.enter_context(mock.patch.object(bounded_listener, name, bound))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        shown = own_authority(folder, datetime.now(UTC)) if tls else None
+        taking = stack.enter_context(bounded_listener.Listener("127.0.0.1", 0))
+        config = uvicorn.Config(
+            app,
+            http=taking.protocol,
+            ws="none",
+            log_config=None,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+            ssl_certfile=None if shown is None else shown.certificate_file,
+            ssl_keyfile=None if shown is None else shown.key_file,
+        )
+        server = uvicorn.Server(config)
+        serving = threading.Thread(
+            target=asyncio.run, args=(server.serve(sockets=[taking]),), daemon=True
+        )
+        serving.start()
+        end_s = time.monotonic() + PATIENCE_S
+        while not server.started and time.monotonic() < end_s:
+            time.sleep(0.01)
+        try:
+            yield taking.getsockname()
+        finally:
+            server.should_exit = True
+            serving.join(PATIENCE_S)
+
+
+def _ended(wire: socket.socket) -> bytes:
+    """What was said until the connection was closed. Raises ``TimeoutError``."""
+    said = b""
+    wire.settimeout(PATIENCE_S)
+    try:
+        while part := wire.recv(65_536):
+            said += part
+    except ConnectionError:
+        pass
+    return said
+
+
+def _served(at: tuple[str, int], scheme: str = "http") -> None:
+    """Somebody else is, meanwhile."""
+    url = f"{scheme}://127.0.0.1:{at[1]}/healthz"
+    assert httpx.get(url, verify=False, timeout=PATIENCE_S).status_code == 200  # noqa: S501
+
+
+def _endless(at: tuple[str, int], begin: bytes, part: bytes) -> str:
+    """Send without end; how much was taken until the connection was closed."""
+    sent_bytes = 0
+    with socket.create_connection(at, PATIENCE_S) as wire:
+        with contextlib.suppress(ConnectionError):
+            wire.sendall(begin)
+            while sent_bytes < 100_000_000:
+                wire.sendall(part)
+                sent_bytes += len(part)
+        assert sent_bytes < TAKEN_MAX_BYTES, f"{sent_bytes} bytes were taken"
+    return "closed"
+
+
+_FLOODS: Final = {
+    "a header without end": (ASK + b"X: ", b"a" * 65_536),
+    "a header's name without end": (ASK, b"a" * 65_536),
+    "an address without end": (b"GET /", b"a" * 65_536),
+    "a method without end": (b"", b"A" * 65_536),
+    "blanks without end": (b"GET", b" " * 65_536),
+    "lines before a request, without end": (b"", b"\r\n" * 32_768),
+    "trailers without end": (
+        b"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+        b"X: " + b"a" * 65_536,
+    ),
+    "a chunk's extension without end": (
+        b"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n5;a=",
+        b"a" * 65_536,
+    ),
+}
+
+
+def _flood(begin: bytes, part: bytes) -> Callable[[], str]:
+    def attack() -> str:
+        with _standing() as at:
+            said = _endless(at, begin, part)
+            _served(at)
+        return said
+
+    return attack
+
+
+def _flood_a_process() -> str:
+    """The same, at a coordinator's own two ports: its memory stays."""
+    host, _, port = true_one().at.removeprefix("https://").rpartition(":")
+    unproven = ssl.create_default_context()
+    unproven.check_hostname, unproven.verify_mode = False, ssl.CERT_NONE
+    sent_bytes = 0
+    with (
+        socket.create_connection((host, int(port)), PATIENCE_S) as plain,
+        unproven.wrap_socket(plain) as wire,
+        contextlib.suppress(ConnectionError, ssl.SSLError),
+    ):
+        wire.sendall(ASK + b"X: ")
+        while sent_bytes < 100_000_000:
+            wire.sendall(b"a" * 65_536)
+            sent_bytes += 65_536
+    assert sent_bytes < TAKEN_MAX_BYTES, f"{sent_bytes} bytes were taken by the agents' port"
+    return f"closed after {sent_bytes} bytes"
+
+
+_SLOW: Final = {
+    "nothing is said": b"",
+    "half a head": ASK + b"X: a",
+    "an empty line": b"\r\n",
+    "an answer, then half a head": ASK + b"\r\n" + b"GET / HTTP/1.1\r\n",
+    "an answer, then a byte": ASK + b"\r\n" + b"G",
+}
+
+
+def _slow(said: bytes, *, drip: bool) -> Callable[[], str]:
+    """Many connections that are never done; ``drip``: a byte now and then."""
+
+    def attack() -> str:
+        with _standing(HEAD_S=0.5) as at, contextlib.ExitStack() as stack:
+            wires = [
+                stack.enter_context(socket.create_connection(at, PATIENCE_S))
+                for _ in range(MANY_COUNT)
+            ]
+            for wire in wires:
+                wire.sendall(said)
+            dripping = drip
+            end_s = time.monotonic() + PATIENCE_S
+            while dripping:
+                assert time.monotonic() < end_s, "it is still open"
+                time.sleep(0.05)
+                try:
+                    wires[0].sendall(b"x")
+                except ConnectionError:
+                    dripping = False
+            for wire in wires:
+                _ended(wire)
+            _served(at)
+        return f"{MANY_COUNT} connections were closed"
+
+    return attack
+
+
+def _slow_body() -> str:
+    with _standing(BODY_S=0.3) as at, socket.create_connection(at, PATIENCE_S) as wire:
+        wire.sendall(
+            b"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 9\r\n\r\n{"
+        )
+        said = _ended(wire)
+        assert b" 408 " in said, said[:200]
+    return said.partition(b"\r\n")[0].decode()
+
+
+def _many(*, tls: bool) -> Callable[[], str]:
+    """More connections than wait at once, of which none is done (with TLS: none has begun)."""
+
+    def attack() -> str:
+        scheme = "https" if tls else "http"
+        with (
+            _standing(tls=tls, WAITING_MAX_COUNT=MANY_COUNT // 2) as at,
+            contextlib.ExitStack() as stack,
+        ):
+            wires = [
+                stack.enter_context(socket.create_connection(at, PATIENCE_S))
+                for _ in range(MANY_COUNT)
+            ]
+            _served(at, scheme)
+            for wire in wires[: MANY_COUNT // 2]:
+                assert _ended(wire) == b""
+            _served(at, scheme)
+        return f"of {MANY_COUNT} who waited longest were closed; others are served"
+
+    return attack
+
+
+def _unread() -> str:
+    """An answer of which nothing is read: its connection, and its memory, are given up."""
+    with _standing(UNREAD_S=1.0) as at, socket.socket() as wire:
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        wire.connect(at)
+        wire.sendall(b"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        end_s = time.monotonic() + PATIENCE_S
+        gone = False
+        while not gone and time.monotonic() < end_s:
+            time.sleep(0.2)
+            try:
+                wire.sendall(b"\r\n")
+            except ConnectionError:
+                gone = True
+        assert gone, "it is still held"
+        _served(at)
+    return "the kernel gave the connection up"
+
+
+ATTACKS: Final[tuple[Attack, ...]] = (
+    *(Attack(name, PORTS, "memory", _flood(*how)) for name, how in _FLOODS.items()),
+    Attack("a header without end, to a process", PORTS, "its memory", _flood_a_process),
+    *(
+        Attack(f"slow: {name}", PORTS, "every connection there is", _slow(said, drip=False))
+        for name, said in _SLOW.items()
+    ),
+    Attack("slow: a byte at a time", PORTS, "the same, and patience", _slow(ASK, drip=True)),
+    Attack(
+        "slow: an answer, then a byte at a time",
+        PORTS,
+        "the same",
+        _slow(ASK + b"\r\n", drip=True),
+    ),
+    Attack("slow: a body", PORTS, "the same", _slow_body),
+    Attack("many that say nothing", PORTS, "the next one's turn", _many(tls=False)),
+    Attack("many that begin no TLS", PORTS, "the next one's turn", _many(tls=True)),
+    Attack("an answer that nobody reads", PORTS, "memory", _unread),
+)
