@@ -1,6 +1,6 @@
 // The fleet: who is there, whose clock is good, what keeps one from working.
 
-import { read } from "./api.js";
+import { coordinatorNow, read } from "./api.js";
 import { fill, h, notice, say, table } from "./dom.js";
 import { known, seconds, span } from "./format.js";
 
@@ -36,7 +36,7 @@ export function agentsView(main) {
   async function load() {
     try {
       const presences = await read("/v1/presences?limit=5000");
-      const now = Date.now();
+      const now = coordinatorNow();
       const rows = presences.map((each) => {
         const heard_s = Math.max(0, (now - Date.parse(each.beat_at)) / 1000);
         return { each, heard_s, state: stateOf(each, heard_s) };

@@ -18,6 +18,10 @@ export function headers(more = {}) {
   return own ? { Authorization: `Bearer ${own}`, ...more } : more;
 }
 
+// What time it is at the coordinator, to a second or two: this browser's clock may be hours off.
+let aheadMs = 0;
+export const coordinatorNow = () => Date.now() + aheadMs;
+
 export async function ask(path, { method = "GET", body, signal, more = {} } = {}) {
   let answer;
   try {
@@ -35,6 +39,8 @@ export async function ask(path, { method = "GET", body, signal, more = {} } = {}
       "The coordinator does not answer: is `broadside serve` running?",
     );
   }
+  const said = Date.parse(answer.headers.get("Date"));
+  if (!Number.isNaN(said)) aheadMs = said - Date.now();
   if (!answer.ok) throw await problemOf(answer);
   return answer;
 }

@@ -1,6 +1,6 @@
 // Choose a scenario, see what it would take and cost, launch it.
 
-import { read, readIfThere, send } from "./api.js";
+import { coordinatorNow, read, readIfThere, send } from "./api.js";
 import { announce, fill, h, notice } from "./dom.js";
 import { fieldsOf, known, rate, span, told } from "./format.js";
 import { GOALS } from "./words.js";
@@ -153,7 +153,7 @@ export function launchView(main, [wanted], { operator }) {
     const [bursts, burst, period] = [value("bursts_count"), value("burst_s"), value("period_s")];
     const takes = bursts > 1 ? (bursts - 1) * period + burst : burst;
     const live = (fleet ?? []).filter(
-      (each) => each.problem === null && Date.now() - new Date(each.beat_at) < 60_000,
+      (each) => each.problem === null && coordinatorNow() - new Date(each.beat_at) < 60_000,
     );
     const clients = live.filter((each) => each.role === "client").length;
     const ports = live

@@ -43,18 +43,20 @@ export class RunHead {
     this.showStage(state, now);
   }
 
-  // Counting down, arming, running: the part that moves each second.
+  // Counting down, arming, running: the part that moves with time.
   showStage(state, now) {
     if (!state.status) return;
     const stage = stageOf(state, now);
     this.stage.hidden = stage === null;
     if (stage === null) return;
-    const { big, small, share } = stage;
-    const words = h("p", { class: "stage-figures" }, h("strong", {}, big), h("span", {}, small));
-    const value = String(Math.min(1, share));
-    const label = `${big}: ${small}`;
-    const bar = share === null ? null : h("progress", { max: "1", value, "aria-label": label });
-    fill(this.stage, words, bar);
+    this.#fill(this.stage, stage, () => {
+      const { big, small, share } = stage;
+      const words = h("p", { class: "stage-figures" }, h("strong", {}, big), h("span", {}, small));
+      const value = String(Math.min(1, share));
+      const label = `${big}: ${small}`;
+      const bar = share === null ? null : h("progress", { max: "1", value, "aria-label": label });
+      return [words, bar];
+    });
   }
 
   showLine(live, silentSeconds) {

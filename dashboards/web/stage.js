@@ -15,7 +15,9 @@ export function stageOf({ status, summary, data }, now) {
         : "waiting for the firewall's figures and the verdict";
     return { big: "Over", small: next, share: null };
   }
-  if (burst.phase === "collecting") {
+  const total = status.duration_s + status.omit_s;
+  const wait = until(burst.planned_start_at);
+  if (burst.phase === "collecting" || -wait >= total) {
     const small = `reported ${burst.reported_count} of ${burst.claimed_count}`;
     return {
       big: "Collecting",
@@ -23,15 +25,13 @@ export function stageOf({ status, summary, data }, now) {
       share: burst.reported_count / Math.max(1, burst.claimed_count),
     };
   }
-  const wait = until(burst.planned_start_at);
   if (wait > 0) {
     const left = wait < 100 ? `${Math.ceil(wait)} s` : span(wait);
     const fires = `fires at ${clock(burst.planned_start_at)}; agents arm 20 s before`;
     const small = burst.phase === "planned" ? fires : armed;
     return { big: `T−${left}`, small, share: burst.armed_count / burst.pairs_planned };
   }
-  const total = status.duration_s + status.omit_s;
-  const second = Math.min(total, Math.floor(-wait) + 1);
+  const second = Math.floor(-wait) + 1;
   const small = data?.stop
     ? `known up to second ${data.knownS}; ${armed}`
     : `${armed}; the first seconds come a few seconds late`;

@@ -5,6 +5,7 @@ import { headers, problemOf } from "./api.js";
 
 const SILENCE_MAX_MS = 12_000; // the coordinator beats every 5 s
 const WAIT_MS = [500, 1000, 2000, 4000, 8000];
+const LOOK_MS = 250; // a clock that is shown by it is less than so much behind
 
 export class Stream {
   constructor(path, { onevent, onstate, onend, onproblem }) {
@@ -15,7 +16,7 @@ export class Stream {
     this.closed = false;
     this.ending = false; // the summary has come: the line closes because all is said
     this.attempt = 0;
-    this.watch = setInterval(() => this.#look(), 1000);
+    this.watch = setInterval(() => this.#look(), LOOK_MS);
     this.#run();
   }
 
