@@ -325,7 +325,7 @@ def _window(
 
 
 def _stamps(pair: _Pair) -> Iterator[Contradiction]:
-    """Both ends of a pair, each by its own corrected clock, saw the same first byte."""
+    """Both ends of a pair, each by its own corrected clock, saw the same test begin."""
     evidence = pair.evidence
     report, test, claim = evidence.report, evidence.server_test, evidence.claim
     fixes = {
@@ -347,11 +347,28 @@ def _stamps(pair: _Pair) -> Iterator[Contradiction]:
             return
         zeros.append(min(first) - fix_s)
         allowed += bound_s
-    apart_s = abs(zeros[0] - zeros[1])
+    began_s, served_s = zeros
+    apart_s = abs(began_s - served_s)
+    heard = [_first_byte_s(t) for (end, _), t in pair.tracks.items() if end is Side.SERVER]
+    if served_s < began_s and heard:
+        # Its clock runs from when all connections stand, however late a busy client lets go.
+        apart_s = min(apart_s, max(0.0, began_s - (min(heard) - fixes[Side.SERVER][0])))
     if apart_s > allowed:
         yield Contradiction(
             rule=Rule.STAMPS, pair=pair.name, said=apart_s, bound=allowed - pair.begin_apart_s
         )
+
+
+def _first_byte_s(track: TrackColumns) -> float:
+    """When its first second with payload had as much of it left as it carried, by that end's clock
+    (epoch s)."""
+    loud = np.flatnonzero(track.transferred_bytes > 0)
+    if not len(loud):
+        return track.first_data_at_s
+    first, usual = loud[0], float(np.median(track.transferred_bytes[loud]))
+    share = min(1.0, float(track.transferred_bytes[first]) / usual)
+    start_s, end_s = float(track.start_s[first]), float(track.end_s[first])
+    return track.first_data_at_s + end_s - share * (end_s - start_s)
 
 
 def _of_fleet(pairs: list[_Pair], flow: Flow) -> Iterator[Contradiction]:

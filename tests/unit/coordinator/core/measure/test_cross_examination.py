@@ -138,6 +138,24 @@ def test_ends_that_log_in_first_may_begin_further_apart(
     assert (Rule.STAMPS in _rules(said)) is untrue
 
 
+@pytest.mark.parametrize(("silent_s", "untrue"), [(1.75, False), (1.4, False), (0.0, True)])
+def test_a_server_counts_from_when_a_late_clients_connections_stood(
+    silent_s: float, untrue: bool
+) -> None:
+    """A quarter of a second before the instant, as the gate has it; the client is let go 1.5 s
+    after it, and what the server received begins then, or not."""
+
+    def served(track: TrackColumns) -> TrackColumns:
+        share = 1 - np.clip(silent_s - track.start_s, 0, 1)
+        bytes_then = track.transferred_bytes * share
+        zero_s = track.first_data_at_s - 0.25
+        return replace(track, first_data_at_s=zero_s, transferred_bytes=bytes_then)
+
+    late = _at(Side.CLIENT, lambda t: replace(t, first_data_at_s=t.first_data_at_s + 1.5))
+    said = _judged(lambda pair: _at(Side.SERVER, served)(late(pair)))
+    assert (Rule.STAMPS in _rules(said)) is untrue
+
+
 def test_a_nic_that_counted_less_than_arrived_contradicts() -> None:
     def half(pair: PairEvidence) -> PairEvidence:
         host = pair.server_host
