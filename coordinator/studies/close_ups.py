@@ -98,6 +98,7 @@ async def _read_hold(
         rtt_s=np.fmax.reduce(rtt_s, axis=0),
         offered_bits_per_second=offered_bits_per_second,
         disruptions=measured.summary.disruptions,
+        pairs_count=measured.summary.pairs_measured,
         ledger=await read_ledger(records, run_id),
         scale=scale,
     )

@@ -8,15 +8,21 @@ variances, and of the cuts that come of them the one is taken under which a firs
 autoregression about the levels tells the values best, by an information criterion (Chakar,
 Lebarbier, Levy-Leduc, Robin: A robust approach for estimating change-points in the mean of an AR(1)
 process, Bernoulli 23, 2017). A step then stands out of the *long-run* variance about its levels.
+
+Least squares see a step in a dip of a second or two, so such values are set to the median of their
+neighbours beforehand (the Hampel identifier; Davies, Gather: The identification of multiple
+outliers, JASA 88, 1993). A short segment under both its neighbours, or over both, is an excursion
+such as a stall: what carried as much before and after did not change. Its values are left out.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from coordinator.core.measure.evidence import Floats
 
@@ -30,6 +36,9 @@ RHO_MAX: Final = 0.95
 RHO_VARIANCE_LEAST: Final = 0.05  # times the count: rho near one is not that sure
 CAUTION: Final = 1.645  # standard errors added to it
 TRIM_DEVIATIONS: Final = 4.0
+OUTLIER_DEVIATIONS: Final = 6.0  # robust ones from the median of its neighbours
+OUTLIER_REACH: Final = 3  # values on each side that the median of a value's neighbours takes
+EXCURSION_MAX: Final = 15  # values: what lasts longer is a level of its own
 _MAD: Final = 0.6745  # median of |x| of a standard normal
 _Z95: Final = 1.96
 _SURE: Final = 0.95  # probability of the interval of an instant
@@ -53,18 +62,65 @@ class Step:
 
 def find_steps(values: Floats) -> tuple[Step, ...]:
     """The steps of a series whose values are all known, in order; none in a short one."""
-    count = len(values)
-    if count < 2 * SEGMENT_LEAST:
-        return ()
+    places = np.arange(len(values))
+    while len(places) >= 2 * SEGMENT_LEAST:
+        seen = _without_outliers(values[places])
+        cuts, noise = _levels(seen)
+        edges = [0, *cuts, len(seen)]
+        excursions = _excursions(seen, edges)
+        if not excursions:
+            steps = (_step(seen, noise, *edges[at : at + 3]) for at in range(len(cuts)))
+            return tuple(
+                replace(
+                    step,
+                    index=int(places[step.index]),
+                    index_low=int(places[step.index_low]),
+                    index_high=int(places[step.index_high]),
+                )
+                for step in steps
+            )
+        places = np.delete(places, np.r_[*excursions])
+    return ()
+
+
+def levels_of(steps: Sequence[Step], values: Floats) -> Floats:
+    """The level of each value: the median of those between two steps."""
+    parts = np.split(values, [step.index for step in steps])
+    return np.concatenate([np.full(len(part), np.median(part)) for part in parts])
+
+
+def _without_outliers(values: Floats) -> Floats:
+    """The values, those far from the median of their neighbours set to it."""
+    padded = np.pad(values, OUTLIER_REACH, mode="reflect")
+    usual = np.median(sliding_window_view(padded, 2 * OUTLIER_REACH + 1), axis=1)
+    off = np.abs(values - usual)
+    deviation = float(np.median(off)) / _MAD
+    least = math.sqrt(_least_variance(values))
+    return np.where(off > OUTLIER_DEVIATIONS * max(deviation, least), usual, values)
+
+
+def _levels(values: Floats) -> tuple[list[int], float]:
+    """Where levels begin that stand out of the long-run variance about them, and that."""
     cuts = _cuts(values)
     while True:
         noise = long_run_variance(values, cuts)
         kept = _merged(values, cuts, noise)
         if kept == cuts:
-            break
+            return cuts, noise
         cuts = kept
-    edges = [0, *cuts, count]
-    return tuple(_step(values, noise, *edges[place : place + 3]) for place in range(len(edges) - 2))
+
+
+def _excursions(values: Floats, edges: Sequence[int]) -> list[slice]:
+    """Short segments that go to one side of their neighbours and come back; of two in a row the
+    shorter."""
+    means = [float(values[a:b].mean()) for a, b in pairwise(edges)]
+    lengths = np.diff(edges)
+    found: list[int] = []
+    for at in sorted(range(1, len(means) - 1), key=lambda at: int(lengths[at])):
+        beyond = (means[at] - means[at - 1]) * (means[at] - means[at + 1]) > 0
+        if beyond and lengths[at] <= EXCURSION_MAX and not {at - 1, at + 1} & set(found):
+            found.append(at)
+    return [slice(edges[at], edges[at + 1]) for at in found]
 
 
 def long_run_variance(values: Floats, cuts: Sequence[int] = ()) -> float:

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.change_points import STEP_LEAST_RATIO, find_steps
+from coordinator.core.measure.change_points import STEP_LEAST_RATIO, Step, find_steps, levels_of
 from coordinator.core.measure.evidence import FirewallLedger, Floats
 from coordinator.core.measure.steady import t95
 from coordinator.core.summary import Disruption, DisruptionKind, figure
@@ -122,6 +122,7 @@ class Hold:
     offered_bits_per_second: float | None = None  # None: as much as there is
     downward: bool = False  # taken down from the hold before
     disruptions: tuple[Disruption, ...] = ()
+    pairs_count: int = 0  # 0: unknown
     ledger: FirewallLedger | None = None  # as measured
     scale: float = 1.0  # makes the ledger's bytes real
 
@@ -134,6 +135,19 @@ class Hold:
         """Indices of the seconds that show a level."""
         places = np.flatnonzero(~np.isnan(self.rates))
         return places[places >= HEAD_S]
+
+    @property
+    def without_stalls(self) -> Floats:
+        """Its rates, were each stalled pair carrying as much as the mean of the others did."""
+        rates = self.rates.copy()
+        for each in self.disruptions:
+            if each.kind is DisruptionKind.STALL and each.pairs_count < self.pairs_count:
+                first, last = (
+                    max(0, round(at.timestamp() - self.start_s))
+                    for at in (each.start_at, each.end_at)
+                )
+                rates[first:last] *= self.pairs_count / (self.pairs_count - each.pairs_count)
+        return rates
 
     def level(self, *, at_end: bool) -> float | None:
         """Median of its first or last seconds."""
@@ -218,7 +232,7 @@ def _within(hold: Hold, begun_s: float) -> Iterator[CapacityStep]:
     places = hold.known
     if not len(places):
         return
-    for step in find_steps(hold.rates[places]):
+    for step in _steps(hold.rates[places], hold.without_stalls[places]):
         low, at, high = (
             hold.start_s + float(places[index])
             for index in (step.index_low, step.index, step.index_high)
@@ -246,6 +260,18 @@ def _within(hold: Hold, begun_s: float) -> Iterator[CapacityStep]:
                 and low - NEAR_S <= each.start_at.timestamp() <= high + NEAR_S
             ),
         )
+
+
+def _steps(rates: Floats, without_stalls: Floats) -> Sequence[Step]:
+    """The steps of the seconds as they were, or as they were without stalls of pairs, whichever
+    leaves less untold: where the device is full the others take over what a stalled pair leaves,
+    where they are paced they do not."""
+    told = [
+        (steps, float(np.abs(values - levels_of(steps, values)).sum()))
+        for values in (rates, without_stalls)
+        for steps in (find_steps(values),)
+    ]
+    return min(told, key=lambda each: each[1])[0]
 
 
 def _between(before: Hold, after: Hold, begun_s: float) -> CapacityStep | None:
