@@ -28,11 +28,16 @@ scenarios: tools ## every test of the field's notebook in the lab, in one table;
 
 test: tools ## everything: lint, types, deploy-check, unit, contract, live
 	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory -j3 types deploy-check beside
-	@$(BIN)/pytest $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
+	@$(MAKE) --no-print-directory -j4 types deploy-check waiting computing
+	@$(PYTEST) -n 2 $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
 
-beside: setup # most of the tests' time is waiting: six at a time, with what computes beside them
-	@$(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder -m "not alone" $(ARGS)
+PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder
+
+waiting: setup # for clocks and processes, but not for a core: what computes beside them is nice
+	@$(PYTEST) -n 6 tests/live tests/contract -m "not alone" $(ARGS)
+
+computing: setup
+	@nice $(PYTEST) -n 2 tests/unit $(ARGS)
 
 lint: setup ## ruff: rules and format; vulture: dead code; hadolint and a compose parser: Docker files
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/vulture
@@ -89,4 +94,4 @@ hosts-archive: setup ## dist/broadside-hosts.tar.gz: what any hosts without inte
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test beside lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse hosts-archive clean
+.PHONY: help setup tools demo soak faults scenarios test waiting computing lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse hosts-archive clean
