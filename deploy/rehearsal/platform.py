@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
+from deploy.rehearsal.catalogue import BASE
 from deploy.rehearsal.stage import Stage
-from deploy.rehearsal.subscription import BASE
 
 HUB: Final = f"{BASE}/resourceGroups/rg-hub"
 NETWORK: Final = f"{HUB}/providers/Microsoft.Network"

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from deploy.rehearsal.catalogue import SUBSCRIPTION
 from deploy.rehearsal.computed import TENANT
 from deploy.rehearsal.data_plane import DataPlane
 from deploy.rehearsal.proxy import APPLICATION, make_authority, serving
 from deploy.rehearsal.published import Published
-from deploy.rehearsal.subscription import SUBSCRIPTION, Subscription
+from deploy.rehearsal.subscription import Subscription
 
 ROOT: Final = Path(__file__).parents[2]
 AZURE: Final = ROOT / "deploy" / "azure"

@@ -11,11 +11,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from deploy.rehearsal.catalogue import (
+    ALWAYS,
+    BASE,
+    NAMESPACES,
+    ROLES,
+    SIZES,
+    SUBSCRIPTION,
+    built_in_role,
+    offer_terms,
+    region_shown,
+    sizes_for_sale,
+    start_of_authority,
+    usage_shown,
+    vcpus_of,
+)
 from deploy.rehearsal.computed import TENANT, complete
 from deploy.rehearsal.published import Published
 from deploy.rehearsal.refusals import (
     REGIONS,
-    ZONED,
     Refused,
     Resource,
     Store,
@@ -25,41 +39,10 @@ from deploy.rehearsal.refusals import (
 )
 from deploy.rehearsal.resource_ids import group_of, guid, kind_of, named, parent_of
 
-SUBSCRIPTION: Final = "00000000-0000-0000-0000-000000000000"
-DEPLOYER: Final = "22222222-2222-2222-2222-222222222222"
-BASE: Final = f"/subscriptions/{SUBSCRIPTION}"
-ROLES: Final[
-    Mapping[str, str]
-] = {  # built in, of learn.microsoft.com/azure/role-based-access-control
-    "Storage Blob Data Contributor": "ba92f5b4-2d11-453d-a403-e96b0029c9fe",
-    "Storage Blob Data Reader": "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1",
-    "Storage Table Data Contributor": "0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3",
-    "Storage Table Data Reader": "76199698-9eea-4c19-bc75-cec21354c6b6",
-    "Azure Service Bus Data Receiver": "4f6d3b9b-027b-4f4c-9142-0e5a2a2247e0",
-    "Azure Service Bus Data Sender": "69a216fc-b8fb-44d8-bc22-1f3c2cd27a39",
-    "Monitoring Reader": "43d0d8ad-25c7-4714-9337-8ba259a9fe05",
-    "Desktop Virtualization Power On Contributor": "489581de-a3bd-480d-9518-53dea7416b33",
-}
-NAMESPACES: Final = (
-    "Microsoft.Compute", "Microsoft.DevTestLab", "Microsoft.Insights", "Microsoft.Logic",
-    "Microsoft.ManagedIdentity", "Microsoft.Network", "Microsoft.OperationalInsights",
-    "Microsoft.ServiceBus", "Microsoft.Storage", "Microsoft.KeyVault", "Microsoft.Consumption",
-    "Microsoft.MarketplaceOrdering",
-)  # fmt: skip
-ALWAYS: Final = frozenset(  # registered in every new subscription
-    {"microsoft.authorization", "microsoft.resources", "microsoft.consumption",
-     "microsoft.marketplaceordering", "microsoft.billing", "microsoft.features"}
-)  # fmt: skip
 SLOW_S: Final[Mapping[str, float]] = {  # kinds that are made by a long operation, hurried
     "azurefirewalls": 1.5, "bastionhosts": 1.0, "virtualmachinescalesets": 0.8,
     "virtualmachines": 0.8, "natgateways": 0.2, "firewallpolicies": 0.3, "loadbalancers": 0.2,
     "rulecollectiongroups": 0.3, "privateendpoints": 0.4,
-}  # fmt: skip
-SIZES: Final[Mapping[str, tuple[str, int]]] = {  # size: family, vCPUs
-    **{f"Standard_D{vcpus}_{series}": (f"standardD{series}Family", vcpus)
-       for series in ("v4", "v5") for vcpus in (4, 8, 16, 32)},
-    **{f"Standard_D{vcpus}s_v6": ("standardDSv6Family", vcpus) for vcpus in (4, 8, 16)},
-    "Standard_B2als_v2": ("standardBalsv2Family", 2),
 }  # fmt: skip
 _SCALE_SET: Final = "microsoft.compute/virtualmachinescalesets"
 # What the provider itself sends against the published types, and the service takes.
@@ -367,14 +350,14 @@ class Subscription:
         if not kind.lower().endswith("/virtualmachinescalesets"):
             return
         used = sum(
-            _vcpus(each) for other, each in self.store.items()
+            vcpus_of(each) for other, each in self.store.items()
             if other != key and each["type"].lower().endswith("/virtualmachinescalesets")
         )  # fmt: skip
-        if used + _vcpus(body) > self.vcpus_max:
+        if used + vcpus_of(body) > self.vcpus_max:
             raise Refused(
                 409, "OperationNotAllowed",
                 f"exceeding approved Total Regional Cores quota: limit {self.vcpus_max}, usage "
-                f"{used}, additional required {_vcpus(body)}",
+                f"{used}, additional required {vcpus_of(body)}",
             )  # fmt: skip
 
     def _take_parts(self, path: str, last: str, kind: str, body: Resource) -> None:
@@ -464,7 +447,7 @@ class Subscription:
             case ["", "tenants"]:
                 return {"value": [{"id": f"/tenants/{TENANT}", "tenantId": TENANT}]}
             case ["", "locations"]:
-                return {"value": [_location(each) for each in sorted(REGIONS)]}
+                return {"value": [region_shown(each) for each in sorted(REGIONS)]}
             case ["", "providers"]:
                 return {"value": [self._provider(each.lower()) for each in NAMESPACES]}
             case ["", "providers", namespace]:
@@ -472,7 +455,7 @@ class Subscription:
             case ["", "providers", namespace, "locations", region, "usages"]:
                 return {"value": self._usages(namespace, region)}
             case ["", "providers", "microsoft.compute", "skus"]:
-                return {"value": _skus(query)}
+                return {"value": sizes_for_sale(query)}
             case ["", "resourcegroups"]:
                 groups = self._listed(rf"{BASE}/resourcegroups/[^/]+")
                 return {"value": [each for each in groups if _has_tag(each, query)]}
@@ -489,7 +472,7 @@ class Subscription:
         if found := re.search(r"/roledefinitions/([0-9a-f-]{36})$", low):
             return self._role_definition(path, found[1])
         if low.endswith("/soa/@") and parent in self.store:
-            return _start_of_authority(path)
+            return start_of_authority(path)
         if low.endswith("/networkrulesets/default") and parent in self.store:
             rules = {"defaultAction": "Allow", "publicNetworkAccess": "Enabled", "ipRules": [],
                      "virtualNetworkRules": [], "trustedServiceAccessEnabled": False}  # fmt: skip
@@ -505,7 +488,7 @@ class Subscription:
             codes = ("PowerState/running", "ProvisioningState/succeeded")
             return {"statuses": [{"code": code} for code in codes]}
         if "/microsoft.marketplaceordering/" in low:
-            return _terms(path)
+            return offer_terms(path)
         namespace, types, names = named(path)
         if "/providers/" in low and len(types) > len(names):
             if low.startswith(f"{BASE}/providers/"):
@@ -562,12 +545,12 @@ class Subscription:
                 each["type"].lower().endswith("/publicipaddresses") for each in self.store.values()
             )
             told = "Public IPv4 Addresses - Standard"
-            return [_usage("StandardSkuPublicIpAddresses", told, taken, 20)]
-        used = sum(_vcpus(each) for each in self.store.values())
+            return [usage_shown("StandardSkuPublicIpAddresses", told, taken, 20)]
+        used = sum(vcpus_of(each) for each in self.store.values())
         return [
-            _usage("cores", "Total Regional vCPUs", used, self.vcpus_max),
+            usage_shown("cores", "Total Regional vCPUs", used, self.vcpus_max),
             *(
-                _usage(name, f"Standard {name[8:-6]} Family vCPUs", used, self.vcpus_max)
+                usage_shown(name, f"Standard {name[8:-6]} Family vCPUs", used, self.vcpus_max)
                 for name in sorted({family for family, _ in SIZES.values()})
             ),
         ]
@@ -575,7 +558,7 @@ class Subscription:
     def _role_definitions(self, said: str) -> list[Resource]:
         wanted = re.search(r"roleName eq '([^']+)'", said)
         own = [self._shown(each) for key, each in self.store.items() if "/roledefinitions/" in key]
-        built_in = [_built_in(name) for name in ROLES]
+        built_in = [built_in_role(name) for name in ROLES]
         return [
             each for each in (*built_in, *own)
             if wanted is None or each["properties"].get("roleName") == wanted[1]
@@ -584,7 +567,7 @@ class Subscription:
     def _role_definition(self, path: str, name: str) -> Resource:
         for role, value in ROLES.items():
             if value == name:
-                return _built_in(role)
+                return built_in_role(role)
         raise Refused(404, "RoleDefinitionDoesNotExist", path)
 
     def _shown(self, me: Resource) -> Resource:
@@ -634,65 +617,3 @@ def _has_tag(each: Resource, query: Mapping[str, list[str]]) -> bool:
     said = (query.get("$filter") or [""])[0]
     tag = re.search(r"tagname eq '([^']+)' and tagvalue eq '([^']+)'", said, re.IGNORECASE)
     return tag is None or (each.get("tags") or {}).get(tag[1]) == tag[2]
-
-
-def _vcpus(each: Resource) -> int:
-    sku = each.get("sku") or {}
-    size = SIZES.get(sku.get("name", ""))
-    return size[1] * int(sku.get("capacity") or 0) if size else 0
-
-
-def _usage(name: str, told: str, used: int, limit: int) -> Resource:
-    return {
-        "name": {"value": name, "localizedValue": told}, "currentValue": used, "limit": limit,
-        "unit": "Count",
-    }  # fmt: skip
-
-
-def _location(name: str) -> Resource:
-    zones = [{"logicalZone": str(i), "physicalZone": f"{name}-az{i}"} for i in (1, 2, 3)]
-    return {
-        "id": f"{BASE}/locations/{name}", "name": name, "displayName": name.title(),
-        "type": "Region", "regionalDisplayName": name, "metadata": {"regionType": "Physical"},
-        **({"availabilityZoneMappings": zones} if name in ZONED else {}),
-    }  # fmt: skip
-
-
-def _skus(query: Mapping[str, list[str]]) -> list[Resource]:
-    found = re.search(r"location eq '([^']+)'", (query.get("$filter") or [""])[0])
-    region = found[1] if found else "eastus"
-    zones = ["1", "2", "3"] if region in ZONED else []
-    return [
-        {
-            "name": size, "resourceType": "virtualMachines", "family": family, "size": size[9:],
-            "tier": "Standard", "locations": [region], "restrictions": [],
-            "locationInfo": [{"location": region, "zones": zones}],
-            "capabilities": [{"name": "vCPUs", "value": str(count)}],
-        }
-        for size, (family, count) in SIZES.items()
-    ]  # fmt: skip
-
-
-def _built_in(role: str) -> Resource:
-    path = f"{BASE}/providers/Microsoft.Authorization/roleDefinitions/{ROLES[role]}"
-    return {
-        "id": path, "name": ROLES[role], "type": "Microsoft.Authorization/roleDefinitions",
-        "properties": {"roleName": role, "type": "BuiltInRole"},
-    }  # fmt: skip
-
-
-def _start_of_authority(path: str) -> Resource:
-    record = {
-        "email": "azureprivatedns-host.microsoft.com", "expireTime": 2419200, "minimumTtl": 10,
-        "host": "azureprivatedns.net", "refreshTime": 3600, "retryTime": 300, "serialNumber": 1,
-    }  # fmt: skip
-    told = {"ttl": 3600, "fqdn": "x.", "metadata": {}, "soaRecord": record}
-    return {"id": path, "name": "@", "type": "Microsoft.Network/privateDnsZones/SOA",
-            "properties": told}  # fmt: skip
-
-
-def _terms(path: str) -> Resource:
-    told = {"accepted": False, "signature": "x", "licenseTextLink": "x", "plan": "x",
-            "privacyPolicyLink": "x"}  # fmt: skip
-    return {"id": path, "name": "current", "type": "Microsoft.MarketplaceOrdering/offertypes",
-            "properties": told}  # fmt: skip

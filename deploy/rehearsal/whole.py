@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from deploy.rehearsal import reach
+from deploy.rehearsal.catalogue import ROLES
 from deploy.rehearsal.reach import of_kind
 from deploy.rehearsal.stage import Stage
-from deploy.rehearsal.subscription import ROLES
 
 RIGHTS: Final = {  # by identity: role, and the last word of its scope; more is a fault too
     "clients": {

@@ -10,11 +10,12 @@ import pytest
 
 from coordinator.cli.range_check import usd_a_day
 from coordinator.prices import load
+from deploy.rehearsal.catalogue import BASE, DEPLOYER, ROLES
 from deploy.rehearsal.day_one import PAGE, missing_line, steps_of
 from deploy.rehearsal.published import Published
 from deploy.rehearsal.refusals import Refused
 from deploy.rehearsal.resource_ids import kind_of, parent_of, references
-from deploy.rehearsal.subscription import BASE, DEPLOYER, ROLES, Subscription
+from deploy.rehearsal.subscription import Subscription
 
 GROUP = f"{BASE}/resourceGroups/night"
 NETWORK = f"{GROUP}/providers/Microsoft.Network"
