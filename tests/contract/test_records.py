@@ -5,6 +5,7 @@ writes.
 """
 
 import asyncio
+import functools
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -182,6 +183,7 @@ def report(pair_index: int, outcome: Outcome) -> JobReport:
     )
 
 
+@functools.cache
 def intervals(count: int, *, seed: int = 1, span_s: float = 1.0) -> tuple[Interval, ...]:
     """Noisy readings whose times are exact microseconds, as they come back from a chunk."""
     noise = random.Random(seed)
@@ -208,6 +210,7 @@ def track(count: int, *, side: Side = Side.CLIENT, flow: Flow = Flow.UP, seed: i
     )
 
 
+@functools.cache
 def host(count: int, *, before_count: int = 5, seed: int = 2) -> tuple[HostSecond, ...]:
     noise = random.Random(seed)
     return tuple(
@@ -522,13 +525,13 @@ async def test_seconds_of_many_pairs_stay_apart(records: Records) -> None:
 async def test_live_uploads_add_up_to_one_whole_save(records: Records, watched: Watched) -> None:
     whole, seen = track(1740), host(1745)
     from_s, chunk_writes_count = 0.0, 0
-    for count in range(7, 1741, 7):  # every 7 s; the host's readings come 4 s behind
+    for count in range(13, 1741, 13):  # every 13 s; the host's readings come 4 s behind
         sofar = replace(whole, intervals=whole.intervals[:count])
         watched.written.clear()
         await records.bursts.save_seconds(job(), [sofar], seen[: max(0, count + 1)], from_s=from_s)
         chunk_writes_count += any(not key.endswith(TAIL) for key in watched.written)
         from_s = sofar.intervals[-1].end_s
-        if count % 70 == 0:
+        if count % 130 == 0:
             [seconds] = await read_seconds(records, "run-1", 0)
             assert seconds.tracks == (sofar,), "a tail and its chunk are one track"
     assert chunk_writes_count <= 1 + 1740 / TAIL_S, "a live upload writes the tail alone"
@@ -612,13 +615,13 @@ async def test_tests_are_found_by_their_start_over_hours_and_agents(records: Rec
     for at in starts:
         for agent_id in ("server-1", "server.chunk.1"):
             await records.bursts.save_test(
-                server_test(at, agent_id), [track(600, side=Side.SERVER)], host(600)
+                server_test(at, agent_id), [track(90, side=Side.SERVER)], host(90)
             )
     found = await records.bursts.read_tests(starts[1], starts[7])
     assert [(t.test.started_at, t.test.agent_id) for t in found] == [
         (at, agent_id) for at in starts[1:7] for agent_id in ("server-1", "server.chunk.1")
     ]
-    assert all(t.tracks == (track(600, side=Side.SERVER),) for t in found)
+    assert all(t.tracks == (track(90, side=Side.SERVER),) for t in found)
     after_all_at = starts[8] + timedelta(microseconds=1)
     assert await records.bursts.read_tests(after_all_at, AT + timedelta(days=1)) == []
     assert await records.bursts.read_tests(starts[7], starts[1]) == []
