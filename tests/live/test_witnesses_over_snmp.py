@@ -156,9 +156,8 @@ async def test_a_profile_of_ones_own_has_counters_with_a_scale(tmp_path: Path) -
     for quantity, rate in ((Quantity.RECEIVED, 8e6), (Quantity.CPU, 0.4)):
         [series] = told.of(quantity)
         counted = np.sum(series.values * series.over_s)
-        # A busy machine's agent reads its clock late.
-        unsure = rate * (series.bound_s[0] + series.bound_s[-1] + 0.25)
-        assert counted == pytest.approx(rate * series.over_s.sum(), abs=unsure), quantity
+        # A busy machine's agent reads its clock late; a wrong scale or wrap is off by more.
+        assert counted == pytest.approx(rate * series.over_s.sum(), rel=0.3), quantity
 
 
 @pytest.mark.parametrize("version", [{}, V3], ids=["v2c", "v3"])
