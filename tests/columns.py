@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from coordinator.core.measure.evidence import (
+from coordinator.core.measure.columns import (
     Floats,
     HostColumns,
     Singles,

@@ -11,14 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.evidence import (
-    NO_HOST,
-    BurstEvidence,
-    FirewallLedger,
-    HostColumns,
-    PairEvidence,
-    TrackColumns,
-)
+from coordinator.core.measure.columns import NO_HOST, HostColumns, TrackColumns
+from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger, PairEvidence
 from coordinator.core.plan.spec import Burst, Objective, Pair, Plan, RunSpec
 from exchange.messages import (
     Claim,

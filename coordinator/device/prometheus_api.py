@@ -10,7 +10,7 @@ from typing import Any, Final
 import httpx
 import numpy as np
 
-from coordinator.core.measure.evidence import Floats
+from coordinator.core.measure.columns import Floats
 from coordinator.device.http_answers import read_bounded
 from coordinator.device.ledgers.source import LedgerBusy, LedgerError
 from exchange.rows import bounded_json

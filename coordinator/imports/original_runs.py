@@ -15,11 +15,8 @@ from typing import Final
 import numpy as np
 
 from coordinator.core.live.status import due_at
-from coordinator.core.measure.evidence import (
-    BurstEvidence,
-    PairEvidence,
-    TrackColumns,
-)
+from coordinator.core.measure.columns import TrackColumns
+from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.plan.spec import Burst, LedgerPromise, Pair, Plan
 from coordinator.core.summary import BurstSummary, RunSummary

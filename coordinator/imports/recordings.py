@@ -13,7 +13,8 @@ from pathlib import PurePath
 from typing import Final
 
 from coordinator.core.live.status import due_at
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, TrackColumns
+from coordinator.core.measure.columns import TrackColumns
+from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.plan.spec import Burst, Pair, Plan

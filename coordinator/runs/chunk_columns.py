@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.evidence import (
+from coordinator.core.measure.columns import (
     OVERLAP_S,
     Floats,
     HostColumns,
@@ -36,6 +36,8 @@ _INSTANT_MAX_S: Final = 1e10  # epoch s, in 2286
 _BESIDE_MAX_S: Final = 900.0  # s before and after a burst within which an end may read counters
 _ALL: Final = 1_000_000
 ENDS_COUNT: Final = 32  # that are decoded at once: 60,000 cells a column
+_READING_MAX_BYTES: Final = 128  # packed; of ours it has some 20
+_ROW_MAX_BYTES: Final = 65_536  # beside: a header, of rows with few readings
 UNKNOWN: Final = math.nan  # one object: a set of levels holds it once
 
 # What is read of each kind of chunk; the rest stays deflated.
@@ -49,9 +51,10 @@ _HOST: Final[tuple[str, ...]] = (
     *("nic_rx_bytes", "nic_tx_bytes", "nic_drops_count"),
     *("cpu_busy_ratio", "cpu_busiest_core_ratio"),
 )
-_ALL_COLUMNS: Final = frozenset((*_TRACK, *_HOST))
+ALL_COLUMNS: Final = frozenset((*_TRACK, *_HOST))
+REACH_COLUMNS: Final = frozenset((*_INSTANTS, "bytes", "omitted"))  # from when to when a track is
 # Of a tail: what the page shows of a second.
-_LIVE: Final = frozenset(
+LIVE_COLUMNS: Final = frozenset(
     (*_INSTANTS, "bytes", "omitted", "retransmits", "rtt_us", "cpu_busy_ratio")
 )
 
@@ -84,20 +87,19 @@ async def stream_columns(
 
 
 def try_all_columns(
-    ends: Sequence[PackedEnd], readings_max_count: int, *, live: bool = False
+    ends: Sequence[PackedEnd], readings_max_count: int, wanted: frozenset[str] = ALL_COLUMNS
 ) -> list[EndColumns | None]:
     """Both kinds of seconds of each end; None where they cannot be read, which is logged once.
 
     An agent may write what it likes: what it spoils is its own pair's seconds. How many readings
-    such a test can have says :func:`readings_max_count`. With ``live`` only what the live page
-    shows is read, and the rest is unknown.
+    such a test can have says :func:`readings_max_count`. Columns that are not ``wanted`` are
+    unknown.
     """
-    wanted = _LIVE if live else _ALL_COLUMNS
     try:
         found = _read_ends(ends, readings_max_count, wanted)
     except Exception as error:  # whatever they are made of, it is one end's rows
         if len(ends) > 1:
-            return [try_columns(end, readings_max_count, live=live) for end in ends]
+            return [try_columns(end, readings_max_count, wanted) for end in ends]
         rows = [chunk.row for track in ends[0].tracks for chunk in track.chunks]
         rows += [chunk.row for chunk in ends[0].host]
         found = [RecordUnreadable(f"row {rows[0]}: {error!r}")]
@@ -108,10 +110,22 @@ def try_all_columns(
 
 
 def try_columns(
-    end: PackedEnd, readings_max_count: int, *, live: bool = False
+    end: PackedEnd, readings_max_count: int, wanted: frozenset[str] = ALL_COLUMNS
 ) -> EndColumns | None:
     """The same of one end."""
-    return try_all_columns([end], readings_max_count, live=live)[0]
+    return try_all_columns([end], readings_max_count, wanted)[0]
+
+
+def unless_long(end: PackedEnd, readings_max_count: int) -> PackedEnd | None:
+    """An end that may wait packed; None, which is logged once, for one of more bytes than all of
+    its readings can have."""
+    for chunks in (*(track.chunks for track in end.tracks), end.host):
+        packed_bytes = sum(len(chunk.data) for chunk in chunks)
+        if packed_bytes > readings_max_count * _READING_MAX_BYTES + len(chunks) * _ROW_MAX_BYTES:
+            why = f"{packed_bytes} bytes of at most {readings_max_count} readings"
+            leave_out(RecordUnreadable(f"row {chunks[0].row}: {why}"))
+            return None
+    return end
 
 
 def readings_max_count(burst: Burst, interval_s: float) -> int:
@@ -122,7 +136,7 @@ def readings_max_count(burst: Burst, interval_s: float) -> int:
 
 def end_columns(end: PackedEnd) -> EndColumns:
     """Both kinds of seconds of one end. Raises ``RecordUnreadable``, which names the row."""
-    [found] = _read_ends([end], _ALL, _ALL_COLUMNS)
+    [found] = _read_ends([end], _ALL, ALL_COLUMNS)
     if isinstance(found, RecordUnreadable):
         raise found
     return found

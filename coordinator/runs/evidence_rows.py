@@ -1,27 +1,26 @@
-"""Reads from the table what is known of a burst, both ends joined, a pair at a time into columns.
+"""Reads from the table what is known of a burst, both ends joined, their seconds still packed.
 
-Row values of a thousand pairs would take gigabytes; as columns they take some 300 MB, and the loop
-goes on renewing leases while they are made.
+Row values of a thousand pairs would take gigabytes, and columns 200 MB: packed they are 60, and who
+measures unpacks some pairs at a time.
 """
 
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final
 
 import numpy as np
 
+from coordinator.core.measure.columns import NO_HOST, HostColumns, TrackColumns
 from coordinator.core.measure.evidence import (
     HOLD_MAX_S,
-    NO_HOST,
     BurstEvidence,
-    HostColumns,
     PairEvidence,
     ProbeColumn,
-    TrackColumns,
+    ServerRecord,
     join_tests,
     strays_during,
 )
@@ -29,8 +28,16 @@ from coordinator.core.measure.shared_clock import on_shared_clock
 from coordinator.core.plan.moves import Move, pairs_in
 from coordinator.core.plan.spec import Burst, Pair, Plan
 from coordinator.runs.burst_rows import read_rows
-from coordinator.runs.chunk_columns import readings_max_count, stream_columns
-from exchange.messages import ServerTest
+from coordinator.runs.chunk_columns import (
+    ALL_COLUMNS,
+    REACH_COLUMNS,
+    EndColumns,
+    readings_max_count,
+    try_all_columns,
+    try_columns,
+    unless_long,
+)
+from exchange.messages import ServerTest, Side
 from exchange.ports import RecordUnreadable
 from exchange.records import Document, Records
 from exchange.rows import leave_out
@@ -39,39 +46,101 @@ from exchange.second_rows import PackedEnd
 TESTS_MAX_COUNT: Final = 100  # on one endpoint about one burst; a restart or two is what happens
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TestColumns:
-    """One server-side test with its seconds as columns."""
+_NOTHING: Final[EndColumns] = ((), NO_HOST)
 
-    __test__ = False  # pytest: not a test class
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedTest:
+    """One server-side test, its seconds unpacked for who asks for them."""
 
     test: ServerTest
-    tracks: tuple[TrackColumns, ...]
-    host: HostColumns
+    end: PackedEnd | None
+    readings_max_count: int
+
+    @property
+    def tracks(self) -> tuple[TrackColumns, ...]:
+        return self._columns[0]
+
+    @property
+    def host(self) -> HostColumns:
+        return self._columns[1]
+
+    @property
+    def _columns(self) -> EndColumns:
+        if self.end is None:
+            return _NOTHING
+        return try_columns(self.end, self.readings_max_count) or _NOTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedSeconds:
+    """Both ends' seconds by pair index, as they lie in the table. Each pair's are given once: then
+    what was packed makes room."""
+
+    clients: dict[int, PackedEnd]
+    servers: dict[int, ServerRecord]
+    readings_max_count: int
+    given: set[int] = field(default_factory=set)  # pairs
+
+    def unpack(self, pairs: Sequence[PairEvidence], instants_only: bool) -> Sequence[PairEvidence]:
+        """The pairs with their seconds; both ends of all are decoded as one."""
+        if not self.given.isdisjoint(pair.pair_index for pair in pairs):
+            raise RuntimeError("a burst's seconds are given once; read its evidence again")
+        packed: dict[tuple[int, Side], PackedEnd] = {}
+        for pair in pairs:
+            index, server = pair.pair_index, self.servers.get(pair.pair_index)
+            if index in self.clients:
+                packed[index, Side.CLIENT] = self.clients[index]
+            if isinstance(server, PackedTest) and server.end is not None:
+                packed[index, Side.SERVER] = server.end
+        ends, wanted = list(packed.values()), ALL_COLUMNS
+        if instants_only:
+            ends, wanted = [replace(end, host=()) for end in ends], REACH_COLUMNS
+        columns = try_all_columns(ends, self.readings_max_count, wanted)
+        found = dict(zip(packed, columns, strict=True))
+        told = [self._with(pair, found) for pair in pairs]
+        for pair in () if instants_only else pairs:
+            self.given.add(pair.pair_index)
+            self.clients.pop(pair.pair_index, None)
+            self.servers.pop(pair.pair_index, None)
+        return told
+
+    def _with(
+        self, pair: PairEvidence, found: Mapping[tuple[int, Side], EndColumns | None]
+    ) -> PairEvidence:
+        client = found.get((pair.pair_index, Side.CLIENT)) or _NOTHING
+        server = found.get((pair.pair_index, Side.SERVER)) or _NOTHING
+        record = self.servers.get(pair.pair_index)
+        if record is not None and not isinstance(record, PackedTest):  # of several processes
+            server = (tuple(record.tracks), record.host)
+        return replace(
+            pair,
+            client_tracks=client[0],
+            client_host=client[1],
+            server_tracks=server[0],
+            server_host=server[1],
+        )
 
 
 async def read_tests(
     records: Records, plan: Plan, burst: Burst, planned: Sequence[Pair]
-) -> list[TestColumns]:
+) -> list[PackedTest]:
     """The tests on the pairs' endpoints that may be of a burst."""
     most = readings_max_count(burst, plan.spec.traffic.interval_s)
     begin_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
     ports = {(pair.endpoint.address, port) for pair in planned for port in pair.endpoint.ports}
     tests = []
     on_port: Counter[tuple[int, str]] = Counter()
-
-    async def own() -> AsyncIterator[tuple[ServerTest, PackedEnd]]:
-        async for test, end in records.bursts.stream_tests(begin_at, burst.planned_end_at):
-            if (test.endpoint.address, test.endpoint.port) in ports:  # else another run's
-                on_port[test.endpoint.port, test.endpoint.address] += 1
-                if on_port[test.endpoint.port, test.endpoint.address] > TESTS_MAX_COUNT:
-                    leave_out(RecordUnreadable(f"tests on {test.endpoint}: over {TESTS_MAX_COUNT}"))
-                else:
-                    yield test, end
-
-    async for test, columns in stream_columns(own(), most):
-        tracks, host = columns or ((), NO_HOST)
-        tests.append(TestColumns(test=test, tracks=tracks, host=host))
+    async for test, end in records.bursts.stream_tests(begin_at, burst.planned_end_at):
+        place = test.endpoint.address, test.endpoint.port
+        if place not in ports:  # another run's
+            continue
+        on_port[test.endpoint.port, test.endpoint.address] += 1
+        if on_port[test.endpoint.port, test.endpoint.address] > TESTS_MAX_COUNT:
+            leave_out(RecordUnreadable(f"tests on {test.endpoint}: over {TESTS_MAX_COUNT}"))
+        else:
+            short = unless_long(end, most)
+            tests.append(PackedTest(test=test, end=short, readings_max_count=most))
     return tests
 
 
@@ -89,11 +158,10 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     cancelled_at = control.cancelled_at if control else None
     cut = control if cancelled_at is not None and cancelled_at < burst.planned_end_at else None
     most = readings_max_count(burst, plan.spec.traffic.interval_s)
-    packed = records.bursts.stream_seconds(plan.run_id, burst.index)
     clients = {
-        pair_index: columns
-        async for pair_index, columns in stream_columns(packed, most)
-        if columns is not None
+        pair_index: short
+        async for pair_index, end in records.bursts.stream_seconds(plan.run_id, burst.index)
+        if (short := unless_long(end, most)) is not None
     }
     probes = {}
     if plan.spec.traffic.probe is not None:
@@ -111,18 +179,14 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     pairs = []
     for pair in planned:
         claim, report = rows.claims.get(pair.index), rows.reports.get(pair.index)
-        client, record = clients.get(pair.index), join.records.get(pair.index)
+        record = join.records.get(pair.index)
         holder = report or claim
         pairs.append(
             PairEvidence(
                 pair_index=pair.index,
                 claim=claim,
                 report=report,
-                client_tracks=client[0] if client else (),
-                client_host=client[1] if client else NO_HOST,
                 server_test=record.test if record else None,
-                server_tracks=tuple(record.tracks) if record else (),
-                server_host=record.host if record else NO_HOST,
                 joined_by=join.joined_by.get(pair.index),
                 client_nic_bits_per_second=caps.get(holder.agent_id) if holder else None,
                 server_nic_bits_per_second=pair.server_nic_bits_per_second,
@@ -133,6 +197,9 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     return BurstEvidence(
         burst=burst,
         pairs=on_shared_clock(pairs, plan.shared_boot_id),
+        unpack=PackedSeconds(
+            clients=clients, servers=dict(join.records), readings_max_count=most
+        ).unpack,
         strays=strays_during(burst, planned, join.strays),
         cancelled_at=cut.cancelled_at if cut else None,
         cancel_reason=cut.cancel_reason if cut else None,

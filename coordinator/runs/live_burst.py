@@ -19,17 +19,15 @@ from coordinator.core.live.look import (
     picture_onwards,
     picture_so_far,
 )
+from coordinator.core.measure.columns import NO_HOST, HostColumns, TrackColumns
 from coordinator.core.measure.evidence import (
     HOLD_MAX_S,
-    NO_HOST,
     BurstEvidence,
     FirewallLedger,
-    HostColumns,
     PairEvidence,
-    TrackColumns,
 )
 from coordinator.core.plan.spec import Burst, Plan
-from coordinator.runs.chunk_columns import readings_max_count, try_all_columns
+from coordinator.runs.chunk_columns import LIVE_COLUMNS, readings_max_count, try_all_columns
 from coordinator.runs.evidence_rows import read_evidence
 from exchange.records import Records
 from exchange.records.keys import server_test_key
@@ -100,13 +98,16 @@ class LiveBurst:
     async def _read_whole(self, ledger: FirewallLedger | None, now: datetime) -> Picture:
         began_s = time.monotonic()
         evidence = await read_evidence(self._records, self._plan, self.burst)
-        shown = await asyncio.to_thread(picture_so_far, self._plan, evidence, ledger, now)
-        for pair in evidence.pairs:
+        tails: list[PairEvidence] = []
+        shown = await asyncio.to_thread(
+            picture_so_far, self._plan, _keeping_tails(evidence, tails), ledger, now
+        )
+        for pair in tails:
             _put_newer(self._clients, pair.pair_index, pair.client_tracks, pair.client_host)
             if pair.server_test is not None:
                 key = server_test_key(pair.server_test)
                 _put_newer(self._servers, key, pair.server_tracks, pair.server_host)
-        self._evidence = replace(evidence, pairs=tuple(map(_without_seconds, evidence.pairs)))
+        self._evidence = replace(evidence, unpack=None)  # it holds no second
         self._whole_at_s = time.monotonic()
         self._whole_cost_s = self._whole_at_s - began_s
         return shown
@@ -143,7 +144,7 @@ class LiveBurst:
 
     def _decoded(self, packed: Mapping[_Key, PackedEnd]) -> dict[_Key, _End]:
         """An end that is whole has no tail any more: what it last had stands."""
-        ends = try_all_columns(list(packed.values()), self._most, live=True)
+        ends = try_all_columns(list(packed.values()), self._most, LIVE_COLUMNS)
         return {
             key: end for key, end in zip(packed, ends, strict=True) if end is not None and end[0]
         }
@@ -167,11 +168,41 @@ def _put_newer(
     tracks: Sequence[TrackColumns],
     host: HostColumns,
 ) -> None:
-    """What a tail of a whole end would hold, where none holds more."""
-    if _until_s(tracks) <= _until_s(tails.get(key, _NOTHING)[0]):
-        return
+    """A tail of a whole end, where none holds more."""
+    if _until_s(tracks) > _until_s(tails.get(key, _NOTHING)[0]):
+        tails[key] = (tuple(tracks), host)
+
+
+def _keeping_tails(evidence: BurstEvidence, tails: list[PairEvidence]) -> BurstEvidence:
+    """The evidence; of pairs that are unpacked from it, what tails of theirs would hold is put
+    into the list: nothing is to be unpacked twice."""
+    if (unpack := evidence.unpack) is None:
+        return evidence
+
+    def kept(pairs: Sequence[PairEvidence], instants_only: bool) -> Sequence[PairEvidence]:
+        found = unpack(pairs, instants_only)
+        if not instants_only:
+            tails.extend(map(_tail, found))
+        return found
+
+    return replace(evidence, unpack=kept)
+
+
+def _tail(pair: PairEvidence) -> PairEvidence:
+    client = _last_rows(pair.client_tracks, pair.client_host)
+    server = _last_rows(pair.server_tracks, pair.server_host)
+    return replace(
+        pair,
+        client_tracks=client[0],
+        client_host=client[1],
+        server_tracks=server[0],
+        server_host=server[1],
+    )
+
+
+def _last_rows(tracks: Sequence[TrackColumns], host: HostColumns) -> _End:
     begin_s = _until_s(tracks) - TAIL_OVERLAP_S
-    tails[key] = (
+    return (
         tuple(track.rows(track.first_data_at_s + track.end_s > begin_s) for track in tracks),
         host.rows(host.end_at_s > begin_s),
     )
@@ -180,9 +211,3 @@ def _put_newer(
 def _until_s(tracks: Sequence[TrackColumns]) -> float:
     """How far tracks reach, epoch s; of none the beginning of time."""
     return max((t.first_data_at_s + float(t.end_s[-1]) for t in tracks if len(t)), default=0.0)
-
-
-def _without_seconds(pair: PairEvidence) -> PairEvidence:
-    return replace(
-        pair, client_tracks=(), client_host=NO_HOST, server_tracks=(), server_host=NO_HOST
-    )

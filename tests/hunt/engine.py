@@ -13,15 +13,17 @@ from coordinator.core.figures import Layer
 from coordinator.core.judge.comparison import Group, compare, observe
 from coordinator.core.judge.reconcile import Neighbour
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.evidence import (
+from coordinator.core.measure.columns import (
     NO_HOST,
-    BurstEvidence,
-    FirewallLedger,
     HostColumns,
-    PairEvidence,
     TrackColumns,
     disjoint_host,
     disjoint_track,
+)
+from coordinator.core.measure.evidence import (
+    BurstEvidence,
+    FirewallLedger,
+    PairEvidence,
     join_tests,
     strays_during,
 )

@@ -83,7 +83,7 @@ RECIPES: Final = (
 import numpy as np
 
 from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.core.measure.evidence import Floats
+from coordinator.core.measure.columns import Floats
 from coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
 from coordinator.device.ledgers.source import needed
 

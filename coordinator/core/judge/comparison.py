@@ -17,7 +17,7 @@ from coordinator.core.figures import (
     Figure,
 )
 from coordinator.core.judge.conditions import is_untold
-from coordinator.core.measure.evidence import Floats
+from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.steady import Mean, mean_of_bursts, t90, t95
 from coordinator.core.summary import BurstSummary, figure
 from exchange.messages import Message

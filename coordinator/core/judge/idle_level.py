@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.core.judge.lag import Bins
-from coordinator.core.measure.evidence import Floats
+from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.steady import t95
 
 QUIET_BINS_MIN: Final = 3  # under so many the level is fitted beside the fleet's own bytes

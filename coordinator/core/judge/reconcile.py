@@ -50,7 +50,8 @@ from coordinator.core.judge.residual_cause import (
     Missing,
     causes,
 )
-from coordinator.core.measure.evidence import FirewallLedger, Floats
+from coordinator.core.measure.columns import Floats
+from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.headers import (
     MSS_ASSUMED_BYTES,
     OVERHEAD_KNOWN_RATIO,

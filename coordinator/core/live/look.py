@@ -8,9 +8,10 @@ been seen.
 
 import base64
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Final, Literal
 
 import numpy as np
@@ -21,8 +22,10 @@ from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.live.progress import progress
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from coordinator.core.measure.aggregate import series_of
-from coordinator.core.measure.align import Grid, align
-from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger, Floats
+from coordinator.core.measure.align import align
+from coordinator.core.measure.columns import Floats
+from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
+from coordinator.core.measure.grid_rows import Grid
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.spec import Burst, Plan
@@ -229,7 +232,8 @@ def picture_so_far(
 ) -> Picture:
     """A burst that is going on, from whatever was reported until ``now``."""
     burst = evidence.burst
-    reach = _reach(evidence)
+    spans = _spans(evidence)
+    reach = _reach(spans)
     if not len(reach):
         return _from_hosts(plan, evidence)
     elapsed_s = (now - burst.planned_start_at).total_seconds()
@@ -239,7 +243,7 @@ def picture_so_far(
     one = plan.model_copy(update={"bursts": (burst,), "clocks_promised": False})
     judged = summarise_run(one, [measured], ledger, now).bursts[0] if known_s else measured.summary
     planned_s = burst.duration_s + burst.omit_s
-    told = known_s == planned_s and _have_told(evidence, elapsed_s)
+    told = known_s == planned_s and _have_told(burst, spans, elapsed_s)
     if not told or not _reaches_past(ledger, burst, judged):
         judged = _without_residual(judged)
     return picture(judged, measured.series, planned_s=planned_s, known_s=known_s, final=False)
@@ -253,7 +257,7 @@ def picture_onwards(
     ``evidence`` holds the tails of tracks. None where they do not reach back to what stood before:
     then all of the burst has to be read.
     """
-    burst, reach = evidence.burst, _reach(evidence)
+    burst, reach = evidence.burst, _reach(_spans(evidence))
     if before.figures is None or not len(reach):
         return None
     zero_s = burst.planned_start_at.timestamp()
@@ -495,34 +499,32 @@ def ledger_message(
     )
 
 
-def _reach(evidence: BurstEvidence) -> Floats:
+def _reach(spans: Sequence[tuple[float, float]]) -> Floats:
     """How far each pair that speaks has reported, s since the planned start, ascending."""
-    return np.sort(np.asarray([end_s for _, end_s in _spans(evidence)], np.float64))
+    return np.sort(np.asarray([end_s for _, end_s in spans], np.float64))
 
 
-def _spans(evidence: BurstEvidence) -> Iterator[tuple[float, float]]:
+def _spans(evidence: BurstEvidence) -> list[tuple[float, float]]:
     """From when to when each pair that speaks has reported, s since the planned start."""
     zero_s = evidence.burst.planned_start_at.timestamp()
-    for pair in evidence.pairs:
+    spans = []
+    for pair in chain.from_iterable(evidence.blocks(instants_only=True)):
         sides = [
             [(track.first_data_at_s, float(track.end_s.max())) for track in tracks if len(track)]
             for tracks in (pair.client_tracks, pair.server_tracks)
         ]
         reached = [max(begin_s + end_s for begin_s, end_s in side) for side in sides if side]
         if reached:  # as far as both ends have, where both speak
-            yield (
-                min(begin_s for side in sides for begin_s, _ in side) - zero_s,
-                min(reached) - zero_s,
-            )
+            begin_s = min(begin_s for side in sides for begin_s, _ in side)
+            spans.append((begin_s - zero_s, min(reached) - zero_s))
+    return spans
 
 
-def _have_told(evidence: BurstEvidence, elapsed_s: float) -> bool:
+def _have_told(burst: Burst, spans: Sequence[tuple[float, float]], elapsed_s: float) -> bool:
     """Whether nobody is to tell more: every pair has told its whole test, or fell silent."""
-    whole_s = evidence.burst.duration_s + evidence.burst.omit_s - EDGE_S
+    whole_s = burst.duration_s + burst.omit_s - EDGE_S
     silent_s = elapsed_s - 2 * REPORT_LAG_S
-    return all(
-        end_s - begin_s >= whole_s or end_s < silent_s for begin_s, end_s in _spans(evidence)
-    )
+    return all(end_s - begin_s >= whole_s or end_s < silent_s for begin_s, end_s in spans)
 
 
 def _known(burst: Burst, reach: Floats, elapsed_s: float) -> int:
@@ -540,7 +542,11 @@ def _from_hosts(plan: Plan, evidence: BurstEvidence) -> Picture:
     """iperf3 before 3.17 says nothing until it ends: what the senders' NICs counted so far."""
     burst = evidence.burst
     nothing = empty_picture(plan, burst)
-    hosts = {pair.pair_index: pair.client_host for pair in evidence.pairs if len(pair.client_host)}
+    hosts = {
+        pair.pair_index: pair.client_host
+        for pair in chain.from_iterable(evidence.blocks())
+        if len(pair.client_host)
+    }
     said = progress(plan.run_id, burst, (((), host) for host in hosts.values())).whole
     if not said:
         return nothing

@@ -6,13 +6,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.align import Spread
-from coordinator.core.measure.evidence import (
-    Floats,
-    HostColumns,
-    TrackColumns,
-)
+from coordinator.core.measure.columns import Floats, HostColumns, TrackColumns
 from coordinator.core.measure.series import BurstSeries
+from coordinator.core.measure.spread import Spread
 from coordinator.core.plan.spec import Burst
 from exchange.messages import Message, RunId, UtcDatetime
 

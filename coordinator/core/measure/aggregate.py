@@ -9,9 +9,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.align import CELL_FULL_RATIO, Aligned, FlowSeconds, HostSeconds
+from coordinator.core.measure.align import CELL_FULL_RATIO, Aligned
+from coordinator.core.measure.columns import Floats, Singles
 from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO, PairGrade
-from coordinator.core.measure.evidence import Floats, PairEvidence, Singles
+from coordinator.core.measure.evidence import PairEvidence
+from coordinator.core.measure.grid_rows import FlowSeconds, HostSeconds
 from coordinator.core.measure.headers import Headers
 from coordinator.core.measure.latency import buffer_delay
 from coordinator.core.measure.series import BurstSeries, FlowSeries

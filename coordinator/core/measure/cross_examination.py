@@ -6,19 +6,16 @@ instant begin. What does not fit cannot be true, whoever said it; nothing here g
 source that is silent bounds nothing: what must be there is another rule's.
 """
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from coordinator.core.measure.align import Aligned, receiving_side
-from coordinator.core.measure.evidence import (
-    HostColumns,
-    PairEvidence,
-    TrackColumns,
-    clock_correction,
-)
+from coordinator.core.measure.align import receiving_side
+from coordinator.core.measure.columns import HostColumns, TrackColumns
+from coordinator.core.measure.evidence import PairEvidence, clock_correction
 from coordinator.core.measure.headers import Headers
 from coordinator.core.measure.unsteady_clocks import clock_troubles
 from coordinator.core.summary import Contradiction, Rule
@@ -53,19 +50,33 @@ WHOLE_EDGE_S: Final = 0.5  # s at either end without which a track is whole stil
 LAG_S: Final = 0.5  # s by which a receiver's curve may run ahead of its sender's
 
 
-def cross_examine(
-    traffic: Traffic, aligned: Aligned, headers: Headers, clock_bound_max_s: float
-) -> tuple[Contradiction, ...]:
-    """Everything in a burst that cannot be true. ``traffic`` is as it was sent: scaled."""
-    pairs = [_Pair.of(pair, traffic) for pair in aligned.pairs]
-    found = [each for pair in pairs for each in _of_pair(pair, headers)]
-    for pair in pairs:
-        # A clock that moved meanwhile is held against the coverage floor already.
-        if not any(clock_troubles(pair.evidence, clock_bound_max_s)):
-            found += _stamps(pair)
-    for flow in traffic.direction.flows:
-        found += [*_of_fleet(pairs, flow), *_copies(pairs, flow)]
-    return tuple(found)
+class CrossExamination:
+    """Everything in a burst that cannot be true, from some pairs at a time, in order of numbers."""
+
+    def __init__(self, traffic: Traffic, headers: Headers, clock_bound_max_s: float) -> None:
+        """``traffic`` is as it was sent: scaled."""
+        self._traffic = traffic
+        self._headers = headers
+        self._clock_bound_max_s = clock_bound_max_s
+        self._found: list[Contradiction] = []
+        self._stamps: list[Contradiction] = []
+        self._fleets = [_Fleet(flow) for flow in traffic.direction.flows]
+
+    def add(self, block: Sequence[PairEvidence]) -> None:
+        """The next pairs, with their seconds."""
+        for evidence in block:
+            pair = _Pair.of(evidence, self._traffic)
+            self._found += _of_pair(pair, self._headers)
+            # A clock that moved meanwhile is held against the coverage floor already.
+            if not any(clock_troubles(evidence, self._clock_bound_max_s)):
+                self._stamps += _stamps(pair)
+            for fleet in self._fleets:
+                fleet.add(pair)
+
+    def done(self) -> tuple[Contradiction, ...]:
+        """What was found, once every pair has come."""
+        of_fleets = (each for fleet in self._fleets for each in fleet.found())
+        return (*self._found, *self._stamps, *of_fleets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,10 +360,11 @@ def _stamps(pair: _Pair) -> Iterator[Contradiction]:
         allowed += bound_s
     began_s, served_s = zeros
     apart_s = abs(began_s - served_s)
-    heard = [_first_byte_s(t) for (end, _), t in pair.tracks.items() if end is Side.SERVER]
-    if served_s < began_s and heard:
+    served = [track for (end, _), track in pair.tracks.items() if end is Side.SERVER]
+    if apart_s > allowed and served_s < began_s and served:
         # Its clock runs from when all connections stand, however late a busy client lets go.
-        apart_s = min(apart_s, max(0.0, began_s - (min(heard) - fixes[Side.SERVER][0])))
+        heard_s = min(map(_first_byte_s, served)) - fixes[Side.SERVER][0]
+        apart_s = min(apart_s, max(0.0, began_s - heard_s))
     if apart_s > allowed:
         yield Contradiction(
             rule=Rule.STAMPS, pair=pair.name, said=apart_s, bound=allowed - pair.begin_apart_s
@@ -371,37 +383,43 @@ def _first_byte_s(track: TrackColumns) -> float:
     return track.first_data_at_s + end_s - share * (end_s - start_s)
 
 
-def _of_fleet(pairs: list[_Pair], flow: Flow) -> Iterator[Contradiction]:
-    """Of many pairs, what is under every single one's tolerance and over that of their sum."""
-    arrived = written = blocks = 0.0
-    count = 0
-    for pair in pairs:
-        received, sent = pair.ends(flow)
-        if (
-            pair.alike
-            and received is not None
-            and sent is not None
-            and _is_whole(sent, float(received.end_s[-1]))
-        ):
-            arrived += _bytes(received)
-            written += _bytes(sent)
-            blocks += pair.blocks_bytes
-            count += 1
-    if count > 1 and arrived > written * (1 + FLEET_BYTES_RATIO) + blocks:
-        yield Contradiction(rule=Rule.RECEIVED_OVER_SENT, flow=flow, said=arrived, bound=written)
+class _Fleet:
+    """One flow of the pairs, held against each other and summed."""
 
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._arrived = self._written = self._blocks = 0.0
+        self._count = 0
+        self._seen: set[bytes] = set()
+        self._copies: list[Contradiction] = []
 
-def _copies(pairs: list[_Pair], flow: Flow) -> Iterator[Contradiction]:
-    """Receivers' seconds that are another pair's to the byte: two tests are never that alike,
-    but for those so few, or so even, that it may be chance."""
-    seen: set[bytes] = set()
-    for pair in pairs:
-        received, _ = pair.ends(flow)
+    def add(self, pair: _Pair) -> None:
+        received, sent = pair.ends(self._flow)
         if received is None:
-            continue
-        told = received.transferred_bytes.tobytes()
-        if told in seen and len(np.unique(received.transferred_bytes)) >= COPIED_COUNT:
+            return
+        if pair.alike and sent is not None and _is_whole(sent, float(received.end_s[-1])):
+            self._arrived += _bytes(received)
+            self._written += _bytes(sent)
+            self._blocks += pair.blocks_bytes
+            self._count += 1
+        self._copies += self._copy(pair, received)
+
+    def found(self) -> Iterator[Contradiction]:
+        """Of many pairs, what is under every single one's tolerance and over that of their sum;
+        and the copies."""
+        arrived, written = self._arrived, self._written
+        if self._count > 1 and arrived > written * (1 + FLEET_BYTES_RATIO) + self._blocks:
             yield Contradiction(
-                rule=Rule.COPIED, pair=pair.name, flow=flow, said=_bytes(received), bound=0.0
+                rule=Rule.RECEIVED_OVER_SENT, flow=self._flow, said=arrived, bound=written
             )
-        seen.add(told)
+        yield from self._copies
+
+    def _copy(self, pair: _Pair, received: TrackColumns) -> Iterator[Contradiction]:
+        """Receivers' seconds that are another pair's to the byte: two tests are never that alike,
+        but for those so few, or so even, that it may be chance."""
+        told = hashlib.sha256(received.transferred_bytes.tobytes()).digest()
+        if told in self._seen and len(np.unique(received.transferred_bytes)) >= COPIED_COUNT:
+            yield Contradiction(
+                rule=Rule.COPIED, pair=pair.name, flow=self._flow, said=_bytes(received), bound=0.0
+            )
+        self._seen.add(told)

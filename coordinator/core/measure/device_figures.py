@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from coordinator.core.figures import RECEIVED
-from coordinator.core.measure.evidence import Floats
+from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.testimony import (
     KINDS,
     Across,

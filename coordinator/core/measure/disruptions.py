@@ -22,8 +22,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from coordinator.core.measure.align import Aligned
+from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.completeness import PairGrade
-from coordinator.core.measure.evidence import Floats, PairEvidence
+from coordinator.core.measure.evidence import PairEvidence
 from coordinator.core.measure.unsteady_clocks import clock_troubles
 from coordinator.core.plan.spec import Burst, RunSpec
 from coordinator.core.summary import (
@@ -110,7 +111,15 @@ def find_disruptions(
         down_s += burst.duration_s - last if ending.broken else 0
         for levels in judged:
             events += _of_pair(
-                row, pair, levels, ending, zero_s + burst.omit_s, last, over=over, spec=spec
+                row,
+                pair,
+                levels,
+                ending,
+                zero_s + burst.omit_s,
+                last,
+                over=over,
+                server_only=row in aligned.server_only,
+                spec=spec,
             )
     events += _reconnects(aligned)
     names = [pair_name(pair.pair_index) for pair in aligned.pairs]
@@ -181,7 +190,8 @@ def _moving_median(rates: Floats) -> Floats:
         return head
     windows = sliding_window_view(rates, MEDIAN_S, axis=1)[:, :-1:MEDIAN_EVERY_S]
     middle = (MEDIAN_S - 1) // 2
-    later = [np.partition(pair, middle, axis=1)[:, middle] for pair in windows]
+    # Copied: a view would hold all of its pair's windows.
+    later = [np.partition(pair, middle, axis=1)[:, middle].copy() for pair in windows]
     parts = np.repeat(later, MEDIAN_EVERY_S, axis=1)[:, : count - MEDIAN_S]
     return np.concatenate((head, parts), axis=1)
 
@@ -251,13 +261,14 @@ def _of_pair(
     last: int,
     *,
     over: bool,
+    server_only: bool,
     spec: RunSpec,
 ) -> Iterator[_Event]:
     """One pair's events in one flow; ``last`` is the second after its last known one."""
     rates, median = levels.rates[row], levels.median[row]
     count = len(rates)
     unknown = np.isnan(rates)
-    hints = "; ".join(_hints(pair, spec)) or None
+    hints = "; ".join(_hints(pair, spec, server_only=server_only)) or None
     tail = last if last < count and (over or ending.kind is not DisruptionKind.GAP) else None
     for begin, stop in _spans(levels.low[row]):
         short = float(np.nansum(np.maximum(median[begin:stop] - rates[begin:stop], 0.0)))
@@ -296,10 +307,10 @@ def _of_pair(
         )
 
 
-def _hints(pair: PairEvidence, spec: RunSpec) -> Iterator[str]:
+def _hints(pair: PairEvidence, spec: RunSpec, *, server_only: bool) -> Iterator[str]:
     """What else the records say of a pair that was disturbed."""
     yield from clock_troubles(pair, spec.clock_bound_max_s)
-    if pair.server_tracks and not pair.client_tracks:
+    if server_only:
         yield "the server's record only"
 
 

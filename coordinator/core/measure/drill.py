@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.evidence import Floats, ProbeColumn
+from coordinator.core.measure.columns import Floats
+from coordinator.core.measure.evidence import ProbeColumn
 from coordinator.core.measure.scale_out import RateCourse, rate_course
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.summary import Disruption, DisruptionKind, figure

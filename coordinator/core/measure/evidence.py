@@ -3,14 +3,14 @@
 Seconds are columns from the decoder on: a tenth of the memory of row values.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coordinator.core.measure.columns import NO_HOST, Floats, HostColumns, TrackColumns
 from coordinator.core.plan.spec import Burst, Pair
 from coordinator.core.summary import Joined, Stray
 from exchange.messages import (
@@ -24,162 +24,9 @@ from exchange.messages import (
     Side,
 )
 
-Floats = NDArray[np.float64]
-Singles = NDArray[np.float32]
-
 HOLD_MAX_S: Final = 60.0  # s before the instant at which the gate may already open connections
 CLOCK_SLACK_S: Final = 2.0  # s by which two hosts' clocks may disagree when ends are joined
-OVERLAP_S: Final = 1e-3  # s by which neighbouring intervals may overlap through rounding
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrackColumns:
-    """One flow of one pair as one end saw it: rows sorted by time, never overlapping.
-
-    All columns have one length. NaN is unknown.
-    """
-
-    side: Side
-    flow: Flow
-    first_data_at_s: float  # epoch s of engine time zero, by that end's clock
-    start_s: Floats  # s of engine time
-    end_s: Floats  # s
-    transferred_bytes: Floats
-    omitted: NDArray[np.bool_]
-    retransmits_count: Singles
-    rtt_s: Singles
-    cwnd_bytes: Singles
-    packets_count: Singles
-    lost_count: Singles
-    impossible_count: int = 0  # rows left out: negative, no number, reversed, over another
-
-    def __len__(self) -> int:
-        return len(self.start_s)
-
-    def rows(self, keep: NDArray[np.intp] | NDArray[np.bool_] | slice) -> "TrackColumns":
-        """The same track with some of its rows."""
-        return replace(self, **{name: getattr(self, name)[keep] for name in _TRACK_COLUMNS})
-
-
-_TRACK_COLUMNS: Final = tuple(
-    item.name
-    for item in fields(TrackColumns)
-    if item.name not in ("side", "flow", "first_data_at_s", "impossible_count")
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostColumns:
-    """One host's counters over time: rows sorted by time."""
-
-    start_at_s: Floats  # epoch s, by that host's clock
-    end_at_s: Floats
-    nic_rx_bytes: Floats
-    nic_tx_bytes: Floats
-    drops_count: Singles
-    cpu_busy_ratio: Singles
-    cpu_busiest_core_ratio: Singles
-
-    def __len__(self) -> int:
-        return len(self.start_at_s)
-
-    def rows(self, keep: NDArray[np.intp] | NDArray[np.bool_]) -> "HostColumns":
-        """The same host with some of its rows."""
-        return replace(self, **{item.name: getattr(self, item.name)[keep] for item in fields(self)})
-
-
-_NONE: Final = np.empty(0)
-_NO_SINGLES: Final = _NONE.astype(np.float32)
-NO_HOST: Final = HostColumns(  # nothing is known of a host's counters
-    start_at_s=_NONE,
-    end_at_s=_NONE,
-    nic_rx_bytes=_NONE,
-    nic_tx_bytes=_NONE,
-    drops_count=_NO_SINGLES,
-    cpu_busy_ratio=_NO_SINGLES,
-    cpu_busiest_core_ratio=_NO_SINGLES,
-)
-
-
-def disjoint_track(raw: TrackColumns) -> TrackColumns:
-    """Columns as an engine's rows came, put in order.
-
-    Rows are sorted; of rows with one start the longest stands; a row that begins inside its
-    predecessor is dropped, so a repeated row never counts twice. Rows that cannot be true are left
-    out and counted: their seconds are unknown, never zero. Where an engine restarts its
-    time after its warm-up (iperf3 does), the later rows are moved behind the omitted ones, so
-    that engine time runs on from the first byte.
-    """
-    impossible = ~(raw.end_s >= raw.start_s) | ~(raw.transferred_bytes >= 0)
-    impossible |= ~np.isfinite(raw.start_s + raw.end_s + raw.transferred_bytes)
-    if impossible.any():
-        kept = raw.rows(~impossible)
-        count = raw.impossible_count + int(impossible.sum())
-        raw = replace(kept, impossible_count=count)
-    start, end, omitted = raw.start_s, raw.end_s, raw.omitted
-    if omitted.any() and not omitted.all():
-        warm_up_s = end[omitted].max()
-        if start[~omitted].min() < warm_up_s - OVERLAP_S:
-            start = np.where(omitted, start, start + warm_up_s)
-            end = np.where(omitted, end, end + warm_up_s)
-    ordered = raw if start is raw.start_s else replace(raw, start_s=start, end_s=end)
-    keep = _disjoint(start, end)
-    if keep is None:
-        return ordered
-    return replace(
-        ordered.rows(keep),
-        impossible_count=ordered.impossible_count + _differing(ordered, keep),
-    )
-
-
-def _differing(ordered: TrackColumns, keep: NDArray[np.intp]) -> int:
-    """How many rows lie over one that was kept and are no copy of it."""
-    left = np.ones(len(ordered), np.bool_)
-    left[keep] = False
-    left &= ordered.end_s > ordered.start_s
-    if not left.any() or not len(keep):
-        return 0
-    rows = np.flatnonzero(left)
-    starts = ordered.start_s[keep]
-    near = np.searchsorted(starts, ordered.start_s[rows] + OVERLAP_S, side="right") - 1
-    stands = keep[np.maximum(near, 0)]
-    same = (
-        (np.abs(ordered.start_s[rows] - ordered.start_s[stands]) <= OVERLAP_S)
-        & (np.abs(ordered.end_s[rows] - ordered.end_s[stands]) <= OVERLAP_S)
-        & (ordered.transferred_bytes[rows] == ordered.transferred_bytes[stands])
-    )
-    return int((~same).sum())
-
-
-def disjoint_host(raw: HostColumns) -> HostColumns:
-    """Columns as a host's rows came, put in order; repeated rows count once."""
-    keep = _disjoint(raw.start_at_s, raw.end_at_s)
-    return raw if keep is None else raw.rows(keep)
-
-
-def _disjoint(start: Floats, end: Floats) -> NDArray[np.intp] | None:
-    """Indices of rows in time order, without empty, repeated and overlapping ones; None where
-    the rows are so already, and need no copy."""
-    if (
-        (end > start).all()
-        and (start[1:] > start[:-1]).all()
-        and (start[1:] >= np.maximum.accumulate(end)[:-1] - OVERLAP_S).all()
-    ):
-        return None
-    order = np.lexsort((-end, start))
-    order = order[end[order] > start[order]]
-    if len(order) < 2:
-        return order
-    reach = np.maximum.accumulate(end[order])
-    if (start[order][1:] >= reach[:-1] - OVERLAP_S).all():
-        return order
-    kept: list[int] = []
-    reached = -np.inf
-    for row in order:
-        if start[row] >= reached - OVERLAP_S:
-            kept.append(int(row))
-            reached = end[row]
-    return np.asarray(kept, dtype=np.intp)
+_BLOCK_COUNT: Final = 50_000  # seconds of one end of all pairs that are unpacked at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,16 +61,37 @@ class PairEvidence:
     probes: ProbeColumn | None = None
 
 
+# Gives pairs the seconds that are still packed: all columns, or (with True) those alone that say
+# from when to when a track is.
+Unpack = Callable[[Sequence[PairEvidence], bool], Sequence[PairEvidence]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstEvidence:
     """One planned burst: one :class:`PairEvidence` for every planned pair, in any order."""
 
     burst: Burst
-    pairs: tuple[PairEvidence, ...]
+    pairs: tuple[PairEvidence, ...]  # with their seconds, or without them and with ``unpack``
+    unpack: Unpack | None = None
     strays: tuple["Stray", ...] = ()  # others' tests on the pairs' endpoints
     start_known: bool = True  # False: the instant was inferred from the starts themselves
     cancelled_at: datetime | None = None
     cancel_reason: str | None = None
+
+    @property
+    def in_order(self) -> tuple[PairEvidence, ...]:
+        """The pairs in the order of their numbers."""
+        return tuple(sorted(self.pairs, key=lambda pair: pair.pair_index))
+
+    def blocks(self, *, instants_only: bool = False) -> Iterator[Sequence[PairEvidence]]:
+        """The same with their seconds, some pairs at a time: all at once may take gigabytes."""
+        pairs = self.in_order
+        if self.unpack is None:
+            yield pairs
+            return
+        count = max(1, _BLOCK_COUNT // max(1, self.burst.duration_s))
+        for first in range(0, len(pairs), count):
+            yield self.unpack(pairs[first : first + count], instants_only)
 
 
 # Where the firewall counts: IP packets, Ethernet frames (without preamble and checksum), or unsaid.
@@ -339,7 +207,7 @@ def join_tests(
                 if key in free and not is_others(pair, free[key].test)
             ]
             if found:
-                record = free.pop(max(found, key=lambda key: _fullness(free[key])))
+                record = free.pop(_fullest(found, free))
                 parts.setdefault(pair.index, {})[record.test.endpoint.port] = record
                 joined_by[pair.index] = Joined.COOKIE
     for pair in pairs:
@@ -589,6 +457,14 @@ def _fullness(record: ServerRecord) -> tuple[bool, float, int]:
         float(sum(np.nansum(track.transferred_bytes) for track in record.tracks)),
         sum(len(track) for track in record.tracks),
     )
+
+
+def _fullest(
+    keys: Sequence[tuple[str, str, int, datetime]],
+    records: Mapping[tuple[str, str, int, datetime], ServerRecord],
+) -> tuple[str, str, int, datetime]:
+    """Of one record nobody needs to know how full it is: that may cost unpacking it."""
+    return keys[0] if len(keys) == 1 else max(keys, key=lambda key: _fullness(records[key]))
 
 
 def _distance_s(test: ServerTest, burst: Burst) -> float:

@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.measure.evidence import Floats, ProbeColumn
+from coordinator.core.measure.columns import Floats
+from coordinator.core.measure.evidence import ProbeColumn
 from coordinator.core.plan.spec import Burst
 from coordinator.core.summary import (
     Latency,

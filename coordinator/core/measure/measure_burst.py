@@ -15,7 +15,7 @@ import numpy as np
 from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
 from coordinator.core.live.status import due_at
 from coordinator.core.measure.aggregate import Aggregate, aggregate
-from coordinator.core.measure.align import Aligned, align
+from coordinator.core.measure.align import Alignment
 from coordinator.core.measure.asked import find_differences
 from coordinator.core.measure.completeness import (
     PairGrade,
@@ -25,9 +25,9 @@ from coordinator.core.measure.completeness import (
     read_ratio,
     unread_s,
 )
-from coordinator.core.measure.cross_examination import cross_examine
+from coordinator.core.measure.cross_examination import CrossExamination
 from coordinator.core.measure.disruptions import find_disruptions
-from coordinator.core.measure.evidence import BurstEvidence
+from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
 from coordinator.core.measure.headers import Headers, headers
 from coordinator.core.measure.latency import find_latency
 from coordinator.core.measure.measures import cpu_cost, measure_pairs
@@ -52,9 +52,16 @@ def measure_burst(
     VM size and no cap.
     """
     burst = evidence.burst
-    aligned = align(_with_caps(evidence, limits, spec.scale), spec.traffic.direction)
+    evidence = _with_caps(evidence, limits, spec.scale)
+    sent = scaled(spec.traffic, spec.scale)
+    overhead = _headers(spec, evidence.in_order)
+    alignment = Alignment(evidence, spec.traffic.direction)
+    examination = CrossExamination(sent, overhead, spec.clock_bound_max_s)
+    for block in evidence.blocks():
+        alignment.add(block)
+        examination.add(block)
+    aligned = alignment.done()
     grades = grade(evidence, aligned, spec.late_after_s, now)
-    overhead = _headers(spec, aligned)
     figures = aggregate(
         burst,
         aligned,
@@ -125,12 +132,8 @@ def measure_burst(
             for pair in evidence.pairs
         ),
         measures=measure_pairs(aligned),
-        differences=find_differences(
-            scaled(spec.traffic, spec.scale), evidence.burst.duration_s, aligned
-        ),
-        contradictions=cross_examine(
-            scaled(spec.traffic, spec.scale), aligned, overhead, spec.clock_bound_max_s
-        ),
+        differences=find_differences(sent, evidence.burst.duration_s, aligned),
+        contradictions=examination.done(),
         strays=evidence.strays,
         unsteady_clocks=find_unsteady(aligned, grades, spec.clock_bound_max_s),
         clocks_read_ratio=figure(read_ratio(aligned, grades)),
@@ -154,15 +157,15 @@ def measure_burst(
     return MeasuredBurst(summary=summary, series=figures.series)
 
 
-def _headers(spec: RunSpec, aligned: Aligned) -> Headers:
-    reports = [pair.report for pair in aligned.pairs if pair.report is not None]
-    tests = [pair.server_test for pair in aligned.pairs if pair.server_test is not None]
+def _headers(spec: RunSpec, pairs: Sequence[PairEvidence]) -> Headers:
+    reports = [pair.report for pair in pairs if pair.report is not None]
+    tests = [pair.server_test for pair in pairs if pair.server_test is not None]
     engines = [report.engine for report in reports if report.engine is not None]
     return headers(
         spec.traffic.protocol,
         [engine.mss_bytes for engine in engines] or [test.engine.mss_bytes for test in tests],
         asked_mss_bytes=spec.traffic.mss_bytes,
-        mtu_bytes=min((p.nic_mtu_bytes for p in aligned.pairs if p.nic_mtu_bytes), default=None),
+        mtu_bytes=min((p.nic_mtu_bytes for p in pairs if p.nic_mtu_bytes), default=None),
         block_bytes=spec.traffic.block_bytes
         or next((engine.block_bytes for engine in engines if engine.block_bytes), None),
         ipv6=any(":" in test.endpoint.address for test in tests),

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.core.measure.change_points import STEP_LEAST_RATIO, Step, find_steps, levels_of
-from coordinator.core.measure.evidence import FirewallLedger, Floats
+from coordinator.core.measure.columns import Floats
+from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.steady import t95
 from coordinator.core.summary import Disruption, DisruptionKind, figure
 from exchange.messages import Message, UtcDatetime

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.evidence import Floats
+from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.series import BurstSeries, FlowSeries
 
 CELLS_MAX_COUNT: Final = 500_000  # figures of one table, else it is refused

@@ -28,7 +28,8 @@ from azure.core.pipeline.transport import AioHttpTransport
 from azure.mgmt.monitor.aio import MonitorManagementClient
 
 from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.core.measure.evidence import FirewallLedger, Floats, LedgerLayer
+from coordinator.core.measure.columns import Floats
+from coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
 from coordinator.device.ledgers.source import Freshness, LedgerBusy, LedgerError, needed, plain
 from coordinator.device.resource_manager import authority_of
 from exchange.azure.identity import Credential, NoToken

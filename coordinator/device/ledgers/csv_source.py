@@ -13,7 +13,8 @@ import numpy as np
 
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core import words
-from coordinator.core.measure.evidence import FirewallLedger, Floats, LedgerLayer
+from coordinator.core.measure.columns import Floats
+from coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
 from coordinator.device.ledgers.source import Freshness, LedgerError, needed
 from exchange.messages import Direction
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.core.measure.evidence import FirewallLedger, Floats
+from coordinator.core.measure.columns import Floats
+from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.device.ledgers.source import Freshness, LedgerError, needed
 from exchange.messages import Direction, Flow
 

@@ -9,7 +9,8 @@ import httpx
 import numpy as np
 
 from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.core.measure.evidence import FirewallLedger, Floats, LedgerLayer
+from coordinator.core.measure.columns import Floats
+from coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
 from coordinator.device.ledgers.source import Freshness, LedgerError, needed, plain
 from coordinator.device.prometheus_api import PrometheusApi
 from exchange.messages import Direction

@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.measure.evidence import FirewallLedger, Floats
+from coordinator.core.measure.columns import Floats
+from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.device.ledgers.source import LedgerBusy, LedgerError, LedgerSource
 from exchange.messages import Direction
 

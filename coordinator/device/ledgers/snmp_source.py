@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 
 from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.core.measure.evidence import FirewallLedger, Floats, LedgerLayer
+from coordinator.core.measure.columns import Floats
+from coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
 from coordinator.core.measure.testimony import Quantity, WitnessSeries
 from coordinator.device.ledgers.source import Freshness, LedgerError, needed
 from coordinator.device.witnesses.polled import PolledWitness

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Protocol, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from coordinator.core.measure.evidence import Floats
+from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses import module_of, source_names

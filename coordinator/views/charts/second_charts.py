@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from coordinator.core import words
 from coordinator.core.figures import Layer
-from coordinator.core.measure.evidence import Floats
+from coordinator.core.measure.columns import Floats
 from coordinator.core.summary import Reconciliation
 from coordinator.views.charts.chart_inputs import BurstView
 from coordinator.views.charts.figure import (

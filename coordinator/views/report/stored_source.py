@@ -9,13 +9,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from coordinator.core.figures import RECEIVED
-from coordinator.core.measure.evidence import (
-    HOLD_MAX_S,
-    NO_HOST,
-    FirewallLedger,
-    HostColumns,
-    join_tests,
-)
+from coordinator.core.measure.columns import NO_HOST, HostColumns
+from coordinator.core.measure.evidence import HOLD_MAX_S, FirewallLedger, join_tests
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_run

@@ -12,12 +12,12 @@ import pytest
 from coordinator import scenarios
 from coordinator.core.measure.align import align
 from coordinator.core.measure.asked import find_differences
-from coordinator.core.measure.evidence import NO_HOST, BurstEvidence, PairEvidence, join_tests
+from coordinator.core.measure.columns import NO_HOST
+from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, Summed, join_tests
 from coordinator.core.measure.measures import find, measure_pairs
 from coordinator.core.plan.planner import Infeasible, plan
 from coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
 from coordinator.core.summary import Joined, Verdict
-from coordinator.runs.evidence_rows import TestColumns
 from exchange.engines.iperf3_text import read_any
 from exchange.messages import (
     BUCKET_RATIO,
@@ -235,10 +235,10 @@ def report(index: int, engine: EngineReport) -> JobReport:
     )
 
 
-def served(port: int, cookie: str | None, first_s: float = 0.0) -> TestColumns:
+def served(port: int, cookie: str | None, first_s: float = 0.0) -> Summed:
     started_at = BURST.planned_start_at + timedelta(seconds=first_s)
     total = FlowTotals(flow=Flow.UP, received_bytes=10_000, received_s=10.0)
-    return TestColumns(
+    return Summed(
         test=ServerTest(
             agent_id="s1",
             endpoint=Endpoint(agent_id="s1", address="10.2.0.4", port=port),

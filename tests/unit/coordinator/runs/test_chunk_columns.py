@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.measure.evidence import HostColumns, TrackColumns
+from coordinator.core.measure.columns import HostColumns, TrackColumns
 from coordinator.runs.chunk_columns import end_columns
 from exchange.chunks import pack, pack_host, pack_intervals, unpack_host, unpack_intervals
 from exchange.messages import Flow, HostSecond, Interval, Side, Track

@@ -14,12 +14,8 @@ from hypothesis import strategies as st
 from coordinator.core.figures import Layer
 from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.evidence import (
-    NO_HOST,
-    BurstEvidence,
-    PairEvidence,
-    TrackColumns,
-)
+from coordinator.core.measure.columns import NO_HOST, TrackColumns
+from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import BurstSeries, MeasuredBurst
 from coordinator.core.plan.spec import Objective, RunSpec

@@ -21,7 +21,8 @@ from coordinator.core.live.look import (
     picture_so_far,
     seconds_message,
 )
-from coordinator.core.measure.evidence import NO_HOST, BurstEvidence, PairEvidence, TrackColumns
+from coordinator.core.measure.columns import NO_HOST, TrackColumns
+from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
 from coordinator.core.measure.measure_burst import measure_burst
 from exchange.messages import HostSecond
 from tests.columns import host_columns

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.core.live.progress import progress
-from coordinator.core.measure.evidence import NO_HOST, TrackColumns
+from coordinator.core.measure.columns import NO_HOST, TrackColumns
 from coordinator.core.plan.spec import Burst
 from exchange.messages import Flow, HostSecond, Interval, Side, Track
 from tests.columns import host_columns, track_columns

@@ -1,5 +1,6 @@
 """Bytes are conserved from interval to grid; gaps stay gaps; order does not matter."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -9,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.measure.align import Spread, align
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, TrackColumns
+from coordinator.core.measure.align import align
+from coordinator.core.measure.columns import TrackColumns
+from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
+from coordinator.core.measure.grid_rows import FlowSeconds
+from coordinator.core.measure.spread import Spread
 from coordinator.core.plan.spec import Burst
 from coordinator.core.summary import Basis
 from exchange.messages import (
@@ -218,3 +222,47 @@ def test_a_track_with_an_impossible_clock_is_left_out() -> None:
     aligned = align(evidence(pair), Direction.FORWARD)
     assert aligned.flows[0].basis == (Basis.NONE,)
     assert aligned.grid.count < 100
+
+
+@pytest.mark.parametrize("portion_count", [1, 25, 10**6])
+def test_pairs_that_come_one_by_one_lie_as_all_at_once(
+    monkeypatch: pytest.MonkeyPatch, portion_count: int
+) -> None:
+    """The grid grows with who begins early, late or runs on; each cell is the same."""
+    totals = (FlowTotals(flow=Flow.UP, sent_bytes=100, received_bytes=90),)
+    rng = np.random.default_rng(5)
+
+    def end(side: Side, count: int, start_s: float) -> tuple[TrackColumns, ...]:
+        amounts = rng.integers(1, 10**9, count).tolist()
+        return (track(side, amounts, start_s=start_s, length_s=0.93),)
+
+    starts_s = (0.1, -4.6, 0.3, 7.7, 0.2)
+    pairs = tuple(
+        PairEvidence(
+            pair_index=index,
+            report=report(totals),
+            client_tracks=end(Side.CLIENT, 8 + 3 * index, start_s),
+            server_tracks=end(Side.SERVER, 6 + 3 * index, start_s + 0.01) if index != 2 else (),
+        )
+        for index, start_s in enumerate(starts_s)
+    )
+    at_once = align(evidence(*pairs), Direction.FORWARD)
+    monkeypatch.setattr("coordinator.core.measure.evidence._BLOCK_COUNT", 1)
+    monkeypatch.setattr("coordinator.core.measure.grid_rows._PORTION_COUNT", portion_count)
+    bare = tuple(replace(pair, client_tracks=(), server_tracks=()) for pair in reversed(pairs))
+    asked: list[int] = []
+
+    def unpack(part: Sequence[PairEvidence], instants_only: bool) -> Sequence[PairEvidence]:
+        asked.append(len(part))
+        return [pairs[pair.pair_index] for pair in part]
+
+    packed = replace(evidence(*bare), unpack=unpack)
+    one_by_one = align(packed, Direction.FORWARD)
+    assert asked == [1] * len(pairs)
+    assert one_by_one.grid == at_once.grid
+    for name in FlowSeconds.__dataclass_fields__:
+        here, there = (getattr(each.flows[0], name) for each in (at_once, one_by_one))
+        if name not in ("received_bytes", "sent_bytes", "proven_bytes", "own_bytes"):
+            np.testing.assert_array_equal(here, there, err_msg=name)
+        else:  # sums begin at a portion's first interval
+            np.testing.assert_allclose(here, there, rtol=1e-9, atol=1e-3, err_msg=name)

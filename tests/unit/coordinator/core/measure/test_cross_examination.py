@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.evidence import (
-    HostColumns,
-    PairEvidence,
-    TrackColumns,
-    disjoint_track,
-)
+from coordinator.core.measure.columns import HostColumns, TrackColumns, disjoint_track
+from coordinator.core.measure.evidence import PairEvidence
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.summary import Rule, RunSummary, Verdict
 from exchange.messages import Side, Traffic

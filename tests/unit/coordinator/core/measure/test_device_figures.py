@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.device_figures import IDLE_S, device_figures, witness_findings
-from coordinator.core.measure.evidence import Floats
 from coordinator.core.measure.testimony import (
     Quantity,
     Remark,

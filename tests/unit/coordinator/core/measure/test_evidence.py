@@ -3,15 +3,8 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from coordinator.core.measure.evidence import (
-    NO_HOST,
-    HostColumns,
-    TrackColumns,
-    clock_correction,
-    is_unsent,
-    join_tests,
-    strays_during,
-)
+from coordinator.core.measure.columns import NO_HOST, HostColumns, TrackColumns
+from coordinator.core.measure.evidence import clock_correction, is_unsent, join_tests, strays_during
 from coordinator.core.plan.spec import Burst, Pair
 from coordinator.core.summary import Joined
 from exchange.messages import (

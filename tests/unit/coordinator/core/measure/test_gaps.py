@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from coordinator.core.measure.evidence import PairEvidence, TrackColumns
+from coordinator.core.measure.columns import TrackColumns
+from coordinator.core.measure.evidence import PairEvidence
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import MeasuredBurst
 from tests.synthetic import Plant, fleet
