@@ -52,7 +52,7 @@ class Metric(Message):
     difference: float  # b - a
     difference_half_width: float | None
     ratio: float | None  # b / a
-    ratio_low: float | None
+    ratio_low: float | None  # None: too few bursts, or a mean that is not told from zero
     ratio_high: float | None
     apart: bool  # the difference's 95 % interval leaves out zero, over three bursts a side or more
     paired: bool = False  # bursts took turns: the interval is over their differences
@@ -81,7 +81,8 @@ def compare(a: Group, b: Group) -> Comparison:
     neighbours, so that a drift that both share is no difference. Equivalence is by two one-sided
     tests (D. J. Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987): within any
     margin that the 90 % interval keeps to. The ratio's interval follows from the logarithm's
-    first-order error. ``compare(a, a)`` is zero throughout.
+    first-order error, over neighbours too where bursts took turns. ``compare(a, a)`` is zero
+    throughout.
     """
     metrics = tuple(metric for item in _COMPARED if (metric := _metric(item, a, b)) is not None)
     thin = min(len(a.observations), len(b.observations)) < ENOUGH_COUNT
@@ -111,15 +112,20 @@ def _metric(item: Figure, a: Group, b: Group) -> Metric | None:
     if turns is None:
         error, freedom = math.hypot(one.error, two.error), _welch(one, two)
     else:
-        error, freedom = float(turns.std(ddof=1)) / math.sqrt(len(turns)), len(turns) - 1.0
+        error, freedom = _mean_error(turns[:, 1] - turns[:, 0]), len(turns) - 1.0
     half = error * t95(freedom) if error > 0 else (0.0 if error == 0 else math.nan)
     if min(count_a, count_b) < SCATTER_COUNT:
         half = math.nan
     ratio = two.value / one.value if one.value else None
     low = high = None
-    if ratio is not None and ratio > 0 and not math.isnan(half) and one.value and two.value:
-        relative = math.hypot(one.error / one.value, two.error / two.value)
-        factor = math.exp(relative * (t95(_welch(one, two)) if relative > 0 else 0.0))
+    told_from_zero = all(each.half_width < abs(each.value) for each in (one, two))
+    if ratio is not None and ratio > 0 and told_from_zero and not math.isnan(half):
+        relative = (
+            math.hypot(one.error / one.value, two.error / two.value)
+            if turns is None
+            else _mean_error(turns[:, 1] - ratio * turns[:, 0]) / abs(two.value)
+        )
+        factor = math.exp(relative * t95(freedom))
         low, high = ratio / factor, ratio * factor
     half_a, half_b = one.half_width, two.half_width
     enough = min(count_a, count_b) >= ENOUGH_COUNT
@@ -162,8 +168,12 @@ def _mean(item: Figure, group: Group) -> tuple[Mean, int] | None:
     return mean_of_bursts(values, halves), count
 
 
+def _mean_error(values: Floats) -> float:
+    return float(values.std(ddof=1)) / math.sqrt(len(values))
+
+
 def _turns(item: Figure, a: Group, b: Group) -> Floats | None:
-    """Differences, b - a, of neighbouring bursts that took turns; None: they did not."""
+    """Neighbouring bursts that took turns, a row each: of a, of b; None: they did not."""
     seen = sorted(
         (each[STARTED], side, each[item.name])
         for side, group in enumerate((a, b))
@@ -176,7 +186,7 @@ def _turns(item: Figure, a: Group, b: Group) -> Floats | None:
     blocks = [sorted(seen[i : i + 2], key=lambda each: each[1]) for i in range(0, 2 * count, 2)]
     if any([side for _, side, _ in block] != [0, 1] for block in blocks):
         return None
-    return np.array([block[1][2] - block[0][2] for block in blocks])
+    return np.array([[value for _, _, value in block] for block in blocks])
 
 
 _COMPARED: Final = tuple(each for each in FIGURES if each is not RECEIVED_HALF_WIDTH)

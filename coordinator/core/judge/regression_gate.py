@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from coordinator.core import words
-from coordinator.core.judge.comparison import Comparison, Metric
+from coordinator.core.judge.comparison import ENOUGH_COUNT, Comparison, Metric
 from coordinator.core.summary import Verdict
 
 _RULE: Final = re.compile(r"\s*([a-z0-9_]+)\s*([<>])\s*([+-]?\d+(?:\.\d*)?)\s*%\s*", re.IGNORECASE)
@@ -46,23 +46,21 @@ def parse_gate(text: str) -> Gate:
 
 
 def hold(gate: Gate, comparison: Comparison) -> Held:
-    """Whether the 95 % interval of the difference lies wholly on the gate's side, or wholly off it.
+    """Whether the 95 % interval of the change lies wholly on the gate's side, or wholly off it.
 
     An interval that reaches over the gate, too few bursts and a figure that one side lacks are
     inconclusive. Raises ``ValueError`` with the figures that there are, for one that no comparison
     could have.
     """
     metric = _metric(gate, comparison.metrics)
-    mean = abs(metric.a_mean)
-    half = metric.difference_half_width
-    if half is None or comparison.thin or not mean:
-        why = f"{metric.a_count} and {metric.b_count} bursts, three of each are wanted"
+    ends = _change(metric)
+    if isinstance(ends, str):
         return Held(
             gate=gate,
             verdict=Verdict.INCONCLUSIVE,
-            sentence=f"{gate}: cannot be told: {why if mean else 'the first mean is zero'}",
+            sentence=f"{gate}: cannot be told: {ends}",
         )
-    low, high = (metric.difference - half) / mean, (metric.difference + half) / mean
+    low, high = ends
     beyond, within = (
         (high < gate.change_ratio, low >= gate.change_ratio)
         if gate.side == "<"
@@ -76,6 +74,19 @@ def hold(gate: Gate, comparison: Comparison) -> Held:
     }[verdict]
     change = f"{words.signed_ratio(low)} to {words.signed_ratio(high)} at 95 %"
     return Held(gate=gate, verdict=verdict, sentence=f"{gate}: {said}: {metric.name} {change}")
+
+
+def _change(metric: Metric) -> tuple[float, float] | str:
+    """The ends of the change's 95 % interval in parts of a's mean, which is unsure as well; or why
+    there are none. Where b's mean is not told from zero, or a's is negative: of the difference."""
+    half, half_a, mean = metric.difference_half_width, metric.a_half_width, abs(metric.a_mean)
+    if half is None or half_a is None or min(metric.a_count, metric.b_count) < ENOUGH_COUNT:
+        return f"{metric.a_count} and {metric.b_count} bursts, three of each are wanted"
+    if half_a >= mean:
+        return "the first mean is not told from zero"
+    if metric.a_mean > 0 and metric.ratio_low is not None and metric.ratio_high is not None:
+        return metric.ratio_low - 1, metric.ratio_high - 1
+    return (metric.difference - half) / mean, (metric.difference + half) / mean
 
 
 def _metric(gate: Gate, metrics: Sequence[Metric]) -> Metric:

@@ -1,8 +1,12 @@
 """A pipeline's gate: a planted regression is caught, and nothing is not."""
 
+from collections.abc import Iterable
+
+import numpy as np
 import pytest
 
-from coordinator.core.judge.comparison import Group, compare, observe
+from coordinator.core.figures import RTT
+from coordinator.core.judge.comparison import STARTED, Group, compare, observe
 from coordinator.core.judge.regression_gate import hold, parse_gate
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.measure_burst import measure_burst
@@ -65,3 +69,53 @@ def test_an_unknown_figure_is_answered_with_those_that_there_are() -> None:
     same = group("a", [1e9, 1e9, 1e9])
     with pytest.raises(ValueError, match="received_bits_per_second"):
         hold(parse_gate("jitter > 3%"), compare(same, same))
+
+
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize(("times", "gate"), [(1.0, "> 0%"), (2.0, "> 100%"), (0.5, "< -50%")])
+def test_a_gate_at_the_true_change_decides_as_seldom_as_is_said(
+    times: float, gate: str, turns: bool
+) -> None:
+    """Of either side 2.5 %: the first mean is unsure too, by as much more as the change is large.
+    Where bursts take turns they share a level that wanders by far more than they differ."""
+    rng = np.random.default_rng(7)
+    decided = held = 0
+    draws, count = 600, 5
+    for _ in range(draws):
+        level = 100 + (10 * rng.standard_normal(count) if turns else np.zeros(count))
+        one, two = (
+            level * factor * (1 + 0.02 * rng.standard_normal(count)) for factor in (1.0, times)
+        )
+        found = compare(_at("a", one, 0 if turns else None), _at("b", two, 1 if turns else None))
+        (metric,) = found.metrics
+        assert metric.paired == turns
+        assert metric.ratio_low is not None
+        assert metric.ratio_high is not None
+        held += metric.ratio_low <= times <= metric.ratio_high
+        decided += hold(parse_gate(f"rtt {gate}"), found).verdict is not Verdict.INCONCLUSIVE
+    assert decided <= 0.08 * draws
+    assert 0.92 * draws <= held <= 0.98 * draws
+
+
+def _at(name: str, values: Iterable[float], place: int | None) -> Group:
+    return Group(
+        name=name,
+        observations=tuple(
+            {RTT.name: value} | ({} if place is None else {STARTED: 2.0 * turn + place})
+            for turn, value in enumerate(values)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ([0.01, -0.01, 1e-6], [0.01, -0.01, 1e-6]),  # a residual: around zero
+        ([1.0, 1.1, 0.9], [0.0, 1e-9, 2e-9]),
+    ],
+)
+def test_a_mean_that_is_not_told_from_zero_has_no_ratio(a: list[float], b: list[float]) -> None:
+    (metric,) = compare(_at("a", a, None), _at("b", b, None)).metrics
+    assert metric.ratio_low is None
+    held = hold(parse_gate("rtt < -50%"), compare(_at("a", a, None), _at("b", b, None)))
+    assert held.verdict is (Verdict.INCONCLUSIVE if a[1] < 0 else Verdict.FAIL)
