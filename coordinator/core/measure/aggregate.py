@@ -87,7 +87,7 @@ def aggregate(
         # time: the window is what late ones share too.
         common = common_window(aligned, seen, burst) or common
     filled = [
-        flow.received_bytes if common is None else _filled(flow, measured, slice(*common))
+        flow.received_bytes if common is None else _filled(flow, grades, slice(*common))
         for flow in aligned.flows
     ]
     fleet = np.sum([cells.sum(axis=0) for cells in filled], axis=0)
@@ -140,23 +140,27 @@ def _at(epoch_s: float) -> datetime:
     return datetime.fromtimestamp(epoch_s, UTC)
 
 
-def _filled(flow: FlowSeconds, measured: Sequence[int], common: slice) -> Floats:
-    """Received bytes with the measured pairs' gaps at each pair's mean over its other seconds.
+def _filled(flow: FlowSeconds, grades: Sequence[PairGrade], common: slice) -> Floats:
+    """Received bytes with gaps at each pair's mean over its other seconds of the window.
 
     What a pair carried in a gap is unknown, and zero is the one value that it surely is not: the
-    pair ran. Bytes on record stay as they are, in the ledger's series too; see ``_worst`` for what
-    a verdict needs where seconds are missing.
+    pair ran, through all of the window by its own report, or before the gap and after it. Bytes
+    on record stay as they are, in the ledger's series too; see ``_worst`` for what a verdict needs
+    where seconds are missing.
     """
     cover = flow.coverage[:, common]
-    gaps = [row for row in measured if cover[row].min(initial=1.0) < CELL_FULL_RATIO]
-    if not gaps:
+    gaps = np.flatnonzero((cover < CELL_FULL_RATIO).any(axis=1) & (cover > 0).any(axis=1))
+    if not len(gaps):
         return flow.received_bytes
     filled = flow.received_bytes.copy()
-    for row in gaps:
+    for row in gaps.tolist():
         seen = cover[row].astype(np.float64)
         cells = filled[row, common]
-        mean = cells.sum() / seen.sum() if seen.sum() else 0.0
-        filled[row, common] = cells + mean * np.where(seen < CELL_FULL_RATIO, 1 - seen, 0.0)
+        lacks = np.where(seen < CELL_FULL_RATIO, 1 - seen, 0.0)
+        if not grades[row].ran:
+            known = np.flatnonzero(seen)
+            lacks[: known[0] + 1] = lacks[known[-1] :] = 0.0
+        filled[row, common] = cells + cells.sum() / seen.sum() * lacks
     return filled
 
 
@@ -166,15 +170,19 @@ def _covered(aligned: Aligned, rows: Sequence[int], span: slice) -> float:
     return min(1.0, float(np.min(cover))) if rows else 0.0
 
 
-def _sent(flow: FlowSeconds, span: slice, on_time: NDArray[np.bool_]) -> float | None:
-    """Bytes sent in the window; a measured pair's unknown seconds count at its mean, as above."""
+def _sent(flow: FlowSeconds, span: slice, ran: NDArray[np.bool_]) -> float | None:
+    """Bytes sent in the window; the unknown seconds of a pair that ran count at its mean."""
     cells = flow.sent_bytes[:, span]
-    known = (~np.isnan(cells)).sum(axis=1)
+    known = ~np.isnan(cells)
     if not known.any():
         return None
-    sums = np.nansum(cells, axis=1, dtype=np.float64)
-    whole = np.where(on_time & (known > 0), cells.shape[1] / np.maximum(known, 1), 1.0)
-    return float((sums * whole).sum())
+    whole = known.copy()  # those beside a gap are known in part
+    whole[:, 1:] &= known[:, :-1]
+    whole[:, :-1] &= known[:, 1:]
+    counts = whole.sum(axis=1)
+    filled = ran & (counts > 0)
+    sums = np.where(np.where(filled[:, None], whole, known), cells, 0.0).sum(axis=1, dtype=float)
+    return float((sums * np.where(filled, cells.shape[1] / np.maximum(counts, 1), 1.0)).sum())
 
 
 def _flow(
@@ -200,7 +208,7 @@ def _flow(
     rates = pair_bits[on_time if on_time.any() else flow.coverage[:, span].any(axis=1)]
     late = np.array([grade.state is State.LATE for grade in grades])
     sent_bytes = _known_sum(flow.sent_bytes[:, span])
-    sent_whole = _sent(flow, span, on_time)
+    sent_whole = _sent(flow, span, np.array([grade.ran for grade in grades]))
     sent = None if sent_whole is None else sent_whole * 8 / length_s
     segments = None if sent_bytes is None else sent_bytes / headers.mss_bytes
     retransmits = _known_sum(flow.retransmits_count[:, span])

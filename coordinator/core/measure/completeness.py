@@ -49,6 +49,13 @@ class PairGrade:
         """On time, and enough of its seconds seen to count among the measured pairs."""
         return self.state is State.MEASURED
 
+    @property
+    def ran(self) -> bool:
+        """On time and, by its own report, to the end: what is missing are records."""
+        return self.measured or (
+            self.state is State.LOST and self.completeness.seconds(State.MEASURED) > 0
+        )
+
 
 def grade(
     evidence: BurstEvidence, aligned: Aligned, late_after_s: float, now: datetime

@@ -60,6 +60,26 @@ def test_gaps_lower_no_rate_and_are_stated(gap: slice) -> None:
     assert not fewer.contradictions
 
 
+@pytest.mark.parametrize("gap", [slice(50, 80), slice(1, 31), slice(90, 120)])
+@pytest.mark.parametrize("count", [6, 30])
+def test_a_gap_that_costs_a_pair_its_state_lowers_no_rate_either(gap: slice, count: int) -> None:
+    """Under nine tenths a pair does not count as measured; by its report it ran all the same."""
+    whole, part = _measured(slice(0), 0).summary, _measured(gap, count).summary
+    assert part.pairs_measured == 30 - count
+    window = part.window
+    assert window is not None
+    assert window.slowest_bits_per_second is not None
+    assert window.slowest_bits_per_second > 0.99 * (whole.fleet_received_bits_per_second or 0.0)
+    for figure in ("fleet_received_bits_per_second", "fleet_sent_bits_per_second"):
+        assert getattr(part, figure) == pytest.approx(getattr(whole, figure), rel=4e-3)
+    for figure in ("second_p5_bits_per_second", "pair_p5_bits_per_second"):
+        assert getattr(part.flows[0], figure) == pytest.approx(
+            getattr(whole.flows[0], figure), rel=0.02
+        )
+    assert part.completeness.measured_s < whole.completeness.measured_s
+    assert part.cliff is None
+
+
 def test_bytes_that_are_not_on_record_are_in_no_ledger() -> None:
     whole, part = _measured(slice(0), 0), _measured(slice(50, 60), 6)
     gone = sum(
