@@ -15,7 +15,7 @@ RAMP_RATIO: Final = 0.01  # of the steady mean: a head that differs less is not 
 # How much of a head may be cut. TCP's slow start and a start's spread are over in seconds; a device
 # that needs longer is slower for longer, and that is a finding, not a ramp.
 RAMP_MAX_RATIO: Final = 0.2  # of the window
-RAMP_LEAST_S: Final = 3  # s that may be cut of a short one
+RAMP_LEAST_S: Final = 1  # s that may be cut of one that is too short for an interval
 RAMP_MAX_S: Final = 30
 HEAD_CREDIT_RATIO: Final = 0.1  # of the window: how long a head above the rest may be cut
 

@@ -482,14 +482,14 @@ def _warnings(
 
 def _proof_warnings(spec: RunSpec, ledger: LedgerPromise | None) -> Iterator[str]:
     """What no burst of the run can prove, whatever it carries."""
-    from coordinator.core.measure.steady import RAMP_LEAST_S, VALUES_MIN  # brings numpy
+    from coordinator.core.measure.steady import RAMP_MAX_RATIO, VALUES_MIN  # brings numpy
 
-    least_s = VALUES_MIN + RAMP_LEAST_S
+    least_s = math.ceil(VALUES_MIN / (1 - RAMP_MAX_RATIO)) + 1  # starts are spread over one more
     if spec.scaled_target_bits_per_second is not None and spec.burst_s < least_s:
         yield (
-            f"burst_s: a verdict on a target needs {VALUES_MIN} s that all pairs share behind the "
-            f"ramp of up to {RAMP_LEAST_S} s, and bursts of {spec.burst_s} s may not leave them; "
-            f"ask for {least_s} s at least, better for 30"
+            f"burst_s: a verdict on a target needs {VALUES_MIN} s that all pairs share behind a "
+            f"ramp of up to {RAMP_MAX_RATIO:.0%}, and bursts of {spec.burst_s} s may not leave "
+            f"them; ask for {least_s} s at least, better for 30"
         )
     engine, allowed = find(spec.traffic.engine), spec.objective.residual_max_ratio
     silent = engine is not None and "mss_bytes" not in engine.honours

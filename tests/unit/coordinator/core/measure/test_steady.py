@@ -20,7 +20,7 @@ from coordinator.core.measure.steady import (
 )
 
 
-@pytest.mark.parametrize("length", [10, 30, 280, 1740])
+@pytest.mark.parametrize("length", [15, 30, 280, 1740])
 @pytest.mark.parametrize("ramp", [0, 1, 3])
 def test_a_ramp_is_cut_and_nothing_more(length: int, ramp: int) -> None:
     rng = np.random.default_rng(length + ramp)
@@ -29,6 +29,12 @@ def test_a_ramp_is_cut_and_nothing_more(length: int, ramp: int) -> None:
     cut = ramp_s(fleet)
     assert ramp <= cut <= max(ramp + 5, length // 10)
     assert fleet[cut:].mean() == pytest.approx(100, rel=0.01)
+
+
+@pytest.mark.parametrize("length", [7, 10, 14])
+def test_of_a_short_window_no_more_than_a_fifth_is_a_ramp(length: int) -> None:
+    for slow_s, cut_s in ((length // 5, length // 5), (length // 5 + 1, 0)):
+        assert ramp_s(np.r_[np.full(slow_s, 60.0), np.full(length - slow_s, 100.0)]) == cut_s
 
 
 def test_quiet_seconds_are_not_cut_with_the_ramp() -> None:
