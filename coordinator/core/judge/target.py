@@ -22,7 +22,7 @@ from coordinator.core.measure.headers import (
 )
 from coordinator.core.measure.steady import VALUES_MIN, t95
 from coordinator.core.plan.spec import RunSpec
-from coordinator.core.summary import BurstSummary, Check, Finding, Verdict, problem
+from coordinator.core.summary import BurstSummary, Check, Finding, Verdict, Window, problem
 
 WHOLE_RATIO: Final = 0.9999  # of planned pair-seconds: nothing to speak of is missing
 UNSEEN_FACTOR: Final = 1.5  # of the fullest seen pair's rate: what an unseen one may have sent
@@ -267,24 +267,42 @@ def hold_shape(spec: RunSpec, burst: BurstSummary) -> Check:
                 "the rate settles",
             )
         )
-    slowest, factor = window.slowest_bits_per_second, factor_of(spec, burst)
-    if limit is None or slowest is None:
+    if limit is None:
         return Verdict.PASS, findings
-    noise = SLOW_SIGMAS * (window.slowest_noise_bits_per_second or 0.0)
-    if (slowest + noise) * factor >= limit * (1 - SLOW_RATIO):
-        return Verdict.PASS, findings
-    findings.append(
-        problem(
-            "slow-stretch",
-            84,
-            f"for {window.slowest_s} s, from {window.slowest_from_s} s into the window, the fleet "
-            f"received {words.rate(slowest * factor)} at the {spec.objective.layer} layer, less "
-            f"than the {words.rate(limit)} that is needed: whatever the mean is, that does not "
-            "last",
-            "look at what the device and the hosts did at that time",
-        )
+    factor = factor_of(spec, burst)
+    for from_s, length_s, rate, high in _slow_parts(burst, window):
+        if high * factor < limit * (1 - SLOW_RATIO):
+            findings.append(
+                problem(
+                    "slow-stretch",
+                    84,
+                    f"for {length_s} s, from {from_s} s into the window, the fleet received "
+                    f"{words.rate(rate * factor)} at the {spec.objective.layer} layer, less than "
+                    f"the {words.rate(limit)} that is needed: whatever the mean is, that does not "
+                    "last",
+                    "look at what the device and the hosts did at that time",
+                )
+            )
+            return Verdict.INCONCLUSIVE, findings
+    return Verdict.PASS, findings
+
+
+def _slow_parts(burst: BurstSummary, window: Window) -> Iterator[tuple[int, int, float, float]]:
+    """The parts that are held against the limit: from and for how many s of the window, their
+    payload bit/s, and what that may be at most. What is left after a fall is as sure as the fall.
+    """
+    slowest, from_s, length_s = (
+        window.slowest_bits_per_second,
+        window.slowest_from_s,
+        window.slowest_s,
     )
-    return Verdict.INCONCLUSIVE, findings
+    if slowest is not None and from_s is not None and length_s is not None:
+        noise = SLOW_SIGMAS * (window.slowest_noise_bits_per_second or 0.0)
+        yield from_s, length_s, slowest, slowest + noise
+    if burst.cliff is not None:
+        at_s = round((burst.cliff.at - window.start_at).total_seconds())
+        after = burst.cliff.after_bits_per_second
+        yield at_s, window.window_s - at_s, after, after
 
 
 def between_bursts(bursts: Sequence[BurstSummary]) -> float | None:

@@ -10,7 +10,7 @@ from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.plan.spec import LedgerPromise, Objective
 from coordinator.core.summary import RunSummary, Verdict, worse
 from tests.planted import measure
-from tests.synthetic import Fleet, Plant, fleet
+from tests.synthetic import Break, Fleet, Plant, fleet
 
 MINUTE = Plant(pairs=4, bursts=3, burst_s=60, period_s=120, start_spread_s=0.0)
 
@@ -46,6 +46,21 @@ def test_only_a_whole_interval_beyond_the_limit_decides(share: float, verdict: V
     assert found.verdict is verdict
     if verdict is Verdict.INCONCLUSIVE:
         assert "target-undecided" in ids(found)
+
+
+@pytest.mark.parametrize(("fallen_s", "factor"), [(33, 0.65), (45, 0.75)])
+@pytest.mark.parametrize(("times", "slow"), [(1.1, True), (0.97, False)])
+def test_what_is_left_after_a_fall_must_reach_the_limit(
+    fallen_s: int, factor: float, times: float, slow: bool
+) -> None:
+    """A fifth of the window, the plateau's end in it, reaches it in both."""
+    broken = Break(burst=0, from_s=300 - fallen_s, length_s=fallen_s, factor=factor)
+    made = fleet(replace(MINUTE, bursts=1, burst_s=300, ledger=False, breaks=(broken,)))
+    mean = 1 - (1 - factor) * fallen_s / 300
+    found = judged(made, share=mean / (factor * times))
+    assert "collapse" in ids(found)
+    assert ("slow-stretch" in ids(found)) == slow
+    assert found.verdict is not Verdict.PASS or not slow
 
 
 def test_no_run_a_little_below_the_limit_passes() -> None:
