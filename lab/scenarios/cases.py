@@ -367,7 +367,7 @@ CASES: Final = (
     ),
     Case(
         name="CPU of two devices in four services",
-        burst_s=20,
+        burst_s=40,
         scenario="native-64-flows",
         bed="boxes",
         profile="service-cef",
@@ -375,7 +375,8 @@ CASES: Final = (
             "bursts_count": 1,
             "pairs_count": 4,
             "traffic.streams_count": 16,
-            "objective.residual_max_ratio": 0.02,  # of so few bytes a second's edge is 1 %
+            # 64 flows over NICs of 10 Mbit/s leave up to a second's bytes on the way at the end.
+            "objective.residual_max_ratio": 0.05,
         },
         question={
             "kind": "matrix",
