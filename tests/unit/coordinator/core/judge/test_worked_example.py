@@ -1,0 +1,168 @@
+"""The worked example of docs/verdict.md: recomputed from its records by the page's formulas alone,
+and what the engine says of it."""
+
+import math
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.plan.spec import Objective
+from coordinator.core.summary import Reconciliation, RunSummary
+from tests.planted import measure
+from tests.synthetic import Fleet, Plant, fleet
+
+PLANT: Final = Plant(
+    pairs=6, bursts=3, burst_s=60, period_s=150, grain_s=10, lag_s=30, noise=0.01, seed=0
+)
+PAGE: Final = Path(__file__).parents[5] / "docs" / "verdict.md"
+
+
+def quantile(freedom: float) -> float:
+    """Two-sided 95 % quantile of Student's t, by integrating its density."""
+    at = np.linspace(0, 100, 200_001)
+    density = (1 + at**2 / freedom) ** (-(freedom + 1) / 2)
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2))
+    steps = (density[1:] + density[:-1]) / 2 * at[1]
+    half = np.concatenate(([0.0], np.cumsum(steps))) * scale / math.sqrt(freedom * math.pi)
+    return float(np.interp(0.475, half, at))
+
+
+@dataclass(frozen=True)
+class ByHand:
+    rates: list[float]
+    halves: list[float]
+    run_half: float
+    scatter: float
+    counted_bytes: float
+    expected_bytes: float
+    residual_half: float
+
+
+def by_hand(made: Fleet) -> ByHand:
+    rates, halves, ratios, payload = [], [], [], []
+    assert made.ledger is not None
+    bins = made.ledger
+    for burst in made.evidence:
+        begun = int(burst.burst.planned_start_at.timestamp())
+        seconds = begun + np.arange(62.0)
+        first, last, fleet_bits, total = -math.inf, math.inf, np.zeros(61), 0.0
+        for pair in burst.pairs:
+            track = pair.server_tracks[0]
+            at = track.first_data_at_s + np.append(0.0, track.end_s)
+            sums = np.append(0.0, np.cumsum(track.transferred_bytes))
+            fleet_bits += np.diff(np.interp(seconds, at, sums)) * 8
+            first, last, total = max(first, at[0]), min(last, at[-1]), total + sums[-1]
+        shared = fleet_bits[(seconds[:-1] >= first) & (seconds[1:] <= last)]
+        steady = without_ramp(shared)
+        rates.append(float(steady.mean()))
+        halves.append(half_of_mean(steady))
+        lagged = (bins.end_s - 30 > begun) & (bins.start_s - 30 < begun + 61)
+        ratios.append(float(bins.bytes[lagged].sum()) / total)
+        payload.append(total)
+    scatter = float(np.std(rates, ddof=1))
+    own = math.sqrt(sum(half**2 for half in halves)) / 3
+    between = quantile(2) * float(np.std(ratios, ddof=1)) / math.sqrt(3) / float(np.mean(ratios))
+    return ByHand(
+        rates=rates,
+        halves=halves,
+        run_half=max(quantile(2) * scatter / math.sqrt(3), own),
+        scatter=scatter,
+        counted_bytes=float(np.dot(ratios, payload)),
+        expected_bytes=sum(payload) * 1500 / 1448,
+        residual_half=math.hypot(0.002, 0.005, between),  # headers, acknowledgements, scatter
+    )
+
+
+def without_ramp(bits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """White 1997: the cut of the smallest standard error; of it what is off by 1 %, at a fifth."""
+    count = len(bits)
+    errors = [bits[cut:].var() / (count - cut) for cut in range(count // 2 + 1)]
+    cut = int(np.argmin(errors))
+    rest = bits[cut:]
+    off = np.abs(bits[:cut] - rest.mean()) > max(0.01 * rest.mean(), 2 * rest.std())
+    cut = int(np.flatnonzero(off)[-1]) + 1 if off.any() else 0
+    assert cut <= 0.2 * count
+    return bits[cut:]
+
+
+def half_of_mean(bits: NDArray[np.float64]) -> float:
+    """Of 30 to 59 s: Box and Jenkins, Marriott and Pope, one standard error of caution."""
+    count, off = len(bits), bits - bits.mean()
+    rho = (float(off[1:] @ off[:-1] / (off @ off)) + 1 / count) / (1 - 4 / count)
+    rho = max(0.0, rho + math.sqrt(max(1 - rho**2, 0.05) / count))
+    times = (1 + rho) / (1 - rho) - 2 * rho * (1 - rho**count) / (count * (1 - rho) ** 2)
+    error = math.sqrt(float(off @ off) / (count - times) * times / count)
+    return quantile(count * (1 - rho) / (1 + rho) - 1) * error
+
+
+def near(one: float, other: float, digit: float) -> bool:
+    """The same as printed, to half of its last digit and a rounding."""
+    return abs(one - other) <= 0.51 * digit
+
+
+def judged(made: Fleet, ledger: FirewallLedger | None) -> RunSummary:
+    objective = Objective(target_bits_per_second=30e9, tolerance_ratio=0.05)
+    spec = made.plan.spec.model_copy(update={"objective": objective})
+    plan = made.plan.model_copy(update={"spec": spec}).sealed()
+    return summarise_run(plan, measure(replace(made, plan=plan)), ledger, made.now)
+
+
+def printed(column: int) -> list[list[float]]:
+    """The table's rows of figures: bursts, run, lag, idle level, bytes, residual."""
+    page = PAGE.read_text("utf-8").partition("## A worked example")[2].partition("\n## ")[0]
+    lines = [line.split("|")[column] for line in page.splitlines() if line.startswith("| ")]
+    return [[float(each) for each in re.findall(r"-?\d+\.\d+", line)] for line in lines[2:8]]
+
+
+def test_the_example_is_what_its_formulas_give_and_what_the_engine_says() -> None:
+    made = fleet(PLANT)
+    hand, said = by_hand(made), judged(made, made.ledger)
+    bursts, run, lag, _, sizes, residual = printed(2)
+    told = said.reconciliation
+    assert said.verdict == "pass"
+    assert told is not None
+    for place, burst in enumerate(said.bursts):
+        for mine, figure, page in (
+            (hand.rates, burst.fleet_received_bits_per_second, bursts[2 * place]),
+            (hand.halves, burst.fleet_received_half_width_bits_per_second, bursts[2 * place + 1]),
+        ):
+            assert near(mine[place] / 1e9, page, 1e-3)
+            assert near((figure or 0.0) / 1e9, page, 1e-3)
+    assert near(float(np.mean(hand.rates)) / 1e9, run[0], 1e-3)
+    assert near(hand.run_half / 1e9, run[1], 1e-3)
+    assert near(hand.scatter / 1e9, run[-1], 1e-3)
+    assert near((said.fleet_received_half_width_bits_per_second or 0) / 1e9, run[1], 1e-3)
+    assert [told.lag_s, told.lag_uncertainty_s] == lag
+    assert near(hand.counted_bytes / 1e9, sizes[0], 0.1)
+    assert near(hand.expected_bytes / 1e9, sizes[1], 0.1)
+    _same_residual(told, hand, 1.0, residual)
+
+
+def test_the_example_with_a_tenth_beside_the_firewall_too() -> None:
+    made = fleet(PLANT)
+    _, _, _, (idle,), sizes, residual = printed(3)
+    assert made.ledger is not None
+    foreign = idle * 1e9 / 8 * PLANT.grain_s
+    said = judged(made, replace(made.ledger, bytes=0.9 * made.ledger.bytes + foreign))
+    told, hand = said.reconciliation, by_hand(made)
+    assert said.verdict == "inconclusive"
+    assert {"residual", "bypass", "foreign-traffic"} <= {each.id for each in said.findings}
+    assert told is not None
+    assert near((told.baseline_bits_per_second or 0.0) / 1e9, idle, 1e-3)
+    assert near(0.9 * hand.counted_bytes / 1e9, sizes[0], 0.1)
+    _same_residual(told, hand, 0.9, residual)
+
+
+def _same_residual(told: Reconciliation, hand: ByHand, share: float, page: list[float]) -> None:
+    off = share * hand.counted_bytes / hand.expected_bytes - 1
+    ends = (off, off - hand.residual_half, off + hand.residual_half)
+    engine = (told.residual_ratio, told.residual_low_ratio, told.residual_high_ratio)
+    for mine, theirs, printed_percent in zip(ends, engine, page, strict=True):
+        assert near(mine * 100, printed_percent, 0.01)
+        assert near((theirs or 0.0) * 100, printed_percent, 0.01)
