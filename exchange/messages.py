@@ -344,6 +344,18 @@ class Distribution(Message):
 BUCKET_RATIO: Final = 2 ** (1 / 16)
 
 
+class StreamSilence(Message):
+    """Seconds in which one of several streams carried nothing and others did."""
+
+    flow: Flow
+    client_port: Whole | None = None  # at the client: names the stream at both ends
+    from_s: float  # engine time
+    to_s: float
+
+
+SILENT_STREAMS_MAX_COUNT: Final = 32  # of a report, the longest
+
+
 class EngineReport(Message):
     """What the engine was asked, what it says it did, and how it ended."""
 
@@ -378,6 +390,9 @@ class EngineReport(Message):
     processes: Annotated[tuple["EngineReport", ...], Field(max_length=16)] = ()  # of several: each
     measures: Annotated[tuple[Measure, ...], Field(max_length=32)] = ()
     distributions: Annotated[tuple[Distribution, ...], Field(max_length=8)] = ()
+    silent_streams: Annotated[
+        tuple[StreamSilence, ...], Field(max_length=SILENT_STREAMS_MAX_COUNT)
+    ] = ()
 
     @property
     def cookies(self) -> tuple[str, ...]:

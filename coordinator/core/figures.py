@@ -220,14 +220,14 @@ FIGURES: Final = (
     RTT,
     Figure(
         name="stream_rtt_p50_s",
-        words="round-trip time of a stream, its mean: p50 of the streams",
+        words="round-trip time of single streams, second by second: p50",
         unit=Unit.TIME,
         read=_measured("stream_rtt_p50"),
         optional=True,
     ),
     Figure(
         name="stream_rtt_p95_s",
-        words="the same, p95 of the streams, worst burst",
+        words="the same, p95, worst burst",
         unit=Unit.TIME,
         read=_measured("stream_rtt_p95"),
         fold=Fold.LARGEST,
@@ -235,7 +235,7 @@ FIGURES: Final = (
     ),
     Figure(
         name="stream_rtt_max_s",
-        words="the same, slowest stream",
+        words="the same, slowest",
         unit=Unit.TIME,
         read=_measured("stream_rtt_max"),
         fold=Fold.LARGEST,

@@ -308,6 +308,17 @@ class Disruption(Message):
     causes: tuple[str, ...] = ()  # what the records say, at most three
 
 
+class SilentStream(Message):
+    """One of a pair's streams that carried nothing for seconds in which its others did."""
+
+    pair: str
+    flow: Flow
+    client_port: int | None  # names it in a device's table of sessions; None: not told
+    streams_count: int | None  # of the flow
+    from_at: UtcDatetime
+    duration_s: float
+
+
 class Availability(Message):
     """Planned pair-seconds by whether the load was carried. They sum to ``planned_s``."""
 
@@ -678,6 +689,7 @@ class BurstSummary(Message):
     availability: Availability | None = None  # None: without seconds
     disruptions: tuple[Disruption, ...] = ()  # in time order, the gravest of them
     disruptions_count: int = 0  # how many there were
+    silent_streams: tuple[SilentStream, ...] = ()  # the longest
     silent_controls_count: int = 0  # pairs whose control connection was idle for over 4 minutes
     outages: tuple[Outage, ...] = ()  # what its agents lived through with queue, table and disk
     late_reports_count: int = 0  # that waited on an agent's disk

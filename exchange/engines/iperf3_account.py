@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from exchange.engines.buckets import Buckets
 from exchange.engines.port import Ended, Event, Failed, Intervals, Reading, StartBasis, Started
+from exchange.engines.stream_silences import StreamSilences
 from exchange.messages import (
     Direction,
     EngineReport,
@@ -22,7 +23,8 @@ from exchange.messages import (
     Side,
 )
 
-STREAM_RTT: Final = "stream_rtt"  # each stream's mean round trip, as its sender tells it at the end
+STREAM_RTT: Final = "stream_rtt"  # each stream's round trip, as its sender tells it each interval
+BLOCK_BYTES: Final = 131_072  # iperf3's own, where it does not say
 
 
 class Version(NamedTuple):
@@ -61,6 +63,8 @@ class Account:
         self._shift_s = 0.0  # engine time at which the engine's own clock began (again)
         self._last_s = 0.0  # end of the last interval, by the engine's own clock
         self._start_s = 0.0  # start of the last interval, in engine time
+        self._rtts = Buckets(STREAM_RTT, "s")
+        self._silences = StreamSilences()
 
     @classmethod
     def of_document(cls, document: dict[str, object], whole: bool) -> "Account":
@@ -178,9 +182,29 @@ class Account:
                 lost_count=_lenient_count(total.get("lost_packets")),
                 jitter_s=_mean_of([total], "jitter_ms", 1e3),
             )
+            if not self._omitted:
+                self._take_streams(flow, found[flow], own)
         for flow, interval in found.items():
             self.intervals.setdefault(flow, []).append(interval)
         return found
+
+    def _take_streams(
+        self, flow: Flow, interval: Interval, streams: list[dict[str, object]]
+    ) -> None:
+        for rtt_s in _positive(streams, "rtt", 1e6):
+            self._rtts.add(rtt_s)
+        moved = [(_lenient_count(s.get("socket")), _strict(s, "bytes")) for s in streams]
+        known = {socket: count for socket, count in moved if socket and count is not None}
+        self._silences.take(flow, interval.start_s, interval.end_s, known)
+
+    def _client_ports(self) -> dict[int, int]:
+        """Each socket's port at the client, as the start lists them."""
+        end = "local_port" if self.side is Side.CLIENT else "remote_port"
+        ports = [
+            (_lenient_count(one.get("socket")), _lenient_count(one.get(end)))
+            for one in objects_of(self.start.get("connected"))
+        ]
+        return {socket: port for socket, port in ports if socket and port}
 
     def _advance(self, clock: dict[str, object], at_s: float | None) -> bool:
         """Move on by one interval; False when it repeats the last one.
@@ -213,7 +237,7 @@ class Account:
 
     # Totals
 
-    def _totals(self, server_ahead_s: float, rtts: Buckets) -> Iterator[FlowTotals]:
+    def _totals(self, server_ahead_s: float) -> Iterator[FlowTotals]:
         direction, side = self.direction, self.side
         if not self.end or direction is None or side is None:
             return
@@ -241,8 +265,6 @@ class Account:
                 sent = _fold(parts["udp"]) or both
                 received = self._udp_received(flow, both) if told or not sends else {}
             senders = parts["sender"] if sends else []  # round trips are the sender's to tell
-            for rtt_s in _positive(senders, "mean_rtt", 1e6):
-                rtts.add(rtt_s)
             sent_bytes = _known(_strict(sent, "bytes"), sends or told)
             received_bytes = _known(_strict(received, "bytes"), not sends or told)
             sent_s, received_s = _lenient(sent.get("seconds")), _lenient(received.get("seconds"))
@@ -293,9 +315,8 @@ class Account:
         """Everything read so far; ``words`` is the text round it, searched for a reason."""
         error = self.error
         totals: tuple[FlowTotals, ...] = ()
-        rtts = Buckets(STREAM_RTT, "s")
         try:
-            totals = tuple(self._totals(server_ahead_s, rtts))
+            totals = tuple(self._totals(server_ahead_s))
         except _Implausible as implausible:
             error = error or f"iperf3's figures make no sense: {implausible}"
         if error is None and not totals and (self.ended or not self.begun):
@@ -335,7 +356,10 @@ class Account:
                 error=error,
                 truncated=self.truncated or not self.ended,
                 exit_code=exit_code,
-                distributions=rtts.distribution(),
+                distributions=self._rtts.distribution(),
+                silent_streams=self._silences.told(
+                    self._client_ports(), _lenient_count(asked.get("blksize")) or BLOCK_BYTES
+                ),
             ),
             side=self.side,
             intervals={flow: tuple(intervals) for flow, intervals in self.intervals.items()},

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from exchange.engines.buckets import folded
 from exchange.engines.port import Reading
+from exchange.engines.stream_silences import longest_silences
 from exchange.messages import EngineReport, Flow, FlowTotals, Interval
 
 _N = TypeVar("_N", int, float)
@@ -154,6 +155,9 @@ def _report(reports: Sequence[EngineReport]) -> EngineReport:
             "cpu_payload_bytes": _total(report.cpu_payload_bytes for report in reports),
             "measures": tuple(measure for report in reports for measure in report.measures),
             "distributions": folded(one for report in reports for one in report.distributions),
+            "silent_streams": longest_silences(
+                one for report in reports for one in report.silent_streams
+            ),
         }
     )
 

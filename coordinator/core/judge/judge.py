@@ -17,6 +17,7 @@ from coordinator.core.figures import RECEIVED
 from coordinator.core.goals import GOALS, Goal, Teller
 from coordinator.core.judge.contradictions import contradicted, stray_findings
 from coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
+from coordinator.core.judge.streams import silent_stream_findings
 from coordinator.core.judge.target import WHOLE_RATIO, hold_rate, hold_shape
 from coordinator.core.judge.timing import hold_clocks, hold_starts
 from coordinator.core.measure.measures import find
@@ -457,6 +458,7 @@ def _observations(spec: RunSpec, burst: BurstSummary) -> list[Finding]:
                 )
             )
     findings += stray_findings(burst.strays)
+    findings += silent_stream_findings(burst.silent_streams)
     findings += residual_causes(burst.reconciliation)
     findings += _latency_findings(burst.latency)
     findings += _unanswered_finding(burst.pairs)

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from coordinator.core.measure.columns import Floats, TrackColumns
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, clock_correction
+from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
 from coordinator.core.measure.grid_rows import (
     FlowRows,
     FlowSeconds,
@@ -157,20 +157,13 @@ def receiving_side(flow: Flow) -> Side:
 
 
 def _choose(evidence: PairEvidence, direction: Direction, planned_s: float) -> _Pair:
-    report, test, claim = evidence.report, evidence.server_test, evidence.claim
-    client_fix, client_bound = clock_correction(
-        *((report.clock_before, report.clock_after) if report else ()),
-        claim.clock if claim else None,
-    )
-    server_fix, server_bound = clock_correction(
-        *((test.clock_before, test.clock_after) if test else ())
-    )
+    report, fixes = evidence.report, evidence.clock_fixes
     whole = report is not None and report.outcome in (Outcome.MEASURED, Outcome.LATE)
     received: dict[Flow, TrackColumns] = {}
     sent: dict[Flow, TrackColumns] = {}
     ratio: dict[Flow, float | None] = {}
     totals_only = set()
-    correction = {Side.CLIENT: client_fix, Side.SERVER: server_fix}
+    correction = {side: fix_s for side, (fix_s, _) in fixes.items()}
     for flow in direction.flows:
         receiver = receiving_side(flow)
         for tracks in (evidence.client_tracks, evidence.server_tracks):
@@ -206,7 +199,7 @@ def _choose(evidence: PairEvidence, direction: Direction, planned_s: float) -> _
         for side in Side
     }
     start_s = starts[Side.CLIENT] if not math.isnan(starts[Side.CLIENT]) else starts[Side.SERVER]
-    bounds = [bound for bound in (client_bound, server_bound) if bound is not None]
+    bounds = [bound for _, bound in fixes.values() if bound is not None]
     return _Pair(
         evidence=evidence,
         received=received,

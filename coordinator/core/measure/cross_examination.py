@@ -15,7 +15,7 @@ import numpy as np
 
 from coordinator.core.measure.align import receiving_side
 from coordinator.core.measure.columns import HostColumns, TrackColumns
-from coordinator.core.measure.evidence import PairEvidence, clock_correction
+from coordinator.core.measure.evidence import PairEvidence
 from coordinator.core.measure.headers import Headers
 from coordinator.core.measure.unsteady_clocks import clock_troubles
 from coordinator.core.summary import Contradiction, Rule
@@ -338,15 +338,8 @@ def _window(
 def _stamps(pair: _Pair) -> Iterator[Contradiction]:
     """Both ends of a pair, each by its own corrected clock, saw the same test begin."""
     evidence = pair.evidence
-    report, test, claim = evidence.report, evidence.server_test, evidence.claim
-    fixes = {
-        Side.CLIENT: clock_correction(
-            *((report.clock_before, report.clock_after) if report else ()),
-            claim.clock if claim else None,
-        ),
-        Side.SERVER: clock_correction(*((test.clock_before, test.clock_after) if test else ())),
-    }
-    told = {Side.CLIENT: report, Side.SERVER: test}
+    fixes = evidence.clock_fixes
+    told = {Side.CLIENT: evidence.report, Side.SERVER: evidence.server_test}
     zeros = []
     allowed = pair.begin_apart_s
     for side, (fix_s, bound_s) in fixes.items():

@@ -13,6 +13,8 @@ import numpy as np
 from coordinator.core.measure.columns import NO_HOST, Floats, HostColumns, TrackColumns
 from coordinator.core.plan.spec import Burst, Pair
 from coordinator.core.summary import Joined, Stray
+from exchange.engines.buckets import folded
+from exchange.engines.stream_silences import longest_silences
 from exchange.messages import (
     Claim,
     ClockReading,
@@ -59,6 +61,18 @@ class PairEvidence:
     client_vm_size: str | None = None
     server_vm_size: str | None = None
     probes: ProbeColumn | None = None
+
+    @property
+    def clock_fixes(self) -> Mapping[Side, tuple[float, float | None]]:
+        """Of each end's stamps, as :func:`clock_correction` says."""
+        report, test, claim = self.report, self.server_test, self.claim
+        return {
+            Side.CLIENT: clock_correction(
+                *((report.clock_before, report.clock_after) if report else ()),
+                claim.clock if claim else None,
+            ),
+            Side.SERVER: clock_correction(*((test.clock_before, test.clock_after) if test else ())),
+        }
 
 
 # Gives pairs the seconds that are still packed: all columns, or (with True) those alone that say
@@ -341,6 +355,10 @@ def summed(records: Sequence[ServerRecord]) -> Summed:
             "totals": totals,
             "cpu_s": total("cpu_s"),
             "cpu_payload_bytes": total("cpu_payload_bytes"),
+            "distributions": folded(d for test in tests for d in test.engine.distributions),
+            "silent_streams": longest_silences(
+                s for test in tests for s in test.engine.silent_streams
+            ),
             # Of one host, over all but the same time.
             "host_cpu_s": max(hosts) if len(hosts) == len(tests) else None,
         }

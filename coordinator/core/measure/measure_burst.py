@@ -35,6 +35,7 @@ from coordinator.core.measure.outages import (
     outages,
 )
 from coordinator.core.measure.series import MeasuredBurst
+from coordinator.core.measure.silent_streams import find_silent_streams
 from coordinator.core.measure.unsteady_clocks import clock_troubles
 from coordinator.core.plan.endurance import silent_controls_count
 from coordinator.core.plan.spec import RunSpec
@@ -123,6 +124,7 @@ def measure_burst(
         availability=broken.availability if broken else None,
         disruptions=broken.disruptions if broken else (),
         disruptions_count=broken.disruptions_count if broken else 0,
+        silent_streams=find_silent_streams(aligned),
         silent_controls_count=silent_controls_count(
             spec, burst, [pair.report for pair in aligned.pairs if pair.report is not None]
         ),

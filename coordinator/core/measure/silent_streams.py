@@ -1,0 +1,50 @@
+"""Single streams of a pair that carried nothing while its others did, dated by the end that knows.
+
+A sum over 64 streams hides one that a device forgot: its share is noise. What arrived counts; a
+sender goes on until its socket's buffer is full, so its word stands only where the receiver's is
+missing.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from coordinator.core.measure.align import Aligned, receiving_side
+from coordinator.core.measure.evidence import PairEvidence
+from coordinator.core.summary import SilentStream
+from exchange.messages import SILENT_STREAMS_MAX_COUNT, Flow, Side, pair_name
+
+
+def find_silent_streams(aligned: Aligned) -> tuple[SilentStream, ...]:
+    """Of all pairs in time order, the longest of them."""
+    found = [
+        each
+        for pair in aligned.pairs
+        for flow in (part.flow for part in aligned.flows)
+        for each in _of_pair(pair, flow)
+    ]
+    kept = sorted(found, key=lambda each: -each.duration_s)[:SILENT_STREAMS_MAX_COUNT]
+    return tuple(sorted(kept, key=lambda each: (each.from_at, each.pair, each.client_port or 0)))
+
+
+def _of_pair(pair: PairEvidence, flow: Flow) -> Iterator[SilentStream]:
+    receiver = receiving_side(flow)
+    for side in sorted(Side, key=lambda side: side is not receiver):
+        holder = pair.report if side is Side.CLIENT else pair.server_test
+        if holder is None or holder.engine is None or holder.first_data_at is None:
+            continue
+        zero_s = holder.first_data_at.timestamp() - pair.clock_fixes[side][0]
+        for each in holder.engine.silent_streams:
+            if each.flow is flow:
+                yield SilentStream(
+                    pair=pair.name or pair_name(pair.pair_index),
+                    flow=flow,
+                    client_port=each.client_port,
+                    streams_count=holder.engine.streams_count,
+                    from_at=_at(zero_s + each.from_s),
+                    duration_s=round(each.to_s - each.from_s, 3),
+                )
+        return
+
+
+def _at(epoch_s: float) -> datetime:
+    return datetime.fromtimestamp(round(epoch_s, 3), UTC)

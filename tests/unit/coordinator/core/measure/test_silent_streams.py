@@ -1,0 +1,95 @@
+"""A stream that was silent while its pair's others were not is named by pair, port and seconds."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.measure.evidence import PairEvidence
+from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.summary import RunSummary, Verdict
+from exchange.messages import ClockReading, EngineReport, Flow, StreamSilence
+from tests.synthetic import Plant, fleet
+
+MADE = fleet(Plant(pairs=3, bursts=1, burst_s=30, ledger=False), target_bits_per_second=1e9)
+
+
+def silence(port: int, from_s: float, to_s: float) -> StreamSilence:
+    return StreamSilence(flow=Flow.UP, client_port=port, from_s=from_s, to_s=to_s)
+
+
+def judged(
+    client: tuple[StreamSilence, ...] = (),
+    server: tuple[StreamSilence, ...] = (),
+    *,
+    server_ahead_s: float = 0.0,
+    server_told: bool = True,
+) -> RunSummary:
+    """The second pair's ends tell these silences."""
+
+    def told(engine: EngineReport | None, silences: tuple[StreamSilence, ...]) -> EngineReport:
+        assert engine is not None
+        return engine.model_copy(update={"silent_streams": silences, "streams_count": 64})
+
+    def change(pair: PairEvidence) -> PairEvidence:
+        report, test = pair.report, pair.server_test
+        assert report is not None
+        assert test is not None
+        report = report.model_copy(update={"engine": told(report.engine, client)})
+        if not server_told:
+            return replace(pair, report=report, server_test=None)
+        assert report.first_data_at is not None
+        reading = test.clock_before or ClockReading(
+            synchronised=True, source="chronyd", read_at=MADE.now
+        )
+        clock = reading.model_copy(update={"offset_s": server_ahead_s, "bound_s": 0.001})
+        test = test.model_copy(
+            update={
+                "engine": told(test.engine, server),
+                "first_data_at": report.first_data_at + timedelta(seconds=server_ahead_s),
+                "clock_before": clock,
+                "clock_after": clock,
+            }
+        )
+        return replace(pair, report=report, server_test=test)
+
+    evidence = MADE.evidence[0]
+    pairs = tuple(change(pair) if pair.pair_index == 1 else pair for pair in evidence.pairs)
+    changed = replace(evidence, pairs=pairs)
+    return summarise_run(
+        MADE.plan, [measure_burst(MADE.plan.spec, changed, MADE.now)], None, MADE.now
+    )
+
+
+def sentence(said: RunSummary) -> str | None:
+    return next((f.sentence for f in said.findings if f.id == "silent-streams"), None)
+
+
+def test_a_dead_stream_is_named_and_dated_by_what_arrived() -> None:
+    said = judged((silence(40001, 12, 30),), (silence(40001, 10, 30),), server_ahead_s=0.02)
+    [one] = said.bursts[0].silent_streams
+    begun_at = MADE.plan.bursts[0].planned_start_at
+    assert (one.pair, one.client_port, one.duration_s) == ("pair-002", 40001, 20)
+    assert (one.from_at - begun_at).total_seconds() == pytest.approx(10, abs=0.2)
+    text = sentence(said)
+    assert text is not None
+    assert "pair-002 the stream of port 40001, one of 64, from " in text
+    assert "UTC for 20 s" in text
+    assert said.verdict is judged().verdict is Verdict.PASS
+
+
+def test_a_senders_word_stands_where_the_receivers_is_missing() -> None:
+    assert judged((silence(40001, 12, 30),)).bursts[0].silent_streams == ()
+    [one] = judged((silence(40001, 12, 30),), server_told=False).bursts[0].silent_streams
+    assert one.duration_s == 18
+
+
+def test_of_many_the_longest_are_named() -> None:
+    many = tuple(silence(40000 + n, 5, 10 + n / 10) for n in range(32))
+    text = sentence(judged(server=many))
+    assert text is not None
+    assert text.count("the stream of port") == 3
+    assert "port 40031" in text
+    assert text.endswith("and at least 29 more")
+    assert sentence(judged()) is None
