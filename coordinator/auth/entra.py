@@ -4,12 +4,15 @@ Claims are those of Microsoft's "Access token claims reference" and "Configurabl
 """
 
 import asyncio
+import json
+import math
 import time
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import httpx
 import jwt
 
 from coordinator.auth.principal import (
@@ -21,11 +24,13 @@ from coordinator.auth.principal import (
     SignInMisconfigured,
 )
 from coordinator.auth.signin_settings import SignInSettings
+from exchange.http.bounded import ask
 
 _ALGORITHMS: Final = ("RS256",)  # never from the token's own header
 _KEYS_S: Final = 3600.0  # s for which fetched keys are kept
 _KEYS_AGAIN_S: Final = 30.0  # s between two fetches for a key id that is not among them
 _FETCH_MAX_S: Final = 5.0  # s to wait for the keys
+_KEYS_MAX_BYTES: Final = 1_048_576  # Microsoft's own are 20 kB
 _FETCH_FAILED_S: Final = 5.0  # s for which a failed fetch is not tried again
 _TOKEN_MAX_CHARS: Final = 16_384
 _NAME_MAX_CHARS: Final = 100
@@ -91,12 +96,8 @@ class Entra:
     ) -> None:
         self._trust = trust
         self._monotonic_s = monotonic_s
-        self._keys = jwt.PyJWKClient(
-            trust.jwks_url,
-            lifespan=_KEYS_S,
-            timeout=_FETCH_MAX_S,
-            cooldown_duration=_KEYS_AGAIN_S,
-        )
+        self._keys: Mapping[str | None, jwt.PyJWK] = {}
+        self._fetched_s = -math.inf
         self._one_fetch = asyncio.Lock()
         self._failed: tuple[float, str] | None = None  # until when, and why
 
@@ -117,28 +118,27 @@ class Entra:
 
     async def _key(self, key_id: str) -> jwt.PyJWK:
         async with self._one_fetch:
-            if self._failed is not None and self._monotonic_s() < self._failed[0]:
-                raise KeysUnavailable(self._failed[1])
-            try:
-                key = await asyncio.to_thread(self._keys.get_signing_key, key_id)
-            except jwt.PyJWKClientConnectionError as error:
-                why = f"Entra ID's keys at {self._trust.jwks_url}: no answer; try again"
-                self._failed = (self._monotonic_s() + _FETCH_FAILED_S, why)
-                raise KeysUnavailable(why) from error
-            except (jwt.PyJWKClientError, jwt.PyJWKSetError, ValueError, RecursionError) as error:
-                if self._unknown_key(key_id):
-                    raise NotSignedIn("the token's key is not one of the tenant's") from error
-                why = f"Entra ID's keys at {self._trust.jwks_url}: not a key set"
-                self._failed = (self._monotonic_s() + _FETCH_FAILED_S, why)
-                raise KeysUnavailable(why) from error
-            self._failed = None
-            return key
+            kept_s = _KEYS_S if key_id in self._keys else _KEYS_AGAIN_S
+            if self._monotonic_s() - self._fetched_s >= kept_s:
+                await self._fetch()
+            key = self._keys.get(key_id)
+        if key is None:
+            raise NotSignedIn("the token's key is not one of the tenant's")
+        return key
 
-    def _unknown_key(self, key_id: str) -> bool:
-        """Whether there is a usable key set, and this key is not in it."""
-        cache = self._keys.jwk_set_cache
-        kept = None if cache is None else cache.get()
-        return kept is not None and all(key.key_id != key_id for key in kept.keys)
+    async def _fetch(self) -> None:
+        if self._failed is not None and self._monotonic_s() < self._failed[0]:
+            raise KeysUnavailable(self._failed[1])
+        try:
+            self._keys = await _read_keys(self._trust.jwks_url)
+        except (httpx.HTTPError, jwt.PyJWTError, ValueError, RecursionError) as error:
+            problem = (
+                "no answer; try again" if isinstance(error, httpx.HTTPError) else "not a key set"
+            )
+            why = f"Entra ID's keys at {self._trust.jwks_url}: {problem}"
+            self._failed = (self._monotonic_s() + _FETCH_FAILED_S, why)
+            raise KeysUnavailable(why) from error
+        self._failed, self._fetched_s = None, self._monotonic_s()
 
     def _claims(self, token: str, key: jwt.PyJWK) -> dict[str, Any]:
         try:
@@ -173,6 +173,20 @@ class Entra:
             access=Access.OPERATOR if "operator" in held else Access.VIEWER,
             key=f"entra:{who}",
         )
+
+
+async def _read_keys(url: str) -> dict[str | None, jwt.PyJWK]:
+    """Signing keys by their ids. Raises ``httpx.HTTPError``, ``jwt.PyJWTError``, ``ValueError``."""
+    async with httpx.AsyncClient(
+        timeout=_FETCH_MAX_S, headers={"Accept-Encoding": "identity"}
+    ) as client:
+        answer = await ask(client, "GET", url, _KEYS_MAX_BYTES, body_s=_FETCH_MAX_S)
+    answer.raise_for_status()
+    told = json.loads(answer.content)
+    if not isinstance(told, dict):
+        raise ValueError("not a JSON object")
+    found = jwt.PyJWKSet.from_dict(told).keys
+    return {key.key_id: key for key in found if key.public_key_use in ("sig", None)}
 
 
 def _reason(error: jwt.InvalidTokenError) -> str:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import httpx
 
-from coordinator.cli.event_stream import StreamEvent, clean_json, events_of
+from coordinator.cli.event_stream import EventTooLong, StreamEvent, clean_json, events_of, lines_of
 from coordinator.cli.refused import ApiError
 from coordinator.cli.screen_text import cleaned
+from exchange.http.bounded import ask
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from coordinator.auth.audit import AuditRow
     from coordinator.core.judge.comparison import Comparison
     from coordinator.core.live.status import RunStatus
@@ -45,11 +48,14 @@ if TYPE_CHECKING:
     from exchange.messages import Message, Presence, Side
     from exchange.records import RunHeader
 
+_M = TypeVar("_M", bound="BaseModel")
 
 PAGE_COUNT: Final = 500  # items that are asked for at once
 PRESENCES_MAX_COUNT: Final = 100_000
 SCHEDULES_MAX_COUNT: Final = 100_000
 LONG_S: Final = 600.0  # s to wait for answers that take many rows
+ANSWER_MAX_BYTES: Final = 512 * 1_048_576  # unpacked: of files, twice the largest that is stored
+REFUSAL_MAX_BYTES: Final = 65_536
 
 
 class Client:
@@ -62,31 +68,37 @@ class Client:
         from coordinator.core.live.status import RunStatus
 
         body = request.model_dump(mode="json")
-        return RunStatus.model_validate(await self._call("POST", "/v1/runs", json=body))
+        return self._as(RunStatus, await self._call("POST", "/v1/runs", json=body))
 
     async def status(self, run_id: str) -> RunStatus:
         from coordinator.core.live.status import RunStatus
 
-        return RunStatus.model_validate(await self._call("GET", f"/v1/runs/{run_id}"))
+        return self._as(RunStatus, await self._call("GET", f"/v1/runs/{run_id}"))
 
     async def course(self, run_id: str) -> Course:
         from coordinator.core.summary import Course
 
-        return Course.model_validate(await self._call("GET", f"/v1/runs/{run_id}/course"))
+        return self._as(Course, await self._call("GET", f"/v1/runs/{run_id}/course"))
 
     async def events(self, run_id: str, last_id: str | None = None) -> AsyncIterator[StreamEvent]:
         """What is new of a run, as it comes; after ``last_id`` where that is given."""
 
-        headers = {} if last_id is None else {"Last-Event-ID": last_id}
+        headers = {"Accept-Encoding": "identity"}
+        if last_id is not None:
+            headers["Last-Event-ID"] = last_id
         path, quiet = f"/v1/runs/{run_id}/events", httpx.Timeout(30.0)
         try:
             async with self._http.stream("GET", path, headers=headers, timeout=quiet) as response:
                 if not response.is_success:
-                    await response.aread()
-                    raise self._refusal(response)
-                async for event in events_of(response.aiter_lines()):
+                    told = b""
+                    async for piece in response.aiter_raw():
+                        told = (told + piece)[:REFUSAL_MAX_BYTES]
+                        if len(told) == REFUSAL_MAX_BYTES:
+                            break
+                    raise self._refusal(httpx.Response(response.status_code, content=told))
+                async for event in events_of(lines_of(response.aiter_raw())):
                     yield event._replace(data=clean_json(event.data))
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, EventTooLong) as error:
             raise self._silence(error) from error
 
     async def summary(self, run_id: str) -> RunSummary | None:
@@ -99,7 +111,7 @@ class Client:
             if error.status == httpx.codes.CONFLICT:
                 return None
             raise
-        return RunSummary.model_validate(answer)
+        return self._as(RunSummary, answer)
 
     async def raw(self, run_id: str, pair: str, burst_index: int, side: Side) -> bytes:
         """An engine's own output."""
@@ -110,28 +122,28 @@ class Client:
     async def prune(self, request: PruneRequest) -> Pruned:
         from coordinator.runs.retention import Pruned
 
-        return Pruned.model_validate(await self._send("/v1/prune", request))
+        return self._as(Pruned, await self._send("/v1/prune", request))
 
     async def recomputed(self, run_id: str) -> Recomputed:
         from coordinator.views.answers import Recomputed
 
         path = f"/v1/runs/{run_id}/recomputed"
-        return Recomputed.model_validate(await self._call("GET", path, timeout=LONG_S))
+        return self._as(Recomputed, await self._call("GET", path, timeout=LONG_S))
 
     async def create_study(self, request: StudyRequest) -> Study:
         from coordinator.studies.study import Study
 
-        return Study.model_validate(await self._send("/v1/studies", request))
+        return self._as(Study, await self._send("/v1/studies", request))
 
     async def studies(self, limit: int) -> list[Study]:
         from coordinator.studies.study import Study
 
-        return [Study.model_validate(one) for one in await self._pages("/v1/studies", limit)]
+        return [self._as(Study, one) for one in await self._pages("/v1/studies", limit)]
 
     async def study(self, study_id: str) -> Study:
         from coordinator.studies.study import Study
 
-        return Study.model_validate(await self._call("GET", f"/v1/studies/{study_id}"))
+        return self._as(Study, await self._call("GET", f"/v1/studies/{study_id}"))
 
     async def study_chart(self, study_id: str, name: str, theme: str) -> dict[str, Any]:
         """One of a study's charts with its plotly figure."""
@@ -149,69 +161,69 @@ class Client:
 
         body = CancelRequest(by=by, reason=reason).model_dump(mode="json")
         path = f"/v1/studies/{study_id}"
-        return Study.model_validate(await self._call("DELETE", path, json=body))
+        return self._as(Study, await self._call("DELETE", path, json=body))
 
     async def estimate(self, request: EstimateRequest) -> Appraisal:
         from coordinator.core.plan.cost_estimate import Appraisal
 
-        return Appraisal.model_validate(await self._send("/v1/estimate", request))
+        return self._as(Appraisal, await self._send("/v1/estimate", request))
 
     async def price(self, run_id: str) -> PriceMeter:
         from coordinator.core.plan.meter import PriceMeter
 
-        return PriceMeter.model_validate(await self._call("GET", f"/v1/runs/{run_id}/price"))
+        return self._as(PriceMeter, await self._call("GET", f"/v1/runs/{run_id}/price"))
 
     async def add_schedule(self, request: ScheduleRequest) -> ScheduleView:
         from coordinator.views.answers import ScheduleView
 
-        return ScheduleView.model_validate(await self._send("/v1/schedules", request))
+        return self._as(ScheduleView, await self._send("/v1/schedules", request))
 
     async def schedules(self) -> list[ScheduleView]:
         from coordinator.views.answers import ScheduleView
 
         items = await self._pages("/v1/schedules", SCHEDULES_MAX_COUNT)
-        return [ScheduleView.model_validate(one) for one in items]
+        return [self._as(ScheduleView, one) for one in items]
 
     async def schedule(self, name: str) -> ScheduleView:
         from coordinator.views.answers import ScheduleView
 
         path = f"/v1/schedules/{name}"
-        return ScheduleView.model_validate(await self._call("GET", path, timeout=LONG_S))
+        return self._as(ScheduleView, await self._call("GET", path, timeout=LONG_S))
 
     async def pause_schedule(self, name: str) -> ScheduleView:
         from coordinator.views.answers import ScheduleView
 
         answer = await self._call("POST", f"/v1/schedules/{name}/pause")
-        return ScheduleView.model_validate(answer)
+        return self._as(ScheduleView, answer)
 
     async def resume_schedule(self, name: str) -> ScheduleView:
         from coordinator.views.answers import ScheduleView
 
         answer = await self._call("POST", f"/v1/schedules/{name}/resume")
-        return ScheduleView.model_validate(answer)
+        return self._as(ScheduleView, answer)
 
     async def remove_schedule(self, name: str) -> ScheduleView:
         from coordinator.views.answers import ScheduleView
 
         answer = await self._call("DELETE", f"/v1/schedules/{name}", timeout=LONG_S)
-        return ScheduleView.model_validate(answer)
+        return self._as(ScheduleView, answer)
 
     async def compare(self, request: CompareRequest) -> Comparison:
         from coordinator.core.judge.comparison import Comparison
 
         answer = await self._send("/v1/comparisons", request)
-        return Comparison.model_validate(answer)
+        return self._as(Comparison, answer)
 
     async def import_table(self, table: OriginalTable) -> ImportedTable:
         from coordinator.imports.import_answers import ImportedTable
 
-        return ImportedTable.model_validate(await self._send("/v1/imports/original", table))
+        return self._as(ImportedTable, await self._send("/v1/imports/original", table))
 
     async def import_recordings(self, recordings: Recordings) -> ImportedRecordings:
         from coordinator.imports.import_answers import ImportedRecordings
 
         answer = await self._send("/v1/imports/iperf3", recordings)
-        return ImportedRecordings.model_validate(answer)
+        return self._as(ImportedRecordings, answer)
 
     async def is_operator(self) -> bool:
         """Whether the token that this sends is one, and an operator's."""
@@ -233,7 +245,7 @@ class Client:
         from coordinator.views.requests import CancelRequest
 
         body = CancelRequest(by=by, reason=reason).model_dump(mode="json")
-        return RunStatus.model_validate(await self._call("DELETE", f"/v1/runs/{run_id}", json=body))
+        return self._as(RunStatus, await self._call("DELETE", f"/v1/runs/{run_id}", json=body))
 
     async def report(self, run_id: str, format: str) -> bytes:
         """A finished run's report, html or json."""
@@ -260,26 +272,26 @@ class Client:
         from exchange.records import RunHeader
 
         items = await self._pages("/v1/runs", limit, **asked)
-        return [RunHeader.model_validate(item) for item in items]
+        return [self._as(RunHeader, item) for item in items]
 
     async def aggregate(self, group_by: str, timezone: str = "UTC", **asked: object) -> RunGroups:
         """Sums over the runs that fit the filters."""
         from coordinator.runs.listing import RunGroups
 
         params: Any = {"group_by": group_by, "timezone": timezone, **asked}
-        return RunGroups.model_validate(await self._call("GET", "/v1/aggregate", params=params))
+        return self._as(RunGroups, await self._call("GET", "/v1/aggregate", params=params))
 
     async def bursts(self, run_id: str, limit: int) -> list[BurstEntry]:
         from coordinator.views.answers import BurstEntry
 
         items = await self._pages(f"/v1/runs/{run_id}/bursts", limit)
-        return [BurstEntry.model_validate(item) for item in items]
+        return [self._as(BurstEntry, item) for item in items]
 
     async def pairs(self, run_id: str, burst_index: int, limit: int) -> list[PairEntry]:
         from coordinator.views.answers import PairEntry
 
         items = await self._pages(f"/v1/runs/{run_id}/pairs", limit, burst=burst_index)
-        return [PairEntry.model_validate(item) for item in items]
+        return [self._as(PairEntry, item) for item in items]
 
     async def series(
         self,
@@ -305,44 +317,44 @@ class Client:
         """The verdict with its findings, without single bursts."""
         from coordinator.views.answers import RunVerdict
 
-        return RunVerdict.model_validate(await self._call("GET", f"/v1/runs/{run_id}/verdict"))
+        return self._as(RunVerdict, await self._call("GET", f"/v1/runs/{run_id}/verdict"))
 
     async def reconciliation(self, run_id: str) -> RunReconciliation:
         """The two ledgers held together; of more than 500 bursts the first."""
         from coordinator.views.answers import RunReconciliation
 
         path, asked = f"/v1/runs/{run_id}/reconciliation", {"limit": 500}
-        return RunReconciliation.model_validate(await self._call("GET", path, params=asked))
+        return self._as(RunReconciliation, await self._call("GET", path, params=asked))
 
     async def presences(self) -> list[Presence]:
         from exchange.messages import Presence
 
         items = await self._pages("/v1/presences", PRESENCES_MAX_COUNT)
-        return [Presence.model_validate(item) for item in items]
+        return [self._as(Presence, item) for item in items]
 
     async def dead_letters(self, limit: int) -> list[DeadJob]:
         from coordinator.runs.dead_letters import DeadJob
 
         answer = await self._call("GET", "/v1/deadletters", params={"limit": limit})
-        return [DeadJob.model_validate(item) for item in answer]
+        return [self._as(DeadJob, item) for item in answer]
 
     async def dead_letter(self, sequence_number: int) -> DeadJob:
         from coordinator.runs.dead_letters import DeadJob
 
         path = f"/v1/deadletters/{sequence_number}"
-        return DeadJob.model_validate(await self._call("GET", path, timeout=LONG_S))
+        return self._as(DeadJob, await self._call("GET", path, timeout=LONG_S))
 
     async def resend(self, sequence_number: int) -> DeadJob:
         from coordinator.runs.dead_letters import DeadJob
 
         path = f"/v1/deadletters/{sequence_number}/resend"
-        return DeadJob.model_validate(await self._call("POST", path, timeout=LONG_S))
+        return self._as(DeadJob, await self._call("POST", path, timeout=LONG_S))
 
     async def purge(self, sequence_number: int) -> DeadJob:
         from coordinator.runs.dead_letters import DeadJob
 
         path = f"/v1/deadletters/{sequence_number}"
-        return DeadJob.model_validate(await self._call("DELETE", path, timeout=LONG_S))
+        return self._as(DeadJob, await self._call("DELETE", path, timeout=LONG_S))
 
     async def purge_all(self) -> int:
         """Every dead letter that nobody has locked; how many went."""
@@ -359,7 +371,7 @@ class Client:
         from coordinator.auth.audit import AuditRow
 
         items = await self._pages("/v1/audit", limit)
-        return [AuditRow.model_validate(item) for item in items]
+        return [self._as(AuditRow, item) for item in items]
 
     async def _pages(self, path: str, limit: int, **asked: Any) -> list[Any]:
         """At most ``limit`` items of a list, page by page."""
@@ -371,26 +383,52 @@ class Client:
             if cursor is not None:
                 params["cursor"] = cursor
             response = await self._ask("GET", path, params=params)
-            items += cleaned(response.json())
+            found = self._read(response)
+            if not isinstance(found, list):
+                raise self._strange(response)
+            items += found
             cursor = response.headers.get("Next-Cursor")
             if cursor is None:
                 break
         return items
 
     async def _call(self, method: str, path: str, **arguments: Any) -> Any:
+        return self._read(await self._ask(method, path, **arguments))
 
-        return cleaned((await self._ask(method, path, **arguments)).json())
+    def _read(self, response: httpx.Response) -> Any:
+        try:
+            return cleaned(response.json())
+        except (ValueError, RecursionError) as error:
+            raise self._strange(response) from error
+
+    def _as(self, kind: type[_M], answer: Any) -> _M:
+        """Raises :class:`ApiError`, also for an answer that is of another kind."""
+        try:
+            return kind.model_validate(answer)
+        except (ValueError, RecursionError) as error:
+            raise ApiError(
+                f"coordinator at {self._http.base_url}: it answered no {kind.__name__}; is "
+                "`broadside serve` there, of this version?"
+            ) from error
+
+    def _strange(self, response: httpx.Response) -> ApiError:
+        return ApiError(
+            f"coordinator at {self._http.base_url}: no answer that can be read at "
+            f"{response.url.path}; is `broadside serve` there, of this version?"
+        )
 
     async def _ask(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
-            response = await self._http.request(method, path, **arguments)
+            response = await ask(
+                self._http, method, path, ANSWER_MAX_BYTES, body_s=LONG_S, unpacks=True, **arguments
+            )
         except httpx.HTTPError as error:
             raise self._silence(error) from error
         if response.is_success:
             return response
         raise self._refusal(response)
 
-    def _silence(self, error: httpx.HTTPError) -> ApiError:
+    def _silence(self, error: Exception) -> ApiError:
         where = self._http.base_url
         return ApiError(
             f"coordinator at {where}: no answer ({type(error).__name__}: {error}); "
@@ -398,10 +436,9 @@ class Client:
         )
 
     def _refusal(self, response: httpx.Response) -> ApiError:
-
         try:
             detail = cleaned(response.json()["detail"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             detail = response.text[:200]
         match response.status_code:
             case httpx.codes.UNAUTHORIZED:
@@ -416,6 +453,8 @@ class Client:
 @contextlib.asynccontextmanager
 async def connect(url: str, token: str | None = None) -> AsyncIterator[Client]:
     """A client of the coordinator that listens at ``url``."""
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    headers = {"Accept-Encoding": "gzip"}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
     async with httpx.AsyncClient(base_url=url, timeout=30, headers=headers) as http:
         yield Client(http)

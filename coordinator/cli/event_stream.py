@@ -2,9 +2,15 @@
 
 import json
 from collections.abc import AsyncIterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from coordinator.cli.screen_text import cleaned, printable
+
+EVENT_MAX_BYTES: Final = 32 * 1_048_576  # of one event; a course of a thousand bursts is a tenth
+
+
+class EventTooLong(Exception):
+    """An event without an end."""
 
 
 class StreamEvent(NamedTuple):
@@ -15,15 +21,30 @@ class StreamEvent(NamedTuple):
     id: str | None  # the newest that the stream has named
 
 
+async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    """Each line that has come whole. Raises :class:`EventTooLong`."""
+    rest = bytearray()
+    async for piece in pieces:
+        if b"\n" in piece:
+            *lines, last = (bytes(rest) + piece).split(b"\n")
+            rest = bytearray(last)
+            for line in lines:
+                yield line.removesuffix(b"\r").decode(errors="replace")
+        else:
+            rest += piece
+        if len(rest) > EVENT_MAX_BYTES:
+            raise EventTooLong(f"an event of over {EVENT_MAX_BYTES} bytes")
+
+
 async def events_of(lines: AsyncIterator[str]) -> AsyncIterator[StreamEvent]:
-    """Each event of a stream's lines; comments are passed over."""
-    name, event_id = "message", None
+    """Each event of a stream's lines; comments are passed over. Raises :class:`EventTooLong`."""
+    name, event_id, chars_count = "message", None, 0
     data: list[str] = []
     async for line in lines:
         if not line:
             if data:
                 yield StreamEvent(name, "\n".join(data), event_id)
-            name, data = "message", []
+            name, data, chars_count = "message", [], 0
             continue
         key, _, value = line.partition(":")
         value = value.removeprefix(" ")
@@ -32,6 +53,9 @@ async def events_of(lines: AsyncIterator[str]) -> AsyncIterator[StreamEvent]:
                 name = value
             case "data":
                 data.append(value)
+                chars_count += len(value) + 64  # as each takes in memory
+                if chars_count > EVENT_MAX_BYTES:
+                    raise EventTooLong(f"an event of over {EVENT_MAX_BYTES} bytes")
             case "id":
                 event_id = value
 

@@ -5,8 +5,9 @@ Its environment variables hold as everywhere: OTEL_EXPORTER_OTLP_HEADERS, _CERTI
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
+import requests
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExportResult, MetricsData
@@ -27,6 +28,17 @@ _UNITS: Final[Mapping[Unit, str]] = {  # UCUM, as OpenTelemetry's conventions as
 }
 
 
+class _Heads(requests.Session):
+    """An answer's status says all: whatever else comes is not read, and no redirect is followed."""
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        answer = super().send(request, **{**options, "stream": True})
+        answer.close()
+        if answer.is_redirect:  # the exporter would take it for success
+            raise requests.TooManyRedirects(f"redirected ({answer.status_code})")
+        return answer
+
+
 class Otlp:
     """A collector that is told over HTTP."""
 
@@ -34,7 +46,7 @@ class Otlp:
 
     def __init__(self, endpoint: str) -> None:
         url = f"{endpoint.rstrip('/')}/v1/metrics"
-        self._exporter = OTLPMetricExporter(endpoint=url, timeout=TIMEOUT_S)
+        self._exporter = OTLPMetricExporter(endpoint=url, timeout=TIMEOUT_S, session=_Heads())
 
     async def tell(self, notice: Notice) -> None:
         result = await asyncio.to_thread(self._exporter.export, metrics_of(notice))

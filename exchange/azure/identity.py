@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 from azure.core.credentials import AccessToken
 from azure.core.exceptions import AzureError, ClientAuthenticationError, DecodeError
 
+from exchange.azure.bounded_transport import BoundedTransport
+
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
 TOKEN_S: Final = 8.0  # to get one, with all attempts; an agent gives a heartbeat 10 s
 REMEMBERED_S: Final = 5.0  # for which a failure is told again and nobody asked
+ANSWER_MAX_BYTES: Final = 1_048_576  # a token is 2 kB
 
 _METADATA: Final = "/metadata/identity/"  # in the path of a request to IMDS
 # learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token: what
@@ -85,6 +88,7 @@ class Credential:
             managed_identity_client_id=client_id,
             raw_request_hook=self._heard.request,
             raw_response_hook=self._heard.response,
+            transport=BoundedTransport(ANSWER_MAX_BYTES),
             **options,
         )
 

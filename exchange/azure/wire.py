@@ -17,10 +17,11 @@ from urllib.parse import urlsplit
 
 import aiohttp
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
-from azure.core.pipeline.transport import AioHttpTransport
 from pydantic import SecretStr
 
+from exchange.azure.bounded_transport import BoundedTransport
 from exchange.azure.identity import Identity, NoToken
+from exchange.documents import DOCUMENT_MAX_BYTES
 from exchange.fabric_settings import FabricSettings
 from exchange.messages import TroubleKind
 from exchange.ports import (
@@ -34,6 +35,9 @@ from exchange.troubles import TroubleLog
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
+ANSWER_MAX_BYTES: Final = DOCUMENT_MAX_BYTES  # of a page of rows, of a blob
+# What the SDK's readers make of an answer that is none, besides errors of their own.
+_UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 _XML_CODE: Final = re.compile(r"<(?:m:)?[Cc]ode>(\w+)<")  # of blobs, of tables asked for XML
 _NO_RIGHT: Final = "AuthorizationPermissionMismatch"  # of roles; a firewall's says otherwise
 _NO_KEYS: Final = "KeyBasedAuthenticationNotPermitted"  # nobody's key counts
@@ -120,38 +124,30 @@ def way_in(
     }
 
 
-class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK offers it untyped, lazily
+class Transport(BoundedTransport):
     """The SDK's own, but each request goes out once, and every attempt's end is noted.
 
     aiohttp would send a PUT whose connection broke again by itself, and neither the SDK nor we
     would know. And a request that was given up does not arrive after all (:func:`_mortal`).
     """
 
-    session: aiohttp.ClientSession | None
-
     def __init__(
         self, address: StorageAddress, attempt_s: float, troubles: TroubleLog, kind: TroubleKind
     ) -> None:
         super().__init__(
+            ANSWER_MAX_BYTES,
+            lambda: aiohttp.TCPConnector(socket_factory=_mortal(attempt_s)),
             connection_timeout=attempt_s,
             read_timeout=attempt_s,
             connection_verify=str(address.ca_file) if address.ca_file else True,
         )
-        self._attempt_s = attempt_s
         self._troubles = troubles
         self._kind = kind
 
     async def open(self) -> None:
-        if self.session is None:
-            session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(socket_factory=_mortal(self._attempt_s)),
-                trust_env=True,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-            )
-            session._retry_connection = False
-            self.session = session
         await super().open()
+        if self.session is not None:
+            self.session._retry_connection = False
 
     async def send(self, request: Any, **options: Any) -> Any:
         try:
@@ -280,6 +276,10 @@ class StorageService(Generic[_Client]):
             self._let_in |= isinstance(explained, self._refusal) and entry is None
             raise explained or ExchangeUnavailable(
                 f"{self} is not available: {said_by(error)}"
+            ) from error
+        except _UNREADABLE as error:
+            raise ExchangeUnavailable(
+                f"{self}: no answer that can be read: {type(error).__name__} {said_by(error)}"
             ) from error
         self._let_in = True
         return done

@@ -8,6 +8,7 @@ that was assigned a moment ago may take minutes to count, so it tries for a quar
 """
 
 import hashlib
+import http.client
 import json
 import os
 import subprocess
@@ -22,6 +23,12 @@ IMDS = os.environ.get("BROADSIDE_IMDS", "http://169.254.169.254")
 FOLDER = Path(os.environ.get("BROADSIDE_BUNDLE_FOLDER", "/var/cache/broadside"))
 PATIENCE_S = float(os.environ.get("BROADSIDE_FETCH_PATIENCE_S", "900"))
 PAUSE_S = min(10.0, PATIENCE_S / 10)
+TOKEN_MAX_BYTES = 1 << 20  # a token is 2 kB
+BUNDLE_MAX_BYTES = 1 << 30  # twenty times the largest there was
+FAULTS = (  # URLError and HTTPError are OSErrors; an answer of brackets alone is too deep to read
+    *(OSError, http.client.HTTPException),
+    *(ValueError, LookupError, TypeError, RecursionError),
+)
 API_VERSION = "2023-11-03"  # of Blob storage; the first with bearer tokens was 2017-11-09
 
 
@@ -49,15 +56,18 @@ def token(client_id: str) -> str:
     )
     url = f"{IMDS}/metadata/identity/oauth2/token?{query}"
     with ask(url, {"Metadata": "true"}, timeout_s=30) as answer:
-        return json.load(answer)["access_token"]
+        return json.loads(answer.read(TOKEN_MAX_BYTES))["access_token"]
 
 
-def download(url: str, bearer: str, path: Path) -> str:
-    """Save a blob and return its SHA-256 in hex."""
+def download(url: str, bearer: str, path: Path, end_s: float) -> str:
+    """Save a blob and return its SHA-256 in hex. Raises ``ValueError``: it has no end."""
     headers = {"Authorization": f"Bearer {bearer}", "x-ms-version": API_VERSION}
-    digest = hashlib.sha256()
+    digest, left_bytes = hashlib.sha256(), BUNDLE_MAX_BYTES
     with ask(url, headers, timeout_s=60) as answer, path.open("wb") as file:
-        while block := answer.read(1 << 20):
+        while block := answer.read1(1 << 20):
+            left_bytes -= len(block)
+            if left_bytes < 0 or time.monotonic() > end_s:
+                raise ValueError(f"over {BUNDLE_MAX_BYTES} bytes, or no end in {PATIENCE_S:g} s")
             digest.update(block)
             file.write(block)
     return digest.hexdigest()
@@ -68,9 +78,9 @@ def fetch(bundle: dict, path: Path) -> None:
     end_s = time.monotonic() + PATIENCE_S
     while True:
         try:
-            found = download(bundle["url"], token(bundle["client_id"]), path)
+            found = download(bundle["url"], token(bundle["client_id"]), path, end_s)
             break
-        except (OSError, ValueError, KeyError) as error:  # URLError and HTTPError are OSErrors
+        except FAULTS as error:
             say(f"{bundle['url']}: {error}")
             if time.monotonic() > end_s:
                 sys.exit(

@@ -1,0 +1,270 @@
+"""Attacks by whom we ask: keys, tokens, storage, a collector, a coordinator that is none."""
+
+import asyncio
+import contextlib
+import importlib.util
+import io
+import itertools
+import os
+import sys
+import tempfile
+import threading
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+from unittest import mock
+
+from opentelemetry.sdk.metrics.export import MetricsData
+
+from coordinator.auth.entra import Entra, EntraTrust
+from coordinator.auth.principal import KeysUnavailable, SignInError
+from coordinator.cli import client, event_stream, main
+from coordinator.cli.refused import ApiError
+from coordinator.notices.otlp import Otlp
+from exchange.azure import wire
+from exchange.azure.blob_storage import BlobAddress, BlobRaw
+from exchange.azure.identity import Credential, NoToken
+from exchange.azure.table_storage import AzureTable, TableAddress
+from exchange.ports import ExchangeError, RawName
+from tests.attack import Attack
+from tests.keyserver import TENANT, KeyServer
+
+ASKED: Final = "whom we ask"
+_ANSWER_MAX_BYTES: Final = 8 * 1_048_576  # in place of storage's and the API's, to be quick
+_MEMORY_MAX_BYTES: Final = 64 * 1_048_576
+_SENT_MAX_BYTES: Final = 256 * 1_048_576
+_FETCH: Final = Path(__file__).parents[2] / "deploy/azure/modules/boot/files/fetch.py"
+
+
+@contextlib.contextmanager
+def _answering(pieces: Callable[[], Iterator[bytes]], headers: Mapping[str, str]) -> Iterator[str]:
+    """Somebody on loopback who answers whatever is asked with pieces, maybe without end."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(200)
+            for name, value in {**_HEADERS, **headers}.items():
+                self.send_header(name, value)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            sent_bytes = 0
+            self.close_connection = True
+            with contextlib.suppress(OSError):  # they may hang up on us
+                for piece in pieces():
+                    self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                    sent_bytes += len(piece)
+                    if sent_bytes > _SENT_MAX_BYTES:
+                        return
+                self.wfile.write(b"0\r\n\r\n")
+
+        do_GET = do_POST = do_PUT = do_DELETE = _answer
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _endless() -> Iterator[bytes]:
+    return itertools.repeat(bytes(1_048_576))
+
+
+@cache
+def _packed() -> bytes:
+    """A gigabyte in a megabyte."""
+    packer = zlib.compressobj(1, wbits=31)
+    pieces = [packer.compress(bytes(1_048_576)) for _ in range(1_000)]
+    return b"".join([*pieces, packer.flush()])
+
+
+def _once(body: bytes) -> Callable[[], Iterator[bytes]]:
+    return lambda: iter([body])
+
+
+_HEADERS: Final = {
+    "Content-Type": "application/json",
+    "Content-Range": "bytes 0-9/10",
+    "ETag": '"1"',
+}
+_GZIP: Final = {"Content-Encoding": "gzip"}
+_ANSWERS: Final[dict[str, tuple[Callable[[], Iterator[bytes]], Mapping[str, str]]]] = {
+    "without end": (_endless, {}),
+    "of lines without end": (lambda: itertools.repeat(b"data: x\n" * 100_000), {}),
+    "that unfolds": (lambda: iter([_packed()]), _GZIP),
+    "of brackets": (_once(b"[" * 100_000), {}),
+    "of deep objects": (_once(b'{"a":' * 100_000), {}),
+    "of a number of 5,000 digits": (_once(b'{"keys":' + b"9" * 5_000 + b"}"), {}),
+    "of nothing": (_once(b""), {}),
+    "of text": (_once(b'"x"'), {}),
+    "of no UTF-8": (_once(b"\xff\xfe\xff"), {}),
+    "that is no gzip": (_once(b"[]"), _GZIP),
+}
+
+
+async def _keys(url: str) -> str:
+    server = KeyServer()
+    trust = EntraTrust(
+        tenant_id=TENANT, audiences=["x"], issuers=["x"], jwks_url=f"{url}/keys", leeway_s=0
+    )
+    try:
+        await Entra(trust).identify(server.token())
+    except SignInError as error:
+        assert isinstance(error, KeysUnavailable), error
+        return str(error)
+    raise AssertionError("somebody is signed in")
+
+
+async def _collector(url: str) -> str:
+    result = await asyncio.to_thread(Otlp(url)._exporter.export, MetricsData(resource_metrics=[]))
+    return f"its status says all: {result.name}"
+
+
+async def _token(url: str) -> str:
+    with mock.patch.dict(os.environ, {"AZURE_POD_IDENTITY_AUTHORITY_HOST": url}):
+        async with Credential("1234") as credential:
+            try:
+                await credential.get_token("https://storage.azure.com/.default")
+            except NoToken as error:
+                return str(error)
+    raise AssertionError("it was taken for a token")
+
+
+_KEY: Final = "AccountName=x;AccountKey=a2V5"  # nobody's
+
+
+async def _table(url: str) -> str:
+    way = f"DefaultEndpointsProtocol=http;{_KEY};TableEndpoint={url}/x"
+    table = AzureTable(TableAddress(table="control", connection_string=way))
+    try:
+        rows = [row async for row in table.scan("p")]
+    except ExchangeError as error:
+        return str(error)
+    finally:
+        await table.close()
+    assert rows == []
+    return "no row"
+
+
+async def _blob(url: str) -> str:
+    way = f"DefaultEndpointsProtocol=http;{_KEY};BlobEndpoint={url}/x"
+    raw = BlobRaw(BlobAddress(container="raw", connection_string=way))
+    try:
+        found = await raw.read(RawName(folder="run", file="x"))
+    except ExchangeError as error:
+        return str(error)
+    finally:
+        await raw.close()
+    raise AssertionError(f"{len(found or b'')} bytes were taken for an output")
+
+
+def _command(*words: str) -> Callable[[str], str]:
+    """A command on a coordinator's API: 4, and one line."""
+
+    def attack(url: str) -> str:
+        said = io.StringIO()
+        with (
+            mock.patch.object(sys, "argv", ["broadside", *words, "--api", url]),
+            redirect_stdout(io.StringIO()),
+            redirect_stderr(said),
+        ):
+            try:
+                main()
+            except SystemExit as ended:
+                assert ended.code == 4, (ended.code, said.getvalue())
+        [line] = said.getvalue().splitlines()
+        assert "unexpected" not in line, line
+        return line.replace(url, "URL")
+
+    return attack
+
+
+async def _events(url: str) -> str:
+    """What `watch` reads: a stream that may go on for ever, an event of which may not."""
+    count = 0
+    try:
+        async with client.connect(url) as coordinator:
+            async for _ in coordinator.events("x"):
+                count += 1
+                assert count < 10, "events without end"
+    except ApiError as error:
+        return str(error)
+    return f"{count} events"
+
+
+def _fetch(url: str, token: str | None = None) -> str:
+    """What a new VM fetches first: its identity's token, then the package."""
+    spec = importlib.util.spec_from_file_location("fetch", _FETCH)
+    assert spec is not None and spec.loader is not None
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {"BROADSIDE_IMDS": url, "BROADSIDE_FETCH_PATIENCE_S": "1"}
+        with mock.patch.dict(os.environ, settings):
+            fetch: ModuleType = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(fetch)
+        fetch.BUNDLE_MAX_BYTES = _ANSWER_MAX_BYTES  # type: ignore[attr-defined]
+        if token is not None:
+            fetch.token = lambda _: token  # type: ignore[attr-defined]
+        bundle = {"url": f"{url}/bundle", "client_id": "x", "sha256": "0" * 64}
+        said, path = io.StringIO(), Path(folder) / "bundle.tar.gz"
+        with redirect_stderr(said):
+            try:
+                fetch.fetch(bundle, path)
+            except SystemExit as ended:
+                assert not path.exists() or path.stat().st_size <= _ANSWER_MAX_BYTES
+                return (said.getvalue() or str(ended)).replace(url, "")
+    raise AssertionError("it was installed")
+
+
+def _asked(ask: Callable[[str], str], answer: str) -> Callable[[], str]:
+    pieces, headers = _ANSWERS[answer]
+
+    def attack() -> str:
+        with (
+            _answering(pieces, headers) as url,
+            mock.patch.object(wire, "ANSWER_MAX_BYTES", _ANSWER_MAX_BYTES),
+            mock.patch.object(client, "ANSWER_MAX_BYTES", _ANSWER_MAX_BYTES),
+            mock.patch.object(event_stream, "EVENT_MAX_BYTES", _ANSWER_MAX_BYTES),
+        ):
+            tracemalloc.start()
+            try:
+                return ask(url)
+            finally:
+                _, peak_bytes = tracemalloc.get_traced_memory()
+                tracemalloc.stop()
+                assert peak_bytes < _MEMORY_MAX_BYTES, f"{peak_bytes} bytes were taken"
+
+    return attack
+
+
+_WHO: Final[dict[str, Callable[[str], str]]] = {
+    "Entra's keys": lambda url: asyncio.run(_keys(url)),
+    "a collector": lambda url: asyncio.run(_collector(url)),
+    "a metadata service": lambda url: asyncio.run(_token(url)),
+    "a table": lambda url: asyncio.run(_table(url)),
+    "a blob": lambda url: asyncio.run(_blob(url)),
+    "--api: runs": _command("runs"),
+    "--api: show": _command("show", "x"),
+    "--api: events": lambda url: asyncio.run(_events(url)),
+    "fetch.py, a token": _fetch,
+    "fetch.py, a package": lambda url: _fetch(url, "x"),
+}
+ATTACKS: Final[tuple[Attack, ...]] = tuple(
+    Attack(f"{who}: an answer {answer}", ASKED, "memory, a crash", _asked(ask, answer))
+    for who, ask in _WHO.items()
+    for answer in _ANSWERS
+)
