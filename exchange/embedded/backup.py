@@ -6,14 +6,20 @@ the queue is in a plan. So the copies need no common instant (:mod:`exchange.rec
 """
 
 import contextlib
+import re
+import shutil
 import sqlite3
 import tarfile
 import tempfile
+import zlib
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 TLS_FOLDER: Final = "tls"  # the coordinator's certificate authority, which agents trust
 DATABASES: Final = ("private", "queue", "control", "results")  # in this order, see above
+_NAMES: Final = re.compile(rf"({'|'.join(DATABASES)})\.sqlite3|{TLS_FOLDER}/\w[\w.-]{{0,99}}")
+_NAMES_MAX_COUNT: Final = 100
+_HEADER_MAX_BYTES: Final = 65_536  # of what describes a member: it is read whole
 _PAGES_AT_ONCE: Final = 2_000  # of 4 KiB: writers get their turn between them
 
 
@@ -62,14 +68,16 @@ def restore(file: Path, data_dir: Path) -> list[str]:
     data_dir.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=data_dir.absolute().parent, prefix=".restore-") as folder:
         try:
-            with tarfile.open(file, "r:gz") as archive:
-                archive.extractall(folder, filter="data")
-        except (tarfile.TarError, EOFError) as error:
+            with tarfile.open(file, "r:gz", tarinfo=_Member) as archive:
+                names = _unpack(archive, Path(folder))
+        except BackupUnusable as error:
+            raise BackupUnusable(f"{file}: {error}") from error
+        # Of a damaged file, besides its own errors: what no number is, in a number's place.
+        except (tarfile.TarError, EOFError, zlib.error, ValueError) as error:
             raise BackupUnusable(f"{file}: not a backup of Broadside ({error})") from error
         unpacked = Path(folder)
         for path in unpacked.rglob("*"):
             path.chmod(0o700 if path.is_dir() else 0o600)
-        names = sorted(str(p.relative_to(folder)) for p in unpacked.rglob("*") if p.is_file())
         if not any(name.endswith(".sqlite3") for name in names):
             raise BackupUnusable(f"{file}: no database in it")
         for name in names:
@@ -80,6 +88,34 @@ def restore(file: Path, data_dir: Path) -> list[str]:
         laid_out = unpacked.rename(data_dir)
         laid_out.chmod(0o700)
         unpacked.mkdir()  # what the context takes away
+    return sorted(names)
+
+
+class _Member(tarfile.TarInfo):
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        found = super().frombuf(buf, encoding, errors)
+        if not found.isreg() and found.size > _HEADER_MAX_BYTES:
+            raise tarfile.ReadError(f"a header of {found.size} bytes")
+        return found
+
+
+def _unpack(archive: tarfile.TarFile, folder: Path) -> list[str]:
+    """What :func:`back_up` writes, and nothing else."""
+    names: list[str] = []
+    for member in archive:
+        name = member.name
+        if not member.isreg() or member.issparse() or _NAMES.fullmatch(name) is None:
+            raise BackupUnusable(f"{name[:100]!r} is in it: not a backup of Broadside")
+        if name in names or len(names) == _NAMES_MAX_COUNT:
+            raise BackupUnusable(f"{name!r}: twice in it, or one of too many; take a new backup")
+        free_bytes = shutil.disk_usage(folder).free
+        if member.size > free_bytes:
+            raise BackupUnusable(
+                f"{name}: {member.size} bytes, and {free_bytes} are free; make room for it"
+            )
+        archive.extract(member, folder, filter="data")
+        names.append(name)
     return names
 
 

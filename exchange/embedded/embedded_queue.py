@@ -230,8 +230,8 @@ class EmbeddedQueue:
             ).fetchall()
         for sequence, body, message_id, delivery_count in rows:
             return Delivery(
-                body=body,
-                message_id=message_id,
+                body=_bytes(body),
+                message_id=str(message_id),
                 delivery_count=delivery_count,
                 locked_until_at=_instant(now_us + self._lock_us),
                 token=_Lock(sequence=sequence, key=lock_key),
@@ -296,10 +296,10 @@ class EmbeddedQueue:
         return [
             DeadLetter(
                 sequence_number=sequence,
-                body=body,
-                message_id=message_id,
-                reason=reason,
-                description=description,
+                body=_bytes(body),
+                message_id=str(message_id),
+                reason=str(reason),
+                description=str(description),
                 dead_at=_instant(dead_us),
             )
             for sequence, body, message_id, reason, description, dead_us in rows
@@ -348,5 +348,14 @@ def _epoch_us(at: datetime) -> int:
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
-def _instant(epoch_us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=epoch_us)
+def _instant(epoch_us: object) -> datetime:
+    """The epoch for what is no instant: a row that none of ours wrote is read for the rest."""
+    try:
+        return _EPOCH + timedelta(microseconds=int(epoch_us))  # type: ignore[call-overload,no-any-return]
+    except (TypeError, ValueError, OverflowError):
+        return _EPOCH
+
+
+def _bytes(body: object) -> bytes:
+    """A message's body, of whatever kind the row has it."""
+    return body if isinstance(body, bytes) else str(body).encode()

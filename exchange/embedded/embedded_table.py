@@ -18,7 +18,8 @@ from exchange.ports import Entity, EntityChanged, EntityExists, EntityNotFound, 
 _SCAN_PAGE_COUNT: Final = 256
 _PAGE: Final = (
     "SELECT row_key, etag, properties, binary FROM entity "
-    "WHERE partition_key = :partition AND row_key >= :from ORDER BY row_key LIMIT :limit"
+    "WHERE partition_key = :partition AND row_key >= :from AND typeof(row_key) = 'text' "
+    "ORDER BY row_key LIMIT :limit"
 )
 _PAGE_BEFORE: Final = _PAGE.replace(" ORDER", " AND row_key < :before ORDER")
 

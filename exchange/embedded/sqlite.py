@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -40,6 +41,7 @@ _T = TypeVar("_T")
 
 _LAYOUT_VERSION: Final = 1
 GROUP_MAX_COUNT: Final = 64  # writes in one commit: others' processes wait for no longer one
+_REPLACING: Final = partial(str, encoding="utf-8", errors="replace")
 _FLOCK: Final = "hhqqi"  # struct flock of 64-bit Linux: type, whence, start, length, pid
 _SHARED_BYTE: Final = 128  # of FILE-shm: each connection holds a lock on it (SQLite's UNIX_SHM_DMS)
 
@@ -247,6 +249,7 @@ class Database:
         self._refuse_links()
         self._keep_private()
         connection = sqlite3.connect(self._path, timeout=self._busy_s, isolation_level=None)
+        connection.text_factory = _REPLACING  # one row's odd byte is not the end of a scan
         try:
             self._prepare(connection)
         except BaseException:

@@ -1,0 +1,198 @@
+"""Attacks by files that we are given: a backup to lay out, rows that none of ours wrote."""
+
+import asyncio
+import sqlite3
+import tarfile
+import tempfile
+import tracemalloc
+import zlib
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from exchange.embedded.backup import BackupUnusable, restore
+from exchange.embedded.embedded_queue import EmbeddedQueue
+from exchange.embedded.embedded_table import EmbeddedTable
+from exchange.ports import Entity, Outgoing
+from tests.attack import Attack
+
+FILES: Final = "a file that we are given"
+_MEMORY_MAX_BYTES: Final = 32 * 1_048_576
+
+
+def _member(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0, link: str = "") -> bytes:
+    """One header, as it is written: no library looks at what is in it."""
+    info = tarfile.TarInfo(name)
+    info.type, info.size, info.linkname = kind, size, link
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def _packed(*parts: bytes, zeros: int = 0) -> bytes:
+    packer = zlib.compressobj(1, wbits=31)
+    packed = [packer.compress(part) for part in (*parts, bytes(1024))]
+    packed += [packer.compress(bytes(1_048_576)) for _ in range(zeros)]
+    return b"".join([*packed, packer.flush()])
+
+
+_TERABYTE: Final = 10**12
+_BACKUPS: Final[dict[str, Callable[[], bytes]]] = {
+    "a name outside": lambda: _packed(_member("../outside")),
+    "a name from the root": lambda: _packed(_member("/tmp/bs-outside")),  # noqa: S108 - refused
+    "a name behind a folder": lambda: _packed(_member("tls/../../outside")),
+    "a link outside": lambda: _packed(_member("tls", tarfile.SYMTYPE, link="/etc")),
+    "a link as a database": lambda: _packed(
+        _member("private.sqlite3", tarfile.SYMTYPE, link="/etc/passwd")
+    ),
+    "a hard link outside": lambda: _packed(
+        _member("private.sqlite3", tarfile.LNKTYPE, link="/etc/passwd")
+    ),
+    "a device": lambda: _packed(_member("private.sqlite3", tarfile.CHRTYPE)),
+    "a pipe": lambda: _packed(_member("private.sqlite3", tarfile.FIFOTYPE)),
+    "a folder as a database": lambda: _packed(_member("private.sqlite3", tarfile.DIRTYPE)),
+    "a program": lambda: _packed(_member(".bashrc")),
+    "a name twice": lambda: _packed(*[_member("private.sqlite3")] * 2),
+    "a name of a control character": lambda: _packed(_member("tls/\x1b[2J")),
+    "a million names": lambda: _packed(*[_member(f"tls/{n}.pem") for n in range(100_000)]),
+    "a terabyte": lambda: _packed(_member("private.sqlite3", size=_TERABYTE)),
+    "a header of a gigabyte": lambda: _packed(
+        _member("x", tarfile.XHDTYPE, size=10**9), zeros=1_000
+    ),
+    "a name of a gigabyte": lambda: _packed(
+        _member("x", tarfile.GNUTYPE_LONGNAME, size=10**9), zeros=1_000
+    ),
+    "a gigabyte of zeros": lambda: _packed(zeros=1_000),
+    "no archive": lambda: b"SQLite format 3\0" * 100,
+    "half an archive": lambda: _packed(_member("private.sqlite3", size=10**6))[:100],
+    "noise, packed": lambda: _packed(bytes(range(256)) * 40),
+    "a database of noise": lambda: _packed(
+        _member("private.sqlite3", size=512), bytes(range(256)) * 2
+    ),
+    "nothing": lambda: b"",
+}
+
+
+def _restored(made: Callable[[], bytes]) -> Callable[[], str]:
+    """It is refused; nothing is anywhere that was not there."""
+
+    def attack() -> str:
+        with tempfile.TemporaryDirectory() as base:
+            file, data = Path(base) / "given.tar.gz", Path(base) / "in" / "data"
+            data.parent.mkdir()
+            file.write_bytes(made())
+            tracemalloc.start()
+            try:
+                restore(file, data)
+            except (BackupUnusable, OSError) as error:
+                said = str(error).replace(base, "")
+            else:
+                raise AssertionError("it was laid out")
+            finally:
+                _, peak_bytes = tracemalloc.get_traced_memory()
+                tracemalloc.stop()
+            assert peak_bytes < _MEMORY_MAX_BYTES, f"{peak_bytes} bytes were taken"
+            assert {path.name for path in Path(base).rglob("*")} == {"given.tar.gz", "in"}
+            return said
+
+    return attack
+
+
+# Rows of an embedded store -----------------------------------------------------------------------
+
+_ODD: Final[dict[str, Any]] = {
+    "text": "x",
+    "a byte that is no UTF-8": sqlite3.Binary(b"\xff\xfe"),
+    "nothing": "",
+    "a number": 7,
+    "the largest number": 2**63 - 1,
+    "the least number": -(2**63),
+    "a fraction": 0.5,
+    "infinity": float("inf"),
+    "brackets": "[" * 100_000,
+    "an escape": "\x1b[2J\x1b]0;x\x07",
+    "ten megabytes": sqlite3.Binary(bytes(10_000_000)),
+}
+
+
+def _spoil(path: Path, table: str, column: str, also: str = "") -> None:
+    """Each of the odd values in a row of its own, by the rows' order."""
+    with sqlite3.connect(path) as other:
+        for number, (name, value) in enumerate(_ODD.items(), 1):
+            odd = "CAST(? AS TEXT)" if "UTF-8" in name else "?"
+            changed = f"UPDATE {table} SET {column} = {odd}{also} WHERE rowid = ?"  # noqa: S608 - ours
+            other.execute(changed, (value, number))
+    other.close()
+
+
+def _queued(column: str) -> Callable[[], str]:
+    """Messages with an odd value, before a true one: that one is delivered."""
+
+    async def attack(folder: Path) -> str:
+        queue = EmbeddedQueue(folder, lock_s=0.01, deliveries_max_count=2)
+        until = datetime.now(UTC) + timedelta(minutes=5)
+        names = [f"odd-{number}" for number in range(len(_ODD))]
+        await queue.send([Outgoing(body=b"odd", message_id=n, expires_at=until) for n in names])
+        dead = ", dead_us = 1" if column in ("reason", "description") else ""
+        _spoil(folder / "queue.sqlite3", "message", column, dead)
+        await queue.send([Outgoing(body=b"true", message_id="true", expires_at=until)])
+        found = None
+        async with asyncio.timeout(60):
+            while found is None or found.body != b"true":
+                found = await queue.receive(0.1)
+        await queue.counts()
+        letters = await queue.dead_letters()
+        for letter in letters:
+            assert isinstance(letter.body, bytes)
+            assert isinstance(letter.description, str)
+        purged_count = await queue.purge()
+        await queue.close()
+        return f"the true one is delivered; {len(letters)} set aside, {purged_count} purged"
+
+    return _in_a_folder(attack)
+
+
+def _stored(column: str) -> Callable[[], str]:
+    """Rows with an odd value, beside a true one: that one is read."""
+
+    async def attack(folder: Path) -> str:
+        table = EmbeddedTable(folder, "results")
+        for name in (*(f"row-{number}" for number in range(len(_ODD))), "true"):
+            await table.upsert(Entity(partition_key="p", row_key=name, properties={"n": 1}))
+        _spoil(folder / "results.sqlite3", "entity", column)
+        rows = [row async for row in table.scan("p")]
+        assert "true" in {row.row_key for row in rows}
+        changed = [row async for row in table.scan_changed("p", {}, row_from="0", row_before="z")]
+        assert "true" in {row.row_key for row in changed}
+        assert (await table.get("p", "true")) is not None
+        await table.close()
+        return f"{len(rows)} of {len(_ODD) + 1} are read"
+
+    return _in_a_folder(attack)
+
+
+def _in_a_folder(attack: Callable[[Path], Coroutine[Any, Any, str]]) -> Callable[[], str]:
+    def run() -> str:
+        with tempfile.TemporaryDirectory() as base:
+            return asyncio.run(attack(Path(base)))
+
+    return run
+
+
+_QUEUED: Final = (
+    *("message_id", "body", "ready_us", "expires_us", "delivery_count", "lock"),
+    *("dead_us", "reason", "description"),
+)
+ATTACKS: Final[tuple[Attack, ...]] = (
+    *(
+        Attack(f"a backup with {name}", FILES, "other files, memory, the disk", _restored(made))
+        for name, made in _BACKUPS.items()
+    ),
+    *(
+        Attack(f"a queue's rows: odd {column}", FILES, "a true one's delivery", _queued(column))
+        for column in _QUEUED
+    ),
+    *(
+        Attack(f"a table's rows: odd {column}", FILES, "a true one's reading", _stored(column))
+        for column in ("row_key", "etag", "properties", "binary")
+    ),
+)
