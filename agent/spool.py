@@ -357,6 +357,9 @@ class SpooledTable:
     async def delete(self, partition_key: str, row_key: str) -> bool:
         return await self._table.delete(partition_key, row_key)
 
+    async def next_partition(self, key_from: str, key_before: str) -> str | None:
+        return await self._table.next_partition(key_from, key_before)
+
     async def delete_partition(self, partition_key: str) -> int:
         return await self._table.delete_partition(partition_key)
 

@@ -268,6 +268,9 @@ class Table(Protocol):
         written.
         """
 
+    async def next_partition(self, key_from: str, key_before: str) -> str | None:
+        """The first partition of those with a row whose ``key_from <= key < key_before``."""
+
     async def delete_partition(self, partition_key: str) -> int:
         """Remove every row of a partition; return how many."""
 

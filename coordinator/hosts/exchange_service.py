@@ -54,7 +54,9 @@ ROWS_KEPT_COUNT: Final = 50_000  # whose newest write is known
 PAGE_MAX_COUNT: Final = 256
 WANT_MAX_S: Final = 120.0
 _OVERWRITES: Final = frozenset({"upsert", "batch", "delete"})
-_READS: Final = frozenset({"get", "scan", "dead_letters", "counts", "ping", "watch", "want"})
+_READS: Final = frozenset(
+    {"get", "scan", "next_partition", "dead_letters", "counts", "ping", "watch", "want"}
+)
 
 log = logging.getLogger(__name__)
 
@@ -246,6 +248,8 @@ class ExchangeService:
             case {"do": "batch", "rows": list(rows)}:
                 await table.batch([entity_of(row) for row in rows])
                 return None
+            case {"do": "next_partition", "key_from": str(start), "key_before": str(stop)}:
+                return await table.next_partition(start, stop)
             case {"do": "delete_partition", "partition": str(partition)}:
                 return await table.delete_partition(partition)
         raise ValueError(str(operation.get("do"))[:40])

@@ -1,8 +1,6 @@
 """Forgets runs that are older than an operator wants to keep, after showing which."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from pydantic import Field, StrictBool, ValidationError
@@ -15,8 +13,6 @@ from exchange.ports import RecordUnreadable
 from exchange.records import Records, RunHeader
 
 _RUNS_MAX_COUNT: Final = 1_000_000
-_HOUR: Final = timedelta(hours=1)
-_HOURS_AT_ONCE: Final = 24
 
 
 class PruneRequest(Message):
@@ -51,7 +47,7 @@ async def prune(records: Records, request: PruneRequest, now: datetime) -> Prune
     """Remove runs that were over before ``now - older_than_days``, with the server ends' tests.
 
     Tests are stored by the hour, for all runs alike, so those of an hour go when no run that stays
-    may need them. They go first: as long as an old run shows, its hours are looked at again.
+    may need them. What is stored is looked for, not every hour of a year.
     """
     before_at = now - timedelta(days=request.older_than_days)
     old: list[tuple[RunHeader, int]] = []
@@ -74,7 +70,7 @@ async def prune(records: Records, request: PruneRequest, now: datetime) -> Prune
         else:
             begun_at = plan.bursts[0].planned_start_at - timedelta(seconds=HOLD_MAX_S)
             tests_until_at = min(tests_until_at, max(begun_at, header.created_at))
-    hours = [hour_at async for hour_at in _hours_with_tests(records, newest_first, tests_until_at)]
+    hours = [hour_at async for hour_at in records.bursts.tests_hours(tests_until_at)]
     rows_count = 0
     if not request.dry_run:
         for hour_at in hours:
@@ -96,20 +92,3 @@ async def prune(records: Records, request: PruneRequest, now: datetime) -> Prune
 async def _plan(records: Records, run_id: str) -> Plan | None:
     stored = await records.read_run(run_id)
     return None if stored is None else Plan.model_validate_json(stored[1])
-
-
-async def _hours_with_tests(
-    records: Records, newest_first: list[RunHeader], until_at: datetime
-) -> AsyncIterator[datetime]:
-    """Whole hours before ``until_at`` in which a test started, since the oldest run."""
-    if not newest_first:
-        return
-    oldest_at = newest_first[-1].created_at.astimezone(UTC)
-    first_at = oldest_at.replace(minute=0, second=0, microsecond=0)
-    count = max(0, (until_at - first_at) // _HOUR)
-    for start in range(0, count, _HOURS_AT_ONCE):
-        hours = [first_at + n * _HOUR for n in range(start, min(start + _HOURS_AT_ONCE, count))]
-        having = await asyncio.gather(*(records.bursts.has_tests(hour_at) for hour_at in hours))
-        for hour_at, has in zip(hours, having, strict=True):
-            if has:
-                yield hour_at

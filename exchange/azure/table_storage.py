@@ -197,6 +197,12 @@ class AzureTable(StorageService[TableClient]):
         if limit is not None and limit <= 0:
             return
         asked = {"PartitionKey eq": partition_key, "RowKey ge": row_from, "RowKey lt": row_before}
+        async for page in self._asked(asked, limit, select):
+            yield page
+
+    async def _asked(
+        self, asked: Mapping[str, str | None], limit: int | None, select: list[str] | None
+    ) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
         query = " and ".join(
             f"{what} {_quoted(key)}" for what, key in asked.items() if key is not None
         )
@@ -236,6 +242,15 @@ class AzureTable(StorageService[TableClient]):
                 [("upsert", _sent(entity), {"mode": UpdateMode.REPLACE}) for entity in part],
                 part,
             )
+
+    async def next_partition(self, key_from: str, key_before: str) -> str | None:
+        check_key(key_from)
+        check_key(key_before)
+        asked = {"PartitionKey ge": key_from, "PartitionKey lt": key_before}
+        async for page in self._asked(asked, 1, ["PartitionKey"]):
+            for row in page:
+                return str(row["PartitionKey"])
+        return None
 
     async def delete_partition(self, partition_key: str) -> int:
         check_key(partition_key)

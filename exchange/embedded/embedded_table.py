@@ -111,6 +111,11 @@ class EmbeddedTable:
         for part in batches(entities):
             await self._database.run(_upsert_all, part)
 
+    async def next_partition(self, key_from: str, key_before: str) -> str | None:
+        check_key(key_from)
+        check_key(key_before)
+        return await self._database.read(_next_partition, key_from, key_before)
+
     async def delete_partition(self, partition_key: str) -> int:
         check_key(partition_key)
         return await self._database.run(_delete_partition, partition_key)
@@ -198,6 +203,14 @@ def _delete(connection: sqlite3.Connection, partition_key: str, row_key: str) ->
         "DELETE FROM entity WHERE partition_key = ? AND row_key = ?", (partition_key, row_key)
     )
     return deleted.rowcount > 0
+
+
+def _next_partition(connection: sqlite3.Connection, key_from: str, key_before: str) -> str | None:
+    found = connection.execute(
+        "SELECT min(partition_key) FROM entity WHERE partition_key >= ? AND partition_key < ?",
+        (key_from, key_before),
+    ).fetchone()
+    return None if found[0] is None else str(found[0])
 
 
 def _delete_partition(connection: sqlite3.Connection, partition_key: str) -> int:

@@ -191,6 +191,12 @@ class HttpTable:
         for part in batches(entities):
             await self._call("batch", rows=[entity_fields(entity) for entity in part])
 
+    async def next_partition(self, key_from: str, key_before: str) -> str | None:
+        check_key(key_from)
+        check_key(key_before)
+        found = await self._call("next_partition", key_from=key_from, key_before=key_before)
+        return None if found is None else str(found)
+
     async def delete_partition(self, partition_key: str) -> int:
         check_key(partition_key)
         return int(await self._call("delete_partition", partition=partition_key))

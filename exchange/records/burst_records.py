@@ -47,6 +47,7 @@ from exchange.records.keys import (
     server_raw_folder,
     server_raw_name,
     server_test_key,
+    server_tests_hour,
     server_tests_partition,
     server_tests_partitions,
 )
@@ -388,14 +389,18 @@ class BurstRecords:
         """What the server end's engine printed, or None."""
         return await self._find_raw(server_raw_name(test))
 
-    async def has_tests(self, hour_at: datetime) -> bool:
-        """Whether any server-side test started in the UTC hour of ``hour_at``."""
-        return any(await asyncio.gather(*map(self._has_rows, server_tests_partitions(hour_at))))
-
-    async def _has_rows(self, partition: str) -> bool:
-        async for _ in self._table.scan(partition, limit=1):
-            return True
-        return False
+    async def tests_hours(self, before_at: datetime) -> AsyncIterator[datetime]:
+        """The UTC hours that end by ``before_at`` in which a server-side test started; each costs
+        a read, those without one nothing."""
+        start, stop = TESTS, server_tests_partitions(before_at)[0]
+        while key := await self._table.next_partition(start, stop):
+            hour_at = server_tests_hour(key)
+            if hour_at is None:
+                leave_out(RecordUnreadable(f"partition {key}: its key names no hour"))
+                start = f"{key} "  # no key lies between
+            else:
+                yield hour_at
+                start = server_tests_partitions(hour_at + timedelta(hours=1))[0]
 
     async def delete_tests(self, hour_at: datetime) -> int:
         """Remove the server-side tests that started in an hour; return how many rows it was."""

@@ -167,6 +167,14 @@ def server_tests_partitions(at: datetime) -> tuple[str, ...]:
     return tuple(_server_tests_share(at, share) for share in range(SERVER_SHARES_COUNT))
 
 
+def server_tests_hour(partition: str) -> datetime | None:
+    """The hour that such a partition is of; None for one that none of ours named."""
+    try:
+        return datetime.fromisoformat(partition.removeprefix(TESTS)[:13]).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
 def _server_tests_share(at: datetime, share: int) -> str:
     return f"{TESTS}{at.astimezone(UTC):%Y-%m-%dT%H}" + (f".{share}" if share else "")
 

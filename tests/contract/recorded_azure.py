@@ -249,7 +249,8 @@ class RecordedAzure:
         more = {**_TABLE_HEADERS, "Content-Type": _JSON, "Transfer-Encoding": "chunked"}
         page: list[dict[str, Any]] = []  # at first: nothing so far, and there is further to look
         if after := query.get("NextRowKey"):
-            rows = [row for row in rows if row["RowKey"] >= _unmarked(after)]
+            at = _unmarked(query["NextPartitionKey"]), _unmarked(after)
+            rows = [row for row in rows if (row["PartitionKey"], row["RowKey"]) >= at]
             page = rows[: min(int(query.get("$top", PAGE_MAX_COUNT)), PAGE_MAX_COUNT)]
         if len(page) < len(rows):
             following = rows[len(page)]

@@ -117,6 +117,9 @@ class Watched:
             await self._table.upsert(entity)
         return None
 
+    async def next_partition(self, key_from: str, key_before: str) -> str | None:
+        return await self._table.next_partition(key_from, key_before)
+
     async def delete_partition(self, partition_key: str) -> int:
         return await self._table.delete_partition(partition_key)
 
@@ -669,11 +672,15 @@ async def test_an_hours_tests_go_at_once(records: Records) -> None:
     later_at = AT + timedelta(hours=1)
     for at in (AT, later_at):
         await records.bursts.save_test(server_test(at), [track(10, side=Side.SERVER)], host(10))
-    assert await records.bursts.has_tests(AT)
-    assert not await records.bursts.has_tests(AT - timedelta(hours=1))
+    hours = [at.replace(minute=0, second=0, microsecond=0) for at in (AT, later_at)]
+
+    async def there(before_at: datetime) -> list[datetime]:
+        return [hour_at async for hour_at in records.bursts.tests_hours(before_at)]
+
+    assert await there(later_at) == hours[:1]
+    assert await there(later_at + timedelta(hours=1)) == hours
     assert await records.bursts.delete_tests(AT) == 3
-    assert not await records.bursts.has_tests(AT)
-    assert await records.bursts.has_tests(later_at)
+    assert await there(later_at + timedelta(days=400)) == hours[1:]
 
 
 # Presence -------------------------------------------------------------------------------------

@@ -301,3 +301,12 @@ async def test_rows_outlive_the_connection(table_place: Place) -> None:
         await reader.close()
     assert stored is not None
     assert stored.properties == {"n": 7}
+
+
+async def test_partitions_are_found_one_after_another(table: Table) -> None:
+    for key in ("tests.2026-11-20T09", "tests.2026-11-20T09.3", "tests.2027-01-01T00", "tests0"):
+        await table.batch([row(f"{n}", partition=key) for n in range(3)])
+    assert await table.next_partition("tests.", "tests0") == "tests.2026-11-20T09"
+    assert await table.next_partition("tests.2026-11-20T09!", "tests0") == "tests.2026-11-20T09.3"
+    assert await table.next_partition("tests.2026-11-20T10", "tests0") == "tests.2027-01-01T00"
+    assert await table.next_partition("tests.2026-11-20T10", "tests.2027") is None

@@ -116,6 +116,9 @@ class MemoryTable:
         for entity in entities:
             self._write(entity)
 
+    async def next_partition(self, key_from: str, key_before: str) -> str | None:
+        raise NotImplementedError
+
     async def delete_partition(self, partition_key: str) -> int:
         raise NotImplementedError
 

@@ -21,6 +21,7 @@ from coordinator.runs.retention import PruneRequest, prune
 from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control, Endpoint, EngineReport, ServerTest
+from exchange.ports import Entity
 from exchange.records import Records, RunHeader
 from tests.one_table import records_in
 from tests.unit.coordinator.fleet import NOW, fleet
@@ -140,6 +141,26 @@ async def test_a_plan_of_another_version_stays_and_is_named(
     assert done.unreadable == ("strange",)
     assert await names(records) == ["strange"]
     assert await table.get("run.strange", "plan.000") is not None
+
+
+async def test_a_year_without_tests_costs_no_reads(
+    records: Records, table: EmbeddedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store(records, planned("old", NOW - 400 * DAY))
+    await store(records, planned("new", NOW - DAY))
+    odd = Entity(partition_key="tests.0000someday", row_key="a", properties={})
+    await table.insert(odd)
+    asked = []
+    find = table.next_partition
+
+    async def counted(key_from: str, key_before: str) -> str | None:
+        asked.append(key_from)
+        return await find(key_from, key_before)
+
+    monkeypatch.setattr(table, "next_partition", counted)
+    shown = await prune(records, PruneRequest(older_than_days=30), NOW)
+    assert [(NOW - at) // DAY for at in shown.tests_hours] == [400]
+    assert len(asked) == 3  # one by another name, the one, no more
 
 
 async def test_without_runs_there_is_nothing_to_do(records: Records) -> None:
