@@ -44,6 +44,7 @@ _CHECKED_FROM: Final = 8  # the checksum covers what follows it
 _ROWS_MAX_COUNT: Final = 1_000_000
 _COLUMNS_MAX_COUNT: Final = 32  # ours have at most ten
 _HEADER_MAX_BYTES: Final = 1_048_576
+_LOW, _HIGH = -(2**64), 2**64  # beyond what a described value can be
 
 MICROSECONDS: Final = 1e6  # a second
 _NS: Final = 1e9
@@ -353,7 +354,7 @@ def _columns(
         raise ValueError(f"{rows_count} rows")
     if len(described) > _COLUMNS_MAX_COUNT:
         raise ValueError(f"{len(described)} columns")
-    at = planes_at
+    at, index = planes_at, operator.index
     columns: dict[str, PackedColumn] = {}
     for name, *described_column in described:
         is_wanted = wanted is None or name in wanted
@@ -362,17 +363,15 @@ def _columns(
                 columns[name] = PackedColumn(rows_count)
             continue
         mask_bytes, order, first, low, step, lengths = described_column
-        if order not in (0, 1):
-            raise ValueError(f"column {name}: order {order}")
-        for value in (first, low, step):
-            if not -(2**64) < operator.index(value) < 2**64:
-                raise ValueError(f"column {name}: {value} does not fit 64 bits")
-        for length in (mask_bytes, *lengths):
-            if not 0 <= length <= len(packed):
-                raise ValueError(f"column {name}: a plane beyond the chunk")
+        if not 0 <= min(mask_bytes, *lengths, 0) <= max(mask_bytes, *lengths, 0) <= len(packed):
+            raise ValueError(f"column {name}: a plane beyond the chunk")
         if not is_wanted:
             at += mask_bytes + sum(lengths)
             continue
+        if order not in (0, 1):
+            raise ValueError(f"column {name}: order {order}")
+        if not _LOW < index(first) < _HIGH or not _LOW < index(low) < _HIGH > index(step) > _LOW:
+            raise ValueError(f"column {name}: {first}, {low}, {step} do not fit 64 bits")
         if len(lengths) > 8:
             raise ValueError(f"column {name}: {len(lengths)} planes")
         mask = b""

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from coordinator.core.measure.align import receiving_side
 from coordinator.core.measure.columns import NO_HOST, HostColumns, TrackColumns
 from coordinator.core.measure.evidence import (
     HOLD_MAX_S,
@@ -80,46 +81,48 @@ class PackedSeconds:
     clients: dict[int, PackedEnd]
     servers: dict[int, ServerRecord]
     readings_max_count: int
+    receiving: frozenset[Side]  # ends at which payload arrives
     given: set[int] = field(default_factory=set)  # pairs
 
     def unpack(self, pairs: Sequence[PairEvidence], instants_only: bool) -> Sequence[PairEvidence]:
-        """The pairs with their seconds; both ends of all are decoded as one."""
+        """The pairs with their seconds; all clients are decoded as one, and all servers."""
         if not self.given.isdisjoint(pair.pair_index for pair in pairs):
             raise RuntimeError("a burst's seconds are given once; read its evidence again")
-        packed: dict[tuple[int, Side], PackedEnd] = {}
-        for pair in pairs:
-            index, server = pair.pair_index, self.servers.get(pair.pair_index)
-            if index in self.clients:
-                packed[index, Side.CLIENT] = self.clients[index]
-            if isinstance(server, PackedTest) and server.end is not None:
-                packed[index, Side.SERVER] = server.end
-        ends, wanted = list(packed.values()), ALL_COLUMNS
+        indices = [pair.pair_index for pair in pairs]
+        records = [(index, self.servers[index]) for index in indices if index in self.servers]
+        packed = {i: r.end for i, r in records if isinstance(r, PackedTest) and r.end is not None}
+        clients = {index: self.clients[index] for index in indices if index in self.clients}
+        client = self._columns(clients, Side.CLIENT, instants_only)
+        server = self._columns(packed, Side.SERVER, instants_only)
+        for index, record in records:
+            if not isinstance(record, PackedTest):  # of several processes
+                server[index] = (tuple(record.tracks), record.host)
+        if not instants_only:
+            self.given.update(indices)
+            for index in indices:
+                self.clients.pop(index, None)
+                self.servers.pop(index, None)
+        return [
+            replace(
+                pair,
+                client_tracks=client.get(pair.pair_index, _NOTHING)[0],
+                client_host=client.get(pair.pair_index, _NOTHING)[1],
+                server_tracks=server.get(pair.pair_index, _NOTHING)[0],
+                server_host=server.get(pair.pair_index, _NOTHING)[1],
+            )
+            for pair in pairs
+        ]
+
+    def _columns(
+        self, packed: Mapping[int, PackedEnd], side: Side, instants_only: bool
+    ) -> dict[int, EndColumns]:
+        """What can be read of one side's ends; of what arrived at a sender nobody asks."""
+        ends = list(packed.values())
+        wanted = ALL_COLUMNS if side in self.receiving else ALL_COLUMNS - {"nic_rx_bytes"}
         if instants_only:
             ends, wanted = [replace(end, host=()) for end in ends], REACH_COLUMNS
-        columns = try_all_columns(ends, self.readings_max_count, wanted)
-        found = dict(zip(packed, columns, strict=True))
-        told = [self._with(pair, found) for pair in pairs]
-        for pair in () if instants_only else pairs:
-            self.given.add(pair.pair_index)
-            self.clients.pop(pair.pair_index, None)
-            self.servers.pop(pair.pair_index, None)
-        return told
-
-    def _with(
-        self, pair: PairEvidence, found: Mapping[tuple[int, Side], EndColumns | None]
-    ) -> PairEvidence:
-        client = found.get((pair.pair_index, Side.CLIENT)) or _NOTHING
-        server = found.get((pair.pair_index, Side.SERVER)) or _NOTHING
-        record = self.servers.get(pair.pair_index)
-        if record is not None and not isinstance(record, PackedTest):  # of several processes
-            server = (tuple(record.tracks), record.host)
-        return replace(
-            pair,
-            client_tracks=client[0],
-            client_host=client[1],
-            server_tracks=server[0],
-            server_host=server[1],
-        )
+        found = try_all_columns(ends, self.readings_max_count, wanted)
+        return {index: end for index, end in zip(packed, found, strict=True) if end is not None}
 
 
 async def read_tests(
@@ -198,7 +201,10 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
         burst=burst,
         pairs=on_shared_clock(pairs, plan.shared_boot_id),
         unpack=PackedSeconds(
-            clients=clients, servers=dict(join.records), readings_max_count=most
+            clients=clients,
+            servers=dict(join.records),
+            readings_max_count=most,
+            receiving=frozenset(map(receiving_side, plan.spec.traffic.direction.flows)),
         ).unpack,
         strays=strays_during(burst, planned, join.strays),
         cancelled_at=cut.cancelled_at if cut else None,

@@ -186,19 +186,13 @@ def _choose(evidence: PairEvidence, direction: Direction, planned_s: float) -> _
             if made is not None:
                 received[flow] = made
                 totals_only.add(flow)
-    tracks_all = [*received.values(), *sent.values()]
-    starts = {
-        side: min(
-            (
-                columns.first_data_at_s + columns.start_s[0] - correction[side]
-                for columns in tracks_all
-                if columns.side is side
-            ),
-            default=math.nan,
-        )
-        for side in Side
-    }
-    start_s = starts[Side.CLIENT] if not math.isnan(starts[Side.CLIENT]) else starts[Side.SERVER]
+    starts: dict[Side, float] = {}
+    for columns in (*received.values(), *sent.values()):
+        begun_s = columns.first_data_at_s + columns.start_s[0] - correction[columns.side]
+        starts[columns.side] = min(starts.get(columns.side, begun_s), begun_s)
+    start_s = starts.get(Side.CLIENT, math.nan)
+    if math.isnan(start_s):
+        start_s = starts.get(Side.SERVER, math.nan)
     bounds = [bound for _, bound in fixes.values() if bound is not None]
     return _Pair(
         evidence=evidence,

@@ -166,6 +166,13 @@ def _bytes(track: TrackColumns) -> float:
     return float(track.transferred_bytes.sum())
 
 
+def _counted_bytes(track: TrackColumns) -> float:
+    """Without the warm-up, of which engines' totals do not tell."""
+    if not track.omitted.any():
+        return _bytes(track)
+    return float(track.transferred_bytes[~track.omitted].sum())
+
+
 def _span_s(track: TrackColumns) -> float:
     return float(track.end_s[-1] - track.start_s[0])
 
@@ -217,7 +224,7 @@ def _totals(pair: _Pair, flow: Flow) -> Iterator[Contradiction]:
         for end, total in ((receiver, said.received_bytes), (_other(receiver), said.sent_bytes)):
             track = pair.tracks.get((end, flow))
             if track is not None and (end is side or pair.alike):
-                checks.append((float(track.transferred_bytes[~track.omitted].sum()), total))
+                checks.append((_counted_bytes(track), total))
         for count, total in checks:
             # Of a total of nothing, nothing is known: engines say 0 where they never heard.
             if total and count > total * (1 + SAME_BYTES_RATIO) + pair.blocks_bytes:
