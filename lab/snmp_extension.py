@@ -19,6 +19,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 SENT = {"bytes": 8, "packets": 9}  # columns of /proc/net/dev
@@ -67,14 +68,20 @@ def _sent(busy: dict[str, Any]) -> float:
 
 def _ran_ns(program: str) -> float:
     """For how long the process of a program, by its path, has been on a core; KeyError: none."""
-    for pid in [_pids.get(program), *os.listdir("/proc")]:  # noqa: PTH208  # as plain as can be
+    for pid in _tried(program):
         try:
-            if pid and pid.isdigit() and _read(f"/proc/{pid}/cmdline").split("\0")[0] == program:
+            if pid.isdigit() and _read(f"/proc/{pid}/cmdline").split("\0")[0] == program:
                 _pids[program] = pid
                 return float(_read(f"/proc/{pid}/schedstat").split()[0])
         except OSError:  # it ended meanwhile
             continue
     raise KeyError(program)
+
+
+def _tried(program: str) -> Iterator[str]:
+    """The process that it was; only where it is that no more, all there are."""
+    yield _pids.get(program, "")
+    yield from os.listdir("/proc")  # noqa: PTH208  # as plain as can be
 
 
 def _read(path: str) -> str:
