@@ -23,7 +23,8 @@ FORTINET: Final = "1.3.6.1.4.1.12356.101"
 CPU, MEMORY, SESSIONS = (f"{FORTINET}.4.1.{n}.0" for n in (3, 4, 8))  # profile `fortinet`
 DESCRIPTION: Final = "1.3.6.1.2.1.2.2.1.2"  # ifDescr
 NARROW_IN: Final = "1.3.6.1.2.1.2.2.1.10"  # ifInOctets
-READY_S: Final = 10.0
+READY_S: Final = 30.0  # a busy machine takes seconds to start a Python
+ASK_S: Final = 1.0
 STOP_S: Final = 5.0
 USER: Final = "broadside"
 Figures = Mapping[str, Mapping[str, Any]]
@@ -93,7 +94,7 @@ class SnmpAgent:
                 preexec_fn=die_with_parent,
             )
         end_s = time.monotonic() + READY_S
-        while not self._listens():
+        while not self._answers():
             if self._process.poll() is not None or time.monotonic() > end_s:
                 log = (self.folder / "snmpd.log").read_text(errors="replace")[-500:]
                 raise LabBroken(f"snmpd of {self.address}:{self.port} does not start: {log}")
@@ -141,26 +142,57 @@ class SnmpAgent:
 
     def _directives(self) -> Sequence[str]:
         extension = f"{sys.executable} -S {snmp_extension.__file__} {self.folder / 'figures.json'}"
-        trees = {FORTINET, *(oid.rpartition(".")[0] for oid in self.figures)}
         return (
             f"rocommunity {self.community}",
             f"createUser {USER} SHA-256 {self.auth_key} AES {self.privacy_key}",
             f"rouser {USER} priv",
             "interface_fadeout 0",  # s that one which is gone keeps its counters; else 300
             "interface_replace_old yes",
-            *(f"pass_persist -p 100 .{tree} {extension}" for tree in sorted(trees)),
+            *(f"pass_persist -p 100 .{tree} {extension}" for tree in self._trees),
         )
+
+    @property
+    def _trees(self) -> Sequence[str]:
+        return sorted({FORTINET, *(oid.rpartition(".")[0] for oid in self.figures)})
 
     @property
     def _plants_interfaces(self) -> bool:
         return any(oid.startswith(NARROW_IN) for oid in self.figures)
 
-    def _listens(self) -> bool:
-        """Whether a socket is bound there, in its own namespace."""
-        argv = ["ss", "-Hlun", f"sport = :{self.port}"]
+    def _answers(self) -> bool:
+        """Whether it answers of each tree: it starts what tells one at the first question of it."""
         with inside(self.namespace):
-            done = subprocess.run(argv, capture_output=True, check=False, timeout=READY_S)
-        return bool(done.stdout.strip())
+            return all(self._answers_of(tree) for tree in self._trees)
+
+    def _answers_of(self, tree: str) -> bool:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            asking.settimeout(ASK_S)
+            asking.connect((self.address, self.port))
+            try:
+                asking.send(_get_next(self.community, tree))
+                return bool(asking.recv(65_536))
+            except OSError:  # nobody listens yet, or it is busy starting
+                return False
+
+
+def _get_next(community: str, oid: str) -> bytes:
+    """An SNMPv2c question in BER (RFC 3416, section 3); nothing in it is longer than 127 bytes."""
+
+    def told(tag: int, *parts: bytes) -> bytes:
+        body = b"".join(parts)
+        return bytes([tag, len(body)]) + body
+
+    first, second, *rest = map(int, oid.split("."))
+    name = bytes([40 * first + second])
+    for number in rest:
+        sevens = [number >> shift & 0x7F for shift in range(28, -1, -7)]
+        while len(sevens) > 1 and not sevens[0]:
+            del sevens[0]
+        name += bytes([each | 0x80 for each in sevens[:-1]] + sevens[-1:])
+    binding = told(0x30, told(0x06, name), told(0x05))
+    zero = told(0x02, b"\0")
+    pdu = told(0xA1, zero, zero, zero, told(0x30, binding))
+    return told(0x30, told(0x02, b"\1"), told(0x04, community.encode()), pdu)
 
 
 def _free_udp_port(address: str) -> int:

@@ -150,7 +150,7 @@ async def test_a_profile_of_ones_own_has_counters_with_a_scale(tmp_path: Path) -
         opened(tmp_path, agent.entry("fw", profile="mine", profiles_file="own.toml")) as witness,
     ):
         told = await asked_until(
-            witness, lambda told: bool(told.series) and told.series[0].at_s[-1] > now_s + 5
+            witness, lambda told: bool(told.series) and told.series[0].over_s.sum() > 5
         )
     assert set(kinds(told)) <= {RemarkKind.WRAPPED}  # unseen where the first question came late
     for quantity, rate in ((Quantity.RECEIVED, 8e6), (Quantity.CPU, 0.4)):
