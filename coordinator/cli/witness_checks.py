@@ -20,6 +20,8 @@ from exchange.checks import Check
 
 LOOKBACK_S: Final = 900.0  # s of a source that keeps its own history
 AGAIN_S: Final = 1.2  # s between two questions: a counter is a rate from the second on
+ANSWERS_COUNT: Final = 2
+QUESTIONS_MAX_COUNT: Final = 4  # for as many answers: a busy device may miss one
 AHEAD_MAX_S: Final = 2.0  # s by which a reading may lie in the future: no clock is that far off
 TIME_MAX_S: Final = 60.0  # s: an answer that takes longer is none
 
@@ -40,14 +42,17 @@ async def _check(entry: Mapping[str, Any]) -> Check:
     try:
         source = open_witness(entry)
         async with asyncio.timeout(READ_MAX_S):
-            told = await _ask(source)
+            told, missed_count = await _ask(source)
     except LedgerError as error:
         return failed(name, error, None)
     except TimeoutError:
         return Check(name=name, ok=False, detail=f"no answer within {words.time(READ_MAX_S)}")
-    troubles = [*_silences(told), *_clock(told), *_units(told)]
+    troubles = [*_clock(told), *_units(told)]
+    if missed_count is None:
+        troubles = [*_silences(told), *troubles]
     lacks = [remark.said for remark in told.remarks if remark.kind is RemarkKind.UNTOLD]
-    said = "; ".join([*troubles, *lacks, *_figures(told)])
+    missed = [f"{missed_count} of its first questions had no answer"] if missed_count else []
+    said = "; ".join([*troubles, *lacks, *_figures(told), *missed])
     fix = "mend what the words name; docs/witnesses.md has each field" if troubles else None
     if lacks and not troubles:
         fix = "choose another profile, metric or query"
@@ -60,19 +65,25 @@ async def _check(entry: Mapping[str, Any]) -> Check:
     )
 
 
-async def _ask(source: WitnessSource) -> Witnessed:
+async def _ask(source: WitnessSource) -> tuple[Witnessed, int | None]:
+    """What it told, and how many questions it missed before two answers; None: it gave no two."""
     now = datetime.now(UTC)
     if not isinstance(source, PolledWitness):
-        return await source.read(now - timedelta(seconds=LOOKBACK_S), now)
+        return await source.read(now - timedelta(seconds=LOOKBACK_S), now), None
+    answers_count = 0
     try:
-        await source.poll()
-        await asyncio.sleep(AGAIN_S)
-        await source.poll()
+        for number in range(QUESTIONS_MAX_COUNT):
+            if number:
+                await asyncio.sleep(AGAIN_S)
+            answers_count += await source.poll()
+            if answers_count == ANSWERS_COUNT:
+                break
     finally:
         source.close()
     # An instant of its own may lie anywhere: that is to be seen.
     ever = timedelta(days=365)
-    return await source.read(now - ever, now + ever)
+    told = await source.read(now - ever, now + ever)
+    return told, number + 1 - answers_count if answers_count == ANSWERS_COUNT else None
 
 
 def _silences(told: Witnessed) -> Iterator[str]:

@@ -114,14 +114,14 @@ class PolledWitness:
         finally:
             self.close()
 
-    async def poll(self) -> None:
-        """Ask once, and remember what was said; no answer is remembered too."""
+    async def poll(self) -> bool:
+        """Ask once, and remember what was said; no answer is remembered too, and False."""
         asked_s, began_s = self._wall_s(), time.monotonic()
         try:
             answer = await self._ask()
         except LedgerError as error:
             self._silent(asked_s, str(error))
-            return
+            return False
         took_s = time.monotonic() - began_s
         at_s = answer.at_s if answer.at_s is not None else asked_s + took_s / 2
         bound_s = took_s / 2
@@ -137,6 +137,7 @@ class PolledWitness:
                 self._keep(reading, at_s, bound_s, restarted=restarted)
             else:
                 self._keep(reading, reading.at_s, reading.bound_s, restarted=restarted)
+        return True
 
     async def read(self, from_at: datetime, before_at: datetime) -> Witnessed:
         from_s, before_s = from_at.timestamp(), before_at.timestamp()

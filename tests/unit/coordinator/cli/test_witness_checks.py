@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.cli import witness_checks
 from coordinator.cli.witness_checks import check_witnesses
+from coordinator.core.measure.testimony import Quantity
+from coordinator.device.ledgers.source import LedgerError
+from coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
+from coordinator.device.witnesses.witness_file import PolledEntry
 
 
 def entry(folder: Path, values: str, *, at_s: float = 0.0, more: str = "", scale: float = 1) -> str:
@@ -55,3 +60,34 @@ async def test_without_a_file_nothing_is_checked_and_a_wrong_file_is_named(tmp_p
     assert await check_witnesses(None) == []
     [check] = await check_witnesses(tmp_path / "none.toml")
     assert "No such file" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("answers", "ok", "words"),
+    [
+        ("++", True, "CPU 37.00 %; newest "),
+        ("-+-+", True, "2 of its first questions had no answer"),
+        ("--+-", False, "no answer of the device"),
+        ("----", False, "no answer of the device"),
+    ],
+)
+async def test_a_device_that_misses_a_question_is_asked_again(
+    answers: str, ok: bool, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = iter(answers)
+
+    async def ask() -> Answer:
+        if next(asked) == "-":
+            raise LedgerError("no answer of the device")
+        return Answer(readings=[Reading(quantity=Quantity.CPU, value=0.37)])
+
+    told = {"device": "fw", "source": "snmp", "poll_s": 1.0}
+    witness = PolledWitness(ask, name="snmp", entry=PolledEntry.model_validate(told))
+    monkeypatch.setattr(witness_checks, "open_witness", lambda entry: witness)
+    monkeypatch.setattr(witness_checks, "AGAIN_S", 0.0)
+    path = tmp_path / "witnesses.toml"
+    path.write_text('[[witness]]\ndevice = "fw"\nsource = "snmp"\n')
+    [check] = await check_witnesses(path)
+    assert check.ok is ok, check.detail
+    assert words in check.detail
+    assert next(asked, None) is None
