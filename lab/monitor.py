@@ -13,7 +13,6 @@ import argparse
 import hmac
 import json
 import math
-import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -28,6 +27,7 @@ import numpy as np
 
 from exchange.messages import Flow
 from lab.ledger import parse_ledger
+from lab.tls_listener import by_tls
 
 STEPS_COUNT: Final = 10
 # Name: unit, aggregation, and, where the lab has no counter for it, what a healthy one would say.
@@ -80,9 +80,7 @@ class MonitorServer:
         self._server.daemon_threads = True
         self._scheme = "http"
         if tls:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(*tls)
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+            self._server.socket = by_tls(self._server.socket, *tls)
             self._scheme = "https"
         self._thread = threading.Thread(target=self.serve, daemon=True)
 

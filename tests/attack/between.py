@@ -26,6 +26,7 @@ from exchange.http.joining import join, new_code
 from exchange.messages import Role
 from exchange.ports import ExchangeError, ExchangeMisconfigured
 from lab.serving import Serving
+from lab.tls_listener import by_tls
 from tests.attack import Attack
 
 WIRE: Final = "wire to agents' port"
@@ -134,10 +135,8 @@ def _flooding(packed: bool) -> Callable[[], str]:
 
         with tempfile.TemporaryDirectory() as folder:
             shown = own_authority(Path(folder), datetime.now(UTC))
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(shown.certificate_file, shown.key_file)
             server = HTTPServer(("127.0.0.1", 0), Flood)
-            server.socket = context.wrap_socket(server.socket, server_side=True)
+            server.socket = by_tls(server.socket, shown.certificate_file, shown.key_file)
             threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
             code, _ = new_code(shown.authority)
             at = (f"https://127.0.0.1:{server.server_port}",)

@@ -25,6 +25,7 @@ from deploy.rehearsal.whole import RIGHTS
 from lab.azurite import ACCOUNT, Azurite
 from lab.relay import Relay
 from lab.servicebus.access_tokens import issue_jwt
+from lab.tls_listener import by_tls
 from tests.live.tls_queue import JWT_KEY, tls_queue
 
 Roles = set[tuple[str, str]]  # role, and the last word of its scope
@@ -75,9 +76,7 @@ class _RoleRelay(Relay):
     def __init__(self, identities: Identities, azurite: Azurite, chain: Path, key: Path) -> None:
         super().__init__(azurite.port)
         self._identities = identities
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(chain, key)
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self._server.socket = by_tls(self._server.socket, chain, key)
         self._unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._unverified.check_hostname = False
         self._unverified.verify_mode = ssl.CERT_NONE

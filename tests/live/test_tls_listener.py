@@ -1,0 +1,33 @@
+"""What connects and is gone as it is accepted leaves no socket open."""
+
+import gc
+import socket
+import struct
+import warnings
+from pathlib import Path
+
+import pytest
+
+from lab.tls_listener import by_tls
+from tests.live.certificates import make_certificates
+
+pytestmark = pytest.mark.live
+
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER of no time: closing is a reset
+
+
+def test_a_peer_that_resets_as_it_is_accepted_leaves_nothing_open(tmp_path: Path) -> None:
+    made = make_certificates(tmp_path)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as plain,
+        by_tls(plain, made.chain, made.key) as listener,
+        warnings.catch_warnings(record=True) as seen,
+    ):
+        warnings.simplefilter("always")
+        with socket.create_connection(listener.getsockname()) as peer:
+            accepted, _ = socket.socket.accept(listener)  # the plain half of what it does
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        with pytest.raises(ConnectionResetError):
+            listener.context.wrap_socket(accepted, server_side=True)
+        gc.collect()
+        assert [str(each.message) for each in seen] == []
