@@ -9,6 +9,7 @@ from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.core.judge.limiter import FLAT_COV_RATIO
 from coordinator.core.measure.aggregate import SUSTAIN_S
 from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
+from coordinator.core.measure.steady import RAMP_MAX_RATIO, RAMP_MAX_S
 from coordinator.core.words import rate, ratio, time
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import Source
@@ -31,58 +32,98 @@ DEVICE_FIELDS: Final[Mapping[str, str]] = {
 def method_section(source: Source) -> Section:
     """How the figures came about, in plain words."""
     spec = source.plan.spec
-    ramps = [burst.window.ramp_s for burst in source.summary.bursts if burst.window is not None]
-    ramp = f"{min(ramps)} to {max(ramps)} s" if ramps else "none"
     assumed = any(burst.headers_assumed for burst in source.summary.bursts)
     how = source.summary.bursts[0].header_how if source.summary.bursts else "unknown"
     layer = "the IP layer" if spec.objective.layer is Layer.IP else "payload"
-    goals = "; ".join(goals_set(spec.objective)) or "no further goal"
+    aim = (
+        "The target is" if spec.objective.target_bits_per_second else "No target was set; rates are"
+    )
     return Section(
         id="method",
         title="Method",
         paragraphs=(
             _opening(source),
-            (
-                "Rate. The figure is what receivers counted: each receiver's own intervals "
-                "are laid on a "
-                "common grid of UTC seconds by interpolating cumulative bytes, so that no "
-                "byte is lost "
-                "or counted twice; where no receiver's record came, the sender's stands in, "
-                "and the "
-                "share that receivers prove is kept apart."
-            ),
-            (
-                "Window. The headline is over the seconds that all measured pairs share, "
-                "inside the "
-                f"planned burst; of those the ramp at the head is cut ({ramp} here) by the "
-                "MSER rule "
-                "(White 1997, and White, Cobb and Spratt 2000: cut where the standard error of "
-                "what stays is smallest)."
-            ),
-            f"Layer. The target is stated at {layer}. Payload is brought to the IP layer by the "
+            *(_of_means() if source.means_only else _of_seconds(source)),
+            f"Layer. {aim} stated at {layer}. Payload is brought to the IP layer by the "
             f"header ratio of each burst ({how}"
             + ("; assumed, as no segment size was recorded)." if assumed else ")."),
             (
                 f"Coverage. A pair counts as measured with {ratio(PAIR_FLOOR_RATIO, 0)} of its "
-                "seconds "
-                f"on record and data within {time(spec.late_after_s)} of the instant. "
-                "Below "
-                f"{ratio(spec.objective.coverage_floor_ratio, 1)} of all planned pair-seconds "
-                "nothing "
-                "is a pass, and a burst with anything missing passes only if it would have "
-                "passed over "
-                "every window that the missing rows leave open. Missing data is never zero."
+                f"seconds on record and data within {time(spec.late_after_s)} of the instant. "
+                f"Below {ratio(spec.objective.coverage_floor_ratio, 1)} of all planned "
+                "pair-seconds nothing is a pass, and a burst with anything missing passes only if "
+                "it would have passed over every window that the missing rows leave open. Missing "
+                "data is never zero."
             ),
-            (
-                "Verdict. Pass needs the coverage, the target less its tolerance of "
-                f"{ratio(spec.objective.tolerance_ratio, 0)}, {goals}, and, "
-                "where a "
-                "firewall ledger was read, a residual of at most "
-                f"{ratio(spec.objective.residual_max_ratio, 1)}. Every burst must pass for the "
-                "run to "
-                "pass. Intervals are 95 %, by batch means, with the clocks' bounds added."
-            ),
+            _rule(source),
         ),
+    )
+
+
+def _of_seconds(source: Source) -> tuple[str, str]:
+    ramps = [burst.window.ramp_s for burst in source.summary.bursts if burst.window is not None]
+    ramp = f"{min(ramps)} to {max(ramps)} s" if ramps else "none"
+    return (
+        (
+            "Rate. The figure is what receivers counted: each receiver's own intervals are laid on "
+            "a common grid of UTC seconds by interpolating cumulative bytes, so that no byte is "
+            "lost or counted twice; where no receiver's record came, the sender's stands in, and "
+            "the share that receivers prove is kept apart. In seconds that are not on record a "
+            "pair that ran counts at its mean over the others."
+        ),
+        (
+            "Window. The headline is over the seconds that all measured pairs share, inside the "
+            f"planned burst; of those the ramp at the head is cut ({ramp} here, at most "
+            f"{ratio(RAMP_MAX_RATIO, 0)} and {RAMP_MAX_S} s) by the MSER rule (White 1997, and "
+            "White, Cobb and Spratt 2000: cut where the standard error of what stays is smallest)."
+        ),
+    )
+
+
+def _of_means() -> tuple[str, str]:
+    return (
+        (
+            "Rate. The figure is the sum of the pairs' means as their files have them, each over "
+            "its own time; nobody kept seconds."
+        ),
+        (
+            "Window. The headline is over the time that all pairs share; no ramp is cut, as there "
+            "are no seconds to tell one."
+        ),
+    )
+
+
+def _rule(source: Source) -> str:
+    """What a pass takes, of what this run was to show."""
+    spec = source.plan.spec
+    objective, goals = spec.objective, list(goals_set(spec.objective))
+    if objective.target_bits_per_second:
+        goals.insert(
+            0,
+            "the whole interval of the rate above the target less its tolerance of "
+            f"{ratio(objective.tolerance_ratio, 0)}, and that of what the device itself counted",
+        )
+        goals.insert(1, "no part of the window that lasts below that")
+    allowed = ratio(objective.residual_max_ratio, 1)
+    held = (
+        f"a ledger that shows at most {allowed} of the fleet's bytes"
+        if spec.bypasses_device
+        else f"where a firewall ledger was read, a residual that is wholly within {allowed}"
+    )
+    needs = "; ".join(("the coverage", *goals, "no contradiction between the records", held))
+    intervals = (
+        "from the scatter between the bursts"
+        if source.means_only
+        else "of a burst from its seconds and how they follow each other, of a run from the "
+        "scatter of its bursts too, with the clocks' bounds added"
+    )
+    word = (
+        "Pass"
+        if goals or spec.bypasses_device
+        else "No target was set, so that there is no pass; that the run was measured"
+    )
+    return (
+        f"Verdict. {word} needs {needs}. Every burst must hold it. Intervals are 95 %, {intervals}."
     )
 
 

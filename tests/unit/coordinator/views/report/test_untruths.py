@@ -134,6 +134,32 @@ async def test_pairs_that_do_not_count_are_named_beside_the_headline(fabric: Fab
     assert not carried & set(first.missing_pairs)
 
 
+@pytest.mark.parametrize(
+    ("changes", "word", "rests_on"),
+    [
+        ({}, "Verdict. Pass needs", "what the device itself counted"),
+        ({"target_bits_per_second": None}, "there is no pass", "the coverage; no contradiction"),
+        (
+            {"target_bits_per_second": None, "retransmit_max_ratio": 0.01},
+            "Verdict. Pass needs the coverage; share of segments sent again",
+            "no contradiction",
+        ),
+    ],
+)
+async def test_the_rule_is_told_as_the_run_has_it(
+    fabric: Fabric, changes: dict[str, object], word: str, rests_on: str
+) -> None:
+    source = await gather(fabric.records, await store_run(fabric, Plant(bursts=1)), NOW)
+    objective = source.plan.spec.objective.model_copy(update=changes)
+    spec = source.plan.spec.model_copy(update={"objective": objective})
+    plan = source.plan.model_copy(update={"spec": spec})
+    words = said(build(replace(source, plan=plan)), "method")
+    assert word in words
+    assert rests_on in words
+    assert "batch means" not in words
+    assert ("No target was set" in words) == (changes != {})
+
+
 async def test_a_runs_dates_are_its_launchs_and_its_traffics(fabric: Fabric) -> None:
     source = await gather(fabric.records, await store_run(fabric, PLANT), NOW)
     report = build(source)
@@ -157,7 +183,12 @@ async def test_an_import_claims_nothing_that_its_files_do_not_say(fabric: Fabric
     assert "launched by" not in said(report)
     words = said(report, "method", "deviations", "planned")
     assert "How the traffic was made is unknown." in words
-    for claim in ("iperf3", "start gate", "bulk streams", "TLS and", "start at one instant"):
+    assert "No target was set" in words
+    for claim in (
+        *("iperf3", "start gate", "bulk streams", "TLS and", "start at one instant"),
+        *("intervals are laid", "the ramp at the head is cut", "The target is", "Pass needs"),
+        *("clocks' bounds", "seconds and how they follow"),
+    ):
         assert claim not in words, claim
     pairs = next(part for part in report.sections if part.id == "pairs").tables
     for table in pairs:
