@@ -371,6 +371,8 @@ def _alternated(
     verb = "costs" if cost >= 0 else "adds"
     size = words.ratio(abs(cost), 1) + (f" +- {words.ratio(half, 1)}" if half is not None else "")
     apart = "" if metric.apart else "; not told apart at 95 %, so this may be chance"
+    if not metric.apart and metric.alike_within_ratio is not None:
+        apart += f": the two are equivalent within {words.ratio(metric.alike_within_ratio)}"
     thin = (
         f"; the data is thin: {metric.a_count} and {metric.b_count} bursts, three of each are "
         "wanted"
