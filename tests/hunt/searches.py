@@ -178,7 +178,7 @@ def _holds(what: str, told: Measured, truth: float, scale: float) -> Iterator[In
 def _intervals(case: Case, truth: Truth, told: Conclusion) -> Iterator[Interval]:
     """Of cases in which the figure's truth is beyond argument."""
     harmed = any(getattr(case, fate) for fate in FATES)
-    odd = harmed or case.forged or case.gap_pairs or case.lost_bursts
+    odd = harmed or case.forged or case.lost_bursts
     shaped = case.head_share or case.fall_at < 1 or case.dip_share or case.tilt
     if not odd and not shaped and case.receivers_seconds:
         if not case.shift and not case.climb:
@@ -200,7 +200,7 @@ def _intervals(case: Case, truth: Truth, told: Conclusion) -> Iterator[Interval]
         or case.ledger_scale != 1
     )
     # Clocks that lie at both ends of a pair move its seconds, and no interval answers for a lie.
-    if not (odd or disturbed or case.lie_both) and truth.residual is not None:
+    if not (odd or disturbed or case.gap_pairs or case.lie_both) and truth.residual is not None:
         # Of a reference the engine tells what crossed, not what is missing.
         crossed = 1.0 if case.reference else 0.0
         yield from _holds("residual", told.residual, truth.residual + crossed, 1.0)
