@@ -184,6 +184,8 @@ class Window(Message):
     slowest_noise_bits_per_second: float | None = None  # standard deviation of such a mean
     slowest_from_s: int | None = None  # where it begins, s into the window
     slowest_s: int | None = None  # how long that is; None: the window is too short for parts
+    slowest_proven_bits_per_second: float | None = None  # by receivers' own seconds alone, where
+    # some are missing
     covered_ratio: float = 1.0  # of the measured pairs' seconds in it, that are on record
     short: bool  # under the 300 s that RFC 9411 recommends
 

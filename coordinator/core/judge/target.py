@@ -284,6 +284,20 @@ def hold_shape(spec: RunSpec, burst: BurstSummary) -> Check:
                 )
             )
             return Verdict.INCONCLUSIVE, findings
+    proven = window.slowest_proven_bits_per_second
+    noise = SLOW_SIGMAS * (window.slowest_noise_bits_per_second or 0.0)
+    if proven is not None and (proven + noise) * factor < limit * (1 - SLOW_RATIO):
+        findings.append(
+            problem(
+                "stretch-unproven",
+                79,
+                f"rows are missing, and over {window.slowest_s} s those of receivers come to "
+                f"{words.rate(proven * factor)} at the {spec.objective.layer} layer, less than "
+                f"the {words.rate(limit)} that is needed: nothing shows that the part held it",
+                "run again with every pair",
+            )
+        )
+        return Verdict.INCONCLUSIVE, findings
     return Verdict.PASS, findings
 
 

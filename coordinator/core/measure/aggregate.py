@@ -113,6 +113,9 @@ def aggregate(
             slowest_noise_bits_per_second=None if slowest is None else figure(slowest.noise * 8),
             slowest_from_s=None if slowest is None else slowest.at,
             slowest_s=None if slowest is None else slowest.length_s,
+            slowest_proven_bits_per_second=(
+                None if slowest is None else _slowest_proven(aligned, fleet, span)
+            ),
         )
     bounds = np.nan_to_num(aligned.clock_bound_s[measured or seen], nan=clock_bound_max_s)
     bound_s = float(bounds.mean()) if len(bounds) else clock_bound_max_s
@@ -505,6 +508,15 @@ def _cliff(
         before_bits_per_second=figure(found.before * 8) or 0.0,
         after_bits_per_second=figure(found.after * 8) or 0.0,
     )
+
+
+def _slowest_proven(aligned: Aligned, fleet: Floats, span: slice) -> float | None:
+    """The slowest part by receivers' own seconds; None where those are all that there is."""
+    proven = np.sum([flow.proven_bytes for flow in aligned.flows], axis=0)[span]
+    if np.allclose(proven, fleet[span]):
+        return None
+    slowest = slowest_stretch(proven)
+    return None if slowest is None else figure(slowest.mean * 8)
 
 
 def _worst(burst: Burst, aligned: Aligned, late_after_s: float) -> float | None:

@@ -1,5 +1,6 @@
 """One limit, one interval: what is above, below and across it; and what was promised."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from coordinator.core.figures import Layer
 from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.measure.evidence import TrackColumns
 from coordinator.core.plan.spec import LedgerPromise, Objective
 from coordinator.core.summary import RunSummary, Verdict, worse
 from tests.planted import measure
@@ -61,6 +63,37 @@ def test_what_is_left_after_a_fall_must_reach_the_limit(
     assert "collapse" in ids(found)
     assert ("slow-stretch" in ids(found)) == slow
     assert found.verdict is not Verdict.PASS or not slow
+
+
+def test_rows_that_are_missing_from_a_slow_part_make_it_no_faster() -> None:
+    """Of a fifth of the pairs, all seconds of a part at 0.7: others' mean would lift it."""
+    slow = Break(burst=0, from_s=50, length_s=30, factor=0.7)
+    plant = replace(MINUTE, pairs=20, bursts=1, burst_s=120, ledger=False, breaks=(slow,))
+    made = fleet(replace(plant, firewall_bits_per_second=None))
+
+    def without(tracks: Sequence[TrackColumns]) -> tuple[TrackColumns, ...]:
+        kept = (track.rows((track.start_s < 50) | (track.start_s >= 80)) for track in tracks)
+        return tuple(kept)
+
+    evidence = made.evidence[0]
+    fewer = [
+        replace(
+            pair,
+            client_tracks=without(pair.client_tracks),
+            server_tracks=without(pair.server_tracks),
+        )
+        if pair.pair_index < 4
+        else pair
+        for pair in evidence.pairs
+    ]
+    tampered = replace(made, evidence=(replace(evidence, pairs=tuple(fewer)),))
+    share = (1 - 0.3 * 30 / 120) / 0.74
+    assert "slow-stretch" in ids(judged(made, share=share))
+    found = judged(tampered, share=share)
+    assert found.completeness_ratio >= found.bursts[0].completeness.completeness_ratio > 0.95
+    assert "stretch-unproven" in ids(found)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "stretch-unproven" not in ids(judged(tampered, share=share * 1.5))
 
 
 def test_no_run_a_little_below_the_limit_passes() -> None:
