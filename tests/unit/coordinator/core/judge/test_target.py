@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.core.figures import Layer
 from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.evidence import TrackColumns
+from coordinator.core.measure.columns import TrackColumns
 from coordinator.core.plan.spec import LedgerPromise, Objective
 from coordinator.core.summary import RunSummary, Verdict, worse
 from tests.planted import measure
