@@ -135,8 +135,13 @@ class Site:
 
 
 def call(url: str, method: str, path: str, **arguments: Any) -> Any:
-    """One API call that must succeed."""
+    """One API call that must succeed; a launch, once the fleet is free again."""
+    end_s = time.monotonic() + 60
     response = HTTP.request(method, url + path, **arguments)
+    while (method, path, response.status_code) == ("POST", "/v1/runs", 409):
+        assert time.monotonic() < end_s, response.text
+        time.sleep(0.5)
+        response = HTTP.request(method, url + path, **arguments)
     assert response.is_success, response.text
     return response.json()
 
