@@ -57,7 +57,7 @@ def served(url: str, run_id: str, pairs_count: int) -> list[str]:
 
 
 def all_idle(url: str) -> None:
-    """No run is open, so that nothing is reserved."""
+    """No run is open, so that nothing is reserved, and every port is free again."""
     wait_for(
         "every run's end",
         lambda: all(
@@ -65,6 +65,7 @@ def all_idle(url: str) -> None:
             for run in call(url, "GET", "/v1/runs")
         ),
     )
+    wait_for_fleet(url, 2 * PAIRS_COUNT)
 
 
 def test_two_launches_of_one_second_have_other_endpoints(idle: list[str]) -> None:
