@@ -91,9 +91,8 @@ fi
 # 5. Programs that no package has, side by side; who lacks one says what goes without it -------------
 bring() { sh "deploy/$1.sh" "$2" || say "no $2: $3"; }
 if [ "${1-}" = all ]; then
-    bring go vegeta "the http and https engines will not run here" &
-    bring go kubernetes "deploy-check leaves deploy/hosts/kubernetes out" &
-    bring go actionlint "a test of deploy/ci will not run here" &
+    sh deploy/go.sh vegeta kubernetes actionlint ||
+        say "without vegeta no http and https engine runs here, without the others deploy-check leaves files out" &
     bring npm servicebus-js "the lab's broker goes without the JavaScript SDK's opinion" &
 fi
 bring npm azurite "its tests and --fabric azure-local will not run" # Table Storage for the lab's Azure

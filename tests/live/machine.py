@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
+from lab.offspring import die_with_parent
+
 SYSTEMD: Final = Path("/lib/systemd/systemd")
 _STOP_S: Final = 10.0
 HOME: Final = "/var/lib/root"  # of a machine's root
@@ -127,6 +129,7 @@ class Machine:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                preexec_fn=die_with_parent,
             )
         return self
 
