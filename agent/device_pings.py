@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from exchange.engines.buckets import Buckets
 from exchange.messages import Combine, EngineReport, Job, Measure
-from exchange.ping import echo, handshake, may_echo, timed
+from exchange.ping import Way, echo, handshake, may_echo, timed
 
 EVERY_S: Final = 0.2  # s from one round to the next
 IDLE, LOADED = "idle", "loaded"
@@ -21,7 +21,7 @@ class DevicePings:
         self._instant_s = job.planned_start_at.timestamp()
         self._from_s = self._instant_s - (asked.before_s if asked else 0.0)
         self._until_s = self._instant_s + job.traffic.omit_s + job.duration_s
-        self._ways: dict[str, Callable[[], Awaitable[None]]] = {}
+        self._ways: dict[str, Way] = {}
         if may_echo(address):
             self._ways["icmp"] = lambda: echo(address)
         if tcp_port is not None:

@@ -6,7 +6,7 @@ may starve first. One echo and one handshake a round; a refused connection is an
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -16,7 +16,7 @@ from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
 from coordinator.device.witnesses.witness_file import PolledEntry, parsed
 from exchange.messages import Address
-from exchange.ping import echo, handshake, may_echo, timed
+from exchange.ping import Way, echo, handshake, may_echo, timed
 
 
 class PingEntry(PolledEntry):
@@ -41,7 +41,7 @@ class PingWitness:
 
     async def ask(self) -> Answer:
         entry = self._entry
-        ways: list[tuple[Quantity, Callable[[], Awaitable[None]]]] = []
+        ways: list[tuple[Quantity, Way]] = []
         if entry.icmp:
             ways.append((Quantity.PING_ICMP, lambda: echo(entry.address)))
         if (port := entry.tcp_port) is not None:
@@ -49,7 +49,7 @@ class PingWitness:
         told = await asyncio.gather(*(self._timed(quantity, way) for quantity, way in ways))
         return Answer(readings=[reading for one in told for reading in one])
 
-    async def _timed(self, quantity: Quantity, way: Callable[[], Awaitable[None]]) -> list[Reading]:
+    async def _timed(self, quantity: Quantity, way: Way) -> list[Reading]:
         """The round trip at its own instant, and whether it was lost."""
         sent_s = time.time()
         took_s = await timed(way)
