@@ -120,16 +120,16 @@ def _unpack(archive: tarfile.TarFile, folder: Path) -> list[str]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    with (
-        contextlib.closing(
-            sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
-        ) as at,
-        contextlib.closing(sqlite3.connect(target)) as to,
-    ):
-        try:
+    try:
+        with (
+            contextlib.closing(
+                sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
+            ) as at,
+            contextlib.closing(sqlite3.connect(target)) as to,
+        ):
             at.backup(to, pages=_PAGES_AT_ONCE)
-        except sqlite3.Error as error:
-            raise BackupUnusable(f"{source}: cannot be copied: {error}") from error
+    except sqlite3.Error as error:
+        raise BackupUnusable(f"{source}: cannot be copied: {error}") from error
 
 
 def _check(path: Path) -> None:
