@@ -347,14 +347,15 @@ def _deflated(plane: bytes) -> bytes:
 def _columns(
     packed: bytes, header_at: int, planes_at: int, wanted: Container[str] | None
 ) -> dict[str, PackedColumn]:
-    inflate = zlib.decompressobj()
-    header = inflate.decompress(packed[header_at:planes_at], _HEADER_MAX_BYTES)
+    index = operator.index
+    header = zlib.decompressobj().decompress(packed[header_at:planes_at], _HEADER_MAX_BYTES)
     rows_count, described = json.loads(bounded_json(header, _HEADER_MAX_BYTES))
     if not 0 <= operator.index(rows_count) <= _ROWS_MAX_COUNT:
         raise ValueError(f"{rows_count} rows")
     if len(described) > _COLUMNS_MAX_COUNT:
         raise ValueError(f"{len(described)} columns")
-    at, index = planes_at, operator.index
+    # A length that lies ends in a plane of the wrong size, or with bytes too many.
+    at = planes_at
     columns: dict[str, PackedColumn] = {}
     for name, *described_column in described:
         is_wanted = wanted is None or name in wanted
@@ -363,8 +364,6 @@ def _columns(
                 columns[name] = PackedColumn(rows_count)
             continue
         mask_bytes, order, first, low, step, lengths = described_column
-        if not 0 <= min(mask_bytes, *lengths, 0) <= max(mask_bytes, *lengths, 0) <= len(packed):
-            raise ValueError(f"column {name}: a plane beyond the chunk")
         if not is_wanted:
             at += mask_bytes + sum(lengths)
             continue
@@ -374,16 +373,17 @@ def _columns(
             raise ValueError(f"column {name}: {first}, {low}, {step} do not fit 64 bits")
         if len(lengths) > 8:
             raise ValueError(f"column {name}: {len(lengths)} planes")
-        mask = b""
+        mask, words_count = b"", rows_count - order
         if mask_bytes:
             mask = _inflated(packed[at : at + mask_bytes], rows_count)
+            words_count -= mask.count(0)
             at += mask_bytes
-        words_count = rows_count - mask.count(0) - order
         if words_count < 0:
             raise ValueError(f"column {name}: a first value, and no row for it")
         planes = []
         for length in lengths:
-            planes.append(_inflated(packed[at : at + length], words_count))
+            plane = packed[at : at + length]
+            planes.append(plane if length == words_count else _inflated(plane, words_count))
             at += length
         columns[name] = PackedColumn(
             rows_count, mask, order, first, low, step, words_count, tuple(planes)

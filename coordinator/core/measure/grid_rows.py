@@ -124,21 +124,19 @@ class _Portion(Generic[_Columns]):
 
     rows: list[int] = field(default_factory=list)
     columns: list[_Columns] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)  # of each one's readings
     count: int = 0
 
     def add(self, row: int, columns: _Columns) -> bool:
         """Whether it is full now."""
         self.rows.append(row)
         self.columns.append(columns)
-        self.count += len(columns)
+        self.counts.append(len(columns))
+        self.count += self.counts[-1]
         return self.count > _PORTION_COUNT
 
     def column(self, name: str) -> NDArray[Any]:
         return np.concatenate([getattr(each, name) for each in self.columns])
-
-    @property
-    def counts(self) -> list[int]:
-        return [len(each) for each in self.columns]
 
 
 class FlowRows:
