@@ -14,6 +14,7 @@ from typing import Final
 
 from tests.bench import (
     bench_commands,
+    bench_hosts,
     bench_live,
     bench_start,
     bench_store,
@@ -34,6 +35,7 @@ def rows() -> Iterator[Row]:
     yield from bench_live.rows()
     yield from bench_verdict.rows()
     yield from bench_start.rows()
+    yield from bench_hosts.rows()
     yield from swarm.rows()
 
 
