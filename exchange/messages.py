@@ -27,8 +27,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    Strict,
+    StrictBool,
     StringConstraints,
     ValidationInfo,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -48,14 +51,25 @@ def _utc(at: datetime) -> datetime:
     return utc_at
 
 
-def _no_number(at: object) -> object:
+def no_number(at: object) -> object:
     """Pydantic would take a number for seconds since 1970."""
     if isinstance(at, int | float) or (isinstance(at, str) and ":" not in at):
         raise ValueError("an instant such as 2026-11-22T14:00:00Z is wanted")
     return at
 
 
-UtcDatetime = Annotated[AwareDatetime, AfterValidator(_utc), BeforeValidator(_no_number)]
+_INSTANT: Final = {  # RFC 3339, section 5.6
+    "type": "string",
+    "format": "date-time",
+    "pattern": "^(19[7-9][0-9]|2[01][0-9]{2}|22[0-7][0-9]|228[0-5])-[01][0-9]-[0-3][0-9]"
+    r"T[0-2][0-9]:[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-][0-2][0-9]:[0-5][0-9])$",
+}
+
+UtcDatetime = Annotated[
+    AwareDatetime, AfterValidator(_utc), BeforeValidator(no_number), WithJsonSchema(_INSTANT)
+]
+
+WallClock = Annotated[datetime, BeforeValidator(no_number)]  # of a zone that is told beside it
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 
@@ -120,7 +134,9 @@ Network = Annotated[str, StringConstraints(max_length=49), AfterValidator(parse_
 Port = Annotated[int, Field(ge=1, le=65_535)]
 Ports = Annotated[tuple[Port, ...], Field(max_length=4_096)]  # of one host
 Index = Annotated[int, Field(ge=0, le=99_999)]  # of a burst or pair: five digits in keys
-Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # what a column of figures holds
+# Numbers that no text and no truth is taken for.
+Whole = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]  # what a column of figures holds
+Number = Annotated[float, Strict()]
 SpanS = Annotated[float, Field(ge=0, le=86_400)]  # s, of a day at most
 JobId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
 
@@ -298,16 +314,16 @@ class FlowTotals(Message):
 
     flow: Flow
     sent_bytes: Whole | None = None
-    sent_s: float | None = None  # s over which sent_bytes were counted
+    sent_s: Number | None = None  # s over which sent_bytes were counted
     received_bytes: Whole | None = None
-    received_s: float | None = None
+    received_s: Number | None = None
     retransmits_count: Whole | None = None
-    rtt_min_s: float | None = None  # smallest over streams
-    rtt_mean_s: float | None = None  # mean over streams
-    rtt_max_s: float | None = None  # largest over streams
+    rtt_min_s: Number | None = None  # smallest over streams
+    rtt_mean_s: Number | None = None  # mean over streams
+    rtt_max_s: Number | None = None  # largest over streams
     packets_count: Whole | None = None  # UDP
     lost_count: Whole | None = None  # UDP
-    jitter_s: float | None = None  # UDP, mean over streams
+    jitter_s: Number | None = None  # UDP, mean over streams
 
 
 class Combine(StrEnum):
@@ -322,10 +338,10 @@ class Measure(Message):
     """One figure that an engine tells beside bytes and seconds."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,47}$")]
-    value: Annotated[float, Field(allow_inf_nan=False)]
+    value: Annotated[Number, Field(allow_inf_nan=False)]
     unit: Annotated[str, StringConstraints(pattern=r"^[a-z/]{1,16}$")]  # s, ratio, bytes, count
     combine: Combine = Combine.SUM
-    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0  # for the mean
+    weight: Annotated[Number, Field(ge=0, allow_inf_nan=False)] = 1.0  # for the mean
 
 
 class Distribution(Message):
@@ -337,8 +353,10 @@ class Distribution(Message):
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
     unit: Annotated[str, StringConstraints(pattern=r"^[a-z/]{1,16}$")]
-    counts: Annotated[Mapping[Whole, Whole], Field(max_length=1024)]  # by bucket
-    max: float
+    counts: Annotated[
+        Mapping[Annotated[int, Field(ge=-(2**63), lt=2**63)], Whole], Field(max_length=1024)
+    ]  # by bucket
+    max: Number
 
 
 BUCKET_RATIO: Final = 2 ** (1 / 16)
@@ -379,13 +397,13 @@ class EngineReport(Message):
     sender_congestion: Text | None = None
     receiver_congestion: Text | None = None
     totals: Annotated[tuple[FlowTotals, ...], Field(max_length=16)] = ()
-    cpu_local_percent: float | None = None  # of one core
-    cpu_remote_percent: float | None = None
-    cpu_s: float | None = None  # s, user and system, of the engine's processes at this end
+    cpu_local_percent: Number | None = None  # of one core
+    cpu_remote_percent: Number | None = None
+    cpu_s: Number | None = None  # s, user and system, of the engine's processes at this end
     cpu_payload_bytes: Whole | None = None  # payload that they moved in it, warm-up included
-    host_cpu_s: float | None = None  # s of the whole host meanwhile, where it is the agent's alone
+    host_cpu_s: Number | None = None  # s of the whole host meanwhile, where it is the agent's alone
     error: Text | None = None  # the engine's own words; it decides, never the exit code
-    truncated: bool = False  # the output stopped before its end
+    truncated: StrictBool = False  # the output stopped before its end
     exit_code: Whole | None = None  # negative: killed by that signal
     processes: Annotated[tuple["EngineReport", ...], Field(max_length=16)] = ()  # of several: each
     measures: Annotated[tuple[Measure, ...], Field(max_length=32)] = ()

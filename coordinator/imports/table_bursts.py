@@ -15,6 +15,8 @@ from typing import Final
 
 import numpy as np
 
+from exchange.messages import Number, UtcDatetime, Whole
+
 LATE_AFTER_S: Final = 1.0  # s after the instant at which a row counts as late
 EARLY_S: Final = 5.0  # s before an instant that a start may be stamped and still belong to it
 MINUTE_SLACK_S: Final = 2.0
@@ -28,16 +30,16 @@ DURATION_MAX_S: Final = 86_400.0
 class OriginalRow:
     """One parsed row; ``None`` is the table's ``null``."""
 
-    row_number: int  # in the file, as a person counts: the header is 1
+    row_number: Whole  # in the file, as a person counts: the header is 1
     client: str
-    started_at: datetime  # UTC
-    duration_s: float | None  # None: the table does not say
-    sent_bits_per_second: float | None
-    received_bits_per_second: float | None
+    started_at: UtcDatetime  # UTC
+    duration_s: Number | None  # None: the table does not say
+    sent_bits_per_second: Number | None
+    received_bits_per_second: Number | None
     server: str | None = None
-    rtt_mean_s: float | None = None
-    rtt_min_s: float | None = None
-    rtt_max_s: float | None = None
+    rtt_mean_s: Number | None = None
+    rtt_min_s: Number | None = None
+    rtt_max_s: Number | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from pydantic import Field, StrictBool, ValidationError
 from coordinator.core.live.status import due_at
 from coordinator.core.measure.evidence import HOLD_MAX_S
 from coordinator.core.plan.spec import Plan
-from exchange.messages import Message, RunId, UtcDatetime
+from exchange.messages import Message, Number, RunId, UtcDatetime
 from exchange.ports import RecordUnreadable
 from exchange.records import Records, RunHeader
 
@@ -18,7 +18,7 @@ _RUNS_MAX_COUNT: Final = 1_000_000
 class PruneRequest(Message):
     """What to forget."""
 
-    older_than_days: float = Field(
+    older_than_days: Number = Field(
         ge=0, le=18_250, description="runs are forgotten whose last report was due so long ago"
     )
     dry_run: StrictBool = Field(default=True, description="only say what would go")

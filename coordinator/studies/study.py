@@ -16,7 +16,7 @@ from coordinator.core.summary import LimiterName, Verdict
 from coordinator.views.requests import LaunchRequest
 from exchange.engines import find, traffic_of
 from exchange.engines.port import EVERY_ENGINE
-from exchange.messages import Message, RunId, UtcDatetime
+from exchange.messages import Message, Number, RunId, UtcDatetime, Whole
 
 
 def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
@@ -94,13 +94,13 @@ class Search(Message):
     """
 
     kind: Literal["search"] = "search"
-    min_bits_per_second: Annotated[float, Field(gt=0)]
-    max_bits_per_second: Annotated[float, Field(gt=0)]
-    shortfall_max_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.01  # of the offered bytes
-    rtt_mean_max_s: Annotated[float, Field(gt=0)] | None = None
-    residual_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
-    precision_ratio: Annotated[float, Field(ge=0.001, lt=1)] = 0.02  # width of the last interval
-    trials_max_count: Annotated[int, Field(ge=1, le=TRIALS_MAX_COUNT)] = 20
+    min_bits_per_second: Annotated[Number, Field(gt=0)]
+    max_bits_per_second: Annotated[Number, Field(gt=0)]
+    shortfall_max_ratio: Annotated[Number, Field(ge=0, lt=1)] = 0.01  # of the offered bytes
+    rtt_mean_max_s: Annotated[Number, Field(gt=0)] | None = None
+    residual_max_ratio: Annotated[Number, Field(gt=0, le=1)] | None = None
+    precision_ratio: Annotated[Number, Field(ge=0.001, lt=1)] = 0.02  # width of the last interval
+    trials_max_count: Annotated[Whole, Field(ge=1, le=TRIALS_MAX_COUNT)] = 20
 
     @model_validator(mode="after")
     def _bounds_are_in_order(self) -> "Search":
@@ -126,7 +126,7 @@ class AB(Message):
     a: Mode
     b: Mode
     switch: Name | None = None  # the coordinator's switch that puts the device into a state
-    rounds_count: Annotated[int, Field(ge=1, le=TRIALS_MAX_COUNT // 4)] = 1  # of A B B A
+    rounds_count: Annotated[Whole, Field(ge=1, le=TRIALS_MAX_COUNT // 4)] = 1  # of A B B A
 
     @model_validator(mode="after")
     def _states_are_apart(self) -> "AB":
@@ -141,7 +141,7 @@ class Matrix(Message):
     kind: Literal["matrix"] = "matrix"
     modes: tuple[Mode, ...] = Field(min_length=2, max_length=50)
     switch: Name | None = None
-    rounds_count: Annotated[int, Field(ge=1, le=20)] = 1
+    rounds_count: Annotated[Whole, Field(ge=1, le=20)] = 1
 
     @model_validator(mode="after")
     def _modes_are_apart(self) -> "Matrix":
@@ -165,13 +165,13 @@ class Staircase(Message):
 
     kind: Literal["scaleout"] = "scaleout"
     offers_bits_per_second: Annotated[
-        tuple[Annotated[float, Field(gt=0)], ...], Field(max_length=50)
+        tuple[Annotated[Number, Field(gt=0)], ...], Field(max_length=50)
     ] = ()  # in order; empty: one step of as much as the fleet can
-    hold_s: Annotated[int, Field(ge=20, le=3600)] = 300  # s of one hold
-    settle_s: Annotated[float, Field(ge=0, le=7200)] = 600.0  # s without a step that are the end
-    holds_max_count: Annotated[int, Field(ge=1, le=TRIALS_MAX_COUNT)] = 20  # in all
-    units_count: Annotated[float, Field(ge=1, le=1000)] | None = None  # before; None: not known
-    plan_bits_per_second: Annotated[float, Field(gt=0)] | None = None  # to pre-scale for
+    hold_s: Annotated[Whole, Field(ge=20, le=3600)] = 300  # s of one hold
+    settle_s: Annotated[Number, Field(ge=0, le=7200)] = 600.0  # s without a step that are the end
+    holds_max_count: Annotated[Whole, Field(ge=1, le=TRIALS_MAX_COUNT)] = 20  # in all
+    units_count: Annotated[Number, Field(ge=1, le=1000)] | None = None  # before; None: not known
+    plan_bits_per_second: Annotated[Number, Field(gt=0)] | None = None  # to pre-scale for
 
     @model_validator(mode="after")
     def _holds_are_enough(self) -> "Staircase":
@@ -194,8 +194,8 @@ class Drill(Message):
     kind: Literal["drill"] = "drill"
     switch: Name | None = None
     state: Name | None = None
-    at_s: Annotated[float, Field(ge=5, le=86_000)] = 60.0  # s of the burst's measured traffic
-    probe_every_s: Annotated[float, Field(ge=0.02, le=1)] = 0.02  # s: the resolution of an outage
+    at_s: Annotated[Number, Field(ge=5, le=86_000)] = 60.0  # s of the burst's measured traffic
+    probe_every_s: Annotated[Number, Field(ge=0.02, le=1)] = 0.02  # s: the resolution of an outage
 
     @model_validator(mode="after")
     def _switch_has_a_state(self) -> "Drill":
@@ -213,7 +213,7 @@ class StudySpec(Message):
     name: Name
     question: Question
     spec: RunSpec
-    pause_s: Annotated[float, Field(ge=0, le=3600)] = 0.0  # s between two trials
+    pause_s: Annotated[Number, Field(ge=0, le=3600)] = 0.0  # s between two trials
     stop_on_failure: StrictBool = False  # a trial that could not run ends the study
 
 
@@ -222,7 +222,7 @@ class StudyRequest(LaunchRequest):
 
     name: Name | None = None  # the question's kind otherwise
     question: Question
-    pause_s: Annotated[float, Field(ge=0, le=3600)] = 0.0  # s between two trials
+    pause_s: Annotated[Number, Field(ge=0, le=3600)] = 0.0  # s between two trials
     stop_on_failure: StrictBool = False
 
     @model_validator(mode="after")

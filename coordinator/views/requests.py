@@ -10,7 +10,7 @@ from coordinator import prices, scenarios
 from coordinator.core.plan.price import Prices
 from coordinator.core.plan.schedule import MissedPolicy, Overlap, Schedule, localise
 from coordinator.core.plan.spec import RunSpec
-from exchange.messages import Message, RunId, UtcDatetime
+from exchange.messages import Message, RunId, UtcDatetime, WallClock, Whole
 
 
 class LaunchRequest(Message):
@@ -65,13 +65,13 @@ class ScheduleRequest(LaunchRequest):
         description="minute hour day month weekday, or six fields with seconds first",
         examples=["0 2 * * 6"],
     )
-    at: datetime | None = Field(default=None, description="one instant in place of cron")
+    at: WallClock | None = Field(default=None, description="one instant in place of cron")
     timezone: str = Field(default="UTC", max_length=100, examples=["Europe/Amsterdam"])
-    until_at: datetime | None = Field(default=None, description="no instant after it")
-    runs_max_count: int | None = Field(default=None, ge=1, le=1_000_000)
+    until_at: WallClock | None = Field(default=None, description="no instant after it")
+    runs_max_count: Whole | None = Field(default=None, ge=1, le=1_000_000)
     overlap: Overlap = Overlap.SKIP
     missed: MissedPolicy = MissedPolicy.SKIP
-    missed_limit_s: int = Field(
+    missed_limit_s: Whole = Field(
         default=3600, ge=60, le=2_592_000, description="s after its instant to begin a run late"
     )
 

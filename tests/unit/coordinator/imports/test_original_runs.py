@@ -138,7 +138,12 @@ def test_the_door_refuses_what_cannot_be() -> None:
     for change, words in (
         ({"rows": []}, "at least 1"),
         ({"rows": [kept["rows"][0]] * 2}, "has the same"),
-        ({"rows": [{**kept["rows"][0], "started_at": "2022-01-04T16:00:00"}]}, "no time zone"),
+        ({"rows": [{**kept["rows"][0], "started_at": "2022-01-04T16:00:00"}]}, "timezone"),
+        ({"rows": [{**kept["rows"][0], "started_at": "1969-01-04T16:00:00Z"}]}, "from 1970"),
+        ({"rows": [{**kept["rows"][0], "duration_s": True}]}, "valid number"),
+        ({"rows": [{**kept["rows"][0], "duration_s": "30"}]}, "valid number"),
+        ({"period_s": False}, "valid number"),
+        ({"set_apart": {"x": "1"}}, "valid integer"),
         ({"metric": [{"at": "2022-01-04T16:00:00Z"}]}, "at least two points"),
         ({"labels": {"": "x"}}, "pattern"),
     ):
