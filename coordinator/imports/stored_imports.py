@@ -35,6 +35,7 @@ from exchange.records import Document, Records, RunHeader
 
 log = logging.getLogger(__name__)
 
+SAVED_AT_ONCE: Final = 50  # documents
 
 _IMPORTED: TypeAdapter[Imported] = TypeAdapter(Imported)
 
@@ -125,8 +126,13 @@ async def save_import(records: Records, plan: Plan, imported: Imported) -> RunSu
         return summary, documents | {(Document.RUN, None): canonical(summary)}
 
     summary, documents = await asyncio.to_thread(computed)
-    for (document, burst_index), content in documents.items():
-        await records.private.save_document(plan.run_id, document, content, burst_index)
+    places = asyncio.Semaphore(SAVED_AT_ONCE)
+
+    async def save(document: Document, burst_index: int | None, content: bytes) -> None:
+        async with places:
+            await records.private.save_document(plan.run_id, document, content, burst_index)
+
+    await asyncio.gather(*(save(*key, content) for key, content in documents.items()))
     header = RunHeader(
         run_id=plan.run_id,
         scenario=plan.spec.scenario,

@@ -165,6 +165,8 @@ def judge_levels(
             np.put_along_axis(history, places, rates[:, part], axis=1)
             filled += stop - first
             continue
+        if not seen[:, part].any():
+            continue
         for second in range(first, stop):
             rate, known = rates[:, second], seen[:, second]
             fell = fallen[:, second - first]
