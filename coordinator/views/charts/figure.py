@@ -150,6 +150,15 @@ def level(at: float, colour: str, dash: str = "dash") -> Shape:
     }
 
 
+def _whole_step(traces: Sequence[Trace]) -> int:
+    """Between two ticks of whole numbers, some ten of them: plotly would halve and round them."""
+    at = [x for trace in traces for x in trace["x"] if x is not None]
+    rough = (max(at) - min(at)) / 12 if at else 1
+    return next(
+        step * 10**power for power in range(10) for step in (1, 2, 5) if step * 10**power >= rough
+    )
+
+
 def frame(
     theme: Theme,
     title: str,
@@ -164,6 +173,9 @@ def frame(
 ) -> Figure:
     """A whole figure. Axes start at zero unless ``y_axis`` says otherwise."""
     colours = PALETTES[theme]
+    x_axis = dict(x_axis or {})
+    if x_axis.get("tickformat") == "d":
+        x_axis = {"tick0": 0, "dtick": _whole_step(traces), **x_axis}
     axis = {
         "gridcolor": colours[Colour.FAINT],
         "zerolinecolor": colours[Colour.FAINT],
@@ -183,7 +195,7 @@ def frame(
             "showlegend": len(traces) > 1,
             "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
             "shapes": list(shapes),
-            "xaxis": {**axis, "title": {"text": x_title}, "showgrid": False, **(x_axis or {})},
+            "xaxis": {**axis, "title": {"text": x_title}, "showgrid": False, **x_axis},
             "yaxis": {
                 **axis,
                 "title": {"text": y_title},

@@ -173,7 +173,8 @@ def heatmap(view: BurstView, theme: Theme) -> Figure:
     )
     width = max(1, -(-cells.size // HEAT_CELLS_MAX))
     means = _column_means(cells, width)
-    unit = rate_unit([float(np.nanmax(means)) if not np.isnan(means).all() else 0.0])
+    top = float(np.nanmax(means)) if not np.isnan(means).all() else 0.0
+    unit = rate_unit([top])
     time = time_unit(series.duration_s)
     start = _offset(view) + np.arange(means.shape[1]) * width
     planned_s = series.duration_s + series.omit_s
@@ -186,6 +187,7 @@ def heatmap(view: BurstView, theme: Theme) -> Figure:
         "y": [int(name) for name in names] or list(range(1, len(means) + 1)),
         "z": [numbers(row, unit.size) for row in means],
         "zmin": 0,
+        "zmax": top / unit.size,
         "colorscale": [list(stop) for stop in HEAT],
         "hoverongaps": False,
         "hovertemplate": "pair %{y}, second %{x}: %{z:.4~g} " + unit.name + "<extra></extra>",

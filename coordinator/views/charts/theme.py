@@ -67,13 +67,14 @@ _DARK: Final[Mapping[Colour, str]] = {
 }
 PALETTES: Final[Mapping[Theme, Mapping[Colour, str]]] = {Theme.LIGHT: _LIGHT, Theme.DARK: _DARK}
 
-# Dark blue to yellow through grey: the order of lightness is the order of values, for everybody.
+# Viridis: the order of lightness is the order of values, for everybody; none of it is grey, as
+# what nobody saw is.
 HEAT: Final[tuple[tuple[float, str], ...]] = (
-    (0.0, "#00204c"),
-    (0.25, "#414d6b"),
-    (0.5, "#7c7b78"),
-    (0.75, "#bcad6f"),
-    (1.0, "#ffea46"),
+    (0.0, "#440154"),
+    (0.25, "#3b528b"),
+    (0.5, "#21918c"),
+    (0.75, "#5ec962"),
+    (1.0, "#fde725"),
 )
 
 

@@ -39,6 +39,8 @@ class Workbook:
         self._book = xlsxwriter.Workbook(self._out, _OPTIONS)
         self._bold = self._book.add_format({"bold": True, "text_wrap": True, "valign": "top"})
         self._wrap = self._book.add_format({"text_wrap": True, "valign": "top"})
+        self._title = self._book.add_format({"bold": True, "align": "right"})
+        self._figure = self._book.add_format({"align": "right"})
         self._instant = self._book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
         self._formats = {
             unit: self._book.add_format({"num_format": text}) for unit, text in _FORMATS.items()
@@ -47,9 +49,11 @@ class Workbook:
     def front(self, head: Mapping[str, Any], summary: RunSummary, tables: Tables) -> None:
         """The sheet that it opens on: the verdict, the figures, the findings, two charts."""
         sheet = self._book.add_worksheet("verdict")
-        sheet.set_column(0, 0, 36)
+        sheet.set_column(0, 0, 52)
         sheet.set_column(1, 3, 22)
         sheet.hide_gridlines(2)
+        sheet.set_landscape()
+        sheet.fit_to_pages(1, 0)
         said: dict[str, Any] = {"bold": True, "font_size": 18}
         said["bg_color"] = _VERDICT_COLOURS.get(summary.verdict.value, "#e9f1f8")
         sheet.write_string(0, 0, summary.verdict.value, self._book.add_format(said))
@@ -62,11 +66,11 @@ class Workbook:
         lab = summary.scale != 1
         titles = ("figure", "layer", "measured", *(("stands for",) if lab else ()))
         for place, title in enumerate(titles):
-            sheet.write_string(row, place, title, self._bold)
+            sheet.write_string(row, place, title, self._title if place > 1 else self._bold)
         for figure in figure_rows(summary):
             row += 1
             for place, cell in enumerate(figure.cells(lab=lab)):
-                sheet.write_string(row, place, cell)
+                sheet.write_string(row, place, cell, self._figure if place > 1 else None)
         row += 2
         sheet.write_string(row, 0, "findings", self._bold)
         for finding in summary.findings:

@@ -9,7 +9,7 @@ from coordinator.core.plan.plain_fields import plain_fields
 from coordinator.core.words import rate, time
 from coordinator.views.report.document import Section, Table
 from coordinator.views.report.stored_source import READ_MAX, Source
-from exchange.messages import ClockReading, JobReport, Presence, ServerTest
+from exchange.messages import ClockReading, JobReport, Presence, Role, ServerTest
 
 _NOTHING: Final = "nobody said"
 _SETTINGS: Final = {  # in the order shown, by field of a Setting
@@ -138,7 +138,12 @@ def clocks_section(source: Source) -> Section:
     for test in _tests(source):
         servers.setdefault(test.agent_id, []).append((test.clock_before, test.clock_after))
     rows = [
-        (agent, role, *_clock_cells(readings), _range(starts.get(agent, [])))
+        (
+            agent,
+            role,
+            *_clock_cells(readings),
+            _range(starts.get(agent, [])) if role == "client" else "does not start",
+        )
         for role, agents in (("client", clients), ("server", servers))
         for agent, readings in sorted(agents.items())
     ]
@@ -344,7 +349,7 @@ def _agent_cells(agent: Presence) -> tuple[str, ...]:
         "not told" if cap is None else rate(cap),
         agent.kernel or "unknown",
         agent.engine_version or "none",
-        "yes" if agent.gate else "no",
+        "not needed" if agent.role is Role.SERVER else "yes" if agent.gate else "no",
         agent.broadside_version,
     )
 
