@@ -1,7 +1,7 @@
 // The figures that people come for, each with its unit and layer.
 
 import { fill, h, say } from "./dom.js";
-import { count, figureOf, known, percent, rate, rateParts, told } from "./format.js";
+import { count, figureOf, known, percent, rate, rateParts, seconds, told } from "./format.js";
 import { FIGURES, RECEIVED } from "./words.js";
 
 // Those that no tile shows.
@@ -104,7 +104,7 @@ export class Headline {
         : held && !figures?.final && !whole
           ? "when both ledgers hold the whole burst"
           : "needs both ledgers",
-      known(held?.lag_s) ? `lag ${held.lag_s.toFixed(1)} s` : "",
+      known(held?.lag_s) ? `lag ${seconds(held.lag_s)}` : "",
     );
 
     const seen = of?.completeness;

@@ -328,7 +328,7 @@ export class HeatMap {
       const data = this.data;
       const bad = data ? data.trouble.size : 0;
       const text = data?.stop
-        ? `${data.pairsCount} pairs, ${data.stop} s so far; ${bad ? `${bad} not measured` : "every pair measured"}`
+        ? `${data.pairsCount} pairs, ${data.stop} s${data.over ? "" : " so far"}; ${bad ? `${bad} not measured` : "every pair measured"}`
         : (data?.silence ?? "Nothing reported yet");
       say(this.readout, text);
       return;

@@ -72,8 +72,10 @@ function drawn(points, width) {
     "svg",
     { viewBox: `0 0 ${width} ${HEIGHT}`, class: "history", role: "img", "aria-label": "History" },
     ...grid,
-    svg("text", { x: x(0), y: HEIGHT - 10, "text-anchor": "middle" }, "older"),
-    svg("text", { x: x(points.length - 1), y: HEIGHT - 10, "text-anchor": "middle" }, "newer"),
+    ...(points.length > 1 ? ["older", "newer"] : []).map((word, place) => {
+      const at = x(place ? points.length - 1 : 0);
+      return svg("text", { x: at, y: HEIGHT - 10, "text-anchor": "middle" }, word);
+    }),
     ...marks,
   );
 }
@@ -144,7 +146,7 @@ export function historyView(main) {
         fill(result, h("p", { class: "empty" }, `None of the runs has a burst ${index + 1}.`));
         return;
       }
-      const title = `Burst ${index + 1} of the newest ${points.length} runs of ${scenario.value}`;
+      const title = `Burst ${index + 1} of ${points.length === 1 ? "the one run" : `the newest ${points.length} runs`} of ${scenario.value}`;
       fill(
         result,
         h(

@@ -14,7 +14,8 @@ export function priceLines(price) {
     known(bill.total_low_usd) &&
     known(bill.total_high_usd) &&
     usd(bill.total_low_usd) !== usd(bill.total_high_usd);
-  const end = price.projected ? `${usd(price.projected.total_usd)} at its end` : null;
+  const more = price.projected && price.projected.total_usd !== bill.total_usd;
+  const end = more ? `${usd(price.projected.total_usd)} at its end` : null;
   const left = known(price.budget_left_usd)
     ? `${usd(price.budget_left_usd)} of ${usd(price.budget_usd)} left`
     : null;

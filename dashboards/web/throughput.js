@@ -1,7 +1,7 @@
 // The fleet's rate at the objective's layer, beside the target and the firewall's own bins: the
 // live counterpart of the report's chart `throughput`, with the same layers and the same lag.
 
-import { known, rateUnit } from "./format.js";
+import { known, rateUnit, seconds } from "./format.js";
 
 const LAYERS = { payload: "payload", ip: "IP layer" };
 
@@ -34,7 +34,7 @@ export function throughputSeries(data, status, figures, ledger, { size, factor }
     const lag = held?.lag_s ?? 0;
     const scale = (held ? factor / held.overhead_ratio : 1) / size;
     series.push({
-      name: `firewall ledger${known(held?.lag_s) ? `, lag ${held.lag_s.toFixed(1)} s taken off` : ""}`,
+      name: `firewall ledger${known(held?.lag_s) ? `, lag ${seconds(held.lag_s)} taken off` : ""}`,
       colour: "ledger",
       width: 5,
       bins: ledger.bins.map((bin) => ({
