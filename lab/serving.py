@@ -141,9 +141,6 @@ class Serving:
                 return _accepted(answer).json()
             time.sleep(0.5)
 
-    def delete(self, path: str, body: Mapping[str, Any]) -> None:
-        _accepted(self._ask("DELETE", path, body))
-
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         return self._http.request(method, self.url + path, json=body, headers=headers)

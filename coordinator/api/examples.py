@@ -54,7 +54,7 @@ REQUESTS: Final[Mapping[tuple[str, str], Any]] = {
         "scenario": "smoke",
         "overrides": {"pairs_count": 2, "labels": {"idps": "on"}},
     },
-    ("DELETE", "/v1/runs/{run_id}"): {"reason": "seen enough"},
+    ("POST", "/v1/runs/{run_id}/abort"): {"reason": "seen enough"},
     ("POST", "/v1/estimate"): {"scenario": "burst-30s"},
     ("POST", "/v1/schedules"): {
         "name": "nightly",
@@ -75,7 +75,7 @@ REQUESTS: Final[Mapping[tuple[str, str], Any]] = {
             "axes": [{"field": "traffic.streams_count", "values": [1, 8, 64]}],
         },
     },
-    ("DELETE", "/v1/studies/{study_id}"): {"reason": "seen enough"},
+    ("POST", "/v1/studies/{study_id}/abort"): {"reason": "seen enough"},
     ("POST", "/v1/comparisons"): {"a": {"run_ids": [_RUN]}, "b": {"run_ids": [_RUN]}},
     ("POST", "/v1/prune"): {"older_than_days": 90},
     ("POST", "/v1/imports/original"): {
@@ -108,7 +108,7 @@ ANSWERS: Final[Mapping[tuple[str, str], Any]] = {
     ("POST", "/v1/runs"): _STATUS,
     ("GET", "/v1/runs"): [_HEADER],
     ("GET", "/v1/runs/{run_id}"): _STATUS,
-    ("DELETE", "/v1/runs/{run_id}"): _STATUS
+    ("POST", "/v1/runs/{run_id}/abort"): _STATUS
     | {"state": "cancelled", "cancelled_by": "gunner", "cancel_reason": "seen enough"},
     ("GET", "/v1/runs/{run_id}/verdict"): {
         "run_id": _RUN,
@@ -203,9 +203,8 @@ ANSWERS: Final[Mapping[tuple[str, str], Any]] = {
 """Values of a success by method and path."""
 
 PROBLEM: Final = {
-    "type": "about:blank",
+    "type": "/problems/unknown-run",
     "title": "Unknown run",
     "status": 404,
     "detail": f"run {_RUN}: no such run; list them at /v1/runs",
-    "errors": [],
 }

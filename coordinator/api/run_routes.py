@@ -153,8 +153,8 @@ async def read_run(run_id: str, coordinator: Service) -> RunStatus:
     return await coordinator.status(run_id)
 
 
-@router.delete("/runs/{run_id}", status_code=202)
-async def cancel_run(
+@router.post("/runs/{run_id}/abort", status_code=202)
+async def abort_run(
     run_id: str, coordinator: Service, caller: Caller, request: CancelRequest | None = None
 ) -> RunStatus:
     """Stop a run; agents stop traffic within seconds, what was measured is kept."""

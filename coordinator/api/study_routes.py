@@ -63,8 +63,8 @@ async def read_study(study_id: str, studies: There) -> Study:
     return await studies.read(study_id)
 
 
-@router.delete("/{study_id}", status_code=202)
-async def cancel_study(
+@router.post("/{study_id}/abort", status_code=202)
+async def abort_study(
     study_id: str, studies: There, caller: Caller, request: CancelRequest | None = None
 ) -> Study:
     """Stop a study and its running trial; the device goes back to its state of rest."""

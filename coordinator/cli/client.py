@@ -160,8 +160,8 @@ class Client:
         from coordinator.views.requests import CancelRequest
 
         body = CancelRequest(by=by, reason=reason).model_dump(mode="json")
-        path = f"/v1/studies/{study_id}"
-        return self._as(Study, await self._call("DELETE", path, json=body))
+        path = f"/v1/studies/{study_id}/abort"
+        return self._as(Study, await self._call("POST", path, json=body))
 
     async def estimate(self, request: EstimateRequest) -> Appraisal:
         from coordinator.core.plan.cost_estimate import Appraisal
@@ -245,7 +245,8 @@ class Client:
         from coordinator.views.requests import CancelRequest
 
         body = CancelRequest(by=by, reason=reason).model_dump(mode="json")
-        return self._as(RunStatus, await self._call("DELETE", f"/v1/runs/{run_id}", json=body))
+        path = f"/v1/runs/{run_id}/abort"
+        return self._as(RunStatus, await self._call("POST", path, json=body))
 
     async def report(self, run_id: str, format: str) -> bytes:
         """A finished run's report, html or json."""

@@ -327,7 +327,7 @@ class Local:
             await self._coordinator.cancel(run_id, by=asked.by, reason=asked.reason)
             return await self._coordinator.status(run_id)
 
-        return await self._recorded("DELETE", f"/v1/runs/{run_id}", work, status=202)
+        return await self._recorded("POST", f"/v1/runs/{run_id}/abort", work, status=202)
 
     @_verb
     async def runs(self, limit: int, **asked: object) -> list[RunHeader]:
@@ -545,8 +545,8 @@ class Local:
     async def cancel_study(self, study_id: str, *, by: str, reason: str) -> Study:
         asked = _cancelled(by, reason)
         return await self._recorded(
-            "DELETE",
-            f"/v1/studies/{study_id}",
+            "POST",
+            f"/v1/studies/{study_id}/abort",
             lambda: self._studies.cancel(study_id, by=asked.by, reason=asked.reason),
             status=202,
         )

@@ -243,7 +243,7 @@ class RunView {
     const reason = await abortRunDialog(this.runId, this.#state.status, this.#state.price);
     if (reason === null) return;
     try {
-      await send("DELETE", `/v1/runs/${this.runId}`, { by: "page", reason });
+      await send("POST", `/v1/runs/${this.runId}/abort`, { by: "page", reason });
       announce("Abort asked for; agents stop within seconds");
     } catch (problem) {
       this.head.problem.append(notice("bad", problem.title, problem.message));

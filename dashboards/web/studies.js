@@ -263,7 +263,7 @@ export function studyView(main, [studyId], { operator }) {
     const reason = await abortStudyDialog(studyId, parts.title.textContent);
     if (reason === null) return;
     try {
-      await send("DELETE", path, { by: "page", reason });
+      await send("POST", `${path}/abort`, { by: "page", reason });
       announce("Abort asked for; the trial under way stops within seconds");
       await load();
     } catch (problem) {

@@ -130,7 +130,7 @@ def _clear_away(site: Range) -> None:
     with contextlib.suppress(ValueError, LabError, httpx.HTTPError):
         for header in site.coordinator.get("/v1/runs") or []:
             if header["outcome"] is None:
-                site.coordinator.delete(f"/v1/runs/{header['run_id']}", {"by": "faults"})
+                site.coordinator.post(f"/v1/runs/{header['run_id']}/abort", {"by": "faults"})
         site.forget_connections()
         site.wait_ready()
 

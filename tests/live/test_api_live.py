@@ -132,7 +132,7 @@ def test_a_launch_says_who_and_the_audit_who_from_where(signed: Signed) -> None:
     run_id = signed.launch({"scenario": "smoke", "overrides": SMALL}, token=token)
     headers = signed.ask("GET", "/v1/runs").json()
     assert {h["run_id"]: h["created_by"] for h in headers}[run_id] == "gunner@example.org"
-    stopped = signed.ask("DELETE", f"/v1/runs/{run_id}", json={"by": "somebody else"})
+    stopped = signed.ask("POST", f"/v1/runs/{run_id}/abort", json={"by": "somebody else"})
     assert stopped.json()["cancelled_by"] == "the-operator"
     shown = json.loads(signed.run("audit", "--json", token=signed.operator).stdout)
     rows = [
@@ -141,7 +141,7 @@ def test_a_launch_says_who_and_the_audit_who_from_where(signed: Signed) -> None:
         if row["run_id"] == run_id
     ]
     assert rows == [
-        ("the-operator", "DELETE", 202, "127.0.0.1"),
+        ("the-operator", "POST", 202, "127.0.0.1"),
         ("gunner@example.org", "POST", 202, "127.0.0.1"),
     ]
 
@@ -165,11 +165,11 @@ def test_one_key_launches_once_also_after_the_coordinator_was_killed(signed: Sig
     refused = signed.ask("POST", "/v1/runs", json=changed, headers=key)
     assert refused.status_code == 409
     assert first in refused.json()["detail"]
-    signed.ask("DELETE", f"/v1/runs/{first}", json={})
+    signed.ask("POST", f"/v1/runs/{first}/abort", json={})
 
     others = signed.launch(body, key, signed.keys.token())
     assert others != first  # keys of two callers do not meet
-    signed.ask("DELETE", f"/v1/runs/{others}", json={})
+    signed.ask("POST", f"/v1/runs/{others}/abort", json={})
 
 
 def test_the_command_line_says_what_it_lacks(signed: Signed) -> None:

@@ -60,7 +60,7 @@ def test_an_abort_stops_traffic_and_keeps_what_was_measured(site: Site) -> None:
     )
     time.sleep(2)  # of traffic, which is to be kept
     asked = {"by": "tester", "reason": "seen enough"}
-    call(url, "DELETE", f"/v1/runs/{run_id}", json=asked)
+    call(url, "POST", f"/v1/runs/{run_id}/abort", json=asked)
     summary = wait_for_summary(url, run_id)
     status = call(url, "GET", f"/v1/runs/{run_id}")
     assert (status["state"], status["cancelled_by"]) == ("cancelled", "tester")

@@ -297,7 +297,7 @@ async def test_a_body_over_the_limit_is_413_announced_or_not(fabric: Fabric) -> 
 async def test_every_write_leaves_a_row_with_who_what_where_and_how_it_ended(api: Api) -> None:
     operator = await api.token("gunner", Access.OPERATOR)
     viewer = await api.token("guest", Access.VIEWER)
-    await api.ask("DELETE", "/v1/runs/no-such-run", operator)
+    await api.ask("POST", "/v1/runs/no-such-run/abort", operator)
     await api.ask("POST", "/v1/runs", viewer, json={"scenario": "smoke"})
     await api.ask("POST", "/v1/runs", None, json={"scenario": "smoke"})  # nobody: no row
     await api.ask("GET", "/v1/runs", operator)  # reads leave none
@@ -307,7 +307,7 @@ async def test_every_write_leaves_a_row_with_who_what_where_and_how_it_ended(api
     shown = [(r["by"], r["role"], r["method"], r["route"], r["status"]) for r in rows]
     assert shown == [
         ("guest", "viewer", "POST", "/v1/runs", 403),
-        ("gunner", "operator", "DELETE", "/v1/runs/{run_id}", 404),
+        ("gunner", "operator", "POST", "/v1/runs/{run_id}/abort", 404),
     ]
     assert rows[1]["run_id"] == "no-such-run"
     assert {row["from_address"] for row in rows} == {"192.0.2.7"}
@@ -316,7 +316,7 @@ async def test_every_write_leaves_a_row_with_who_what_where_and_how_it_ended(api
 async def test_the_audit_pages_to_its_end(api: Api) -> None:
     operator = await api.token("gunner", Access.OPERATOR)
     for number in range(7):
-        await api.ask("DELETE", f"/v1/runs/run-{number}", operator)
+        await api.ask("POST", f"/v1/runs/run-{number}/abort", operator)
     seen: list[str] = []
     path: str | None = "/v1/audit?limit=3"
     pages = 0

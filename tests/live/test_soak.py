@@ -151,7 +151,7 @@ def test_after_an_abort_the_last_byte_leaves_within_five_seconds(
     run_id = launch(serving, bursts_count=3)
     begun_s = time.time() - 2
     aborted_s = time.time()
-    serving.delete(f"/v1/runs/{run_id}", {"by": "tester", "reason": "seen enough"})
+    serving.post(f"/v1/runs/{run_id}/abort", {"by": "tester", "reason": "seen enough"})
     wait_for_ledger(lab, aborted_s + 5)
     assert begun_s < last_byte_at_s(lab, begun_s) <= aborted_s + 5
     summary = wait_for("a verdict", lambda: serving.get(f"/v1/runs/{run_id}/summary"))

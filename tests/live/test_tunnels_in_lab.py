@@ -274,7 +274,7 @@ def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Rang
     wait_until(lambda: not devices(client) and not devices(server), "no device of the dead", 20)
     dead = ((client, "--client"), (server, "--server"))
     wait_until(lambda: not any(engines(*each) for each in dead), "no engine of the dead", 10)
-    call(site.url, "DELETE", f"/v1/runs/{run_id}")
+    call(site.url, "POST", f"/v1/runs/{run_id}/abort")
     everybody = lab.clients + lab.servers
     wait_until(lambda: not any(map(devices, everybody)), "no device at all", 30)
     wait_until(lambda: not any(map(engines, lab.clients)), "no engine at all", 30)

@@ -11,7 +11,7 @@ from coordinator.auth.rights import RIGHTS, right_of
     [
         ("GET", "/healthz", Access.OPEN, "/healthz", False),
         ("GET", "/v1/runs/abc", Access.VIEWER, "/v1/runs/{run_id}", False),
-        ("DELETE", "/v1/runs/abc", Access.OPERATOR, "/v1/runs/{run_id}", True),
+        ("POST", "/v1/runs/abc/abort", Access.OPERATOR, "/v1/runs/{run_id}/abort", True),
         ("POST", "/v1/comparisons", Access.VIEWER, "/v1/comparisons", False),
         ("GET", "/v1/audit", Access.OPERATOR, "/v1/audit", False),
         ("GET", "/v1/nowhere", Access.VIEWER, None, False),

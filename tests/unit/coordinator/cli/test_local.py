@@ -49,7 +49,7 @@ async def test_a_write_is_recorded_with_how_it_ended(fabric: Fabric) -> None:
     rows, _ = await Audit(fabric.private).read(datetime.now(UTC), limit=10)
     assert [(row.by, row.method, row.route, row.run_id, row.status) for row in rows] == [
         ("ann", "POST", "/v1/runs", None, 409),
-        ("ann", "DELETE", "/v1/runs/{run_id}", run_id, 409),
+        ("ann", "POST", "/v1/runs/{run_id}/abort", run_id, 409),
     ]
 
 
