@@ -69,6 +69,15 @@ UtcDatetime = Annotated[
     AwareDatetime, AfterValidator(_utc), BeforeValidator(no_number), WithJsonSchema(_INSTANT)
 ]
 
+
+def _has_an_end(at: datetime) -> datetime:
+    if at.year >= 2285:
+        raise ValueError("an instant from 1970 to 2284 is wanted, so that its traffic can end")
+    return at
+
+
+TrafficAt = Annotated[UtcDatetime, AfterValidator(_has_an_end)]  # where traffic began
+
 WallClock = Annotated[datetime, BeforeValidator(no_number)]  # of a zone that is told beside it
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]

@@ -115,6 +115,9 @@ def problem(
 
 def _fault(found: Mapping[str, Any]) -> Mapping[str, Any]:
     """One of pydantic's findings, with where it is."""
+    if found["type"] == "json_invalid":
+        why = f"no JSON: {found['ctx']['error']} at character {found['loc'][-1]}"
+        return {"field": "body", "message": why, "pointer": ""}
     place, *path = (str(part) for part in found["loc"])
     where = (
         {"pointer": "".join(f"/{p.replace('~', '~0').replace('/', '~1')}" for p in path)}
@@ -123,7 +126,7 @@ def _fault(found: Mapping[str, Any]) -> Mapping[str, Any]:
     )
     return {
         "field": ".".join(str(part) for part in found["loc"]),
-        "message": found["msg"],
+        "message": found["msg"].removeprefix("Value error, "),
         "value": repr(found.get("input"))[:200],
         **where,
     }
@@ -143,7 +146,10 @@ def handle_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def bad_request(_: Request, error: RequestValidationError) -> JSONResponse:
         faults = [_fault(found) for found in error.errors()]
-        detail = " | ".join(f"{f['field']}: {f['message']} (got {f['value']})" for f in faults)
+        detail = " | ".join(
+            f"{f['field']}: {f['message']}" + (f" (got {f['value']})" if "value" in f else "")
+            for f in faults
+        )
         return problem(422, "Bad request", detail, faults)
 
     @app.exception_handler(HTTPException)

@@ -23,6 +23,7 @@ from exchange.messages import (
     Message,
     Number,
     Side,
+    TrafficAt,
     UtcDatetime,
     Whole,
 )
@@ -117,8 +118,10 @@ class Recording(Message):
     reason: _Text | None = None  # None: measured
     side: Side | None = None
     report: EngineReport | None = None
-    started_at: UtcDatetime  # the engine's own stamp; else when the file was last written
-    first_data_at_s: Number | None = None  # epoch s of engine time zero
+    started_at: TrafficAt  # the engine's own stamp; else when the file was last written
+    first_data_at_s: Annotated[Number, Field(ge=0, lt=9.9e9)] | None = (
+        None  # epoch s of engine time zero
+    )
     start_basis: StartBasis | None = None
     packed: Mapping[Flow, Annotated[str, Field(max_length=16_000_000)]] = Field(
         default={}, description="seconds of each flow: base64 of what exchange.chunks packs"

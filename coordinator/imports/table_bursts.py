@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from exchange.messages import Number, UtcDatetime, Whole
+from exchange.messages import Number, TrafficAt, Whole
 
 LATE_AFTER_S: Final = 1.0  # s after the instant at which a row counts as late
 EARLY_S: Final = 5.0  # s before an instant that a start may be stamped and still belong to it
@@ -32,7 +32,7 @@ class OriginalRow:
 
     row_number: Whole  # in the file, as a person counts: the header is 1
     client: str
-    started_at: UtcDatetime  # UTC
+    started_at: TrafficAt  # UTC
     duration_s: Number | None  # None: the table does not say
     sent_bits_per_second: Number | None
     received_bits_per_second: Number | None

@@ -12,6 +12,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from coordinator.core.figures import FIGURE, RECEIVED
+from coordinator.core.plan.schedule import BadSchedule, check_zone
 from coordinator.core.summary import RunSummary, Verdict
 from exchange.messages import Message, UtcDatetime
 from exchange.records import Records, RunHeader, RunOutcome
@@ -193,9 +194,10 @@ async def aggregate_runs(
     Raises :class:`BadGrouping`.
     """
     try:
-        group_of = _grouping(group_by, ZoneInfo(timezone))
-    except (KeyError, ValueError, OSError):
-        raise BadGrouping(f"timezone {timezone[:60]!r}: not an IANA name") from None
+        check_zone(timezone)
+    except BadSchedule as error:
+        raise BadGrouping(str(error)) from None
+    group_of = _grouping(group_by, ZoneInfo(timezone))
     groups: defaultdict[str | None, _Sums] = defaultdict(_Sums)
     count, truncated = 0, False
     async for _, header in records.private.scan_runs():
