@@ -154,9 +154,8 @@ def _whole_step(traces: Sequence[Trace]) -> int:
     """Between two ticks of whole numbers, some ten of them: plotly would halve and round them."""
     at = [x for trace in traces for x in trace["x"] if x is not None]
     rough = (max(at) - min(at)) / 12 if at else 1
-    return next(
-        step * 10**power for power in range(10) for step in (1, 2, 5) if step * 10**power >= rough
-    )
+    steps = (step * int(10**power) for power in range(10) for step in (1, 2, 5))
+    return next(step for step in steps if step >= rough)
 
 
 def frame(

@@ -99,6 +99,8 @@ def test_what_is_unknown_is_a_gap() -> None:
     gaps = [x - first for x, z in zip(heat["x"], heat["z"][3], strict=True) if z is None]
     assert gaps == [5, 6, 7]
     assert 0.0 not in heat["z"][3]
+    # Plotly takes a lower bound of colours only beside an upper one.
+    assert (heat["zmin"], heat["zmax"]) == (0, pytest.approx(np.nanmax(np.array(heat["z"], float))))
 
 
 def test_a_large_heat_map_is_thinned_and_says_so() -> None:
@@ -123,6 +125,12 @@ def test_pairs_that_were_not_measured_are_named_by_state() -> None:
     assert set(states) >= {"measured", "late", "null", "abandoned", "missed"}
     assert states["null"]["customdata"] == ["unable to connect to server"]
     assert states["missed"]["y"] in ([0.0], [None])
+
+
+def test_bursts_are_numbered_in_whole_ones() -> None:
+    for name in ("bursts", "completeness", "residuals"):
+        axis = draw_run(name, run_view(), Theme.LIGHT).figure["layout"]["xaxis"]
+        assert (axis["tick0"], axis["dtick"]) == (0, 1)
 
 
 def test_states_of_every_burst_sum_to_all_that_was_planned() -> None:
