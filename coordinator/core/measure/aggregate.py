@@ -277,8 +277,11 @@ def _known_rows(cells: NDArray[np.floating]) -> int:
 def _quantiles(values: Floats, quantiles: Sequence[float]) -> list[float | None]:
     if not len(values):
         return [None] * len(quantiles)
-    places = np.arange(len(values))
-    found = np.interp(np.multiply(quantiles, places[-1]), places, np.sort(values))
+    last = len(values) - 1
+    places = np.multiply(quantiles, last)
+    below = np.floor(places).astype(np.intp)
+    ranks = sorted({*below.tolist(), *np.minimum(below + 1, last).tolist()})
+    found = np.interp(places, ranks, np.partition(values, ranks)[ranks])
     return [figure(float(each)) for each in found]
 
 
