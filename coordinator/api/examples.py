@@ -55,6 +55,7 @@ REQUESTS: Final[Mapping[tuple[str, str], Any]] = {
         "overrides": {"pairs_count": 2, "labels": {"idps": "on"}},
     },
     ("POST", "/v1/runs/{run_id}/abort"): {"reason": "seen enough"},
+    ("DELETE", "/v1/runs/{run_id}"): {"reason": "seen enough"},
     ("POST", "/v1/estimate"): {"scenario": "burst-30s"},
     ("POST", "/v1/schedules"): {
         "name": "nightly",
@@ -76,6 +77,7 @@ REQUESTS: Final[Mapping[tuple[str, str], Any]] = {
         },
     },
     ("POST", "/v1/studies/{study_id}/abort"): {"reason": "seen enough"},
+    ("DELETE", "/v1/studies/{study_id}"): {"reason": "seen enough"},
     ("POST", "/v1/comparisons"): {"a": {"run_ids": [_RUN]}, "b": {"run_ids": [_RUN]}},
     ("POST", "/v1/prune"): {"older_than_days": 90},
     ("POST", "/v1/imports/original"): {
@@ -108,7 +110,8 @@ ANSWERS: Final[Mapping[tuple[str, str], Any]] = {
     ("POST", "/v1/runs"): _STATUS,
     ("GET", "/v1/runs"): [_HEADER],
     ("GET", "/v1/runs/{run_id}"): _STATUS,
-    ("POST", "/v1/runs/{run_id}/abort"): _STATUS
+    ("POST", "/v1/runs/{run_id}/abort"): _STATUS,
+    ("DELETE", "/v1/runs/{run_id}"): _STATUS
     | {"state": "cancelled", "cancelled_by": "gunner", "cancel_reason": "seen enough"},
     ("GET", "/v1/runs/{run_id}/verdict"): {
         "run_id": _RUN,

@@ -154,6 +154,7 @@ async def read_run(run_id: str, coordinator: Service) -> RunStatus:
 
 
 @router.post("/runs/{run_id}/abort", status_code=202)
+@router.delete("/runs/{run_id}", status_code=202, deprecated=True, name="cancel_run")
 async def abort_run(
     run_id: str, coordinator: Service, caller: Caller, request: CancelRequest | None = None
 ) -> RunStatus:

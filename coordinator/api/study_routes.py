@@ -64,6 +64,7 @@ async def read_study(study_id: str, studies: There) -> Study:
 
 
 @router.post("/{study_id}/abort", status_code=202)
+@router.delete("/{study_id}", status_code=202, deprecated=True, name="cancel_study")
 async def abort_study(
     study_id: str, studies: There, caller: Caller, request: CancelRequest | None = None
 ) -> Study:

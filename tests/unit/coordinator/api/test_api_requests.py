@@ -101,7 +101,7 @@ async def test_head_is_get_without_its_body(api: httpx.AsyncClient) -> None:
 async def test_allow_names_what_may_be_asked(api: httpx.AsyncClient) -> None:
     for path, allowed in (
         ("/v1/runs", "GET, HEAD, POST"),
-        ("/v1/runs/some-run", "GET, HEAD"),
+        ("/v1/runs/some-run", "DELETE, GET, HEAD"),
         ("/v1/deadletters/1", "DELETE, GET, HEAD"),
         ("/v1/prune", "POST"),
     ):
