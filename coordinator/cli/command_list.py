@@ -165,7 +165,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
 COMMANDS: Final = {name: told for group in GROUPS.values() for name, told in group.items()}
 
 EXAMPLES: Final = {  # by command, what to write after `broadside`
-    "demo": "demo --pairs 8 --seconds 6",
+    "demo": "demo --pairs 8 --seconds 15",
     "lab up": "lab up --pairs 8 --scale 100",
     "lab profile": "lab profile bypass",
     "lab down": "lab down",

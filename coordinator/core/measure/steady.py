@@ -56,7 +56,8 @@ def ramp_s(fleet: Floats) -> int:
     Simulation 69, 1997) picks the cut that minimises the standard error of what stays, over the
     first half; MSER-5 (White, Cobb and Spratt, Winter Simulation Conference 2000) on batches of
     five where the window is 60 s or longer. Of what MSER cuts, seconds at its end that are like
-    the rest (within 1 % or two standard deviations) are kept after all. A cut stands only if it
+    the rest (within 1 % or two standard deviations), or above it behind a ramp, are kept after all.
+    A cut stands only if it
     removes a ramp, a head below the rest, or, within the first tenth, a head above it (a token
     bucket's credit): a fall after a plateau is never cut away. Nor is a head longer than
     :data:`RAMP_MAX_RATIO` of the window or :data:`RAMP_MAX_S`: that is no ramp, and all of it
@@ -76,7 +77,11 @@ def ramp_s(fleet: Floats) -> int:
         return 0
     rest = fleet[cut:]
     mean = float(rest.mean())
-    off = np.abs(fleet[:cut] - mean) > max(RAMP_RATIO * mean, 2 * float(rest.std()))
+    above = fleet[:cut] - mean
+    unlike = max(RAMP_RATIO * mean, 2 * float(rest.std()))
+    off = above < -unlike
+    if not off.any():
+        off = above > unlike
     if not off.any():
         return 0
     cut = int(np.flatnonzero(off)[-1]) + 1
