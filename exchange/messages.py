@@ -376,8 +376,8 @@ class StreamSilence(Message):
 
     flow: Flow
     client_port: Whole | None = None  # at the client: names the stream at both ends
-    from_s: float  # engine time
-    to_s: float
+    from_s: Annotated[Number, Field(ge=-1e6, le=1e6)]  # engine time
+    to_s: Annotated[Number, Field(ge=-1e6, le=1e6)]
 
 
 SILENT_STREAMS_MAX_COUNT: Final = 32  # of a report, the longest

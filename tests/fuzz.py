@@ -31,9 +31,12 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
+from schemathesis.config import SchemathesisConfig
 from schemathesis.core.result import Err, Ok
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
+    negative_data_rejection,
+    positive_data_acceptance,
     response_headers_conformance,
     response_schema_conformance,
     status_code_conformance,
@@ -64,6 +67,7 @@ CHECKS: Final = [
     response_headers_conformance,
     response_schema_conformance,
 ]
+CONFIG: Final = Path(__file__).parents[1] / "schemathesis.toml"
 OVER: Final = "fuzz-over"  # runs by id
 OPEN: Final = "fuzz-open"
 STUDY: Final = "fuzz-study"
@@ -145,7 +149,8 @@ def fuzz(requests_count: int, *, seconds_max: float, seed: int, folder: Path) ->
         document = copy.deepcopy(app.openapi())
         document["components"].pop("securitySchemes")  # who asks is drawn here, not there
         document.pop("security")
-        schema = schemathesis.openapi.from_dict(document)
+        config = SchemathesisConfig.from_path(CONFIG)
+        schema = schemathesis.openapi.from_dict(document, config=config)
         schema.app = app
         found = list(schema.get_all_operations())
         assert not [each for each in found if isinstance(each, Err)]
@@ -189,9 +194,11 @@ def _ask(
     )
     @hypothesis.given(case=operation.as_strategy(generation_mode=mode), data=st.data())
     def ask(case: Any, data: st.DataObject) -> None:
+        checks = [*CHECKS, positive_data_acceptance, negative_data_rejection]
         for place, values in _KNOWN.items():
             if place in case.path_parameters and data.draw(st.booleans()):
                 case.path_parameters[place] = data.draw(values)
+                checks = CHECKS  # what was broken may be whole again
         example = REQUESTS.get((operation.method.upper(), operation.path))
         if example is not None and mode is GenerationMode.POSITIVE and data.draw(st.booleans()):
             case.body, case.media_type = _pointed(example), "application/json"
@@ -213,7 +220,7 @@ def _ask(
         if response.status_code < 300:
             tally.answered[name] += 1
         try:
-            case.validate_response(response, checks=CHECKS, headers=headers)
+            case.validate_response(response, checks=checks, headers=headers)
         except Exception as error:
             for failure in getattr(error, "exceptions", [error]):
                 title = getattr(failure, "title", type(failure).__name__)
