@@ -29,6 +29,11 @@ _STATUS: Final = {
     "cancel_reason": None,
     "warnings": [],
 }
+_ABORTED: Final = _STATUS | {
+    "state": "cancelled",
+    "cancelled_by": "gunner",
+    "cancel_reason": "seen enough",
+}
 _HEADER: Final = {
     "run_id": _RUN,
     "scenario": "smoke",
@@ -110,9 +115,8 @@ ANSWERS: Final[Mapping[tuple[str, str], Any]] = {
     ("POST", "/v1/runs"): _STATUS,
     ("GET", "/v1/runs"): [_HEADER],
     ("GET", "/v1/runs/{run_id}"): _STATUS,
-    ("POST", "/v1/runs/{run_id}/abort"): _STATUS,
-    ("DELETE", "/v1/runs/{run_id}"): _STATUS
-    | {"state": "cancelled", "cancelled_by": "gunner", "cancel_reason": "seen enough"},
+    ("POST", "/v1/runs/{run_id}/abort"): _ABORTED,
+    ("DELETE", "/v1/runs/{run_id}"): _ABORTED,
     ("GET", "/v1/runs/{run_id}/verdict"): {
         "run_id": _RUN,
         "verdict": "pass",
