@@ -1,8 +1,10 @@
 """Attacks by a device that is asked over SNMP, and on the tools that an assistant calls."""
 
 import asyncio
+import atexit
 import io
 import logging
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -233,7 +235,9 @@ _TOOLS: Final = {
 @cache
 def _nowhere() -> str:
     """A store that is empty, until this process ends."""
-    return tempfile.mkdtemp(prefix="broadside-attack-")
+    folder = tempfile.mkdtemp(prefix="broadside-attack-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _tool(name: str, argument: str) -> Callable[[], str]:
