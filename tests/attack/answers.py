@@ -4,11 +4,9 @@ import asyncio
 import contextlib
 import gzip
 import json
-import threading
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
@@ -16,6 +14,7 @@ from coordinator.device.ledgers.prometheus_source import PrometheusLedger
 from coordinator.device.ledgers.source import BUSY_MAX_S, LedgerBusy, LedgerError, LedgerSource
 from exchange.messages import Direction
 from tests.attack import Attack
+from tests.attack.loopback import Quiet, served
 
 SOURCE: Final = "metric source"
 _RESOURCE: Final = "/subscriptions/0/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"
@@ -26,7 +25,7 @@ _MEMORY_MAX_BYTES: Final = 150 * 1_048_576  # that reading any of them may take
 def _answering(body: bytes, status: int, headers: Mapping[str, str]) -> Iterator[str]:
     """Somebody on loopback who answers every question so."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_GET(self) -> None:
             self.send_response(status)
             for name, value in headers.items():
@@ -37,17 +36,8 @@ def _answering(body: bytes, status: int, headers: Mapping[str, str]) -> Iterator
             with contextlib.suppress(OSError):  # they may hang up on us
                 self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served(Handler) as url:
+        yield url
 
 
 def _monitor(url: str) -> LedgerSource:

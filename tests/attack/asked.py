@@ -8,13 +8,11 @@ import itertools
 import os
 import sys
 import tempfile
-import threading
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -33,6 +31,7 @@ from exchange.azure.identity import Credential, NoToken
 from exchange.azure.table_storage import AzureTable, TableAddress
 from exchange.ports import ExchangeError, RawName
 from tests.attack import Attack
+from tests.attack.loopback import Quiet, served
 from tests.keyserver import TENANT, KeyServer
 
 ASKED: Final = "whom we ask"
@@ -46,7 +45,7 @@ _FETCH: Final = Path(__file__).parents[2] / "deploy/azure/modules/boot/files/fet
 def _answering(pieces: Callable[[], Iterator[bytes]], headers: Mapping[str, str]) -> Iterator[str]:
     """Somebody on loopback who answers whatever is asked with pieces, maybe without end."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         protocol_version = "HTTP/1.1"
 
         def _answer(self) -> None:
@@ -68,17 +67,8 @@ def _answering(pieces: Callable[[], Iterator[bytes]], headers: Mapping[str, str]
 
         do_GET = do_POST = do_PUT = do_DELETE = _answer
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served(Handler) as url:
+        yield url
 
 
 def _endless() -> Iterator[bytes]:
