@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.offspring import die_with_parent
+
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "first-run.md").read_text("utf-8")
 LEFT_RUNNING = "leave it running"
@@ -62,6 +64,7 @@ def test_the_first_hour_goes_as_the_page_says(tmp_path: Path) -> None:
         text=True,
         timeout=300,
         check=False,
+        preexec_fn=die_with_parent,
     )
     windows = "".join(log.read_text() for log in sorted(tmp_path.glob("window-*.log")))
     assert done.returncode == 0, done.stdout + done.stderr + windows
