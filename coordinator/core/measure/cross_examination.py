@@ -19,7 +19,7 @@ from coordinator.core.measure.evidence import PairEvidence
 from coordinator.core.measure.headers import Headers
 from coordinator.core.measure.unsteady_clocks import clock_troubles
 from coordinator.core.summary import Contradiction, Rule
-from exchange.engines import find
+from exchange.engines import find, offered_bits_per_second
 from exchange.messages import EngineReport, Flow, Pacing, Side, Traffic, pair_name
 
 # What is no contradiction yet. Each is far above what the sources do of themselves, and what slips
@@ -45,7 +45,9 @@ STAMPS_APART_S: Final = 0.5  # s beyond both clocks' bounds: the first data of e
 LOGIN_APART_S: Final = 2.0  # s, instead, of an engine that no gate holds: one end may tell its
 # log-in or first request, the other its first data; a loaded host puts 0.6 s between them (seen)
 COPIED_COUNT: Final = 5  # different values that an account must have before another may not be
-# the same: paced pairs read whole blocks, two or three values in turn
+# the same
+COPIED_PACED_COUNT: Final = 15  # the same, of paced pairs that read whole blocks: they keep step,
+# with two or three values in turn, one at either end, and what a busy host adds to both
 WHOLE_EDGE_S: Final = 0.5  # s at either end without which a track is whole still
 LAG_S: Final = 0.5  # s by which a receiver's curve may run ahead of its sender's
 
@@ -173,10 +175,14 @@ def _counted_bytes(track: TrackColumns) -> float:
     return float(track.transferred_bytes[~track.omitted].sum())
 
 
-def _is_varied(track: TrackColumns) -> bool:
+def _is_varied(pair: _Pair, track: TrackColumns) -> bool:
     """Whether it has so many different values that no other test has them all by chance."""
+    paced = offered_bits_per_second(pair.traffic) is not None
+    block_bytes = pair.traffic.block_bytes or TCP_BLOCK_BYTES
+    keeps_step = paced and not np.any(track.transferred_bytes % block_bytes)
+    least = COPIED_PACED_COUNT if keeps_step else COPIED_COUNT
     head = track.transferred_bytes[:64]  # says it most times
-    return any(len(set(part.tolist())) >= COPIED_COUNT for part in (head, track.transferred_bytes))
+    return any(len(set(part.tolist())) >= least for part in (head, track.transferred_bytes))
 
 
 def _span_s(track: TrackColumns) -> float:
@@ -424,7 +430,7 @@ class _Fleet:
         """Receivers' seconds that are another pair's to the byte: two tests are never that alike,
         but for those so few, or so even, that it may be chance."""
         told = hashlib.sha256(received.transferred_bytes.tobytes()).digest()
-        if told in self._seen and _is_varied(received):
+        if told in self._seen and _is_varied(pair, received):
             yield Contradiction(
                 rule=Rule.COPIED, pair=pair.name, flow=self._flow, said=_bytes(received), bound=0.0
             )

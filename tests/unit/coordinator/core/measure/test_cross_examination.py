@@ -252,3 +252,26 @@ def test_a_pair_that_tells_another_s_account_is_a_copy() -> None:
     assert Rule.COPIED in _rules(said)
     assert said.verdict is not Verdict.PASS
     assert Rule.COPIED not in _rules(_judged(lambda pair: pair))
+
+
+@pytest.mark.parametrize(
+    ("stream_bits_per_second", "surplus_bytes", "is_copy"),
+    [(10_000_000, 0, False), (10_000_000, 1, True), (None, 0, True)],
+    ids=["paced", "paced, but no whole blocks", "unpaced"],
+)
+def test_paced_pairs_may_read_the_same_blocks_in_turn(
+    stream_bits_per_second: int | None, surplus_bytes: int, is_copy: bool
+) -> None:
+    """As two pairs of four streams of 10 Mbit/s told it in one lab, beside a busy host's work."""
+
+    def in_blocks(track: TrackColumns) -> TrackColumns:
+        blocks = np.resize([36.0, 38, 39, 38, 40, 38, 37], len(track))
+        return replace(track, transferred_bytes=blocks * 131_072 + surplus_bytes)
+
+    said = _judged(
+        _at(Side.SERVER, in_blocks),
+        pairs=(2, 4),
+        streams_count=4,
+        stream_bits_per_second=stream_bits_per_second,
+    )
+    assert (Rule.COPIED in _rules(said)) is is_copy
