@@ -64,6 +64,7 @@ def test_the_first_hour_goes_as_the_page_says(tmp_path: Path) -> None:
         text=True,
         timeout=300,
         check=False,
+        start_new_session=True,  # a laptop's share of the cores, not a part of pytest's
         preexec_fn=die_with_parent,
     )
     windows = "".join(log.read_text() for log in sorted(tmp_path.glob("window-*.log")))

@@ -56,12 +56,12 @@ def ramp_s(fleet: Floats) -> int:
     Simulation 69, 1997) picks the cut that minimises the standard error of what stays, over the
     first half; MSER-5 (White, Cobb and Spratt, Winter Simulation Conference 2000) on batches of
     five where the window is 60 s or longer. Of what MSER cuts, seconds at its end that are like
-    the rest (within 1 % or two standard deviations), or above it behind a ramp, are kept after all.
-    A cut stands only if it
-    removes a ramp, a head below the rest, or, within the first tenth, a head above it (a token
-    bucket's credit): a fall after a plateau is never cut away. Nor is a head longer than
-    :data:`RAMP_MAX_RATIO` of the window or :data:`RAMP_MAX_S`: that is no ramp, and all of it
-    stays, but for what lies before its first second that is like the rest.
+    the rest (within 1 % or two standard deviations) are kept after all, and the overshoot behind a
+    ramp where both together would be too long. A cut stands only if it removes a ramp, a head
+    below the rest, or, within the first tenth, a head above it (a token bucket's credit): a fall
+    after a plateau is never cut away. Nor is a head longer than :data:`RAMP_MAX_RATIO` of the
+    window or :data:`RAMP_MAX_S`: that is no ramp, and all of it stays, but for what lies before
+    its first second that is not below the rest.
     """
     batch = MSER_BATCH if len(fleet) >= MSER_BATCHED_FROM else 1
     count = len(fleet) // batch
@@ -79,20 +79,14 @@ def ramp_s(fleet: Floats) -> int:
     mean = float(rest.mean())
     above = fleet[:cut] - mean
     unlike = max(RAMP_RATIO * mean, 2 * float(rest.std()))
-    off = above < -unlike
-    if not off.any():
-        off = above > unlike
-    if not off.any():
-        return 0
-    cut = int(np.flatnonzero(off)[-1]) + 1
     most = min(RAMP_MAX_S, max(RAMP_LEAST_S, RAMP_MAX_RATIO * len(fleet)))
-    if cut > most:
-        cut = int(np.argmin([*off, False]))
-    if not 0 < cut <= most:
-        return 0
-    head = float(fleet[:cut].mean())
-    if head < mean or cut <= HEAD_CREDIT_RATIO * len(fleet):
-        return cut
+    below = above < -unlike
+    ways = [int(np.flatnonzero(off)[-1]) + 1 for off in (abs(above) > unlike, below) if off.any()]
+    ways.append(int(np.argmin([*below, False])))
+    for cut in ways:
+        credit = cut <= HEAD_CREDIT_RATIO * len(fleet)
+        if 0 < cut <= most and (credit or fleet[:cut].mean() < mean):
+            return cut
     return 0
 
 

@@ -54,6 +54,17 @@ def test_a_bump_behind_a_ramp_is_no_part_of_it() -> None:
     assert ramp_s(np.array(seen)) == 2
 
 
+def test_the_overshoot_behind_a_ramp_goes_with_it() -> None:
+    """A queue that filled while senders found their rate; as a lab's firewall began, in Mbit/s."""
+    rest = [175.0, 173.7, 172.6, 172.9, 173.9, 175.1, 174.4, 172.2, 173.1, 174.8]
+    assert ramp_s(np.array([125.0, 183.1, *rest])) == 2
+
+
+def test_an_overshoot_larger_than_its_ramp_stays() -> None:
+    rest = [175.0, 173.7, 172.6, 172.9, 173.9, 175.1, 174.4, 172.2, 173.1, 174.8]
+    assert ramp_s(np.array([168.0, 190.0, *rest])) == 1
+
+
 def test_a_fall_after_a_plateau_is_never_cut_away() -> None:
     fleet = np.r_[np.full(40, 100.0), np.full(60, 50.0)]
     assert ramp_s(fleet) == 0
