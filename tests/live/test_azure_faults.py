@@ -6,6 +6,7 @@ One fleet carries all the runs, one after the other. Each summary must say what 
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -57,10 +58,18 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
         yield Services(site=site, url=url, broker=azure.broker, tables=relay)
 
 
-def restart_broker(services: Services) -> None:
+def kill_broker(services: Services) -> None:
     services.broker.kill()
-    time.sleep(1)  # for which the queue is away
+
+
+def start_broker(services: Services) -> None:
+    time.sleep(2)  # for which the queue is away
     services.broker.start()
+
+
+def restart_broker(services: Services) -> None:
+    kill_broker(services)
+    start_broker(services)
 
 
 def deliver_twice(services: Services) -> None:
@@ -82,10 +91,12 @@ Strike = Callable[[Services], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A burst of ``burst_s``; strikes before its launch and at seconds from its planned start."""
+    """A burst of ``burst_s``; strikes before its launch, while that is asked for, and at seconds
+    from its planned start."""
 
     burst_s: int
     before: Strike | None = None
+    beside: Strike | None = None
     strikes: tuple[tuple[float, Strike], ...]
     said: dict[str, tuple[str, ...]]  # findings by id, with words of their sentences
 
@@ -93,7 +104,8 @@ class Case:
 CASES = {
     "broker killed before the claim and mid-run": Case(
         burst_s=6,
-        before=restart_broker,
+        before=kill_broker,
+        beside=start_broker,
         strikes=((2, restart_broker),),
         said={
             "queue-away": ("the queue did not answer", "of 4 agents between", "nothing is missing"),
@@ -126,7 +138,11 @@ def carried_out(services: Services, case: Case) -> dict[str, Any]:
     if case.before is not None:
         case.before(services)
     body = {"scenario": "smoke", "overrides": OVERRIDES | {"burst_s": case.burst_s}}
-    run: dict[str, Any] = call(services.url, "POST", "/v1/runs", json=body)
+    with ThreadPoolExecutor(1) as pool:
+        launched = pool.submit(call, services.url, "POST", "/v1/runs", json=body)
+        if case.beside is not None:
+            case.beside(services)
+    run: dict[str, Any] = launched.result()
     start = datetime.fromisoformat(run["bursts"][0]["planned_start_at"]).timestamp()
     for offset_s, strike in case.strikes:
         time.sleep(max(0.0, start + offset_s - time.time()))
