@@ -416,10 +416,8 @@ CELLS: Final[tuple[Cell, ...]] = tuple((name, phase) for name in FAULTS for phas
 CORE: Final[tuple[Cell, ...]] = (
     ("sigkill-server", Phase.RUNNING),
     ("queue-down", Phase.ARMED),
-    ("delivered-twice", Phase.ARMED),
     ("poison", Phase.RUNNING),
     ("client-dead", Phase.RUNNING),
-    ("slow-table", Phase.REPORTING),
 )
 
 
