@@ -2,7 +2,7 @@
 
 1 only ever says *fail*. Whatever nobody expected ends with 4, one line, and a file (or with
 ``--debug`` the terminal) that has the details: a crash is no verdict. A reader of the output that
-left (``| head -1``) is no failure to tell of: 141, and nothing is said.
+left (``| head -1``) wants nothing said: 4, and no line.
 """
 
 import contextlib
@@ -22,7 +22,6 @@ import typer
 from coordinator.cli.screen_text import one_line
 
 INTERRUPTED: Final = 130  # left by Ctrl-C or q, as shells say it
-UNREAD: Final = 141  # who read the output has left (`| head -1`), as shells say it
 DEBUG: Final = "BROADSIDE_DEBUG"  # set: an unexpected end prints its details
 _BY_SIGNAL: Final = 128  # and above: as shells say it
 _LINE_MAX_CHARS: Final = 600
@@ -88,7 +87,7 @@ def _failed(error: BaseException) -> int:
             say("interrupted")
             return INTERRUPTED
         if isinstance(error, SystemExit) and isinstance(cause, BrokenPipeError):
-            return UNREAD  # rich has pointed standard output elsewhere
+            return Exit.CANNOT_RUN  # rich has pointed standard output elsewhere
         if isinstance(cause, OSError) and cause.errno in (errno.EPIPE, errno.ENOSPC):
             return _output_lost(cause)
     for cause in causes:
@@ -167,7 +166,7 @@ def _output_lost(error: OSError | ValueError) -> int:
         unread = _is_unread(sys.stdout.fileno())
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if unread:
-        return UNREAD
+        return Exit.CANNOT_RUN
     reason = getattr(error, "strerror", None) or str(error)
     say(f"output: {reason}; what was printed or saved is not whole, ask again")
     return Exit.CANNOT_RUN

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.cli.exits import UNREAD, Exit, code_of
+from coordinator.cli.exits import Exit, code_of
 from tests.live.test_lab_rights import AS_NOBODY
 
 _ENDS_WITHIN_S = 60.0  # s: far beyond what any of these takes
@@ -66,7 +66,7 @@ def test_a_closed_pipe(data_dir: Path, arguments: list[str]) -> None:
         code, told = broadside(*arguments, stdout=writer)
     finally:
         os.close(writer)
-    assert (code, told) == (UNREAD, "")
+    assert (code, told) == (Exit.CANNOT_RUN, "")
 
 
 @pytest.mark.parametrize("file", ["private", "control", "results"])
