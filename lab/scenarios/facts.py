@@ -159,6 +159,7 @@ def _unsound(row: Row, expected: Expected) -> Iterator[str]:
     sound = ("pass", "measured") if expected.verdict == "pass" else (expected.verdict,)
     if row.verdict not in sound:  # measured: of a case without a target
         yield f"{name}verdict {row.verdict or 'none'}, expected {expected.verdict}"
+        yield from row.problems
     low, high = expected.completeness
     if row.completeness_ratio is None or not low <= row.completeness_ratio <= high:
         yield f"{name}completeness {row.completeness_ratio}, expected {low:g} to {high:g}"

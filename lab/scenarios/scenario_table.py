@@ -40,6 +40,7 @@ class Row:
     cpu: Mapping[str, float] = field(default_factory=dict)  # of each device, as witnesses say
     cpu_counted: Mapping[str, float] = field(default_factory=dict)  # by the kernel, of its process
     lost: tuple[str, ...] = ()  # pairs that were not wholly measured, and what became of them
+    problems: tuple[str, ...] = ()  # of the verdict
 
 
 def run_row(name: str, summary: RunSummary, spec: RunSpec, says: str | None = None) -> Row:
@@ -85,6 +86,7 @@ def run_row(name: str, summary: RunSummary, spec: RunSpec, says: str | None = No
             for pair in burst.pairs
             if pair.state is not State.MEASURED
         ),
+        problems=tuple(each.sentence for each in summary.findings if each.severity == "problem"),
     )
 
 
