@@ -121,6 +121,9 @@ class Case:
 # What an engine that does not tell its segments' size leaves open of a ledger: 536-byte ones.
 SEGMENTS_UNTOLD: Final[Mapping[str, Any]] = {"objective.residual_max_ratio": 0.1}
 
+# lftp has no start gate: two cores start 4 x 64 segments some 100 ms apart.
+LFTP: Final[Mapping[str, Any]] = {**SEGMENTS_UNTOLD, "objective.start_spread_max_s": 0.3}
+
 
 def _modes(*names: str) -> list[Mapping[str, Any]]:
     return [{"name": name} for name in names]
@@ -148,7 +151,7 @@ CASES: Final = (
     Case(
         name="lftp, 64 segments in VXLAN",
         scenario="ftp-64-segments-vxlan",
-        overrides=SEGMENTS_UNTOLD,
+        overrides=LFTP,
         expected=Expected(share=(0.86, 0.97)),
     ),
     Case(
@@ -186,7 +189,7 @@ CASES: Final = (
         name="lftp, 64 segments in VXLAN, half the NIC",
         scenario="ftp-64-segments-vxlan",
         bed="small",
-        overrides=SEGMENTS_UNTOLD,
+        overrides=LFTP,
         expected=Expected(share=(0.86, 0.97)),
     ),
     Case(
