@@ -256,10 +256,14 @@ def _tool(name: str, argument: str) -> Callable[[], str]:
         return f"{refused_count} of {len(_ODD)} refused in words, the others answered"
 
     def run() -> str:
-        logging.disable(logging.CRITICAL)
         settings = {"BROADSIDE_DATA_DIR": _nowhere()}
-        with mock.patch.dict("os.environ", settings), redirect_stderr(io.StringIO()):
-            return asyncio.run(attack())
+        before = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
+            with mock.patch.dict("os.environ", settings), redirect_stderr(io.StringIO()):
+                return asyncio.run(attack())
+        finally:
+            logging.disable(before)
 
     return run
 
