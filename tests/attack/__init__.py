@@ -1,6 +1,8 @@
 """Attacks over every boundary, and what stopped each: ``make attack`` prints the table."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -12,3 +14,14 @@ class Attack:
     boundary: str  # whose word was not to be believed: queue, table, server agent...
     tried: str
     run: Callable[[], str]  # what stopped it; raises AssertionError where nothing did
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without log lines, of which an attack makes thousands."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)

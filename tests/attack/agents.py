@@ -1,10 +1,8 @@
 """Attacks on agents: through the queue, the tables, the wire to their engines, and their disk."""
 
 import asyncio
-import logging
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +17,7 @@ from exchange.engines.port import Process
 from exchange.messages import Control, Job, Tunnel, tunnel_of
 from exchange.ports import Entity, Outgoing
 from exchange.rows import parse_row
-from tests.attack import Attack
+from tests.attack import Attack, quiet
 from tests.attack.fuzzed import fuzz_messages, fuzz_rows, planned_job
 from tests.attack.injections import (
     INJECTIONS,
@@ -39,16 +37,6 @@ QUEUE: Final = "queue to client agent"
 TABLE: Final = "table to agents"
 ENGINE: Final = "agent to engine"
 POISON_COUNT: Final = 2_000
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 def _run(work: Callable[[], Coroutine[Any, Any, str]]) -> str:

@@ -21,8 +21,7 @@ from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.engines.port import File, Process, Watch
 from exchange.http.credential import Credential
 from exchange.ports import Entity, ExchangeMisconfigured, RawName
-from tests.attack import Attack
-from tests.attack.agents import quiet
+from tests.attack import Attack, quiet
 from tests.unit.agent.doubles import MemoryTable
 
 DISK: Final = "other users of the host"

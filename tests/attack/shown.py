@@ -34,8 +34,7 @@ from coordinator.views.charts.svg import alone
 from exchange.chunks import pack
 from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.ports import Outgoing
-from tests.attack import Attack
-from tests.attack.agents import quiet
+from tests.attack import Attack, quiet
 from tests.attack.door import site
 from tests.attack.fuzzed import planned_job
 from tests.attack.unfolding import forged

@@ -3,7 +3,6 @@
 import asyncio
 import atexit
 import io
-import logging
 import shutil
 import tempfile
 import threading
@@ -23,7 +22,7 @@ from coordinator.cli.refused import ApiError
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses.snmp import SnmpDevice, SnmpEntry
 from coordinator.device.witnesses.snmp_witness import SnmpWitness
-from tests.attack import Attack
+from tests.attack import Attack, quiet
 from tests.attack.injections import INJECTIONS
 
 DEVICE: Final = "witness of the device"
@@ -257,13 +256,12 @@ def _tool(name: str, argument: str) -> Callable[[], str]:
 
     def run() -> str:
         settings = {"BROADSIDE_DATA_DIR": _nowhere()}
-        before = logging.root.manager.disable
-        logging.disable(logging.CRITICAL)
-        try:
-            with mock.patch.dict("os.environ", settings), redirect_stderr(io.StringIO()):
-                return asyncio.run(attack())
-        finally:
-            logging.disable(before)
+        with (
+            mock.patch.dict("os.environ", settings),
+            redirect_stderr(io.StringIO()),
+            quiet(),
+        ):
+            return asyncio.run(attack())
 
     return run
 
