@@ -96,7 +96,7 @@ class DemoOptions:
 def demo(
     pairs: Annotated[int, typer.Option(min=1, max=250, help="client/server pairs")] = 30,
     streams: Annotated[int, typer.Option(min=1, max=128, help="TCP streams a pair")] = 8,
-    seconds: Annotated[int, typer.Option(min=3, max=3600, help="length of a burst, s")] = 12,
+    seconds: Annotated[int, typer.Option(min=3, max=3600, help="length of a burst, s")] = 20,
     bursts: Annotated[int, typer.Option(min=1, max=100, help="bursts")] = 2,
     scale: Annotated[int, typer.Option(min=1, help="real rates are SCALE times the lab's")] = 100,
     firewall_rate_ratio: Annotated[

@@ -63,7 +63,8 @@ def line(watched: Watched, now: datetime, width: int = 60) -> str:
         case BurstPhase.COLLECTING | BurstPhase.OVER:
             said += f", reported {burst.reported_count}/{burst.claimed_count}"
     if status.state not in (RunState.FINISHED, RunState.CANCELLED):
-        said += f", ETA {max(0.0, (status.ends_at - now).total_seconds()):.0f} s"
+        left_s = max(0.0, (status.ends_at - now).total_seconds())
+        said += f", over in {left_s:.0f} s at most"
     return f"{said}; no news: {status.problem}" if status.problem else said
 
 
@@ -100,22 +101,22 @@ def _stand(status: LiveStatus, now: datetime) -> Text:
     if state is RunState.CANCELLED:
         return text.append(f"by {status.cancelled_by}: {status.cancel_reason}")
     left_s = max(0.0, (status.ends_at - now).total_seconds())
-    eta = f"   all over in {_clock(left_s)}, at {status.ends_at:%H:%M:%S}Z"
+    end = f"   over in {_clock(left_s)} at most, at {status.ends_at:%H:%M:%S}Z"
     match burst.phase:
         case BurstPhase.PLANNED | BurstPhase.ARMING:
             wait_s = (burst.planned_start_at - now).total_seconds()
-            return text.append(f"fires in {max(0.0, wait_s):.0f} s", style="bold").append(eta)
+            return text.append(f"fires in {max(0.0, wait_s):.0f} s", style="bold").append(end)
         case BurstPhase.RUNNING:
             total_s = status.duration_s + status.omit_s
             done_s = min(total_s, max(0.0, (now - burst.planned_start_at).total_seconds()))
             filled = round(20 * done_s / max(1, total_s))
             bar = "█" * filled + "░" * (20 - filled)
-            return text.append(f"{bar} {done_s:.0f} of {total_s} s").append(eta)
+            return text.append(f"{bar} {done_s:.0f} of {total_s} s").append(end)
         case _:
             following = status.next_start_at
             if following is not None:
                 wait_s = max(0.0, (following - now).total_seconds())
-                return text.append(f"next burst in {_clock(wait_s)}").append(eta)
+                return text.append(f"next burst in {_clock(wait_s)}").append(end)
             return text.append("waiting for reports and the firewall's figures")
 
 
