@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
 from fastapi import Depends, FastAPI
-from starlette.middleware.gzip import GZipMiddleware
+from starlette_compress import CompressMiddleware, add_compress_type, remove_compress_type
 
 from coordinator.api import audit_routes as audit
 from coordinator.api import chart_routes as charts
@@ -40,7 +40,13 @@ from coordinator.studies.switch import Switch
 from coordinator.views.feeds import Feeds
 from coordinator.views.metrics import Figures
 
-_GZIP_FROM_BYTES: Final = 1024  # below it the header costs what it saves
+_COMPRESSED_FROM_BYTES: Final = 1024  # below it the header costs what it saves
+_COMPRESSED_TYPES: Final = (  # beside those that the library knows
+    "application/problem+json",
+    "application/vnd.apache.arrow.stream",
+    "application/x-ndjson",
+    "text/csv",
+)
 
 
 def create_app(
@@ -97,7 +103,10 @@ def create_app(
     guard = guard or Guard()
     app.state.needs_token = guard.sign_in is not None
     app.add_middleware(Door, guard=dataclasses.replace(guard, audit=guard.audit or app.state.audit))
-    app.add_middleware(GZipMiddleware, minimum_size=_GZIP_FROM_BYTES, compresslevel=5)
+    for media_type in _COMPRESSED_TYPES:
+        add_compress_type(media_type)
+    remove_compress_type("text/event-stream")  # an event goes out at once, as it is
+    app.add_middleware(CompressMiddleware, minimum_size=_COMPRESSED_FROM_BYTES)
     app.add_middleware(Heads)
     handle_errors(app)
     describe(app)

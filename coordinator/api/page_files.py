@@ -5,7 +5,6 @@
 No page carries a token, so none of this needs one.
 """
 
-import gzip
 import hashlib
 import importlib.util
 import re
@@ -27,7 +26,6 @@ _TYPES: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-_COMPRESSED_FROM_BYTES: Final = 1400  # below it one packet carries the file anyway
 PLOTLY: Final = "plotly.min.js"
 PALETTE: Final = "palette.css"
 WORDS: Final = "words.js"
@@ -57,7 +55,6 @@ class File:
 
     content: bytes
     media_type: str
-    compressed: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +89,7 @@ def site() -> Site:
                 text = text.replace(mark, value)
             pages[name] = File(content=text, media_type=media_type)
         else:
-            assets[name] = _file(text, media_type)
+            assets[name] = File(content=text, media_type=media_type)
     return Site(version=version, pages=pages, assets=assets, plotly_path=plotly)
 
 
@@ -128,12 +125,7 @@ def palette() -> str:
 
 @cache
 def _plotly(path: Path) -> File:
-    return _file(path.read_bytes(), _TYPES[".js"])
-
-
-def _file(content: bytes, media_type: str) -> File:
-    compressed = gzip.compress(content, 6) if len(content) > _COMPRESSED_FROM_BYTES else None
-    return File(content=content, media_type=media_type, compressed=compressed)
+    return File(content=path.read_bytes(), media_type=_TYPES[".js"])
 
 
 router = APIRouter(include_in_schema=False)
@@ -163,10 +155,10 @@ async def read_page(request: Request) -> Response:
 
 
 @router.get("/web/{version}/{name}")
-def read_asset(version: str, name: str, request: Request) -> Response:
+def read_asset(version: str, name: str) -> Response:
     """A file that a page names; of another version only what is there now, and not kept.
 
-    In a thread, for plotly's 5 MB are compressed once.
+    In a thread, for plotly's 5 MB are read once.
     """
     there = site()
     if name == PLOTLY and there.plotly_path is not None:
@@ -179,10 +171,5 @@ def read_asset(version: str, name: str, request: Request) -> Response:
     headers = {
         **_HEADERS,
         "Cache-Control": "public, max-age=31536000, immutable" if current else "no-store",
-        "Vary": "Accept-Encoding",
     }
-    accepts = "gzip" in request.headers.get("accept-encoding", "")
-    if file.compressed is not None and accepts:
-        headers["Content-Encoding"] = "gzip"
-        return Response(file.compressed, headers=headers, media_type=file.media_type)
     return Response(file.content, headers=headers, media_type=file.media_type)

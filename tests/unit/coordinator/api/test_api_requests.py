@@ -3,20 +3,24 @@
 import gzip
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import brotli
 import httpx
 import openapi_spec_validator
 import pytest
+import zstandard
 from fastapi import FastAPI
 
 from coordinator.api.app import create_app
+from coordinator.api.page_files import site
 from coordinator.api.problems import KINDS, type_of
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.unit.coordinator.fleet import NOW, fleet
+from tests.unit.coordinator.stored_run import store_run
 
 
 @pytest.fixture
@@ -110,11 +114,45 @@ async def test_allow_names_what_may_be_asked(api: httpx.AsyncClient) -> None:
     assert (await api.head("/v1/prune")).status_code == 405
 
 
-async def test_answers_go_out_compressed_and_are_not_sent_twice(api: httpx.AsyncClient) -> None:
-    async with api.stream("GET", "/openapi.json", headers={"Accept-Encoding": "gzip"}) as answer:
+@pytest.mark.parametrize(
+    ("asked", "encoding", "unpack"),
+    [
+        ("gzip", "gzip", gzip.decompress),
+        ("br, gzip", "br", brotli.decompress),
+        ("gzip, br, zstd", "zstd", lambda packed: zstandard.decompress(packed)),
+        ("br;q=0, gzip", "gzip", gzip.decompress),
+        ("identity", None, bytes),
+    ],
+)
+async def test_answers_go_out_compressed_as_asked(
+    api: httpx.AsyncClient, asked: str, encoding: str | None, unpack: Callable[[bytes], bytes]
+) -> None:
+    async with api.stream("GET", "/openapi.json", headers={"Accept-Encoding": asked}) as answer:
         packed = b"".join([part async for part in answer.aiter_raw()])
-        assert answer.headers["Content-Encoding"] == "gzip"
-    assert json.loads(gzip.decompress(packed))["info"]["title"] == "Broadside"
+    assert answer.headers.get("Content-Encoding") == encoding
+    assert "Accept-Encoding" in answer.headers["Vary"]
+    assert json.loads(unpack(packed))["info"]["title"] == "Broadside"
+
+
+@pytest.mark.parametrize("name", ["app.css", "app.js", "plotly.min.js"])
+async def test_the_page_s_files_go_out_compressed(api: httpx.AsyncClient, name: str) -> None:
+    path = f"/web/{site().version}/{name}"
+    plain = await api.get(path, headers={"Accept-Encoding": "identity"})
+    for encoding in ("gzip", "br", "zstd"):
+        packed = await api.get(path, headers={"Accept-Encoding": encoding})
+        assert packed.headers["content-encoding"] == encoding
+        assert packed.content == plain.content
+        assert int(packed.headers["content-length"]) < len(plain.content) / 2
+
+
+async def test_events_go_out_as_they_are(api: httpx.AsyncClient, fabric: Fabric) -> None:
+    path = f"/v1/runs/{await store_run(fabric)}/events"
+    answer = await api.get(path, headers={"Accept-Encoding": "gzip, br, zstd"})
+    assert "event: summary" in answer.text
+    assert "content-encoding" not in answer.headers
+
+
+async def test_an_answer_is_not_sent_twice(api: httpx.AsyncClient) -> None:
     first = await api.get("/v1/runs")
     again = await api.get("/v1/runs", headers={"If-None-Match": first.headers["ETag"]})
     assert (again.status_code, again.content) == (304, b"")
