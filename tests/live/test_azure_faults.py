@@ -26,7 +26,7 @@ RATE = 20_000_000  # bit/s, one paced stream a pair
 OVERRIDES = {
     "pairs_count": PAIRS_COUNT,
     "bursts_count": 1,
-    "lead_s": 9,
+    "lead_s": 20,  # for agents to find the broker again that comes back while a launch is asked
     "late_after_s": 5,  # other tests keep the cores busy
     "traffic.streams_count": 1,
     "traffic.stream_bits_per_second": RATE,
