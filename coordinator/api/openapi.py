@@ -86,7 +86,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
             "description": "a token of `broadside token add`, or an Entra ID access token",
         }
     }
-    document["security"] = [{"bearer": []}]
+    needs_token = getattr(app.state, "needs_token", True)
+    document["security"] = [{"bearer": []}] if needs_token else []  # sign-in is off: none is read
     document["tags"] = [{"name": name, "description": what} for name, what in _TAGS.items()]
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

@@ -15,8 +15,11 @@ import zstandard
 from fastapi import FastAPI
 
 from coordinator.api.app import create_app
+from coordinator.api.door import Guard
 from coordinator.api.page_files import site
 from coordinator.api.problems import KINDS, type_of
+from coordinator.auth.signin import SignIn
+from coordinator.auth.static_tokens import Tokens
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.unit.coordinator.fleet import NOW, fleet
@@ -55,6 +58,14 @@ def test_the_document_is_valid_openapi_3_1(app: FastAPI) -> None:
     assert all(re.fullmatch(r"[a-z_]+", name) for name in names), names
     told = {tag["name"] for tag in document["tags"]}
     assert {tag for operation in operations for tag in operation["tags"]} == told
+
+
+@pytest.mark.parametrize("sign_in", [True, False])
+def test_the_document_asks_for_a_token_where_the_api_does(fabric: Fabric, sign_in: bool) -> None:
+    guard = Guard(sign_in=SignIn(Tokens(fabric.private), None) if sign_in else None)
+    document: Any = create_app(Coordinator(fabric), tick_s=None, guard=guard).openapi()
+    assert document["security"] == ([{"bearer": []}] if sign_in else [])
+    assert document["paths"]["/healthz"]["get"]["security"] == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,101 @@
+"""Holds every residual that a live page showed against the one that the run ended with.
+
+Run: ``python -m tests.bench.bench_feeds [N]``, as root: N demos (20 if left out), each of another
+size and length, a fifth of them with a client killed, read by their event stream as the page reads
+it. A residual that was shown and whose interval did not hold the final one is printed, and exits 1.
+"""
+
+import asyncio
+import json
+import re
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+from coordinator.cli.client import connect
+from coordinator.core.live.look import LiveFigures
+
+DEMOS_COUNT: Final = 20
+PAIRS: Final = (2, 4, 8, 12)
+SECONDS: Final = (8, 12, 20, 30, 40)
+BURSTS: Final = (1, 2)
+_PAGE: Final = re.compile(r"the live page: (\S+)/")
+_LAUNCHED: Final = re.compile(r"launched (\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One residual as the page showed it."""
+
+    at_s: int  # seconds of the burst that it rests on
+    low: float
+    value: float
+    high: float
+
+
+async def feed_of(options: list[str]) -> tuple[dict[int, list[Shown]], dict[int, float | None]]:
+    """What one demo's feed showed of each burst, and each burst's residual in the verdict."""
+    demo = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "coordinator", "demo", "--json", *options),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert demo.stdout is not None and demo.stderr is not None
+    url, told = "", demo.stdout
+    reading = asyncio.create_task(told.read())
+    following: asyncio.Task[dict[int, list[Shown]]] | None = None
+    async for line in demo.stderr:
+        if found := _PAGE.search(line.decode()):
+            url = found[1]
+        if (found := _LAUNCHED.search(line.decode())) and following is None:
+            following = asyncio.create_task(_follow(url, found[1]))
+    summary = json.loads(await reading)
+    await demo.wait()
+    assert following is not None
+    held = {b["index"]: b["reconciliation"]["residual_ratio"] for b in summary["bursts"]}
+    return await following, held
+
+
+async def _follow(url: str, run_id: str) -> dict[int, list[Shown]]:
+    shown: dict[int, list[Shown]] = {}
+    async with connect(url) as client:
+        async for event in client.events(run_id):
+            if event.name != "figures":
+                continue
+            figures = LiveFigures.model_validate_json(event.data)
+            held = figures.summary.reconciliation
+            if held is None or held.residual_ratio is None:
+                continue
+            low, high = held.residual_ends
+            seen = Shown(figures.known_s, low, held.residual_ratio, high)
+            shown.setdefault(figures.burst_index, []).append(seen)
+    return shown
+
+
+def main() -> int:
+    """Print each demo's worst; 1 where a shown interval missed the final residual."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else DEMOS_COUNT
+    shown_count = missed_count = 0
+    for number in range(count):
+        pairs, seconds = PAIRS[number % len(PAIRS)], SECONDS[number % len(SECONDS)]
+        options = ["--pairs", str(pairs), "--seconds", str(seconds)]
+        options += ["--bursts", str(BURSTS[number % len(BURSTS)])]
+        options += ["--kill-one"] if number % 5 == 4 else []
+        shown, final = asyncio.run(feed_of(options))
+        off = [
+            (index, seen, last)
+            for index, last in final.items()
+            for seen in shown.get(index, [])
+            if last is None or not seen.low <= last <= seen.high
+        ]
+        of_demo = sum(map(len, shown.values()))
+        shown_count, missed_count = shown_count + of_demo, missed_count + len(off)
+        print(f"{number + 1}: {' '.join(options)}: {of_demo} shown, {len(off)} off", flush=True)
+        for index, seen, last in off:
+            print(f"  burst {index + 1}, {seen}: then {last}", flush=True)
+    print(f"{shown_count} residuals shown in {count} demos, {missed_count} off")
+    return int(missed_count > 0 or shown_count == 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
