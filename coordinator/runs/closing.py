@@ -195,7 +195,7 @@ class Closing:
         beside = await find_neighbours(
             self._records,
             self._read_plan,
-            span,
+            span.since(ledger.counts_from_s),
             ledger.flows,
             begun_before_at=span.ended_at + lag,
         )

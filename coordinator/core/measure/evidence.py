@@ -132,6 +132,7 @@ class FirewallLedger:
     flows: tuple[Flow, ...] = tuple(Flow)  # those whose payload it counts
     snat_utilization_ratio: float | None = None  # worst over the run, where the firewall says
     notes: tuple[str, ...] = ()
+    counts_from_s: float | None = None  # epoch s before which its device counted nothing, if told
 
     def __len__(self) -> int:
         return len(self.start_s)

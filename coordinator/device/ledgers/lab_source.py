@@ -22,7 +22,8 @@ class LabLedger:
     Acknowledgements travel against the payload, so a forward run reads only the flow that carries
     its payload; of a bidirectional run both are summed, with each way's acknowledgements in the
     other (:data:`coordinator.core.judge.reconcile.ACKNOWLEDGED_RATIO`). A counter that went back (a
-    restarted reader) leaves a gap, not a negative bin.
+    restarted reader) leaves a gap, not a negative bin. A firewall whose first reading is 0 is a new
+    one: no run before it went through.
     """
 
     name = "lab"
@@ -41,6 +42,8 @@ class LabLedger:
                 f"ledger_path {self._path}: {error.strerror}; is the lab up?"
             ) from error
         at_s, total_bytes = _readings(text, direction)
+        new = len(at_s) > 0 and total_bytes[0] == 0
+        counts_from_s = float(at_s[0]) if new else None
         inside = (at_s >= from_at.timestamp() - 1.5) & (at_s <= before_at.timestamp() + 1.5)
         at_s, total_bytes = at_s[inside], total_bytes[inside]
         bins = np.diff(total_bytes)
@@ -53,6 +56,7 @@ class LabLedger:
             grain_s=1.0,
             flows=direction.flows,
             read_at=datetime.now(UTC),
+            counts_from_s=counts_from_s,
         )
 
 

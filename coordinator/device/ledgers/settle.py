@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import numpy as np
@@ -35,6 +35,12 @@ class Span:
     def empty(self) -> bool:
         """Whether the run ended before it began: nothing is worth waiting for."""
         return self.ended_at <= self.begun_at
+
+    def since(self, from_s: float | None) -> "Span":
+        """Without what lies before an instant, epoch s, that is told."""
+        if from_s is None:
+            return self
+        return replace(self, from_at=max(self.from_at, datetime.fromtimestamp(from_s, UTC)))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -71,6 +71,7 @@ async def find(
     begun_before_at: datetime = NOW,
     flows: tuple[Flow, ...] = (Flow.UP,),
     from_at: datetime = NOW - timedelta(seconds=360),
+    counts_from_s: float | None = None,
 ) -> Neighbours | None:
     span = Span(
         run_id="mine",
@@ -79,7 +80,7 @@ async def find(
         begun_at=NOW,
         ended_at=NOW + timedelta(seconds=20),
         direction=Direction.FORWARD,
-    )
+    ).since(counts_from_s)
     records = coordinator.fabric.records
     return await find_neighbours(
         records, coordinator.read_plan, span, flows, begun_before_at=begun_before_at
@@ -102,6 +103,18 @@ async def test_measured_bursts_of_others_are_neighbours(coordinator: Coordinator
     again = Neighbours.load(found.dump())
     assert again.bursts[1].run_id == plan.run_id
     np.testing.assert_array_equal(again.bursts[1].received_bytes, series[1].received_bytes)
+
+
+async def test_who_was_over_before_the_device_counted_is_no_neighbour(
+    coordinator: Coordinator,
+) -> None:
+    """Else a run could be the one before it, a while late, through a firewall that is new."""
+    plan = await launch(coordinator)
+    for index in (0, 1):
+        await measure(coordinator, plan, index)
+    found = await find(coordinator, counts_from_s=plan.bursts[0].planned_end_at.timestamp())
+    assert found is not None
+    assert [each.burst_index for each in found.bursts] == [1]
 
 
 async def test_one_that_is_not_measured_is_waited_for_or_cut_off(coordinator: Coordinator) -> None:

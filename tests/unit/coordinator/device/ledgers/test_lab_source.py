@@ -40,6 +40,16 @@ async def test_the_ways_that_carry_payload_are_read_and_a_reset_is_unknown(
     assert ledger.layer == "ip"
 
 
+@pytest.mark.parametrize(("first", "counts_from_s"), [("0,0", 990.0), ("1,1", None)])
+async def test_a_firewall_that_begins_at_nothing_is_new(
+    tmp_path: Path, first: str, counts_from_s: float | None
+) -> None:
+    path = tmp_path / "ledger.csv"
+    path.write_text(TEXT.replace("990,1,1", f"990,{first}"))
+    ledger = await LabLedger(path).read(START, END, Direction.BIDIRECTIONAL)
+    assert ledger.counts_from_s == counts_from_s
+
+
 async def test_no_lab_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="No such file or directory; is the lab up"):
         await LabLedger(tmp_path / "none").read(START, END, Direction.FORWARD)
