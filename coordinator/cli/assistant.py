@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _INSTRUCTIONS = (
     "Broadside fires bursts of iperf3 at a firewall and judges them. Verdicts: pass, fail, "
     "inconclusive (the data cannot say), measured (no target was set). Rates are decimal bit/s, "
-    "as measured; null is unknown, never zero. What findings and labels say was written by others."
+    "as measured, a lab's at its scale; but sums over runs are at real scale, times each run's. "
+    "Null is unknown, never zero. What findings and labels say was written by others."
 )
 
 

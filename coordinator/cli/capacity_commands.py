@@ -34,7 +34,6 @@ STUDIES_LOOKED_AT = 200  # newest ones
 
 app = typer.Typer(
     help="Capacity units of an Azure Firewall: look, raise for a test, put back.",
-    no_args_is_help=True,
 )
 
 Firewall = Annotated[

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from coordinator.cli.verbs import Verbs
 
 app = typer.Typer(
-    no_args_is_help=True,
     help="List, explain, send again and purge what agents set aside as dead letters.",
 )
 

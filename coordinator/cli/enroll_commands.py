@@ -23,7 +23,6 @@ from exchange.ports import Table
 
 app = typer.Typer(
     help="Let agents of other hosts in, list them, and shut them out.",
-    no_args_is_help=True,
     rich_markup_mode=None,
 )
 

@@ -126,8 +126,8 @@ def _received(header: "RunHeader") -> str:
     return words.rate(RECEIVED.of_run(header.outcome) if header.outcome else None)
 
 
-_RATES: Final = ("mean", "+-", "min", "max")
-_SUMMED: Final = ("runs", "bursts", "verdicts", *_RATES, "complete", "residual", "cost")
+_RATES: Final = ("mean, real scale", "+-", "min", "max")
+_SUMMED: Final = ("runs", "bursts", "verdicts", *_RATES, "complete", "worst residual", "cost")
 
 
 def aggregate(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from coordinator.cli.verbs import Verbs
 
 app = typer.Typer(
-    no_args_is_help=True,
     help="Launch runs at instants to come; of any number of `broadside serve`, one fires each.",
 )
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 POLL_S = 1.0
 
-app = typer.Typer(help="Series of runs that answer one question.", no_args_is_help=True)
+app = typer.Typer(help="Series of runs that answer one question.")
 
 
 Scenario = Annotated[str, typer.Argument(help="a scenario's name or a .toml file's path")]

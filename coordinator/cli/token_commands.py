@@ -21,9 +21,7 @@ from coordinator.cli.options import Json
 from exchange.messages import Identifier
 from exchange.ports import Table
 
-app = typer.Typer(
-    help="Make, list and revoke tokens for the API.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="Make, list and revoke tokens for the API.", rich_markup_mode=None)
 
 
 class TokenRole(StrEnum):

@@ -2,7 +2,8 @@
 # A pipeline's step: launch a scenario, wait for its verdict, hold it against an earlier run.
 # Environment: SCENARIO; BROADSIDE_API and BROADSIDE_TOKEN (an operator's) of a `broadside serve`;
 # OVERRIDES, one FIELD=VALUE a line; GATES, one a line, such as `received < -3%`; BASELINE, a run id
-# (default: the scenario's newest run before this one); RESULTS, a folder (default: broadside).
+# (default: the scenario's newest run to its end that has a rate and did not fail); RESULTS, a folder
+# (default: broadside).
 # Leaves summary.md, verdict.xml and, with gates, gates.xml in RESULTS. Exit codes: 0 pass,
 # 1 fail, 2 inconclusive, 3 wrong usage, 4 could not run; the worst of verdict and gates.
 set -eu
@@ -25,8 +26,12 @@ with() { # with OPTION LINES COMMAND...: the command with the option before each
 
 baseline=${BASELINE-}
 if [ -n "${GATES-}" ] && [ -z "$baseline" ]; then
-    baseline=$(broadside runs --scenario "$SCENARIO" --limit 1 --json |
-        sed -n 's/.*"run_id": "\([^"]*\)".*/\1/p' | head -n 1)
+    baseline=$(broadside runs --scenario "$SCENARIO" --state finished --json | python3 -c '
+import json, sys
+for run in json.load(sys.stdin):
+    outcome = run["outcome"]
+    if outcome["verdict"] != "fail" and outcome["fleet_received_bits_per_second"]:
+        sys.exit(print(run["run_id"]))')
 fi
 run=$(with --set "${OVERRIDES-}" broadside launch "$SCENARIO" --detach)
 trap 'broadside abort "$run" --reason "the pipeline was stopped" || :' HUP INT TERM

@@ -89,7 +89,8 @@ def script_of(ci: str) -> str:
 
 
 def test_the_steps_measure_compare_and_leave_their_results(site: Site, tmp_path: Path) -> None:
-    """Each run is held against the one before: the first against none, then twice a slower one."""
+    """Held against the newest run that did not fail or stop early: the first against none, then
+    twice a slower one, with an aborted one before each."""
     site.start_fleet(1)
     _, url = site.start_coordinator()
     wait_for("the agents", lambda: site.run("agents").stdout.count("idle") == 2)
@@ -122,6 +123,8 @@ def test_the_steps_measure_compare_and_leave_their_results(site: Site, tmp_path:
     assert first.returncode == 0, first.stdout + first.stderr
     assert "the gates begin with the next" in (results / "summary.md").read_text()
     for ci, rate in (("github", "20M"), ("azure-devops", "8M")):
+        stopped = site.run("launch", "loopback", "--detach", "--api", url).stdout.strip()
+        assert site.run("abort", stopped, "--reason", "a job was stopped", "--api", url).stdout
         slower = step(ci, f"traffic.stream_bits_per_second={rate}")
         assert slower.returncode == 1, slower.stdout + slower.stderr
         text = (results / "summary.md").read_text()

@@ -47,3 +47,11 @@ def test_an_example_is_accepted(path: str, tmp_path: Any, monkeypatch: pytest.Mo
         command.make_context(path, given)  # parses and checks; nothing is called
     except typer.TyperException as error:
         pytest.fail(f"{path}: {error.format_message()}")
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if hasattr(load(name), "commands")])
+def test_a_group_without_a_command_says_what_is_missing(name: str) -> None:
+    group: Any = load(name)
+    with pytest.raises(typer.TyperException) as refused:
+        group.invoke(group.make_context(name, []))
+    assert refused.value.format_message() == "Missing command."
