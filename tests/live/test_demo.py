@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.cli.demo import VICTIM
+from coordinator.cli.exits import Exit
 from tests.live.site import Site, call
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(400)]
@@ -18,10 +19,19 @@ def demo(site: Site, *options: str) -> tuple[dict[str, Any], int]:
     return json.loads(done.stdout), done.returncode
 
 
+def passed(site: Site, *options: str) -> dict[str, Any]:
+    """A demo that passes, asked twice at most: on a host that others keep busy the first may be
+    inconclusive, as it should; a failure stands."""
+    summary, code = demo(site, *options)
+    if code == Exit.INCONCLUSIVE:
+        summary, code = demo(site, *options)
+    assert (summary["verdict"], code) == ("pass", Exit.PASS), summary["findings"]
+    return summary
+
+
 @pytest.mark.alone
 def test_thirty_pairs_pass_and_the_two_ledgers_agree(site: Site) -> None:
-    summary, code = demo(site)
-    assert (summary["verdict"], code) == ("pass", 0), summary["findings"]
+    summary = passed(site)
     assert summary["pairs_measured"] == summary["pairs_planned"] == 30
     assert summary["completeness_ratio"] == 1.0
     assert summary["scale"] == 100
@@ -61,8 +71,7 @@ def test_the_run_stays_and_a_second_one_stands_beside_it(site: Site) -> None:
 
 @pytest.mark.alone
 def test_agents_of_other_hosts_carry_the_same_demo(site: Site) -> None:
-    summary, code = demo(site, "--fabric", "http", "--bursts", "1", "--pairs", "12")
-    assert (summary["verdict"], code) == ("pass", 0), summary["findings"]
+    summary = passed(site, "--fabric", "http", "--bursts", "1", "--pairs", "12")
     assert summary["pairs_measured"] == 12
     assert summary["completeness_ratio"] == 1.0
 
@@ -71,8 +80,7 @@ def test_agents_of_other_hosts_carry_the_same_demo(site: Site) -> None:
 def test_the_real_azure_sdks_carry_the_same_demo(site: Site) -> None:
     # The stand-ins of Azure take a core themselves: a rate that two busy ones carry beside them.
     options = ["--bursts", "1", "--pairs", "12", "--scale", "400"]
-    summary, code = demo(site, "--fabric", "azure-local", *options)
-    assert (summary["verdict"], code) == ("pass", 0), summary["findings"]
+    summary = passed(site, "--fabric", "azure-local", *options)
     assert summary["pairs_measured"] == 12
     held = summary["reconciliation"]
     assert held["source"].startswith("azure-monitor")

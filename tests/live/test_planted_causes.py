@@ -64,7 +64,7 @@ def quick(name: str, **changes: Any) -> Case:
 )
 def test_the_planted_cause_is_found(place: Range, case: Case) -> None:
     row = place.carry_out(case, {})
-    if row.faults and row.machine_was_busy:  # then it may be the limit itself: once more
+    if row.faults:  # a machine that others use may be the limit itself, or delay: once more
         row = place.carry_out(case, {})
     assert row.problem is None
     if row.machine_was_busy:
