@@ -4,8 +4,9 @@ Of the API's problem documents and of the command line alike; imported where the
 """
 
 import json
+import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -89,11 +90,7 @@ EXPECTED: Final[Mapping[type[Exception], tuple[int, str, str]]] = {
         "Unknown schedule",
         "schedule {}: there is none; list them at /v1/schedules",
     ),
-    NameTaken: (
-        409,
-        "Name taken",
-        "schedule {}: there is one of that name; remove it, or choose another name",
-    ),
+    NameTaken: (409, "Name taken", "{}"),
     BadSchedule: (422, "Bad schedule", "{}"),
     OtherName: (409, "Other name", "{}"),
     UnknownStudy: (404, "Unknown study", "study {}: no such study; list them at /v1/studies"),
@@ -120,5 +117,20 @@ def told(error: Exception) -> Told | None:
     for kind in type(error).__mro__:
         if kind in EXPECTED:
             status, title, template = EXPECTED[kind]
-            return Told(status, title, template.format(error))
+            return Told(status, title, template.format(error), list(_blamed(error, template)))
     return None
+
+
+def _blamed(error: Exception, template: str) -> Iterator[Mapping[str, Any]]:
+    """Each field that an error's lines begin with; of what there is not, its name and value."""
+    if template != "{}":
+        what, _, why = template.partition(" {}: ")
+        yield {"field": what, "value": str(error), "message": why.format(error)}
+        return
+    for line in map(str, error.args):
+        if named := _NAMED.match(line):
+            for field in named["fields"].split(", "):
+                yield {"field": field, "message": line[named.end() :]}
+
+
+_NAMED: Final = re.compile(r"(?P<fields>[^\s:,]+(, [^\s:,]+)*).{0,300}?: ", re.DOTALL)

@@ -1,11 +1,13 @@
 """Parameters that a route does not know are refused by name: a misspelt filter must not be none."""
 
 import difflib
+from collections.abc import Sequence
 
-from fastapi import Request, params
-from fastapi.dependencies.utils import get_flat_params
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+
+from coordinator.api.blame import parameters_of
 
 _ASKED = ("/v1/", "/metrics", "/healthz", "/readyz")  # not the page, which reads its own address
 
@@ -17,11 +19,7 @@ async def known_parameters_only(request: Request) -> None:
         return
     if not request.url.path.startswith(_ASKED):
         return
-    known = sorted(
-        field.alias
-        for field in get_flat_params(route.dependant)
-        if isinstance(field.field_info, params.Query)
-    )
+    known = parameters_of(route)
     unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
     if unknown:
         raise RequestValidationError(
@@ -37,7 +35,7 @@ async def known_parameters_only(request: Request) -> None:
         )
 
 
-def _hint(name: str, known: list[str]) -> str:
+def _hint(name: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     if near:
         return f"did you mean {near[0]}?"

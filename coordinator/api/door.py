@@ -95,9 +95,9 @@ class Door:
         """Who asks, and the answer to one who may not."""
         headers = Headers(scope=scope)
         guard = self._guard
-        if guard.loopback_only and _foreign(headers):
+        if guard.loopback_only and (name := _foreign(headers)):
             why = "this API has no sign-in and answers programs of its own host only"
-            return problem(403, "Refused", why), guard.unsigned
+            return problem(403, "Refused", why, [_header_fault(name, why)]), guard.unsigned
         principal = guard.unsigned
         if guard.sign_in is not None and right.access is not Access.OPEN:
             try:
@@ -220,18 +220,27 @@ def _unauthorised(why: str, headers: Headers) -> Response:
     challenge = 'Bearer realm="broadside"'
     if "authorization" in headers:
         challenge += ', error="invalid_token"'
-    return problem(401, "Not signed in", why, headers={"WWW-Authenticate": challenge})
+    said = {"WWW-Authenticate": challenge}
+    return problem(401, "Not signed in", why, [_header_fault("Authorization", why)], said)
 
 
-def _foreign(headers: Headers) -> bool:
-    """Whether a browser sends this for a page of another site, or to a name bound to loopback."""
+def _header_fault(name: str, why: str) -> dict[str, str]:
+    return {"field": name, "message": why, "parameter": name}
+
+
+def _foreign(headers: Headers) -> str | None:
+    """The header by which a browser sends this for a page of another site, or to a name bound to
+    loopback."""
     origin = headers.get("origin")
     try:
         host = urllib.parse.urlsplit(f"//{headers.get('host', '')}")
         from_own_page = origin is None or urllib.parse.urlsplit(origin).netloc == host.netloc
+        own_name = is_loopback(host.hostname or "")
     except ValueError:  # not the form of a host
-        return True
-    return not is_loopback(host.hostname or "") or not from_own_page
+        own_name, from_own_page = False, True
+    if not own_name:
+        return "Host"
+    return None if from_own_page else "Origin"
 
 
 def _bounded(receive: Receive, headers: Headers, max_bytes: int | None) -> Receive:

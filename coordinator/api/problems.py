@@ -1,5 +1,6 @@
 """Every expected error as one RFC 9457 problem document."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -8,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
+from coordinator.api.blame import NO_BODY, place_of, pointer_of
 from coordinator.auth.rights import methods_of
 from coordinator.core.plan.planner import Infeasible
 from coordinator.expected_errors import EXPECTED, told
@@ -113,16 +115,16 @@ def problem(
     )
 
 
-def _fault(found: Mapping[str, Any]) -> Mapping[str, Any]:
+def _fault(found: Mapping[str, Any], body: object) -> Mapping[str, Any]:
     """One of pydantic's findings, with where it is."""
     if found["type"] == "json_invalid":
         why = f"no JSON: {found['ctx']['error']} at character {found['loc'][-1]}"
         return {"field": "body", "message": why, "pointer": ""}
-    place, *path = (str(part) for part in found["loc"])
+    place, *path = found["loc"]
     where = (
-        {"pointer": "".join(f"/{p.replace('~', '~0').replace('/', '~1')}" for p in path)}
+        {"pointer": pointer_of(found, body)}
         if place == "body"
-        else {"parameter": ".".join(path)}
+        else {"parameter": ".".join(map(str, path))}
     )
     return {
         "field": ".".join(str(part) for part in found["loc"]),
@@ -132,20 +134,32 @@ def _fault(found: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
+async def _sent(request: Request) -> object:
+    """A request's body, where its route reads one: it was found to be JSON before."""
+    reads = getattr(request.scope.get("route"), "body_field", None) is not None
+    text = await request.body() if reads else b""
+    return json.loads(text) if text else NO_BODY
+
+
 def handle_errors(app: FastAPI) -> None:
     """Map every expected error to one problem document."""
 
-    async def expected(_: Request, error: Exception) -> JSONResponse:
+    async def expected(request: Request, error: Exception) -> JSONResponse:
         said = told(error)
         assert said is not None  # noqa: S101 - it is registered for what is in the table only
-        return problem(*said)
+        faults: list[Mapping[str, Any]] = []
+        if said.status < 500 and said.faults:
+            body = await _sent(request)
+            places = ((fault, place_of(fault, request, body)) for fault in said.faults)
+            faults = [{**fault, **place} for fault, place in places if place is not None]
+        return problem(said.status, said.title, said.detail, faults)
 
     for error in (*EXPECTED, Infeasible):
         app.add_exception_handler(error, expected)
 
     @app.exception_handler(RequestValidationError)
     async def bad_request(_: Request, error: RequestValidationError) -> JSONResponse:
-        faults = [_fault(found) for found in error.errors()]
+        faults = [_fault(found, error.body) for found in error.errors()]
         detail = " | ".join(
             f"{f['field']}: {f['message']}" + (f" (got {f['value']})" if "value" in f else "")
             for f in faults
@@ -158,7 +172,10 @@ def handle_errors(app: FastAPI) -> None:
         headers = dict(error.headers or {})
         if error.status_code == 405:
             headers["Allow"] = ", ".join(methods_of(request.url.path))
-        return problem(error.status_code, title, str(error.detail), headers=headers)
+        why = str(error.detail)
+        read = [{"field": "body", "message": why, "pointer": ""}]  # by whoever cannot go on with it
+        faults = read if error.status_code in (400, 413) else []
+        return problem(error.status_code, title, why, faults, headers)
 
     @app.exception_handler(Exception)
     async def unexpected(_: Request, error: Exception) -> JSONResponse:

@@ -65,7 +65,7 @@ def plan_table(table: OriginalTable, run_id: str, now: datetime) -> Plan:
     pairs_count = max(burst.pairs_planned for burst in bursts)
     if len(bursts) > BURSTS_MAX_COUNT or pairs_count > PAIRS_MAX_COUNT:
         raise BadFile(
-            f"{table.source}: {len(bursts)} bursts of {pairs_count} pairs, and at "
+            f"rows of {table.source}: {len(bursts)} bursts of {pairs_count} pairs, and at "
             f"most {BURSTS_MAX_COUNT} of {PAIRS_MAX_COUNT} make a run; import slices of it with "
             "--from and --before"
         )

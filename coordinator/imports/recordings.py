@@ -174,7 +174,9 @@ def plan_recordings(imported: Recordings, run_id: str, now: datetime) -> Plan:
     """The plan that the tests imply. Raises :class:`BadFile` when no recording holds one."""
     groups = _groups(_tests(imported)[0])
     if not groups:
-        raise BadFile("no file holds an iperf3 test; give files of --json or --json-stream output")
+        raise BadFile(
+            "recordings: no file holds an iperf3 test; give files of --json or --json-stream output"
+        )
     bursts = tuple(_burst(index, group) for index, group in enumerate(groups))
     pairs_count = max(len(group.tests) for group in groups)
     spec = build_spec(

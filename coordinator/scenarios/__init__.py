@@ -10,7 +10,9 @@ A scenario is one TOML file whose keys are :class:`~coordinator.core.plan.spec.R
 import difflib
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,10 @@ _WORDS = ("device", "labels")  # fields of the user's own, whose values are text
 
 
 class ScenarioError(Exception):
-    """A scenario cannot be used; the message is one line for a person."""
+    """A scenario cannot be used; one line for each field that is wrong."""
+
+    def __str__(self) -> str:
+        return " | ".join(map(str, self.args))
 
 
 class UnknownScenario(ScenarioError):
@@ -75,9 +80,9 @@ def build(values: Mapping[str, Any], overrides: Mapping[str, Any] | None = None)
     try:
         spec = RunSpec.model_validate(merged)
     except ValidationError as error:
-        raise BadScenario(explain(error)) from error
+        raise BadScenario(*_faults(error)) from error
     if problems := spec.problems():
-        raise BadScenario(" | ".join(problems))
+        raise BadScenario(*problems)
     return spec
 
 
@@ -101,23 +106,31 @@ def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
 
 def field_of(name: str) -> str:
     """The field that a person's name means, else the name itself: the specification refuses it."""
+    return _spellings().get(name, name)
+
+
+@cache
+def _spellings() -> Mapping[str, str]:
+    """Every field by its own name, without its unit, and by its last name where one has it."""
     known = fields()
-    if name in known:
-        return name
     units = (*_UNITS, "_count")
     plain = {field: field.removesuffix(next(filter(field.endswith, units), "")) for field in known}
     last = {field: field.rpartition(".")[2] for field in known}
     plain_last = {field: short.rpartition(".")[2] for field, short in plain.items()}
-    for spelt in (plain, last, plain_last):
-        meant = [field for field, short in spelt.items() if short == name]
-        if len(meant) == 1:
-            return meant[0]
-    return name
+    meant: dict[str, str] = {}
+    for spelt in (plain_last, last, plain):
+        times = Counter(spelt.values())
+        meant |= {short: field for field, short in spelt.items() if times[short] == 1}
+    return meant | {field: field for field in known}
 
 
 def explain(error: ValidationError) -> str:
     """Every fault of a refused specification in one line: field, value, what would be right."""
-    return " | ".join(_fault(fault) for fault in error.errors(include_url=False))
+    return " | ".join(_faults(error))
+
+
+def _faults(error: ValidationError) -> list[str]:
+    return [_fault(fault) for fault in error.errors(include_url=False)]
 
 
 def _fault(fault: Any) -> str:

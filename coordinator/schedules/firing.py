@@ -105,7 +105,9 @@ class Schedules:
         try:
             await self._shelf.create(schedule.name, schedule)
         except EntityExists as error:
-            raise NameTaken(schedule.name) from error
+            raise NameTaken(
+                f"name {schedule.name}: there is one of that name; remove it, or choose another"
+            ) from error
         return self._view(schedule)
 
     async def list(self) -> "list[ScheduleView]":

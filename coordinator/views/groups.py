@@ -62,16 +62,20 @@ def compare_runs(
     }
     meant = request.label or (next(iter(differ)) if len(differ) == 1 else None)
     groups = [
-        _group(selection, runs, own, meant)
-        for selection, runs, own in zip(
-            (request.a, request.b), (a_runs, b_runs), labels, strict=True
+        _group(side, selection, runs, own, meant)
+        for side, selection, runs, own in zip(
+            "ab", (request.a, request.b), (a_runs, b_runs), labels, strict=True
         )
     ]
     return compare(*groups)
 
 
 def _group(
-    selection: Selection, runs: Sequence[Run], labels: Mapping[str, str], meant: str | None
+    side: str,
+    selection: Selection,
+    runs: Sequence[Run],
+    labels: Mapping[str, str],
+    meant: str | None,
 ) -> Group:
     bursts = sorted(
         (burst for run in runs for burst in run.summary.bursts if _chosen(burst, selection)),
@@ -79,7 +83,7 @@ def _group(
     )
     name = selection.name or ", ".join(selection.run_ids)
     if not bursts:
-        raise EmptyGroup(f"{name}: no burst; {_span(runs)}")
+        raise EmptyGroup(f"{side} {name}: no burst; {_span(runs)}")
     said = {
         f"label {key}": value
         for key, value in labels.items()

@@ -204,7 +204,7 @@ def draw_burst(name: str, view: BurstView, theme: Theme) -> Chart:
     """One burst's chart. Raises :class:`NoChart`, :class:`UnknownChart`."""
     found = _find(name)
     if found.of_burst is None:
-        raise NoChart(f"chart {name}: of whole runs, not of one burst; leave the burst out")
+        raise NoChart(f"burst of chart {name}: of whole runs, not of one burst; leave it out")
     figure = found.of_burst(view, theme)
     index = view.summary.index
     return Chart(**dict(found.entry), burst_index=index, theme=theme, figure=figure)

@@ -1,0 +1,231 @@
+"""Every refusal that blames something that was sent says where it stands."""
+
+import itertools
+import re
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from coordinator.api.app import create_app
+from coordinator.api.door import Guard
+from coordinator.api.examples import REQUESTS
+from coordinator.auth.signin import SignIn
+from coordinator.auth.static_tokens import Tokens
+from coordinator.runs.coordinator import Coordinator
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Role
+from tests.unit.coordinator.fleet import NOW, presence
+from tests.unit.coordinator.stored_run import store_run
+
+LAUNCH, SCHEDULE, STUDY = "/v1/runs", "/v1/schedules", "/v1/studies"
+
+
+@pytest.fixture
+async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+    yield fabric
+    await fabric.close()
+
+
+@pytest.fixture
+async def api(fabric: Fabric) -> AsyncIterator[httpx.AsyncClient]:
+    app = create_app(Coordinator(fabric, now=lambda: NOW), tick_s=None)
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        yield http
+
+
+def places(answer: httpx.Response) -> list[str]:
+    """What a refusal blames; each with a sentence."""
+    assert 400 <= answer.status_code < 500, answer.text
+    faults = answer.json().get("errors", [])
+    assert all(len(fault["message"]) > 3 and fault["field"] for fault in faults), faults
+    return [fault.get("pointer", fault.get("parameter")) for fault in faults]
+
+
+def launch(**overrides: object) -> dict[str, Any]:
+    return {"scenario": "smoke", "overrides": overrides}
+
+
+def study(**question: object) -> dict[str, Any]:
+    return {"scenario": "smoke", "question": question}
+
+
+NO_TEST: dict[str, Any] = {
+    "recordings": [
+        {**REQUESTS["POST", "/v1/imports/iperf3"]["recordings"][0], "state": "unreadable"}
+    ]
+}
+NIGHTLY: dict[str, Any] = {"name": "nightly", "scenario": "smoke", "cron": "0 2 * * *"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "blamed"),
+    [
+        (LAUNCH, {"scenario": "smok"}, ["/scenario"]),
+        (LAUNCH, {}, ["/scenario", "/spec"]),
+        (LAUNCH, {"scenario": "smoke", "spec": {}}, ["/scenario", "/spec"]),
+        (LAUNCH, launch(pairs_count=0), ["/overrides/pairs_count"]),
+        (LAUNCH, launch(pairs=0), ["/overrides/pairs"]),
+        (LAUNCH, launch(**{"traffic.streams_count": 0, "burst_s": 0}), None),
+        (LAUNCH, launch(traffic={"streams_count": 0}), ["/overrides/traffic/streams_count"]),
+        (LAUNCH, launch(**{"a/b~c": 1}), ["/overrides/a~1b~0c"]),
+        (LAUNCH, launch(**{"objective.rtt_mean_max_s": 1, "traffic.protocol": "udp"}), None),
+        (LAUNCH, launch(pairs_count=7), ["/overrides/pairs_count"] * 2),
+        (LAUNCH, {"scenario": "scale-180g"}, ["/scenario"] * 2),
+        (LAUNCH, {"spec": {"scenario": "x", "pairs_count": 0}}, ["/spec/pairs_count"]),
+        (LAUNCH, {"spec": {"scenario": "x", "traffic": {"windw": 1}}}, ["/spec/traffic/windw"]),
+        (LAUNCH, {"spec": {"pairs_count": 1}}, ["/spec"]),
+        ("/v1/estimate", launch(burst_s="x"), ["/overrides/burst_s"]),
+        ("/v1/estimate", {"scenario": "smoke", "prices": {"peering": {"usd": "x"}}}, None),
+        (SCHEDULE, {**NIGHTLY, "cron": "0 2 * *"}, ["/cron"]),
+        (SCHEDULE, {**NIGHTLY, "cron": "0 25 * * *"}, ["/cron"]),
+        (SCHEDULE, {**NIGHTLY, "at": "2099-01-01T00:00:00Z"}, ["/cron", "/at"]),
+        (SCHEDULE, {"name": "a", "scenario": "smoke"}, ["/cron", "/at"]),
+        (SCHEDULE, {**NIGHTLY, "timezone": "Mars"}, ["/timezone"]),
+        (SCHEDULE, {**NIGHTLY, "until_at": "2001-01-01T00:00:00"}, ["/until_at"]),
+        (SCHEDULE, {**NIGHTLY, "overrides": {"burst_s": 0}}, ["/overrides/burst_s"]),
+        (STUDY, study(kind="sweep", axes=[{"field": "burst_x", "values": [1]}]), None),
+        (STUDY, study(kind="search", min_bits_per_second=2, max_bits_per_second=1), None),
+        (STUDY, study(kind="drill"), ["/question/switch"]),
+        (STUDY, study(kind="ab", a={"name": "a"}, b={"name": "a"}), ["/question/b/name"]),
+        (
+            STUDY,
+            study(kind="ab", a={"name": "a", "overrides": {"burst_s": 0}}, b={"name": "b"}),
+            ["/question/a/overrides/burst_s"],
+        ),
+        ("/v1/comparisons", {"a": {"run_ids": ["x"]}, "b": {"run_ids": ["y"]}}, ["/a/run_ids/0"]),
+        ("/v1/prune", {}, ["/older_than_days"]),
+        ("/v1/imports/iperf3", NO_TEST, ["/recordings"]),
+        (
+            "/v1/imports/original",
+            {**REQUESTS["POST", "/v1/imports/original"], "overrides": {"burst_s": 3}},
+            ["/overrides/burst_s"],
+        ),
+    ],
+)  # fmt: skip
+async def test_a_refused_body_is_pointed_into(
+    api: httpx.AsyncClient, path: str, body: dict[str, Any], blamed: list[str] | None
+) -> None:
+    found = places(await api.post(path, json=body))
+    assert found if blamed is None else found == blamed
+    assert all(leads(pointer, body) for pointer in found), found
+
+
+def leads(pointer: str, sent: object) -> bool:
+    """Whether a pointer leads to something in a body, or to a member that it lacks."""
+    body: Any = sent
+    for part in pointer.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if not isinstance(body, dict | list):
+            return False
+        if isinstance(body, dict) and key not in body:
+            body = 0
+        else:
+            body = body[int(key)] if isinstance(body, list) else body[key]
+    return True
+
+
+async def test_every_parameter_and_member_is_blamed_for_what_it_cannot_be(
+    api: httpx.AsyncClient, fabric: Fabric
+) -> None:
+    run_id = await store_run(fabric)
+    document = (await api.get("/openapi.json")).json()
+    asked = set()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            here = re.sub("{[a-z_]+}", "1", path.replace("{run_id}", run_id))
+            for parameter in operation.get("parameters", []):
+                if parameter["in"] != "query" or not (wrong := _wrong(parameter["schema"])):
+                    continue
+                name = parameter["name"]
+                answer = await api.request(method, here, params={name: wrong})
+                assert name in [place.split(".")[0] for place in places(answer)], (here, name)
+                asked.add((method.upper(), path))
+            if "requestBody" not in operation:
+                continue
+            no_form: list[Any] = [[], 1, "x", {"no_such": 1}]
+            for body in no_form:
+                assert places(await api.request(method, here, json=body)), (here, body)
+            example = REQUESTS[method.upper(), path]
+            for name in example:
+                answer = await api.request(method, here, json={**example, name: {"?": [None]}})
+                found = places(answer)
+                assert found and all(place.startswith(f"/{name}") for place in found), (here, found)
+            for content in (b"{", b"\xff", b'{"a": 1} x'):
+                answer = await api.request(
+                    method, here, content=content, headers={"Content-Type": "application/json"}
+                )
+                assert places(answer) == [""], (here, content)
+            asked.add((method.upper(), path))
+    assert asked >= REQUESTS.keys() and len(asked) > 25
+
+
+def _wrong(schema: Mapping[str, Any]) -> str | None:
+    """A value that a parameter cannot have, as far as its schema tells."""
+    inner = schema["anyOf"][0] if "anyOf" in schema else schema
+    if most := inner.get("maxLength"):
+        return "x" * (int(most) + 1)
+    plain_text = inner.get("type") == "string" and inner.keys().isdisjoint({"pattern", "enum"})
+    return None if plain_text else "%%%"
+
+
+@pytest.mark.parametrize(
+    ("path", "blamed"),
+    [
+        ("/v1/aggregate?group_by=colour", "group_by"),
+        ("/v1/aggregate?group_by=label:", "group_by"),
+        ("/v1/aggregate?timezone=Mars", "timezone"),
+        ("/v1/runs/RUN/series?burst=99", "burst"),
+        ("/v1/runs/RUN/series?pair=99", "pair"),
+        ("/v1/runs/RUN/pairs?burst=99", "burst"),
+        ("/v1/runs/RUN/charts/band?burst=99", "burst"),
+        ("/v1/runs/RUN/charts/residuals?burst=0", "burst"),
+        ("/v1/runs/RUN/events?burst_index=99", "burst_index"),
+        ("/v1/runs/RUN/raw/1?burst_index=99", "burst_index"),
+        ("/v1/runs/RUN/series?x=1", "x"),
+    ],
+)
+async def test_a_refused_parameter_is_named(
+    api: httpx.AsyncClient, fabric: Fabric, path: str, blamed: str
+) -> None:
+    run_id = await store_run(fabric)
+    assert places(await api.get(path.replace("RUN", run_id))) == [blamed]
+
+
+async def test_a_refused_header_is_named(api: httpx.AsyncClient, fabric: Fabric) -> None:
+    for index, role in itertools.product((1, 2), Role):
+        await fabric.records.fleet.beat(presence(role, index))
+    key = {"Idempotency-Key": "k"}
+    assert (await api.post(LAUNCH, json=launch(pairs_count=1), headers=key)).status_code == 202
+    again = await api.post(LAUNCH, json=launch(pairs_count=2), headers=key)
+    assert (again.status_code, places(again)) == (409, ["Idempotency-Key"])
+    assert places(await api.get(LAUNCH, headers={"Accept": "image/png"})) == ["Accept"]
+    guard = Guard(sign_in=SignIn(Tokens(fabric.private), None))
+    for guarded, headers, name in (
+        (guard, {"Authorization": "Bearer no"}, "Authorization"),
+        (guard, {}, "Authorization"),
+        (Guard(loopback_only=True), {"Host": "elsewhere"}, "Host"),
+        (Guard(loopback_only=True), {"Origin": "http://elsewhere"}, "Origin"),
+    ):
+        transport = httpx.ASGITransport(create_app(Coordinator(fabric), tick_s=None, guard=guarded))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+            assert places(await http.get(LAUNCH, headers=headers)) == [name]
+
+
+async def test_a_name_that_is_taken_and_one_that_is_another_s_are_pointed_at(
+    api: httpx.AsyncClient,
+) -> None:
+    body = {**NIGHTLY, "name": "smoke"}  # as its scenario
+    assert (await api.post(SCHEDULE, json=body)).status_code == 201
+    assert places(await api.post(SCHEDULE, json=body)) == ["/name"]
+    assert places(await api.put(f"{SCHEDULE}/other", json=body)) == ["/name"]
+
+
+async def test_what_a_path_names_is_not_blamed_on_a_body(api: httpx.AsyncClient) -> None:
+    for path in ("/v1/runs/none", "/v1/runs/none/abort"):
+        answer = await api.request("POST" if path.endswith("abort") else "GET", path)
+        assert "errors" not in answer.json()
