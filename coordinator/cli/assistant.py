@@ -154,17 +154,19 @@ def _launcher(api: str | None, budget_usd: float) -> Any:
         """
         from mcp.server.mcpserver.exceptions import ToolError
 
+        from coordinator import scenarios
         from coordinator.cli.client import Client
         from coordinator.views.requests import LaunchRequest
 
         async with _coordinator(api) as client:
             if not isinstance(client, Client) or not await client.is_operator():
                 raise ToolError("launch: needs --api and an operator's token; this one may read")
-            asked = (overrides or {}).get("budget_usd")
+            named = {scenarios.field_of(name): value for name, value in (overrides or {}).items()}
+            asked = named.get("budget_usd")
             budget = min(budget_usd, asked) if isinstance(asked, int | float) else budget_usd
             request = LaunchRequest(
                 scenario=scenario,
-                overrides={**(overrides or {}), "budget_usd": budget},
+                overrides={**named, "budget_usd": budget},
                 by=f"{operator_name()}, by an assistant",
             )
             status = await client.launch(request)

@@ -48,7 +48,7 @@ def build_spec(
     Raises :class:`~coordinator.scenarios.BadScenario`.
     """
     for field in overrides:
-        if not field.startswith(_SETTABLE):
+        if not scenarios.field_of(field).startswith(_SETTABLE):
             raise scenarios.BadScenario(
                 f"{field}: an import decides it; what can be set are fields of objective, device "
                 "and traffic, and scale"

@@ -9,12 +9,13 @@ A scenario is one TOML file whose keys are :class:`~coordinator.core.plan.spec.R
 
 import difflib
 import json
+import math
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
@@ -72,13 +73,19 @@ def load(name: str, overrides: Mapping[str, Any] | None = None) -> RunSpec:
 
 
 def build(values: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> RunSpec:
-    """A specification from plain values. Raises :class:`BadScenario` with one line."""
+    """A specification from plain values, which are read as :func:`read_value` says; overrides go
+    by any name that :func:`field_of` knows. Raises :class:`BadScenario` with a line a fault.
+    """
     merged = json.loads(json.dumps(values, default=str))
+    named: dict[str, str] = {}
+    for name in overrides or {}:
+        if (other := named.setdefault(field_of(name), name)) != name:
+            raise BadScenario(f"{other}, {name}: both are {field_of(name)}; give one of them")
     # What a word stands for comes before its fields, however they were given.
-    for dotted in sorted(overrides or {}, key=lambda dotted: dotted.count(".")):
-        _put(merged, dotted, (overrides or {})[dotted])
+    for dotted in sorted(named, key=lambda dotted: dotted.count(".")):
+        _put(merged, dotted, (overrides or {})[named[dotted]])
     try:
-        spec = RunSpec.model_validate(merged)
+        spec = RunSpec.model_validate(_read(merged, ""))
     except ValidationError as error:
         raise BadScenario(*_faults(error)) from error
     if problems := spec.problems():
@@ -99,8 +106,10 @@ def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
             raise BadScenario(
                 f"--set {assignment!r}: expected FIELD=VALUE, such as traffic.streams_count=8"
             )
-        field = field_of(name.strip())
-        overrides[field] = _value(field, text.strip())
+        field, value = field_of(name.strip()), _plain(text.strip())
+        if _is_text(field) and not isinstance(value, str):
+            value = text.strip()
+        overrides[field] = read_value(field, value)
     return overrides
 
 
@@ -113,7 +122,7 @@ def field_of(name: str) -> str:
 def _spellings() -> Mapping[str, str]:
     """Every field by its own name, without its unit, and by its last name where one has it."""
     known = fields()
-    units = (*_UNITS, "_count")
+    units = (*_UNITS, "_count", "_usd")
     plain = {field: field.removesuffix(next(filter(field.endswith, units), "")) for field in known}
     last = {field: field.rpartition(".")[2] for field in known}
     plain_last = {field: short.rpartition(".")[2] for field, short in plain.items()}
@@ -142,23 +151,29 @@ def _fault(fault: Any) -> str:
         return f"{field}: no such field{hint}"
     if fault["type"] == "value_error":
         # Checks over several fields name the field themselves.
-        return message if not field or ":" in message else f"{field}: {message}"
+        return message if not field or ": " in message else f"{field}: {message}"
     return f"{field}: {message} (got {fault.get('input')!r})"
 
 
 def fields() -> list[str]:
     """Every field of a specification by its dotted name."""
-    return _fields(RunSpec)
+    return list(_fields(RunSpec))
 
 
-def _fields(model: Any, prefix: str = "") -> list[str]:
-    found: list[str] = []
+@cache
+def _fields(model: Any, prefix: str = "") -> Mapping[str, Any]:
+    """Its fields and what each is annotated with."""
+    found: dict[str, Any] = {}
     for name, info in model.model_fields.items():
         if hasattr(info.annotation, "model_fields"):
-            found += _fields(info.annotation, f"{prefix}{name}.")
+            found |= _fields(info.annotation, f"{prefix}{name}.")
         else:
-            found.append(prefix + name)
+            found[prefix + name] = info.annotation
     return found
+
+
+def _is_number(annotation: Any) -> bool:
+    return annotation in (int, float) or any(map(_is_number, get_args(annotation)))
 
 
 def _path_of(name: str) -> Path:
@@ -175,21 +190,61 @@ def _path_of(name: str) -> Path:
     return path
 
 
-def _value(field: str, text: str) -> Any:
-    """A TOML value; a bare word is a string, as is whatever is said of the device or by label."""
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    if field.partition(".")[0] in _WORDS and "." in field:
-        return value if isinstance(value, str) else text
+def read_value(field: str, value: Any) -> Any:
+    """A field's value as a person gives it, by whatever way: text where text is meant, and a rate,
+    size, time or share with its unit (``180Gbit``, ``30s``). Raises :class:`BadScenario`.
+    """
+    if _is_text(field):
+        is_text = value is None or isinstance(value, str)
+        return value if is_text else json.dumps(value)
     parse = next((parse for unit, parse in _UNITS.items() if field.endswith(unit)), None)
-    if parse is None or not isinstance(value, str) or not value[:1].isdigit():
+    is_number = _is_number(_fields(RunSpec).get(field))
+    if is_number and isinstance(value, bool):
+        raise BadScenario(f"{field}: {json.dumps(value)} is no number; give one")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadScenario(f"{field}: {value} is no number; give one")
+    if not isinstance(value, str) or not (parse or is_number):
+        return value
+    if (plain := _number(value)) is not None:
+        return plain
+    if parse is None:
         return value
     try:
         return parse(value)
     except ValueError as error:
         raise BadScenario(f"{field}: {error}") from error
+
+
+def _plain(text: str) -> Any:
+    """What TOML says that a text is; a bare word is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _number(text: str) -> float | None:
+    """A plain finite number that was sent as text."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    if not math.isfinite(number):
+        return None
+    return int(text) if text.strip().isdecimal() else number
+
+
+def _is_text(field: str) -> bool:
+    return field.partition(".")[0] in _WORDS and "." in field
+
+
+def _read(values: Mapping[str, Any], before: str) -> dict[str, Any]:
+    return {
+        name: _read(value, f"{before}{name}.")
+        if isinstance(value, Mapping)
+        else read_value(before + name, value)
+        for name, value in values.items()
+    }
 
 
 def _put(values: dict[str, Any], dotted: str, value: Any) -> None:
@@ -218,4 +273,5 @@ __all__: Sequence[str] = (
     "load",
     "names",
     "parse_overrides",
+    "read_value",
 )

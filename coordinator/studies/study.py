@@ -68,6 +68,21 @@ class Axis(Message):
     field: str = Field(description="dotted name of a field of the run specification")
     values: tuple[Any, ...] = Field(min_length=1, max_length=TRIALS_MAX_COUNT)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_read(cls, given: Any) -> Any:
+        """By any name of the field, and values as any launch takes them."""
+        if not isinstance(given, dict) or not isinstance(given.get("field"), str):
+            return given
+        field, values = scenarios.field_of(given["field"]), given.get("values")
+        if not isinstance(values, list | tuple):
+            return given
+        try:
+            read = [scenarios.read_value(field, value) for value in values]
+        except scenarios.BadScenario as error:
+            raise ValueError(str(error)) from error
+        return {**given, "field": field, "values": read}
+
     @property
     def is_numeric(self) -> bool:
         """Whether the values are numbers, so that a curve over them means something."""

@@ -22,8 +22,9 @@ class LaunchRequest(Message):
     )
     overrides: Mapping[str, Any] = Field(
         default={},
-        description="fields of the run specification by dotted name",
-        examples=[{"pairs_count": 8, "traffic.streams_count": 8}],
+        description="fields of the run specification, by the names and with the units that "
+        "`--set` takes",
+        examples=[{"pairs_count": 8, "traffic.streams_count": 8, "burst": "30s"}],
     )
     by: str = Field(default="api", max_length=100, description="who launches; kept with the run")
 

@@ -131,9 +131,10 @@ export function launchView(main, [wanted], { operator }) {
       const text = rest.join("=").trim();
       let value = text;
       try {
-        value = JSON.parse(text);
+        // Of the device and of labels all is text, and 1.10 stays 1.10.
+        if (!/^(device|labels)\./.test(field.trim())) value = JSON.parse(text);
       } catch {
-        // A bare word is a string.
+        // A bare word is a string, and 30s is read where it is launched.
       }
       changed[field.trim()] = value;
     }

@@ -1,10 +1,12 @@
 """Scenarios are data; every field can be overridden, and a mistake is one clear line."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from coordinator import scenarios
+from coordinator.studies.study import Axis
 
 
 def test_every_shipped_scenario_is_valid_and_described() -> None:
@@ -153,3 +155,60 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         scenarios.load(str(path))
     with pytest.raises(scenarios.UnknownScenario, match="no such file"):
         scenarios.load(str(tmp_path / "other.toml"))
+
+
+READINGS = [
+    ("burst", "30s", "burst_s", 30),
+    ("burst_s", "30", "burst_s", 30),
+    ("target", "180Gbit", "objective.target_bits_per_second", 180e9),
+    ("objective.tolerance_ratio", "5%", "objective.tolerance_ratio", 0.05),
+    ("window", "128K", "traffic.window_bytes", 131_072),
+    ("budget", "12.5", "budget_usd", 12.5),
+    ("device.capacity_units", 20, "device.capacity_units", "20"),
+    ("labels.build", 1.5, "labels.build", "1.5"),
+    ("labels.canary", True, "labels.canary", "true"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "field", "read"), READINGS)
+def test_a_value_is_read_alike_by_whatever_way_it_comes(
+    name: str, value: object, field: str, read: object
+) -> None:
+    """As ``--set`` gives it, as an override of a body, as a study's axis, inside a table."""
+    spec = scenarios.load("smoke", {name: value})
+    assert scenarios.load("smoke", {field: read}) == spec
+    assert scenarios.load("smoke", scenarios.parse_overrides([f"{name}={json.dumps(value)}"])) == (
+        spec
+    )
+    assert Axis(field=name, values=(value,)) == Axis(field=field, values=(read,))
+    *parents, leaf = field.split(".")
+    if parents:
+        table = scenarios.load("smoke", {parents[0]: {leaf: value}}).model_dump()[parents[0]]
+        assert table[leaf] == spec.model_dump()[parents[0]][leaf]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("target", "-5G", ["objective.target_bits_per_second: '-5G' is not a rate", "180Gbit/s"]),
+        ("target", "fast", ["objective.target_bits_per_second: 'fast' is not a rate"]),
+        ("target", float("inf"), ["objective.target_bits_per_second: inf is no number"]),
+        ("target", "nan", ["objective.target_bits_per_second: 'nan' is not a rate"]),
+        ("burst", "-3s", ["burst_s: '-3s' is not a time", "5m"]),
+        ("window", "x", ["traffic.window_bytes: 'x' is not a size"]),
+        ("tolerance", "much", ["objective.tolerance_ratio: 'much' is not a share"]),
+        ("pairs", True, ["pairs_count: true is no number"]),
+        ("unattended_until_at", "soon", ["unattended_until_at: an instant such as"]),
+    ],
+)
+def test_a_value_that_cannot_be_read_names_field_value_and_fix(
+    name: str, value: object, words: list[str]
+) -> None:
+    with pytest.raises(scenarios.BadScenario) as caught:
+        scenarios.load("smoke", {name: value})
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_two_names_of_one_field_are_refused() -> None:
+    with pytest.raises(scenarios.BadScenario, match="burst, burst_s: both are burst_s"):
+        scenarios.load("smoke", {"burst": 1, "burst_s": 2})

@@ -98,9 +98,9 @@ def test_a_trial_changes_its_fields_and_carries_its_labels() -> None:
 
 def test_a_field_that_is_not_there_is_refused_by_name() -> None:
     study = StudySpec(
-        name="s", question=Sweep(axes=(Axis(field="traffic.stream", values=(1,)),)), spec=SPEC
+        name="s", question=Sweep(axes=(Axis(field="traffic.strem", values=(1,)),)), spec=SPEC
     )
-    with pytest.raises(BadScenario, match=r"traffic\.stream: no such field"):
+    with pytest.raises(BadScenario, match=r"traffic\.strem: no such field"):
         planned_trials(study.question)[0].resolve("x", study)  # type: ignore[arg-type]
 
 
