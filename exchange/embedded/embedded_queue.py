@@ -118,12 +118,12 @@ class EmbeddedQueue:
         while True:
             locked = self._database.submit(self._lock_one)
             try:
-                delivery = await asyncio.shield(asyncio.wrap_future(locked))
+                delivery = await asyncio.shield(locked)
             except asyncio.CancelledError:
                 # The thread cannot be stopped: give back what it locks, or the message would
                 # stay hidden for a whole lock time.
                 with suppress(ExchangeError):
-                    if (unseen := await asyncio.wrap_future(locked)) is not None:
+                    if (unseen := await locked) is not None:
                         await self.abandon(unseen)
                 raise
             left_s = deadline_s - time.monotonic()

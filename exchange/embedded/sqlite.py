@@ -20,11 +20,12 @@ import stat
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -62,8 +63,17 @@ class _Work:
     """What waits for the worker thread."""
 
     call: Callable[[sqlite3.Connection], Any]
-    future: "Future[Any]"
+    future: "asyncio.Future[Any]"
     reads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What became of it."""
+
+    work: _Work
+    result: Any = None
+    error: BaseException | None = None
 
 
 class Database:
@@ -80,6 +90,7 @@ class Database:
         self._inode: tuple[int, int] | None = None  # of the file that the connection has open
         self._closed = False
         self._due: deque[_Work] = deque()
+        self._woken = False  # the thread is about to look at what is due
 
     async def run(
         self,
@@ -93,7 +104,7 @@ class Database:
         ``ExchangeMisconfigured`` for what will not (no directory, no right, a foreign file), of
         which ``StorageGone`` says that the file was removed or replaced under us.
         """
-        return await asyncio.wrap_future(self.submit(work, *args, **kwargs))
+        return await self.submit(work, *args, **kwargs)
 
     async def read(
         self,
@@ -102,15 +113,15 @@ class Database:
         **kwargs: _P.kwargs,
     ) -> _T:
         """Like :meth:`run`, of what writes nothing: it waits for no group, and takes no lock."""
-        return await asyncio.wrap_future(self._submit(True, work, *args, **kwargs))
+        return await self._submit(True, work, *args, **kwargs)
 
     def submit(
         self,
         work: Callable[Concatenate[sqlite3.Connection, _P], _T],
         *args: _P.args,
         **kwargs: _P.kwargs,
-    ) -> "Future[_T]":
-        """Like :meth:`run`, for who needs the thread's own future."""
+    ) -> "asyncio.Future[_T]":
+        """Like :meth:`run`, for who goes on waiting for it though it was cancelled."""
         return self._submit(False, work, *args, **kwargs)
 
     def _submit(
@@ -119,7 +130,7 @@ class Database:
         work: Callable[Concatenate[sqlite3.Connection, _P], _T],
         *args: _P.args,
         **kwargs: _P.kwargs,
-    ) -> "Future[_T]":
+    ) -> "asyncio.Future[_T]":
         if self._closed:
             raise RuntimeError(f"{self._path}: used after close()")
         if self._worker is None:
@@ -130,9 +141,11 @@ class Database:
                 f"{self._path}: opened in process {self._pid}, used in its fork {os.getpid()}; "
                 "open the fabric after the fork"
             )
-        future: Future[_T] = Future()
+        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
         self._due.append(_Work(lambda at: work(at, *args, **kwargs), future, reads))
-        self._worker.submit(self._do_due)
+        if not self._woken:
+            self._woken = True
+            self._worker.submit(self._do_due)
         return future
 
     async def close(self) -> None:
@@ -146,35 +159,46 @@ class Database:
     # On the worker thread ---------------------------------------------------------------------
 
     def _do_due(self) -> None:
-        """Everything that waits: reads one by one, writes in groups that are synced once."""
-        writes: list[_Work] = []
-        while self._due and len(writes) < GROUP_MAX_COUNT:
-            work = self._due.popleft()
-            if not work.future.set_running_or_notify_cancel():
-                continue
-            if work.reads:
-                self._do(work)
-            else:
-                writes.append(work)
-        if len(writes) > 1:
-            writes = self._do_group(writes)
-        for work in writes:
-            self._do(work)
+        """Everything that waits: reads one by one, writes in groups that are synced once.
 
-    def _do(self, work: "_Work") -> None:
+        What was done together is told together: each telling wakes the event loop.
+        """
+        self._woken = False  # before the look: what comes from here on wakes us again
+        while self._due:
+            read: list[_Done] = []
+            writes: list[_Work] = []
+            while self._due and len(writes) < GROUP_MAX_COUNT:
+                work = self._due.popleft()
+                if work.future.cancelled():
+                    continue
+                if work.reads:
+                    read.append(self._do(work))
+                else:
+                    writes.append(work)
+            self._tell(read)
+            grouped = len(writes) > 1
+            self._tell(self._do_group(writes) if grouped else list(map(self._do, writes)))
+
+    def _tell(self, done: Iterable[_Done]) -> None:
+        """Have those who wait told, on their own event loops."""
+        for loop, theirs in groupby(done, lambda one: one.work.future.get_loop()):
+            with suppress(RuntimeError):  # it is closed: nobody waits any more
+                loop.call_soon_threadsafe(_set, list(theirs))
+
+    def _do(self, work: _Work) -> _Done:
         """One by itself."""
         try:
-            work.future.set_result(work.call(self._ready()))
+            return _Done(work, result=work.call(self._ready()))
         except BaseException as error:
-            work.future.set_exception(self._told(error))
+            return _Done(work, error=self._told(error))
 
-    def _do_group(self, works: "list[_Work]") -> "list[_Work]":
-        """Many in one transaction, each whole or not at all; those that are still to be done.
+    def _do_group(self, works: list[_Work]) -> list[_Done]:
+        """Many in one transaction, each whole or not at all.
 
         None is told before the commit is on the disk. Where the transaction itself fails (a full
-        disk), nothing of it stands, and each is to be tried by itself.
+        disk), nothing of it stands, and each is tried by itself.
         """
-        done: list[tuple[_Work, Any, BaseException | None]] = []
+        done: list[_Done] = []
         try:
             connection = self._ready()
             with transaction(connection):
@@ -185,21 +209,17 @@ class Database:
                     except Exception as error:
                         if not connection.in_transaction:  # it took the others along
                             raise
-                        done.append((work, None, error))
+                        done.append(_Done(work, error=self._told(error)))
                     else:
-                        done.append((work, result, None))
+                        done.append(_Done(work, result=result))
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:
-                return works
-            done = [(work, None, error) for work in works]  # each would wait as long again
+                return list(map(self._do, works))
+            # each would wait as long again
+            return [_Done(work, error=self._told(error)) for work in works]
         except BaseException as error:  # whatever it is: who waits for an answer has one
-            done = [(work, None, error) for work in works]
-        for work, result, failure in done:
-            if failure is None:
-                work.future.set_result(result)
-            else:
-                work.future.set_exception(self._told(failure))
-        return []
+            return [_Done(work, error=error) for work in works]
+        return done
 
     def _ready(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -346,6 +366,17 @@ class Database:
                     f"{self._path}: {error} ({error.sqlite_errorname}); check the disk under "
                     f"{self._path.parent}, then try again"
                 )
+
+
+def _set(done: Iterable[_Done]) -> None:
+    for one in done:
+        future = one.work.future
+        if future.done():  # given up meanwhile
+            continue
+        if one.error is None:
+            future.set_result(one.result)
+        else:
+            future.set_exception(one.error)
 
 
 def _identity(connection: sqlite3.Connection) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,26 @@ async def test_writes_that_wait_together_share_commits(table: EmbeddedTable) -> 
     await asyncio.gather(*(table.insert(row(number)) for number in range(4 * GROUP_MAX_COUNT)))
     assert said.count("COMMIT") == 4
     assert len(await keys(table)) == 4 * GROUP_MAX_COUNT
+
+
+async def test_what_was_done_together_is_told_together(
+    table: EmbeddedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each telling wakes the event loop, which costs more than the row."""
+    held = await hold(table, 1.0)
+    loop = asyncio.get_running_loop()
+    woken: list[object] = []
+    wake = loop.call_soon_threadsafe
+
+    def counted(*args: Any, **options: Any) -> asyncio.Handle:
+        woken.append(args)
+        return wake(*args, **options)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+    writes = (table.insert(row(number)) for number in range(4 * GROUP_MAX_COUNT))
+    reads = (table.get("p", f"{number:05d}") for number in range(GROUP_MAX_COUNT))
+    await asyncio.gather(held, *writes, *reads)
+    assert 0 < len(woken) < 2 * 6, "the one that held, four groups and what was read beside them"
 
 
 async def test_one_that_fails_fails_alone(table: EmbeddedTable) -> None:
