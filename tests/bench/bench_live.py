@@ -18,6 +18,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Final
 
+from coordinator.rare_collections import collect_rarely
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.live_burst import LiveBurst
 from coordinator.views.feeds import Feeds
@@ -94,6 +95,7 @@ def _looks(folder: str, pairs: int, second: int) -> tuple[float, float]:
     """CPU-seconds of a look (the median) and of the first, which is whole."""
 
     async def look() -> tuple[float, float]:
+        collect_rarely()
         fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
         plan = plan_of(pairs, BURST_S)
         live = LiveBurst(fabric.records, plan, plan.bursts[0])
@@ -132,6 +134,7 @@ def _watched(folder: str, pairs: int, second: int) -> tuple[float, int, float]:
     """Share of a core, looks, and MB of a coordinator whose feed is followed."""
 
     async def watch() -> tuple[float, int, float]:
+        collect_rarely()
         fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
         plan = plan_of(pairs, BURST_S)
         ahead = START + timedelta(seconds=second) - datetime.now(UTC)
