@@ -36,6 +36,7 @@ from lab.topology import Batch, Lab
 WAY_ROUND: Final = "around"  # the cable between the two switches that bypasses the firewall
 STOP_TIMEOUT_S: Final = 5.0
 NEW_SESSION: Final = 'iifname "c0" tcp flags & (syn | ack) == syn'
+STRANGER: Final = "ct state new,invalid tcp flags & (syn | rst) == 0"  # of a session that is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class Profile:
     )
     grow_by_ratio: float = 0.0  # of the lab's rate: one step, until it is whole
     packets_per_second: int | None = None  # that its CPU forwards, each way
-    rules: tuple[str, ...] = ()  # nft, of the firewall, before its own
+    rules: tuple[str, ...] = ()  # nft, of the firewall (at a failover: of its twin), before its own
     twins: Mapping[str, int] = field(default_factory=dict)  # two firewalls of half its rate, "a"
     # and "b", and the share of flows that each gets
     inspects: Mapping[str, int] = field(default_factory=dict)  # twins whose process reads each
@@ -126,6 +127,12 @@ PROFILES: Final[Mapping[str, Profile]] = {
         twins={"b": 1},
         fails_s=1.5,
     ),
+    "failover-cold": Profile(
+        says="as failover, but the other knows none of the sessions, and resets them",
+        twins={"b": 1},
+        fails_s=1.5,
+        rules=(f"{STRANGER} reject with tcp reset",),
+    ),
     "session-limit": Profile(
         says="a device with room for 40 sessions: it drops the first packet of every further one",
         rules=(f"{NEW_SESSION} ct count over 40 counter drop",),
@@ -162,7 +169,7 @@ def apply(lab: Lab, name: str) -> Profile:
     _set_bypass(lab, there=profile.bypass)
     _set_twins(lab, profile)
     start_inspection(lab, profile.inspects)
-    run_batch(topology.limits_batch(lab.spec, profile.rules))
+    run_batch(topology.limits_batch(lab.firewall_namespace, profile.rules))
     network.set_nic_rate(lab, lab.hosts, _scaled(lab.spec.nic_bits_per_second, profile.nic_ratio))
     network.set_firewall_rate(
         lab, _scaled(lab.spec.firewall_bits_per_second, profile.firewall_ratio)
@@ -272,7 +279,7 @@ def _set_twins(lab: Lab, profile: Profile) -> None:
 def _fail_over(lab: Lab, profile: Profile) -> None:
     """The first of two firewalls dies; the other takes over when it was dead for so long."""
     prefix = lab.spec.prefix
-    dies, _ = topology.twin_namespaces(prefix)
+    dies, takes_over = topology.twin_namespaces(prefix)
     if dies not in list_namespaces(prefix):
         raise LabMisconfigured(
             "profile failover: there is no second firewall; apply two-firewalls or active-standby"
@@ -282,6 +289,7 @@ def _fail_over(lab: Lab, profile: Profile) -> None:
         tool="ip",
         lines=topology.twin_ways(profile.twins),
     )
+    run_batch(topology.limits_batch(takes_over, profile.rules))
     falls_path(lab).unlink(missing_ok=True)
     run_batch(Batch(namespace=dies, tool="ip", lines=("link set c0 down", "link set s0 down")))
     note_fall(lab)

@@ -450,8 +450,8 @@ def rules_batch(spec: LabSpec) -> Batch:
     )
 
 
-def limits_batch(spec: LabSpec, rules: Sequence[str]) -> Batch:
-    """Rules of a profile, before the firewall's own; none: what was there goes."""
+def limits_batch(namespace: str, rules: Sequence[str]) -> Batch:
+    """Rules of a profile, before a firewall's own; none: what was there goes."""
     lines = ["add table ip limits", "delete table ip limits"]
     if rules:
         lines += [
@@ -462,7 +462,7 @@ def limits_batch(spec: LabSpec, rules: Sequence[str]) -> Batch:
             "  }",
             "}",
         ]
-    return Batch(namespace=firewall_namespace(spec.prefix), tool="nft", lines=tuple(lines))
+    return Batch(namespace=namespace, tool="nft", lines=tuple(lines))
 
 
 # Shaping ----------------------------------------------------------------------------------------

@@ -167,7 +167,9 @@ def _sessions(found: Drilled) -> Iterator[str]:
     when = f" {' to '.join(dict.fromkeys(after_s))} s after the event began" if after_s else ""
     yield f"{found.cut_count} of {found.sessions_count} sessions were cut{of}{when}{again}"
     for dip in found.flows[:1]:
-        old, new = words.ratio(dip.old_ratio, 0), words.ratio(dip.new_ratio, 0)
+        # Once all are cut nobody records seconds, and of what carries nothing none is needed.
+        left = 0.0 if found.cut_count == found.sessions_count > 0 else dip.old_ratio
+        old, new = words.ratio(left, 0), words.ratio(dip.new_ratio, 0)
         yield f"of the level before, old sessions carry {old} and new ones {new}"
 
 

@@ -326,6 +326,20 @@ CASES: Final = (
         expected=Expected(outage_within_s=(0.1, 0.2)),
     ),
     Case(
+        name="drill: the other firewall knows no session",
+        scenario="native-64-flows",
+        profile="active-standby",
+        question={"kind": "drill", "switch": "firewalls", "state": "failover-cold", "at_s": 15},
+        burst_s=40,
+        overrides={"traffic.streams_count": 8},
+        expected=Expected(
+            verdict="inconclusive",  # of the first burst 23 s are missing
+            completeness=(0.5, 0.94),
+            outage_within_s=(0.1, 0.2),
+            says="32 of 32 sessions were cut",
+        ),
+    ),
+    Case(
         name="more sessions than the device has room for",
         scenario="native-64-flows",
         bed="device",

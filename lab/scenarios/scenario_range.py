@@ -310,7 +310,7 @@ def write_switches(prefix: str, folder: Path) -> Path:
     """The coordinator's switches over the lab's profiles, as an operator would declare them."""
     switches = {
         "idps": ("plain", "idps-alert", "idps-deny"),
-        "firewalls": ("active-standby", "failover"),
+        "firewalls": ("active-standby", "failover", "failover-cold"),
         "balanced": ("two-firewalls", "failover"),
         "services": tuple(f"service-{name}" for name in profiles.SERVICES),
     }

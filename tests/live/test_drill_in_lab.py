@@ -1,15 +1,16 @@
-"""A drill in a lab: a failover that is planted is measured by probes and dated."""
+"""Drills in a lab: planted failovers are measured by probes and dated, and so is what they cut."""
 
 import json
 import sys
+from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lab import profiles
 from lab.site import built, staged
-from lab.topology import LabSpec
+from lab.topology import Lab, LabSpec
 from tests.live.labs import needs_root, new_prefix
 from tests.live.site import Site
 
@@ -29,32 +30,46 @@ SMALL = [
 ]
 
 
-def test_a_failover_is_measured_within_a_tenth_and_dated_within_a_fifth_of_a_second(
-    tmp_path: Path,
-) -> None:
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Site]]:
+    folder = tmp_path_factory.mktemp("drills")
     spec = LabSpec(
         pairs_count=2,
         prefix=new_prefix(),
         nic_bits_per_second=20_000_000,
         firewall_bits_per_second=100_000_000,
     )
-    with built(spec) as lab, Site(tmp_path) as site, staged(lab, tmp_path, ledger={}):
-        profiles.apply(lab, "active-standby")
-        own = [sys.executable, "-m", "coordinator", "lab", "profile", "failover"]
-        event = " ".join([*own, "--prefix", spec.prefix])
-        refused = site.run(
-            "study", "drill", "smoke", "--event", event, "--api", "http://127.0.0.1:1"
-        )
-        assert refused.returncode == 3
-        assert "runs in this process only" in refused.stderr
-        done = site.run(
-            *("study", "drill", "smoke", "--event", event, "--at", "8", *SMALL, "--json"),
-            timeout_s=180,
-        )
-        died_s, back_s = profiles.falls(lab)
+    with built(spec) as lab, Site(folder) as site, staged(lab, folder, ledger={}):
+        yield lab, site
+
+
+def event_of(lab: Lab, profile: str) -> str:
+    own = [sys.executable, "-m", "coordinator", "lab", "profile", profile]
+    return " ".join([*own, "--prefix", lab.spec.prefix])
+
+
+def drilled(lab: Lab, site: Site, profile: str) -> Any:
+    """What a failover of the first of two firewalls did, as the study concludes."""
+    profiles.apply(lab, "active-standby")
+    asked = ("study", "drill", "smoke", "--event", event_of(lab, profile), "--at", "8", *SMALL)
+    done = site.run(*asked, "--json", timeout_s=180)
     assert done.returncode == 0, done.stderr
-    study = json.loads(done.stdout)
-    found = study["conclusion"]["drilled"]
+    return json.loads(done.stdout)["conclusion"]
+
+
+def test_a_failover_is_measured_within_a_tenth_and_dated_within_a_fifth_of_a_second(
+    standing: tuple[Lab, Site],
+) -> None:
+    lab, site = standing
+    refused = site.run(
+        *("study", "drill", "smoke", "--event", event_of(lab, "failover")),
+        *("--api", "http://127.0.0.1:1"),
+    )
+    assert refused.returncode == 3
+    assert "runs in this process only" in refused.stderr
+    conclusion = drilled(lab, site, "failover")
+    died_s, back_s = profiles.falls(lab)
+    found = conclusion["drilled"]
     assert found["event"]["exit_code"] == 0, found["event"]
     assert found["outages_count"] == 2
     for outage in found["outages"]:
@@ -67,7 +82,27 @@ def test_a_failover_is_measured_within_a_tenth_and_dated_within_a_fifth_of_a_sec
     assert found["tcp_s"] is not None
     assert (found["sessions_count"], found["cut_count"]) == (4, 0)
     assert dip["new_ratio"] == pytest.approx(1.0, abs=0.2)
-    assert "the device was out for 1" in study["conclusion"]["sentence"]
+    assert "the device was out for 1" in conclusion["sentence"]
+
+
+def test_sessions_that_the_other_firewall_does_not_know_are_cut_and_open_again(
+    standing: tuple[Lab, Site],
+) -> None:
+    lab, site = standing
+    conclusion = drilled(lab, site, "failover-cold")
+    died_s, back_s = profiles.falls(lab)
+    found = conclusion["drilled"]
+    for outage in found["outages"]:  # probes have no session: they tell of the device alone
+        assert outage["outage_s"] == pytest.approx(back_s - died_s, abs=0.1)
+    assert found["cut_count"] == found["sessions_count"] == 4
+    assert found["opened_again_count"] == 4
+    assert died_s - 1 <= epoch_s(found["cut_from_at"]) <= epoch_s(found["cut_to_at"]) <= back_s + 2
+    [dip] = found["flows"]
+    assert dip["back_after_s"] is None
+    assert dip["new_ratio"] == pytest.approx(1.0, abs=0.2)
+    assert "4 of 4 sessions were cut" in conclusion["sentence"]
+    assert "4 of them opened again" in conclusion["sentence"]
+    assert "old sessions carry 0 % and new ones" in conclusion["sentence"]
 
 
 def epoch_s(text: str) -> float:

@@ -11,6 +11,7 @@ from coordinator.core.measure.drill import EventRan
 from coordinator.core.measure.scale_out import Scaling
 from coordinator.core.summary import DeviceFigure
 from coordinator.refusals import BadStudy
+from coordinator.studies.close_up_words import drilled as words_of_drill
 from coordinator.studies.close_ups import units_counted
 from coordinator.studies.conclude import conclude
 from coordinator.studies.study import Drill, Staircase, Study, StudySpec, TrialResult
@@ -179,6 +180,21 @@ def test_the_answers_in_words() -> None:
         "from 12:01:00.000 UTC on, 0.00 s after the event began; payload fell from 10 Gbit/s to "
         "0 bit/s and was back at 95 % after 5.0 s, 4 GB short; 3.5 s of it were TCP's own recovery"
     )
+
+
+@pytest.mark.parametrize(("cut_count", "carry"), [(8, "0 %"), (4, "unknown")])
+def test_where_every_session_was_cut_the_old_ones_carry_nothing(cut_count: int, carry: str) -> None:
+    """Nobody records seconds then: of what others carry nothing is known."""
+    study = drilled()
+    assert study.conclusion is not None and study.conclusion.drilled is not None
+    found = study.conclusion.drilled
+    [dip] = found.flows
+    cut = found.model_copy(
+        update={"cut_count": cut_count, "flows": (dip.model_copy(update={"old_ratio": None}),)}
+    )
+    said = words_of_drill(study.event or found.event, cut, ()).sentence
+    assert f"{cut_count} of 8 sessions were cut" in said
+    assert f"old sessions carry {carry} and new ones 98 %" in said
 
 
 @pytest.mark.parametrize(
