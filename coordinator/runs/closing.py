@@ -24,9 +24,11 @@ from coordinator.core.plan.spec import Burst, Plan
 from coordinator.core.summary import RunSummary, canonical
 from coordinator.device.ledgers.kept import dump_ledger
 from coordinator.device.ledgers.settle import Settling, Span
+from coordinator.device.ledgers.source import LiveSource
 from coordinator.device.witnesses.kept_testimony import dump_testimony, load_testimony
 from coordinator.device.witnesses.witnesses import Witnesses
 from coordinator.runs.evidence_rows import read_evidence
+from coordinator.runs.kept_readings import keep_told, with_earlier
 from coordinator.runs.neighbours import Neighbours, find_neighbours, read_neighbours
 from coordinator.runs.own_troubles import keep_troubles, read_troubles
 from coordinator.runs.run_states import RunStates
@@ -45,7 +47,6 @@ _SENT: Final = (Outcome.MEASURED, Outcome.LATE, Outcome.ABANDONED)
 log = logging.getLogger(__name__)
 
 JUDGING_S: Final = 30.0  # s after its last sign of life for which a run is its judge's
-WITNESS_MARGIN_S: Final = 60.0  # s of testimony kept with a burst before and after it
 LEDGER_MARGIN_S: Final = 360.0  # s of ledger kept before and after a run: lag, foreign traffic
 
 
@@ -67,6 +68,8 @@ class Closing:
         self._witnesses = witnesses
         self._states = states
         self._settling = settling
+        source = None if settling is None else settling.source
+        self._live = source if isinstance(source, LiveSource) else None
         self._troubles = troubles
         self._read_plan = read_plan
         self._now = now
@@ -114,7 +117,7 @@ class Closing:
         await self._records.private.save_document(
             plan.run_id, Document.BURST, canonical(measured.summary), burst.index
         )
-        await self._keep_testimony(plan, burst)
+        await self._keep_told(plan, burst)
         await self._states.close(
             plan,
             burst,
@@ -187,10 +190,18 @@ class Closing:
     ) -> tuple[FirewallLedger, Neighbours] | None:
         """The firewall's figures and whom they also count, stored; None while they may change."""
         span = await self.ledger_span(plan)
-        ledger = self._at_rest.get(plan.run_id) or await settling.read(span)
+        ledger = self._at_rest.get(plan.run_id)
         if ledger is None:
-            return None
-        self._at_rest[plan.run_id] = ledger
+            ledger = await settling.read(span)
+            if ledger is None:
+                return None
+            if self._live is not None:
+                # Again: a counter may be told a while after what it counted.
+                await self._keep_told(plan, plan.bursts[-1])
+                ledger = await with_earlier(
+                    self._records, self._read_plan, span, ledger, self._live
+                )
+            self._at_rest[plan.run_id] = ledger
         lag = timedelta(seconds=settling.source.freshness.lag_s)
         beside = await find_neighbours(
             self._records,
@@ -208,21 +219,13 @@ class Closing:
         del self._at_rest[plan.run_id]
         return ledger, beside
 
-    async def _keep_testimony(self, plan: Plan, burst: Burst) -> None:
-        """What witnesses without a history said of a burst: a coordinator may die before the run
-        is judged."""
-        if self._witnesses is None:
-            return
-        margin = timedelta(seconds=WITNESS_MARGIN_S)
-        told = await self._witnesses.so_far(
-            burst.planned_start_at - margin, burst.planned_end_at + margin
-        )
-        kept = await read_testimony(self._records, plan.run_id, burst.index)
-        if kept is not None:
-            told = joined(kept, told)
-        await self._records.private.save_document(
-            plan.run_id, Document.WITNESSES, dump_testimony(told), burst.index
-        )
+    async def _keep_told(self, plan: Plan, burst: Burst) -> None:
+        """What devices without a history said of a burst: a coordinator may die before the run is
+        judged."""
+        if self._witnesses is not None:
+            await keep_told(self._records, plan.run_id, burst, self._witnesses.so_far)
+        if self._live is not None:
+            await keep_told(self._records, plan.run_id, burst, self._live.told, of=Document.LEDGER)
 
     async def _hear(self, plan: Plan, witnesses: Witnesses) -> Witnessed | None:
         """What witnesses said of the run, stored; None while they may say more."""

@@ -35,7 +35,7 @@ from coordinator.core.plan.price import Prices
 from coordinator.core.plan.spec import LedgerPromise, Plan, RunSpec
 from coordinator.core.summary import Course, RunSummary
 from coordinator.device.ledgers.settle import Settling
-from coordinator.device.ledgers.source import LedgerSource
+from coordinator.device.ledgers.source import LedgerSource, LiveSource
 from coordinator.device.witnesses.witness_file import WitnessSource
 from coordinator.device.witnesses.witnesses import Witnesses
 from coordinator.imports.stored_imports import (
@@ -98,7 +98,7 @@ class Coordinator:
         self._records = fabric.records
         self._settling = None if ledger is None else Settling(ledger, now)
         self.ledger_promise = None if ledger is None else LedgerPromise(source=ledger.name)
-        self._watch_ledger = getattr(ledger, "watch", None)  # a counter that keeps no history
+        self._live_ledger = ledger if isinstance(ledger, LiveSource) else None
         self._witnesses = Witnesses(witnesses, now) if witnesses else None
         self._now = now
         self.prices = prices or load_prices()
@@ -371,7 +371,7 @@ class Coordinator:
             self._leases.renew_forever,
             self._queue_released,
             partial(watch_queue, self._queue, lambda: bool(self._under_way)),
-            *((self._watch_ledger,) if self._watch_ledger is not None else ()),
+            *((self._live_ledger.watch,) if self._live_ledger is not None else ()),
             *((self._witnesses.watch,) if self._witnesses is not None else ()),
             *(partial(companion.run_forever, tick_s) for companion in self.companions),
         ]

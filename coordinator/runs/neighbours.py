@@ -82,6 +82,23 @@ async def read_neighbours(records: Records, run_id: str) -> Neighbours:
     return Neighbours() if document is None else Neighbours.load(document)
 
 
+async def bursts_within(
+    records: Records, read_plan: Callable[[str], Awaitable[Plan]], span: Span
+) -> list[tuple[str, Burst]]:
+    """The bursts of all runs in a span, its own too; a run that cannot be read has none."""
+    found: list[tuple[str, Burst]] = []
+    for run_id in [span.run_id, *[each async for each in _others(records, span)]]:
+        try:
+            plan = await read_plan(run_id)
+        except ExchangeUnavailable:
+            raise
+        except Exception as error:  # as in find_neighbours, which says so
+            log.debug("%s: %s", run_id, error)
+            continue
+        found += [(run_id, burst) for burst in _inside(plan, span)]
+    return found
+
+
 async def find_neighbours(
     records: Records,
     read_plan: Callable[[str], Awaitable[Plan]],

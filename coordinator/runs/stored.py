@@ -68,10 +68,15 @@ async def read_ledger(records: Records, run_id: str) -> FirewallLedger | None:
 
 
 async def read_testimony(
-    records: Records, run_id: str, burst_index: int | None = None
+    records: Records,
+    run_id: str,
+    burst_index: int | None = None,
+    *,
+    of: Document = Document.WITNESSES,
 ) -> Witnessed | None:
-    """What witnesses said, as the run was judged by it; of a burst, as it was kept at its end."""
-    document = await records.private.read_document(run_id, Document.WITNESSES, burst_index)
+    """What witnesses said, as the run was judged by it; of a burst, as it was kept at its end. A
+    live ledger's readings (``of=Document.LEDGER``) are kept with bursts alone."""
+    document = await records.private.read_document(run_id, of, burst_index)
     return None if document is None else await asyncio.to_thread(load_testimony, document)
 
 

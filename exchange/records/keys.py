@@ -113,7 +113,8 @@ class Document(StrEnum):
     RUN = "run"  # its verdict: RunSummary
     BURST = "burst"  # of a burst: BurstSummary
     SERIES = "series"  # of a burst: BurstSeries
-    LEDGER = "ledger"  # the firewall's figures as the run was judged by
+    LEDGER = "ledger"  # the firewall's figures as the run was judged by; of a burst: readings of
+    # a device that keeps none
     WITNESSES = "witnesses"  # what was told of the device; of a burst: as far as it was then
     NEIGHBOURS = "neighbours"  # other runs beside it
     FLEET = "fleet"  # agents as they were at the launch

@@ -1,7 +1,9 @@
 """The interfaces' own byte counters over SNMP, of one device or of several side by side."""
 
 import asyncio
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -10,7 +12,13 @@ import numpy as np
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
-from coordinator.core.measure.testimony import Quantity, WitnessSeries
+from coordinator.core.measure.testimony import (
+    Quantity,
+    Witnessed,
+    WitnessSeries,
+    column,
+    together,
+)
 from coordinator.device.ledgers.source import Freshness, LedgerError, needed
 from coordinator.device.witnesses.polled import PolledWitness
 from coordinator.device.witnesses.snmp_witness import open_interfaces
@@ -19,6 +27,7 @@ from exchange.background import keep_going
 from exchange.messages import Direction
 
 _BITS: Final = 8
+KEPT_TO_S: Final = 0.01  # s by which neighbouring bins may miss each other: they are kept to the ms
 
 
 class SnmpLedger:
@@ -47,15 +56,22 @@ class SnmpLedger:
             for witness in self._witnesses:
                 group.create_task(keep_going(witness.watch))
 
+    async def told(self, from_at: datetime, before_at: datetime) -> Witnessed:
+        """What came in, counter by counter."""
+        parts = [await witness.read(from_at, before_at) for witness in self._witnesses]
+        told = together(parts, datetime.now(UTC))
+        return replace(told, series=tuple(told.of(Quantity.RECEIVED)))
+
     async def read(
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
-        told = [await witness.read(from_at, before_at) for witness in self._witnesses]
-        series = [each for one in told for each in one.of(Quantity.RECEIVED)]
+        return self.ledger_of(await self.told(from_at, before_at))
+
+    def ledger_of(self, told: Witnessed) -> FirewallLedger:
+        series = [in_a_row(each) for each in told.series]
         silent = [
             f"{remark.device}: {remark.said}"
-            for one in told
-            for remark in one.remarks
+            for remark in told.remarks
             if remark.kind in ("silent", "restarted", "went-back", "too-slow")
         ]
         if not series:
@@ -71,6 +87,26 @@ class SnmpLedger:
             read_at=datetime.now(UTC),
             notes=tuple(dict.fromkeys(silent))[:5],
         )
+
+
+def in_a_row(series: WitnessSeries) -> WitnessSeries:
+    """Its bins one after the other: of those that overlap, where several coordinators asked, the
+    first, and an unknown one where nobody did."""
+    from_s = series.at_s - series.over_s
+    if (np.abs(from_s[1:] - series.at_s[:-1]) <= 1e-6).all():  # one process, all the time
+        return series
+    rows: list[tuple[float, float, float]] = []  # at, over, value
+    ended_s = from_s[0] if len(from_s) else 0.0
+    for begun_s, at_s, value in zip(from_s, series.at_s, series.values, strict=True):
+        if begun_s < ended_s - KEPT_TO_S:
+            continue
+        if begun_s > ended_s + KEPT_TO_S:
+            rows.append((begun_s, begun_s - ended_s, math.nan))
+            ended_s = begun_s
+        rows.append((at_s, at_s - ended_s, value * (at_s - begun_s) / (at_s - ended_s)))
+        ended_s = at_s
+    at, over, values = (column(row[place] for row in rows) for place in range(3))
+    return replace(series, at_s=at, over_s=over, bound_s=np.zeros(len(at)), values=values)
 
 
 def _added_up(series: Sequence[WitnessSeries]) -> tuple[Floats, Floats, Floats]:

@@ -9,12 +9,13 @@ Errors::
 import importlib
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from pydantic import SecretStr
 
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.measure.testimony import Witnessed
 from coordinator.device.ledgers import module_of
 from exchange.messages import Direction
 
@@ -62,6 +63,22 @@ class LedgerSource(Protocol):
         A bin that is still being filled, or whose figure may be one that has not arrived yet, is
         NaN: unknown. Raises :class:`LedgerError`.
         """
+
+
+@runtime_checkable
+class LiveSource(LedgerSource, Protocol):
+    """One whose device keeps no history: what was read goes with this process, but for what is
+    kept of it with each burst."""
+
+    async def watch(self) -> None:
+        """Ask on a clock, until cancelled."""
+
+    async def told(self, from_at: datetime, before_at: datetime) -> Witnessed:
+        """The readings that stand for any part of a span; each names device and counter."""
+
+    def ledger_of(self, told: Witnessed) -> FirewallLedger:
+        """Bins of readings, whichever process took them. Raises :class:`LedgerError`: there is
+        none."""
 
 
 def open_ledger(settings: CoordinatorSettings) -> LedgerSource | None:

@@ -1,0 +1,77 @@
+"""What devices told that keep no history: kept with each burst, for who starts after that."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+import numpy as np
+
+from coordinator.core.judge.summarise import BEFORE_S
+from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.measure.testimony import Witnessed, joined
+from coordinator.core.plan.spec import Burst, Plan
+from coordinator.device.ledgers.settle import Span
+from coordinator.device.ledgers.source import LedgerError, LiveSource
+from coordinator.device.witnesses.kept_testimony import dump_testimony
+from coordinator.runs.neighbours import bursts_within
+from coordinator.runs.stored import read_testimony
+from exchange.records import Document, Records
+
+MARGIN_S: Final = 60.0  # s that are kept with a burst before and after it
+
+
+async def keep_told(
+    records: Records,
+    run_id: str,
+    burst: Burst,
+    ask: Callable[[datetime, datetime], Awaitable[Witnessed]],
+    *,
+    of: Document = Document.WITNESSES,
+) -> None:
+    """Keep what is told of a burst, beside what was kept of it before."""
+    margin = timedelta(seconds=MARGIN_S)
+    told = await ask(burst.planned_start_at - margin, burst.planned_end_at + margin)
+    kept = await read_testimony(records, run_id, burst.index, of=of)
+    if kept is not None:
+        told = joined(kept, told)
+    await records.private.save_document(run_id, of, dump_testimony(told), burst.index)
+
+
+async def with_earlier(
+    records: Records,
+    read_plan: Callable[[str], Awaitable[Plan]],
+    span: Span,
+    ledger: FirewallLedger,
+    live: LiveSource,
+) -> FirewallLedger:
+    """A run's ledger, with what was kept of the same counters before this process asked them: of
+    the run itself, and of those before it, each of which could else be this one, late.
+
+    Only where it is also known what the device carried right before the run, as of any ledger.
+    """
+    if len(ledger) and ledger.start_s[0] <= span.from_at.timestamp():
+        return ledger
+    told = await live.told(span.from_at, span.before_at)
+    for run_id, burst in await bursts_within(records, read_plan, span):
+        kept = await read_testimony(records, run_id, burst.index, of=Document.LEDGER)
+        if kept is not None:
+            told = joined(kept, told)
+    from_s, before_s = span.from_at.timestamp(), span.before_at.timestamp()
+    within = (each.within(from_s, before_s) for each in told.series)
+    told = replace(told, series=tuple(each for each in within if len(each.at_s)))
+    try:
+        longer = live.ledger_of(told)
+    except LedgerError:
+        return ledger
+    if _known_s(longer, span.begun_at.timestamp()) < max(BEFORE_S, longer.grain_s):
+        return ledger
+    return replace(longer, notes=tuple(dict.fromkeys((*ledger.notes, *longer.notes))))
+
+
+def _known_s(ledger: FirewallLedger, before_s: float) -> float:
+    """How much is known right before an instant: whole bins, none of them before an unknown one."""
+    unknown = np.isnan(ledger.bytes) & (ledger.start_s < before_s)
+    since_s = ledger.end_s[unknown].max(initial=-np.inf)
+    whole = (ledger.start_s >= since_s) & (ledger.end_s <= before_s)
+    return float((ledger.end_s - ledger.start_s)[whole].sum())

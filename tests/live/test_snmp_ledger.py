@@ -1,0 +1,70 @@
+"""A firewall whose own count is read live over SNMP, by a coordinator that starts again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.device_agent import firewall_agent
+from lab.serving import Serving
+from lab.site import built, staged
+from lab.snmp_agent import answering
+from lab.topology import LabSpec
+from tests.live.labs import needs_root, new_prefix, wait_until
+
+pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.alone, needs_root]
+
+BODY = {
+    "scenario": "smoke",
+    "overrides": {
+        "pairs_count": 2,
+        "burst_s": 24,
+        "bursts_count": 1,
+        "lead_s": 22,  # an idle counter is known to stand still after 15 s
+        "traffic.streams_count": 2,
+        "traffic.block_bytes": 16384,
+        "objective.residual_max_ratio": 0.25,  # net-snmp counts every 3 s: edges are unsure
+    },
+    "by": "tester",
+}
+
+
+def judged(coordinator: Serving) -> Any:
+    """A run's summary, once it has one."""
+    path = f"/v1/runs/{coordinator.launch(BODY)['run_id']}/summary"
+    wait_until(lambda: coordinator.get(path) is not None, "a verdict", 90)
+    return coordinator.get(path)
+
+
+def test_a_run_beside_an_alike_one_of_before_the_restart_is_told_from_it(tmp_path: Path) -> None:
+    """The counter keeps no history: without what was kept of it the second run's bytes could be
+    the first's, late, and its own still to come."""
+    spec = LabSpec(
+        pairs_count=2,
+        prefix=new_prefix(),
+        nic_bits_per_second=20_000_000,
+        firewall_bits_per_second=100_000_000,
+    )
+    with built(spec) as lab:
+        agent = firewall_agent(lab, tmp_path / "snmpd")
+        with answering(agent):
+            witnesses = tmp_path / "witnesses.toml"
+            witnesses.write_text(agent.entry("fw", interfaces=["c0"]))
+            ledger = {
+                "BROADSIDE_LEDGER": "snmp",
+                "BROADSIDE_LEDGER_LAYER": "unknown",
+                "BROADSIDE_WITNESSES_FILE": str(witnesses),
+            }
+            with staged(lab, tmp_path, ledger=ledger) as site:
+                first = judged(site.coordinator)
+                site.coordinator.kill()
+                site.coordinator.start()
+                second = judged(site.coordinator)
+    for summary in (first, second):
+        held = summary["reconciliation"]
+        told = json.dumps([held, summary["findings"]], indent=1)
+        assert held["lag_s"] is not None, told
+        assert abs(held["residual_ratio"]) <= 0.1, told
+        assert summary["verdict"] in ("pass", "measured"), told
+    assert second["reconciliation"]["neighbours"] == [first["run_id"]]

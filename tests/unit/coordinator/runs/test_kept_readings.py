@@ -1,0 +1,89 @@
+"""Readings of a counter outlive the process that took them, and make no ledger look whole."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import pytest
+
+from coordinator.core.measure.evidence import FirewallLedger
+from coordinator.core.measure.testimony import Witnessed
+from coordinator.core.plan.spec import Plan
+from coordinator.device.ledgers.settle import Span
+from coordinator.device.ledgers.snmp_source import SnmpLedger
+from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.kept_readings import keep_told, with_earlier
+from exchange.messages import Direction
+from exchange.records import Document
+from tests.unit.coordinator.device.ledgers.test_snmp_source import START_S, series, told
+from tests.unit.coordinator.fleet import NOW
+from tests.unit.coordinator.runs.test_neighbours import coordinator, fabric, launch
+
+__all__ = ["coordinator", "fabric"]  # fixtures
+
+
+class Asked(SnmpLedger):
+    """What a process read between two instants, s from the first planned burst."""
+
+    def __init__(self, plan: Plan, from_s: float, to_s: float) -> None:
+        super().__init__((), 1.0, "wire")
+        begun_s = plan.bursts[0].planned_start_at.timestamp()
+        self._told = told(series((begun_s - START_S + np.arange(from_s, to_s + 1)).tolist()))
+
+    async def told(self, from_at: datetime, before_at: datetime) -> Witnessed:
+        return self._told
+
+
+def span_of(plan: Plan) -> Span:
+    """Of the second burst of a plan, as if it were a run."""
+    burst = plan.bursts[1]
+    return Span(
+        run_id="mine",
+        from_at=plan.bursts[0].planned_start_at - timedelta(seconds=60),
+        before_at=burst.planned_end_at + timedelta(seconds=60),
+        begun_at=burst.planned_start_at,
+        ended_at=burst.planned_end_at,
+        direction=Direction.FORWARD,
+    )
+
+
+async def read(coordinator: Coordinator, plan: Plan, live: Asked) -> FirewallLedger:
+    """The ledger of the second burst, with what was kept."""
+    span = span_of(plan)
+    alone = await live.read(span.from_at, span.before_at, span.direction)
+    records = coordinator.fabric.records
+    return await with_earlier(records, coordinator.read_plan, span, alone, live)
+
+
+@pytest.mark.parametrize(
+    ("began_s", "known"),
+    [
+        (30, True),  # half a minute before the second burst, which is at 60
+        (58, False),  # as it began: what went through right before it is nobody's
+    ],
+)
+async def test_what_was_read_before_a_restart_is_read_again(
+    coordinator: Coordinator, began_s: float, known: bool
+) -> None:
+    plan = await launch(coordinator)
+    assert plan.bursts[0].planned_start_at > NOW
+    records = coordinator.fabric.records
+    before = Asked(plan, -20, 12)
+    for _ in range(2):  # each reading once
+        await keep_told(records, plan.run_id, plan.bursts[0], before.told, of=Document.LEDGER)
+    ledger = await read(coordinator, plan, Asked(plan, began_s, 75))
+    begun_s = plan.bursts[0].planned_start_at.timestamp()
+    first_s = -20 if known else began_s
+    assert ledger.start_s[0] == pytest.approx(begun_s + first_s, abs=0.01)
+    assert np.nansum(ledger.bytes) == pytest.approx(75 - began_s + 32 * known)
+    assert np.isnan(ledger.bytes).sum() == known
+
+
+async def test_who_read_it_all_needs_nobody_else(coordinator: Coordinator) -> None:
+    plan = await launch(coordinator)
+    before = Asked(plan, -90, 12)
+    records = coordinator.fabric.records
+    await keep_told(records, plan.run_id, plan.bursts[0], before.told, of=Document.LEDGER)
+    live = Asked(plan, -80, 75)
+    ledger = await read(coordinator, plan, live)
+    assert len(ledger) == 155
+    assert not np.isnan(ledger.bytes).any()
