@@ -5,6 +5,8 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +14,11 @@ from agent.passport import read_passport
 from coordinator.core.judge.drift import drift_findings
 from exchange.messages import AgentState, Presence, Role
 from lab.namespaces import inside
-from lab.site import built
+from lab.serving import Serving
+from lab.site import built, staged
 from lab.topology import Host, Lab, LabSpec
 from tests.live.labs import needs_root, new_prefix
+from tests.live.site import Site, wait_for, wait_for_summary
 
 pytestmark = [
     pytest.mark.live,
@@ -70,3 +74,46 @@ def test_an_ioctl_says_what_ethtool_says_and_gro_off_is_named(lab: Lab) -> None:
                 assert shown[name]["active"] is on, name
     [finding] = drift_findings(hosts, [host.agent_id for host in hosts])
     assert f"generic-receive-offload: {odd.name} has off, 2 have on" in finding.sentence
+
+
+GENTLE = {
+    "pairs_count": 3,
+    "bursts_count": 1,
+    "burst_s": 4,
+    "lead_s": 10,
+    "late_after_s": 5,
+    "traffic.streams_count": 1,
+    "traffic.stream_bits_per_second": 2_000_000,
+}
+
+
+@pytest.mark.alone
+def test_gro_off_is_named_in_the_verdict_and_between_two_runs(lab: Lab, tmp_path: Path) -> None:
+    odd = lab.clients[1]
+    for host in lab.clients:
+        ethtool(host, "-K", host.nic, "gro", "off" if host is odd else "on")
+    body = {"scenario": "smoke", "overrides": GENTLE, "by": "tester"}
+    run_ids, told = [], []
+    with Site(tmp_path) as site, staged(lab, tmp_path, ledger={}) as stage:
+        for _ in range(2):
+            run_ids.append(stage.coordinator.launch(body)["run_id"])
+            told.append(wait_for_summary(stage.coordinator.url, run_ids[-1]))
+            ethtool(odd, "-K", odd.nic, "gro", "on")
+            wait_for("an agent that looks again", lambda: gro_of(stage.coordinator, odd), 90)
+        compared = site.run("compare", *run_ids, "--json")
+    first, second = (
+        [each["sentence"] for each in summary["findings"] if each["id"] == "hosts-differ"]
+        for summary in told
+    )
+    assert "generic-receive-offload: c002 has off, 2 have on" in first[0]
+    assert second == []
+    differ = json.loads(compared.stdout)["conditions_differ"]
+    assert any("generic-receive-offload" in json.dumps(each) for each in differ), differ
+
+
+def gro_of(coordinator: Serving, host: Host) -> Any:
+    """Whether it is on, as the host's agent has told."""
+    [presence] = [
+        each for each in coordinator.get("/v1/presences") if each["agent_id"] == host.name
+    ]
+    return presence["passport"]["offloads"]["generic-receive-offload"]

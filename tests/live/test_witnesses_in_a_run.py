@@ -1,0 +1,80 @@
+"""What befalls three of four devices in mid-run is in the verdict, and nothing of the fourth."""
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.snmp_agent import CPU, MEMORY, SESSIONS, SnmpAgent, answering, gauge, interface32
+from tests.live.site import Site, call, wait_for_fleet, wait_for_summary
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(
+        shutil.which("snmpd", path="/usr/sbin:/usr/bin") is None, reason="snmpd is not installed"
+    ),
+]
+
+BURST_S = 14
+MID_S = 5.0  # s into the burst
+LEAD_S = 8
+RATE = 2_000_000.0  # bytes a second
+OVERRIDES = {
+    "pairs_count": 1,
+    "bursts_count": 1,
+    "burst_s": BURST_S,
+    "lead_s": LEAD_S,
+    "late_after_s": 5,
+    "traffic.streams_count": 1,
+    "traffic.stream_bits_per_second": 50_000_000,
+}
+
+
+def test_a_reboot_a_wrap_and_a_dead_agent_are_found_and_nothing_else(tmp_path: Path) -> None:
+    planted = {CPU: gauge((0, 37)), MEMORY: gauge((0, 12)), SESSIONS: gauge((0, 4321))}
+    names = ("steady", "rebooted", "wrapped", "dead")
+    boxes = {name: SnmpAgent(tmp_path / name, figures=dict(planted)) for name in names}
+    still = {"start": 2**32 - RATE, "from_s": time.time()}
+    boxes["wrapped"].figures = planted | dict(interface32("eth0", 1, 0.0, **still))
+    witnesses = tmp_path / "witnesses.toml"
+    with answering(*boxes.values()), Site(tmp_path) as site:
+        more: dict[str, dict[str, Any]] = {
+            "rebooted": {"version": "3", "interfaces": ["lo"]},
+            "wrapped": {"interfaces": ["eth0"]},
+        }
+        entries = [
+            box.entry(name, profile="fortinet", **more.get(name, {"interfaces": ["lo"]}))
+            for name, box in boxes.items()
+        ]
+        witnesses.write_text("\n".join(entries))
+        _, url = site.start_coordinator(BROADSIDE_WITNESSES_FILE=str(witnesses))
+        site.start_fleet(1)
+        wait_for_fleet(url, 2)
+        body = {"scenario": "smoke", "overrides": OVERRIDES, "by": "tester"}
+        run_id = call(url, "POST", "/v1/runs", json=body)["run_id"]
+        begins_s = time.time() + LEAD_S
+        moves = {"start": 2**32 - RATE, "from_s": begins_s + MID_S}  # round in a second
+        boxes["wrapped"].plant(planted | dict(interface32("eth0", 1, RATE, **moves)))
+        time.sleep(max(0.0, begins_s + MID_S - time.time()))
+        boxes["dead"].stop()
+        boxes["rebooted"].stop()
+        boxes["rebooted"].start()
+        summary = wait_for_summary(url, run_id, 120)
+    said = {
+        finding["id"]: finding["sentence"]
+        for finding in summary["findings"]
+        if finding["id"].startswith("witness-")
+    }
+    assert said.keys() == {"witness-restarted", "witness-wrapped", "witness-silent"}, said
+    assert said["witness-restarted"].startswith("rebooted restarted")
+    assert said["witness-wrapped"].startswith("wrapped has a counter that came round")
+    assert "dead" in said["witness-silent"]
+    assert not any("steady" in sentence for sentence in said.values())
+    [burst] = summary["bursts"]
+    known = {each["device"]: each["cpu_ratio"] for each in burst["devices"]}
+    assert known["steady"]["covered_ratio"] == 1.0
+    assert known["dead"] is None or known["dead"]["covered_ratio"] < 1.0
+    for name in ("steady", "rebooted", "wrapped"):
+        assert known[name]["mean"] == pytest.approx(0.37), name
