@@ -164,7 +164,8 @@ async def recompute_import(plan: Plan, imported: Imported, computed_at: datetime
 
 async def import_status(plan: Plan, imported: Imported) -> RunStatus:
     """Where an imported run stands."""
-    return await asyncio.to_thread(lambda: stand(plan, stand_import(imported)))
+    status = await asyncio.to_thread(lambda: stand(plan, stand_import(imported)))
+    return status.model_copy(update={"imported": imported.kind})
 
 
 _NEXT_STEPS: Final[Mapping[str, str | None]] = {  # where a run of our own has another one

@@ -37,6 +37,11 @@ export class BurstData {
     return this.over ? "No seconds are on record" : "Nothing reported yet";
   }
 
+  // Whether seconds of single pairs are known; an imported table has none.
+  get hasPairs() {
+    return this.pairsCount > 0 && this.stop > 0;
+  }
+
   apply(message) {
     const { pairs_count: pairsCount, second: numbers } = message;
     const packed = Uint8Array.from(atob(message.pairs), (letter) => letter.charCodeAt(0));
@@ -67,6 +72,10 @@ export class BurstData {
       if (before.get(index)?.state !== each.state) changed.add(index);
     for (const index of before.keys()) if (!this.trouble.has(index)) changed.add(index);
     return changed;
+  }
+
+  has(name) {
+    return [...this.rows.values()].some((row) => (row[name] ?? null) !== null);
   }
 
   value(name, second) {

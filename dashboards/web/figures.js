@@ -7,6 +7,7 @@ import { theme } from "./theme.js";
 const base = document.querySelector("meta[name=broadside-base]").content;
 const mark = document.querySelector("meta[name=broadside-plotly]").content;
 const there = mark !== "no";
+const NARROW = 600; // px, in which an axis' title takes two lines
 let loading = null;
 
 function plotly() {
@@ -46,8 +47,11 @@ async function plot(Plotly, parent, chart, heading) {
     ),
   );
   const { title, width, height, ...layout } = chart.figure.layout; // words stand above, and wrap
+  const across = layout.xaxis.title.text;
+  const text = parent.clientWidth < NARROW ? across.replace(" (", "<br>(") : across;
   const fitted = {
     ...layout,
+    xaxis: { ...layout.xaxis, title: { ...layout.xaxis.title, text } },
     margin: { ...layout.margin, t: 30, r: 16 },
     height: Math.max(300, height ?? 0),
     autosize: true,
@@ -70,18 +74,31 @@ export async function drawOne(element, path) {
   await plot(Plotly, element, chart, "h2");
 }
 
-// Charts that this run cannot have.
-function without(summary) {
-  const absent = summary.bursts.length < 3 ? ["trend"] : [];
-  if (!summary.bursts.some(({ latency }) => latency)) absent.push("latency");
-  return summary.reconciliation ? absent : [...absent, "reconciliation", "residuals"];
+// Charts that this run, or the burst that is shown, cannot have.
+function without({ bursts, reconciliation }, data) {
+  const lacks = {
+    bursts: bursts.length < 2,
+    trend: bursts.length < 3,
+    residuals: !reconciliation || bursts.length < 2,
+    reconciliation: !reconciliation,
+    latency: !bursts.some(({ latency }) => latency),
+    throughput: !data.has("fleet_bits_per_second"),
+    heatmap: !data.hasPairs,
+    band: !data.has("pair_p50_bits_per_second"),
+    starts: !bursts[data.burstIndex] || bursts[data.burstIndex].start_error_max_s === null,
+    cpu: !data.has("client_cpu_ratio") && !data.has("server_cpu_ratio"),
+    rtt: !data.has("rtt_mean_s"),
+    retransmits: !data.has("retransmits_count"),
+  };
+  return Object.keys(lacks).filter((name) => lacks[name]);
 }
 
-export function reportFigures(runId, burstIndex, summary) {
+// An import's page has little else, so there they are open.
+export function reportFigures(runId, burstIndex, { status, summary, data }) {
   const body = h("div", { class: "figures-grid" });
   const element = h(
     "details",
-    { class: "card figures-of-report", ontoggle: () => element.open && draw() },
+    { class: "card figures-of-report", open: Boolean(status.imported), ontoggle: () => element.open && draw() },
     h(
       "summary",
       {},
@@ -104,13 +121,15 @@ export function reportFigures(runId, burstIndex, summary) {
     try {
       const [Plotly, list] = await Promise.all([plotly(), readIfThere(`/v1/runs/${runId}/charts`)]);
       if (!list) throw new Error("This coordinator draws no charts.");
-      const absent = without(summary);
-      const entries = list.charts.filter(
-        ({ name, kind }) => (kind === "burst" || burstIndex === null) && !absent.includes(name),
-      );
+      const absent = without(summary, data);
+      const entries = list.charts
+        .filter(
+          ({ name, kind }) => (kind === "burst" || burstIndex === null) && !absent.includes(name),
+        )
+        .toSorted((a, b) => (b.kind === "run") - (a.kind === "run"));
       body.replaceChildren();
       for (const entry of entries) {
-        const at = entry.kind === "burst" ? `&burst=${burstIndex ?? 0}` : "";
+        const at = entry.kind === "burst" ? `&burst=${data.burstIndex}` : "";
         const chart = await readIfThere(
           `/v1/runs/${runId}/charts/${entry.name}?theme=${theme()}${at}`,
         ).catch(() => null);

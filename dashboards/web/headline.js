@@ -11,6 +11,9 @@ const MORE = FIGURES.filter(
 
 const LAYERS = { payload: "payload", ip: "IP layer", wire: "wire", unknown: "layer unknown" };
 
+const NO_LEDGER = ({ imported }) =>
+  imported ? "none was imported" : "no ledger is configured";
+
 class Tile {
   constructor(name) {
     this.value = h("span", { class: "value" });
@@ -86,7 +89,7 @@ export class Headline {
 
     const held = of?.reconciliation ?? null;
     const firewall = of?.firewall_bits_per_second ?? held?.firewall_bits_per_second ?? null;
-    const none = ledger?.source === "none" ? "no ledger is configured" : "no whole bin yet";
+    const none = ledger?.source === "none" ? NO_LEDGER(status) : "no whole bin yet";
     const ledgerSays = ledger ? (ledger.problem ?? none) : "not read yet";
     tiles.firewall.set(
       rateParts(firewall),

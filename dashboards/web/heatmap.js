@@ -25,6 +25,7 @@ const name = (pair) => `pair-${String(pair + 1).padStart(3, "0")}`;
 export class HeatMap {
   constructor(cursor) {
     this.cursor = cursor;
+    this.title = "Pairs by second";
     this.pair = null;
     this.data = null;
     this.canvas = h("canvas", {
@@ -44,7 +45,7 @@ export class HeatMap {
     this.element = h(
       "figure",
       { class: "chart heat" },
-      h("figcaption", {}, h("h3", {}, "Pairs by second"), this.unitLabel, this.legend),
+      h("figcaption", {}, h("h3", {}, this.title), this.unitLabel, this.legend),
       h("div", { class: "plot" }, this.canvas, this.over),
       this.readout,
     );
@@ -65,7 +66,8 @@ export class HeatMap {
 
   draw() {
     const data = this.data;
-    if (!data || !data.pairsCount) return;
+    this.element.hidden = Boolean(data?.over && !data.hasPairs);
+    if (!data?.pairsCount || this.element.hidden) return;
     const width = Math.max(160, this.canvas.parentElement?.clientWidth || 600);
     const top = niceAbove(data.topBitsPerSecond);
     const newest = Math.max(data.totalSeconds, data.stop);
@@ -328,7 +330,7 @@ export class HeatMap {
       const data = this.data;
       const bad = data ? data.trouble.size : 0;
       const text = data?.stop
-        ? `${data.pairsCount} pairs, ${data.stop} s${data.over ? "" : " so far"}; ${bad ? `${bad} not measured` : "every pair measured"}`
+        ? `${data.pairsCount} ${data.pairsCount === 1 ? "pair" : "pairs"}, ${data.stop} s${data.over ? "" : " so far"}; ${bad ? `${bad} not measured` : "every pair measured"}`
         : (data?.silence ?? "Nothing reported yet");
       say(this.readout, text);
       return;

@@ -13,6 +13,7 @@ const LONE_WIDTH = 4; // pixels of a known second between two that are not
 // series: [{ name, colour, dash, width, steps, band, points | bins, marks }]
 export class LineChart {
   constructor({ title, height = 190, unit, format, cursor, minTop = 0 }) {
+    this.over = false; // nothing more will come: without data there is no chart
     this.silence = "Nothing reported yet";
     Object.assign(this, { title, height, unit, format, cursor, minTop });
     this.total = 1;
@@ -75,8 +76,15 @@ export class LineChart {
     return second >= 0 && second < this.total ? second : null;
   }
 
+  // Whether there is anything to show besides the target.
+  get hasData() {
+    const values = ({ points, low, bins }) => points ?? low ?? bins.map((bin) => bin.value);
+    return this.series.some((each) => values(each).some(known));
+  }
+
   draw() {
-    if (this.visible) this.#paint();
+    this.element.hidden = this.over && !this.hasData;
+    if (this.visible && !this.element.hidden) this.#paint();
     this.#read();
     if (this.details.open) this.#fillTable();
   }
@@ -97,11 +105,12 @@ export class LineChart {
       for (const value of each.high ?? []) if (value > top) top = value;
       for (const bin of each.bins ?? []) if (bin.value > top) top = bin.value;
     }
-    this.hasData = top > 0;
     top = niceAbove(top * 1.06);
     const x = (second) => box.left + (second / (this.total || 1)) * (box.right - box.left);
     const y = (value) => box.bottom - (value / top) * (box.bottom - box.top);
     context.clearRect(0, 0, width, this.height);
+    this.#legend(palette);
+    if (!this.hasData) return;
     this.#axes(context, palette, box, x, y, top);
     context.save();
     context.beginPath();
@@ -122,7 +131,6 @@ export class LineChart {
       context.stroke();
       context.setLineDash([]);
     }
-    this.#legend(palette);
   }
 
   #axes(context, palette, box, x, y, top) {
@@ -138,7 +146,7 @@ export class LineChart {
       context.moveTo(box.left, at);
       context.lineTo(box.right, at);
       context.stroke();
-      if (this.hasData) context.fillText(tickLabel(tick), box.left - 8, at);
+      context.fillText(tickLabel(tick), box.left - 8, at);
     }
     context.textBaseline = "top";
     const shown = secondTicks(this.total, (box.right - box.left) / 64);

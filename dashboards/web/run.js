@@ -3,7 +3,8 @@
 import { readIfThere, send } from "./api.js";
 import { abortRunDialog } from "./abort.js";
 import { BurstData } from "./burst.js";
-import { announce, fill, h, notice } from "./dom.js";
+import { burstsTable } from "./bursts.js";
+import { announce, fill, h, notice, say } from "./dom.js";
 import { reportFigures } from "./figures.js";
 import { Headline } from "./headline.js";
 import { HeatMap } from "./heatmap.js";
@@ -15,6 +16,11 @@ import { Stream } from "./stream.js";
 
 const PRICE_MS = 5000;
 const MEASURES_KEPT = 2000;
+const IMPORTED = {
+  original:
+    "The imported table has one mean for each pair and burst: what is drawn by the second is that mean over the pair's time.",
+  iperf3: "The imported files do not say it.",
+};
 
 export function runView(main, [runId, burstNumber], { operator }) {
   const burstIndex = burstNumber === undefined ? null : Number(burstNumber) - 1;
@@ -64,6 +70,8 @@ class RunView {
   #lay(main) {
     const card = (...children) => h("section", { class: "card" }, ...children);
     const { head, charts, aside } = this;
+    this.absent = h("p", { class: "card quiet", hidden: true });
+    this.bursts = h("div", { hidden: true });
     const drawn = h(
       "div",
       { class: "charts" },
@@ -71,8 +79,11 @@ class RunView {
       card(this.heat.element, aside.trouble),
       card(charts.band.element),
       charts.small,
+      this.absent,
+      this.bursts,
       this.report,
     );
+    this.cards = drawn.querySelectorAll("section");
     main.append(
       head.title,
       head.stale,
@@ -194,8 +205,11 @@ class RunView {
 
   #showReport() {
     if (this.#reportFigures) return;
-    this.#reportFigures = reportFigures(this.runId, this.burstIndex, this.#state.summary);
+    this.#reportFigures = reportFigures(this.runId, this.burstIndex, this.#state);
     fill(this.report, this.#reportFigures.element);
+    const { bursts } = this.#state.summary;
+    this.bursts.hidden = bursts.length < 2 || this.burstIndex !== null;
+    if (!this.bursts.hidden) fill(this.bursts, burstsTable(this.runId, bursts));
   }
 
   #now() {
@@ -216,7 +230,20 @@ class RunView {
     this.headline.draw({ ...state, burstIndex: this.burstIndex });
     this.charts.draw(state);
     this.heat.draw();
+    this.#sayAbsent(state);
     this.#measure(performance.now() - began + this.#appliedMs);
+  }
+
+  // Cards that have nothing to show are gone; what they were is said in one line.
+  #sayAbsent({ status, data }) {
+    if (!data.over) return;
+    for (const card of this.cards)
+      card.hidden = [...card.children].every((child) => child.hidden || !child.hasChildNodes());
+    const gone = [this.heat, ...this.charts.all].filter(({ element }) => element.hidden);
+    this.absent.hidden = gone.length === 0;
+    const names = gone.map(({ title }) => title.toLowerCase()).join(", ");
+    const why = IMPORTED[status.imported] ?? "";
+    say(this.absent, `Not on record of this burst: ${names.replace(/cpu/, "CPU")}. ${why}`);
   }
 
   #measure(duration) {

@@ -2,14 +2,15 @@
 // trouble.
 
 import { fill, h } from "./dom.js";
-import { clock, instant, seconds } from "./format.js";
+import { clock, instant, known, seconds } from "./format.js";
 import { findingItems, troubleList } from "./lists.js";
 import { priceLines } from "./price.js";
 import { isOver } from "./run_head.js";
 
 const TROUBLE_OPEN_COUNT = 5; // more pairs than that are folded away
 
-const card = (name, child) => h("section", { class: "card" }, h("h2", {}, name), child);
+const card = (name, ...children) =>
+  h("section", { class: "card" }, h("h2", {}, name), ...children);
 
 const fact = (name, value, note) => [
   h("dt", {}, name, note ? h("span", {}, note) : null),
@@ -25,13 +26,14 @@ export class RunAside {
     this.burstIndex = burstIndex;
     this.findings = h("ul", { class: "findings" });
     this.facts = h("dl", { class: "facts-list" });
+    this.untold = h("p", { class: "quiet", hidden: true }, "What was imported says nothing of clocks and starts.");
     this.price = h("div", { class: "price" }, h("p", { class: "quiet" }, "Not known yet."));
     this.trouble = h("div");
     this.element = h(
       "aside",
       { "aria-label": "Findings, clocks and price" },
       card("Findings", this.findings),
-      card("Clocks and starts", this.facts),
+      card("Clocks and starts", this.untold, this.facts),
       card("Price", this.price),
     );
   }
@@ -59,14 +61,18 @@ export class RunAside {
     const of = figures?.summary;
     if (!status) return;
     const gate = `worst of both ends; gate ${seconds(status.clock_bound_max_s)}`;
+    const measured = [
+      ["Start spread", of?.start_spread_s, "first data, pairs on time"],
+      ["Largest start error", of?.start_error_max_s, "against the planned instant"],
+      ["Clock bound", of?.clock_bound_max_s, gate],
+    ].filter(([, value]) => known(value) || !status.imported);
     fill(
       this.facts,
-      fact("Start spread", seconds(of?.start_spread_s), "first data, pairs on time"),
-      fact("Largest start error", seconds(of?.start_error_max_s), "against the planned instant"),
-      fact("Clock bound", seconds(of?.clock_bound_max_s), gate),
+      ...measured.map(([name, value, note]) => fact(name, seconds(value), note)),
       fact("Planned start", ...dated(status.burst.planned_start_at)),
-      fact("Launched", ...dated(status.created_at)),
+      fact(status.imported ? "Imported" : "Launched", ...dated(status.created_at)),
     );
+    this.untold.hidden = measured.length > 0;
   }
 
   showPrice(price) {

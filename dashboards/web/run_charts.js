@@ -66,6 +66,7 @@ export class RunCharts {
     });
     for (const chart of this.all) {
       chart.silence = data.silence;
+      chart.over = data.over;
       chart.draw();
     }
   }

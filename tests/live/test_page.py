@@ -38,6 +38,7 @@ class Stage:
     url: str
     operator: str
     viewer: str
+    site: Site
     chromium: Path  # that sees none of other tests' networks come and go
 
 
@@ -67,7 +68,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             namespace, port = lab.clients[0].namespace, int(url.rpartition(":")[2])
             assert namespace is not None
             with quiet_chromium(namespace, port, folder) as chromium:
-                yield Stage(url=url, chromium=chromium, **tokens)
+                yield Stage(url=url, site=site, chromium=chromium, **tokens)
 
 
 @pytest.fixture
@@ -399,4 +400,36 @@ def test_a_study_shows_its_curve_and_is_aborted_after_one_more_question(
     expect(page.locator(".title .badge")).to_have_text("cancelled by the-operator: seen enough")
     faults += watched.all_faults()
     shoot(page, "study-aborted")
+    assert faults == []
+
+
+ORIGINAL = Path(__file__).parent.parent / "data" / "original"
+
+
+def test_an_import_shows_what_it_has_and_names_what_it_has_not(
+    stage: Stage, watched: Watched
+) -> None:
+    table = ("import", "original", str(ORIGINAL / "seed-280s-30clients.csv"), "--json")
+    imported = stage.site.run(*table)
+    assert imported.returncode == 0, imported.stderr
+    run_id = json.loads(imported.stdout)["run_id"]
+    page = watched.page
+    sign_in(page, stage.url, stage.viewer)
+    page.goto(f"{stage.url}/#/run/{run_id}")
+    expect(page.locator(".run-title .badge")).to_have_text(re.compile("inconclusive"))
+    expect(page.get_by_text("Not on record of this burst")).to_have_text(
+        "Not on record of this burst: pairs by second, spread over pairs, CPU of the hosts, "
+        "round-trip time, retransmits. The imported table has one mean for each pair and burst: "
+        "what is drawn by the second is that mean over the pair's time."
+    )
+    shown = [chart.inner_text() for chart in page.locator(".chart:visible h3").all()]
+    assert [name for name in shown if ":" not in name] == ["Fleet throughput"]
+    expect(page.get_by_role("region", name="Bursts").get_by_role("row")).to_have_count(7)
+    expect(page.locator(".plotly .main-svg").first).to_be_visible()
+    expect(page.locator("aside dt", has_text="Imported")).to_be_visible()
+    expect(page.locator("aside dt", has_text="Launched")).to_have_count(0)
+    expect(page.locator(":text('Nothing reported yet'):visible")).to_have_count(0)
+    expect(page.locator(".figures-grid")).not_to_contain_text("Spread over pairs")
+    faults = watched.all_faults()
+    shoot(page, "import")
     assert faults == []

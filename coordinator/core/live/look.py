@@ -69,6 +69,7 @@ class LiveStatus(Message):
     cancelled_by: str | None = None
     cancel_reason: str | None = None
     warnings: tuple[str, ...] = ()
+    imported: Literal["original", "iperf3"] | None = None  # what its figures were read from
     problem: str | None = None  # why nothing new can be read just now
 
 
@@ -210,6 +211,7 @@ def live_status(
         cancelled_by=status.cancelled_by,
         cancel_reason=status.cancel_reason,
         warnings=status.warnings,
+        imported=status.imported,
         problem=problem,
     )
 

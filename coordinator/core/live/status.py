@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 from coordinator.core.plan.spec import Burst, Plan
 from exchange.messages import Claim, Control, JobReport, Message, Outcome, Phase, RunId, UtcDatetime
@@ -58,6 +58,7 @@ class RunStatus(Message):
     cancelled_by: str | None = None
     cancel_reason: str | None = None
     warnings: tuple[str, ...] = ()
+    imported: Literal["original", "iperf3"] | None = None  # what its figures were read from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,7 @@ def burst_rates(view: RunView, theme: Theme) -> Figure:
         )
     return frame(
         theme,
-        f"Bursts: fleet and firewall, {name}{_scaled(view)}",
+        f"Bursts: fleet{' and firewall' if len(traces) > 1 else ''}, {name}{_scaled(view)}",
         "burst (whiskers: 95 % interval" + (", dashed: target)" if target else ")"),
         f"{unit.name}, {name}",
         traces,

@@ -207,6 +207,7 @@ def draw_burst(name: str, view: BurstView, theme: Theme) -> Chart:
         raise NoChart(f"burst of chart {name}: of whole runs, not of one burst; leave it out")
     figure = found.of_burst(view, theme)
     index = view.summary.index
+    _check_data(name, figure, f"burst {index + 1}")
     return Chart(**dict(found.entry), burst_index=index, theme=theme, figure=figure)
 
 
@@ -218,7 +219,17 @@ def draw_run(name: str, view: RunView, theme: Theme) -> Chart:
     count = len(view.summary.bursts)
     if count < found.bursts_min:
         raise NoChart(f"chart {name}: needs {found.bursts_min} bursts, the run has {count}")
-    return Chart(**dict(found.entry), theme=theme, figure=found.of_run(view, theme))
+    figure = found.of_run(view, theme)
+    _check_data(name, figure, "the run")
+    return Chart(**dict(found.entry), theme=theme, figure=figure)
+
+
+def _check_data(name: str, figure: Figure, whose: str) -> None:
+    """No axes without data. Raises :class:`NoChart`; a target alone is none."""
+    traces = [trace for trace in figure["data"] if trace.get("name") != "target"]
+    rows = [row for trace in traces for row in trace.get("z", [trace["y"]])]
+    if all(value is None for row in rows for value in row):
+        raise NoChart(f"chart {name}: nothing that it shows is on record of {whose}")
 
 
 def _find(name: str) -> _Definition:

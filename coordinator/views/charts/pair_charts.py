@@ -25,6 +25,7 @@ def pair_rates(view: BurstView, theme: Theme) -> Figure:
                     "",
                     marker=state_marker(state, colours),
                     unit=unit.name,
+                    width=0.8,  # of a pair: plotly goes by the space between those of one state
                     customdata=[pair.reason or "" for pair in rows],
                     hovertemplate="pair %{x}: %{y:.4~g} " + unit.name + " %{customdata}",
                 )

@@ -11,7 +11,6 @@ import pytest
 
 from coordinator.views.charts import (
     CHARTS,
-    BurstView,
     Chart,
     NoChart,
     Theme,
@@ -22,7 +21,7 @@ from coordinator.views.charts import (
 )
 from coordinator.views.charts.second_charts import HEAT_CELLS_MAX
 from tests.synthetic import Plant
-from tests.unit.coordinator.views.charts.views import FAULTY, burst_view, ended, run_view
+from tests.unit.coordinator.views.charts.views import FAULTY, burst_view, run_view
 
 BURST_CHARTS = [entry.name for entry in catalogue() if entry.kind == "burst"]
 
@@ -169,24 +168,20 @@ def test_a_chart_that_cannot_be_says_why() -> None:
 
 
 @pytest.mark.parametrize("name", BURST_CHARTS)
-def test_a_burst_that_nobody_ran_still_draws(name: str) -> None:
-    nobody = Plant(pairs=3, bursts=1, missing=3)
-    made, measured, summary = ended(nobody)
-    view = BurstView(
-        spec=made.plan.spec,
-        summary=summary.bursts[0],
-        series=measured[0].series,
-        ledger=made.ledger,
-    )
-    if name == "latency":
-        with pytest.raises(NoChart, match="no probes"):
-            draw_burst(name, view, Theme.LIGHT)
+def test_no_axis_is_drawn_without_data(name: str) -> None:
+    """Of a burst that nobody ran there is the firewall's ledger, and which pairs are missing."""
+    view = burst_view(Plant(pairs=3, bursts=1, missing=3))
+    if name in ("throughput", "reconciliation", "pairs"):
+        chart = draw_burst(name, view, Theme.LIGHT)
+        plotly.graph_objects.Figure(dict(chart.figure))
+        if name == "throughput":
+            assert set(trace(chart, "fleet received")["y"]) == {None}
         return
-    chart = draw_burst(name, view, Theme.LIGHT)
-    rates = [y for t in chart.figure["data"] for y in t["y"] if name == "throughput"]
-    plotly.graph_objects.Figure(dict(chart.figure))
-    if name == "throughput":
-        fleet = trace(chart, "fleet received")["y"]
-        assert fleet
-        assert set(fleet) == {None}
-        assert rates
+    why = "no probes" if name == "latency" else "nothing that it shows is on record of burst 1"
+    with pytest.raises(NoChart, match=why):
+        draw_burst(name, view, Theme.LIGHT)
+    if name == "cpu":
+        with pytest.raises(NoChart, match="on record of burst 1"):
+            draw_burst("throughput", replace(view, ledger=None), Theme.LIGHT)
+        with pytest.raises(NoChart, match="on record of the run"):
+            draw_run("trend", run_view(Plant(pairs=3, bursts=3, missing=3)), Theme.LIGHT)
