@@ -2,8 +2,9 @@
 # A pipeline's step: launch a scenario, wait for its verdict, hold it against an earlier run.
 # Environment: SCENARIO; BROADSIDE_API and BROADSIDE_TOKEN (an operator's) of a `broadside serve`;
 # OVERRIDES, one FIELD=VALUE a line; GATES, one a line, such as `received < -3%`; BASELINE, a run id
-# (default: the scenario's newest run to its end that has a rate and did not fail); RESULTS, a folder
-# (default: broadside).
+# (default: the scenario's newest run with the label baseline=accepted that went to its end, has a rate
+# and did not fail); ACCEPT=true, to give this run that label, as the first one gets by itself: else a
+# baseline stays, however slowly runs drift from it; RESULTS, a folder (default: broadside).
 # Leaves summary.md, verdict.xml and, with gates, gates.xml in RESULTS. Exit codes: 0 pass,
 # 1 fail, 2 inconclusive, 3 wrong usage, 4 could not run; the worst of verdict and gates.
 set -eu
@@ -26,14 +27,18 @@ with() { # with OPTION LINES COMMAND...: the command with the option before each
 
 baseline=${BASELINE-}
 if [ -n "${GATES-}" ] && [ -z "$baseline" ]; then
-    baseline=$(broadside runs --scenario "$SCENARIO" --state finished --json | python3 -c '
+    baseline=$(broadside runs --scenario "$SCENARIO" --state finished --label baseline=accepted --json | python3 -c '
 import json, sys
 for run in json.load(sys.stdin):
     outcome = run["outcome"]
     if outcome["verdict"] != "fail" and outcome["fleet_received_bits_per_second"]:
         sys.exit(print(run["run_id"]))')
 fi
-run=$(with --set "${OVERRIDES-}" broadside launch "$SCENARIO" --detach)
+accepted=
+if [ "${ACCEPT-}" = true ] || { [ -n "${GATES-}" ] && [ -z "$baseline" ]; }; then
+    accepted=labels.baseline=accepted
+fi
+run=$(with --set "${OVERRIDES-}$newline$accepted" broadside launch "$SCENARIO" --detach)
 trap 'broadside abort "$run" --reason "the pipeline was stopped" || :' HUP INT TERM
 code=0
 broadside watch "$run" --plain >/dev/null || code=$?
@@ -48,6 +53,9 @@ if [ -n "${GATES-}" ] && [ -n "$baseline" ]; then
     [ "$gates" -le 2 ] || exit "$gates"
     if [ "$gates" = 1 ] || [ "$code" = 0 ]; then code=$gates; fi
 elif [ -n "${GATES-}" ]; then
-    echo "No earlier run of $SCENARIO to compare with: the gates begin with the next." >>"$results/summary.md"
+    echo "No run of $SCENARIO to compare with: this is the baseline of the next ones, unless it fails." >>"$results/summary.md"
+fi
+if [ -n "$baseline" ] && [ -n "$accepted" ]; then
+    echo "Accepted as the baseline of the next runs, unless it fails." >>"$results/summary.md"
 fi
 exit "$code"

@@ -89,8 +89,8 @@ def script_of(ci: str) -> str:
 
 
 def test_the_steps_measure_compare_and_leave_their_results(site: Site, tmp_path: Path) -> None:
-    """Held against the newest run that did not fail or stop early: the first against none, then
-    twice a slower one, with an aborted one before each."""
+    """Held against the first run until another is accepted: a slower one is a regression each time,
+    and none beside one that was accepted. An aborted one is never the baseline."""
     site.start_fleet(1)
     _, url = site.start_coordinator()
     wait_for("the agents", lambda: site.run("agents").stdout.count("idle") == 2)
@@ -108,11 +108,11 @@ def test_the_steps_measure_compare_and_leave_their_results(site: Site, tmp_path:
         "ROOT": str(ROOT),
     }
 
-    def step(ci: str, more: str = "") -> subprocess.CompletedProcess[str]:
+    def step(ci: str, more: str = "", accept: str = "false") -> subprocess.CompletedProcess[str]:
         summary.unlink(missing_ok=True)
         return subprocess.run(
             ["bash", "-c", script_of(ci)],
-            env=environment | {"OVERRIDES": overrides + more},
+            env=environment | {"OVERRIDES": overrides + more, "ACCEPT": accept},
             capture_output=True,
             text=True,
             timeout=120,
@@ -121,14 +121,19 @@ def test_the_steps_measure_compare_and_leave_their_results(site: Site, tmp_path:
 
     first = step("azure-devops")
     assert first.returncode == 0, first.stdout + first.stderr
-    assert "the gates begin with the next" in (results / "summary.md").read_text()
-    for ci, rate in (("github", "20M"), ("azure-devops", "8M")):
-        stopped = site.run("launch", "loopback", "--detach", "--api", url).stdout.strip()
+    assert "this is the baseline of the next ones" in (results / "summary.md").read_text()
+    slow = "traffic.stream_bits_per_second=20M"
+    accepting = ("--set", "labels.baseline=accepted")
+    for ci, accept in (("github", "false"), ("azure-devops", "true")):
+        stopped = site.run(
+            "launch", "loopback", "--detach", *accepting, "--api", url
+        ).stdout.strip()
         assert site.run("abort", stopped, "--reason", "a job was stopped", "--api", url).stdout
-        slower = step(ci, f"traffic.stream_bits_per_second={rate}")
+        slower = step(ci, slow, accept)
         assert slower.returncode == 1, slower.stdout + slower.stderr
         text = (results / "summary.md").read_text()
         assert "surely so" in text
+        assert ("Accepted as the baseline" in text) == (accept == "true")
         if ci == "github":
             assert text in summary.read_text()
         else:
@@ -137,3 +142,5 @@ def test_the_steps_measure_compare_and_leave_their_results(site: Site, tmp_path:
         assert (gates.tests, gates.failures) == (1, 1)
         [verdict] = JUnitXml.fromfile(str(results / "verdict.xml"))
         assert verdict.tests == 4
+    again = step("github", slow)
+    assert again.returncode == 0, again.stdout + again.stderr + (results / "summary.md").read_text()
