@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Service
 from coordinator.api.problems import PROBLEMS
+from coordinator.api.row_answers import rows_in
 from coordinator.runs.dead_letters import DeadJob
 from exchange.messages import Message
 
@@ -41,7 +42,7 @@ async def purge_dead_letters(
     return Purged(purged_count=await coordinator.dead_letters.purge_oldest(limit))
 
 
-@router.get("/{sequence_number}")
+@router.get("/{sequence_number}", openapi_extra=rows_in("."))
 async def read_dead_letter(sequence_number: int, coordinator: Service) -> DeadJob:
     """One of the oldest thousand."""
     return await coordinator.dead_letters.read(sequence_number)

@@ -4,14 +4,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 
+from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Service
 from coordinator.api.problems import PROBLEMS
+from coordinator.api.row_answers import rows_in
 from coordinator.core.plan.cost_estimate import Appraisal
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.runs.spending import Budgets
 from coordinator.views.requests import EstimateRequest
 
-router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["prices"])
+router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["prices"], route_class=ConditionalRoute)
 
 
 def _budgets(request: Request) -> Budgets:
@@ -22,13 +24,13 @@ def _budgets(request: Request) -> Budgets:
 There = Annotated[Budgets, Depends(_budgets)]
 
 
-@router.post("/estimate")
+@router.post("/estimate", openapi_extra=rows_in("price.bill.lines"))
 async def estimate_run(request: EstimateRequest, coordinator: Service, budgets: There) -> Appraisal:
     """Whether a run could be launched now, and what it would cost; nothing is stored."""
     return await budgets.appraise(request.resolve(), request.table(coordinator.prices))
 
 
-@router.get("/runs/{run_id}/price")
+@router.get("/runs/{run_id}/price", openapi_extra=rows_in("spent.lines"))
 async def read_price(run_id: str, budgets: There) -> PriceMeter:
     """What a run has cost so far by the bytes it measured, and will have cost at its end."""
     return await budgets.read(run_id)

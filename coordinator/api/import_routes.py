@@ -2,13 +2,16 @@
 
 from fastapi import APIRouter, Response
 
+from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Caller, Service
 from coordinator.api.problems import PROBLEMS
 from coordinator.imports.import_answers import ImportedRecordings, ImportedTable
 from coordinator.imports.import_requests import OriginalTable, Recordings
 from coordinator.imports.stored_imports import keep_recordings, keep_table
 
-router = APIRouter(prefix="/v1/imports", responses=PROBLEMS, tags=["imports"])
+router = APIRouter(
+    prefix="/v1/imports", responses=PROBLEMS, tags=["imports"], route_class=ConditionalRoute
+)
 
 
 @router.post("/original", status_code=201)

@@ -2,11 +2,12 @@
 
 from fastapi import APIRouter
 
+from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Caller
 from coordinator.api.problems import PROBLEMS
 from exchange.messages import Message
 
-router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["service"])
+router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["service"], route_class=ConditionalRoute)
 
 
 class Me(Message):

@@ -54,8 +54,9 @@ off and the API listens on loopback. Viewers read; operators also launch, abort 
 Errors are RFC 9457 problem documents whose `type` is an address that explains them. Instants are
 UTC, rates are decimal bits a second, and every figure's name carries its unit; null is unknown,
 never zero. Long lists are paged: give the `Next-Cursor` of one page as `cursor` of the next.
-Every list also comes as `text/csv`, `application/vnd.apache.arrow.stream` or
-`application/vnd.apache.parquet`, whichever `Accept` asks for.
+What has rows (`x-rows` says where, `.` is one row) also comes as `text/csv`,
+`application/vnd.apache.arrow.stream` or `application/vnd.apache.parquet`, whichever `Accept` asks
+for: the same columns of the same types whatever there is, also nothing.
 """
 
 
@@ -105,15 +106,14 @@ def _show_examples(method: str, path: str, operation: dict[str, Any]) -> None:
             described["content"]["application/json"]["example"] = answer
 
 
-def _offer_rows(operation: dict[str, Any]) -> bool:
-    """Name the forms of a list beside its JSON; whether it is one."""
+def _offer_rows(operation: dict[str, Any]) -> None:
+    """Name the forms of a list beside its JSON."""
     content = operation["responses"].get("200", {}).get("content", {})
     schema = content.get("application/json", {}).get("schema", {})
     if ROWS not in operation and schema.get("type") != "array":
-        return False
+        return
     for media_type in FORMATS:
         content.setdefault(media_type, {"schema": {"type": "string", "format": "binary"}})
-    return True
 
 
 def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
@@ -133,7 +133,8 @@ def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     expected = {401, 403, 404, 409, 422, 503}
     expected |= {400, 413} if body else set()
     expected |= {429} if right.writes else set()
-    expected |= {406} if _offer_rows(operation) else set()
+    _offer_rows(operation)
+    expected |= {406} if "content" in next(iter(answers.values())) else set()
     for status in sorted(expected):
         answers[str(status)] = {"description": _REFUSALS[status], "content": _PROBLEM}
     answers["401"]["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}

@@ -16,6 +16,7 @@ from coordinator.views.exports.stored_tables import export_run
 from coordinator.views.report.build import build
 from coordinator.views.report.render import html
 from coordinator.views.report.stored_source import gather
+from coordinator.views.series_formats import JSON, chosen_format
 from exchange.messages import Message, RunId
 
 router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["reports"], route_class=ConditionalRoute)
@@ -63,21 +64,19 @@ async def report_answer(
     report: Message, page: Callable[[], str], format: ReportFormat | None, accept: str | None
 ) -> Response:
     """A report as asked for: its values, or its page."""
-    if (format or _accepted(accept)) is ReportFormat.JSON:
-        return Response(report.model_dump_json(), media_type="application/json")
+    media_type = chosen_format(accept, (_HTML, JSON)) if format is None else None
+    if media_type == JSON or format is ReportFormat.JSON:
+        return Response(report.model_dump_json(), media_type=JSON, headers=_VARY)
     return Response(
         await asyncio.to_thread(page),
-        media_type="text/html",
-        headers={"Content-Security-Policy": _POLICY},
+        media_type=_HTML,
+        headers={"Content-Security-Policy": _POLICY, **_VARY},
     )
 
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-
-
-def _accepted(accept: str | None) -> ReportFormat:
-    said = (accept or "").lower()
-    return ReportFormat.JSON if "json" in said and "html" not in said else ReportFormat.HTML
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_HTML: Final = "text/html"
+_VARY: Final = {"Vary": "Accept"}
 
 
 @router.get(
@@ -88,17 +87,26 @@ def _accepted(accept: str | None) -> ReportFormat:
 async def read_export(
     run_id: RunId,
     coordinator: Service,
-    format: Format = Format.JSON,
+    format: Annotated[
+        Format | None, Query(description="default: what `Accept` asks for, else JSON")
+    ] = None,
+    accept: Accepted = None,
     table: Annotated[
         TableName,
         Query(description="csv, parquet and arrow hold one, the others all"),
     ] = TableName.SECONDS,
 ) -> Response:
     """A run's seconds, pairs, bursts and summary as tables; unknown is empty, never zero."""
+    if format is None:
+        kinds = {kind.media_type: kind for kind in (Format.JSON, *Format)}
+        format = kinds[chosen_format(accept, tuple(kinds))]
     body = await export_run(coordinator, run_id, format, table.value)
     name = run_id if format.whole else f"{run_id}-{table.value}"
     return Response(
         body,
         media_type=format.media_type,
-        headers={"Content-Disposition": f'attachment; filename="{name}.{format.value}"'},
+        headers={
+            "Content-Disposition": f'attachment; filename="{name}.{format.value}"',
+            **_VARY,
+        },
     )

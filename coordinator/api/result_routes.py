@@ -68,7 +68,7 @@ async def list_run_bursts(
     return entries
 
 
-@router.get("/bursts/{burst_index}")
+@router.get("/bursts/{burst_index}", openapi_extra=rows_in("."))
 async def read_run_burst(
     run_id: str, burst_index: Annotated[int, Path(ge=0, le=9999)], coordinator: Service
 ) -> BurstEntry:
@@ -133,7 +133,7 @@ async def read_run_series(
     return Response(body, media_type=media_type, headers={"Vary": "Accept"})
 
 
-@router.get("/verdict")
+@router.get("/verdict", openapi_extra=rows_in("findings"))
 async def read_run_verdict(run_id: str, coordinator: Service) -> RunVerdict:
     """The verdict with its findings and headline, once the run is over."""
     return await read_verdict(coordinator, run_id)

@@ -33,6 +33,7 @@ from coordinator.views.answers import Recomputed
 from coordinator.views.burst_answers import recomputed
 from coordinator.views.groups import compare_stored
 from coordinator.views.requests import CancelRequest, CompareRequest, LaunchRequest
+from coordinator.views.series_formats import chosen_format
 from exchange.messages import Side, UtcDatetime
 from exchange.records import RunHeader
 
@@ -176,7 +177,7 @@ async def read_progress(run_id: str, coordinator: Service) -> Progress:
     return await coordinator.progress(run_id)
 
 
-@router.get("/runs/{run_id}/summary")
+@router.get("/runs/{run_id}/summary", openapi_extra=rows_in("bursts"))
 async def read_summary(run_id: str, coordinator: Service) -> RunSummary:
     """The verdict with its figures, once the run is over."""
     summary = await coordinator.summary(run_id)
@@ -203,12 +204,14 @@ async def read_raw(
     coordinator: Service,
     burst_index: Annotated[int, Query(ge=0)] = 0,
     side: Side = Side.CLIENT,
+    accept: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Response:
     """An engine's own output, to the byte: one JSON document, or one a line."""
     plan, records = await coordinator.read_plan(run_id), coordinator.fabric.records
     text = await find_raw(records, plan, pair, burst_index, side)
     lines = text.startswith(b'{"event"')
-    return Response(text, media_type=f"application/{'x-ndjson' if lines else 'json'}")
+    media_type = f"application/{'x-ndjson' if lines else 'json'}"
+    return Response(text, media_type=chosen_format(accept, (media_type,)))
 
 
 @router.post("/prune")

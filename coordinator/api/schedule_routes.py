@@ -9,6 +9,7 @@ from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Caller, Service
 from coordinator.api.pages import PAGED, KeyCursor, name_next
 from coordinator.api.problems import PROBLEMS
+from coordinator.api.row_answers import rows_in
 from coordinator.refusals import OtherName
 from coordinator.schedules.firing import Schedules
 from coordinator.views.answers import ScheduleView
@@ -57,7 +58,7 @@ async def list_schedules(
     return found[:limit]
 
 
-@router.get("/{name}")
+@router.get("/{name}", openapi_extra=rows_in("history"))
 async def read_schedule(name: str, schedules: There) -> ScheduleView:
     """One schedule with its next instants, at most five, and what became of the newest fifty."""
     return await schedules.read(name)

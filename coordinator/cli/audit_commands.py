@@ -40,6 +40,7 @@ def audit(
             ]
             for row in rows
         ],
+        of="coordinator.auth.audit:AuditRow",
         form=form,
         as_json=as_json,
         spare=["from", "role"],

@@ -49,6 +49,7 @@ def list_letters(
             ]
             for dead in found
         ],
+        of="coordinator.runs.dead_letters:DeadJob",
         form=form,
         as_json=as_json,
         spare=["burst", "pair", "reason"],

@@ -95,7 +95,7 @@ def list_agents(form: RowsOption = None, as_json: Json = False) -> None:
 
     agents, codes = run_on_private(work)
     show_list(
-        [agent.model_dump(mode="json", exclude={"sha256", "next_sha256"}) for agent in agents],
+        agents,
         ["agent", "role", "state", "enrolled", "by code"],
         [
             [
@@ -107,6 +107,8 @@ def list_agents(form: RowsOption = None, as_json: Json = False) -> None:
             ]
             for agent in agents
         ],
+        of="coordinator.hosts.enrolment:Enrolled",
+        hidden=("sha256", "next_sha256"),
         form=form,
         as_json=as_json,
     )

@@ -1,6 +1,7 @@
 """Lists: a table on a screen, JSON, or every field as a file of rows."""
 
-from collections.abc import Mapping, Sequence
+import pkgutil
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -35,20 +36,30 @@ def show_list(
     columns: Sequence[str],
     cells: Sequence[Sequence[str]],
     *,
+    of: str,
     form: RowsFormat | None,
     as_json: bool,
     spare: Sequence[str] = (),
     title: str = "",
+    hidden: Collection[str] = (),
 ) -> None:
-    """What was found: as ``columns`` and ``cells``, or all of it in the form that is asked for."""
+    """What was found: as ``columns`` and ``cells``, or all of it in the form that is asked for.
+
+    ``of`` is the rows' type (``module:name``), which says a file's columns; fields that are
+    ``hidden`` are in no form.
+    """
     if form is None and not as_json:
         print_table(title, columns, cells, spare=spare)
         return
-    rows = [dict(row) if isinstance(row, Mapping) else row.model_dump(mode="json") for row in found]
+    rows = [
+        dict(row) if isinstance(row, Mapping) else row.model_dump(mode="json", exclude=set(hidden))
+        for row in found
+    ]
     if form in (None, RowsFormat.JSON):
         print_json(rows)
         return
-    from coordinator.views.row_columns import columns_of, flat
+    from coordinator.views.row_columns import cells_of, columns_of
     from coordinator.views.series_formats import render
 
-    write_bytes(render(form.media_type, {}, columns_of([flat(row) for row in rows])))
+    shown = [cell for cell in cells_of(pkgutil.resolve_name(of)) if cell.path[0] not in hidden]
+    write_bytes(render(form.media_type, {}, columns_of(rows, shown)))

@@ -107,6 +107,7 @@ def list_runs(
             ]
             for header in found
         ],
+        of="exchange.records:RunHeader",
         form=form,
         as_json=as_json,
         spare=["scenario", "created", "by", "complete"],
@@ -174,6 +175,7 @@ def aggregate(
             ]
             for group in found.groups
         ],
+        of="coordinator.runs.listing:RunGroup",
         form=form,
         as_json=False,
         spare=["min", "max", "runs", "complete", "cost"],
@@ -222,6 +224,7 @@ def bursts(
             for entry in found
             for shown in [entry.summary]
         ],
+        of="coordinator.views.answers:BurstEntry",
         form=form,
         as_json=as_json,
         spare=["measured", "limiter"],
@@ -258,6 +261,7 @@ def pairs(
             for entry in found
             for shown in [entry.summary]
         ],
+        of="coordinator.views.answers:PairEntry",
         form=form,
         as_json=as_json,
         spare=["server", "complete"],
@@ -325,6 +329,7 @@ def reconciliation(
             ]
             for name, part in rows
         ],
+        of="coordinator.views.answers:BurstReconciliation",
         form=form,
         as_json=False,
         title=f"{held.reconciliation.source}, layer {held.reconciliation.layer}",
@@ -355,6 +360,7 @@ def agents(form: RowsOption = None, api: Api = None, as_json: Json = False) -> N
             ]
             for presence in found
         ],
+        of="exchange.messages:Presence",
         form=form,
         as_json=as_json,
         spare=["heard", "engine", "address", "bound"],

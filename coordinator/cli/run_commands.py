@@ -247,6 +247,7 @@ def list_scenarios(
             ]
             for n, spec in specs.items()
         ],
+        of="coordinator.core.plan.spec:RunSpec",
         form=form,
         as_json=False,
         spare=["streams", "pairs"],

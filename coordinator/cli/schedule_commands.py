@@ -117,6 +117,7 @@ def list_schedules(form: RowsOption = None, api: Api = None, as_json: Json = Fal
             ]
             for view in found
         ],
+        of="coordinator.views.answers:ScheduleView",
         form=form,
         as_json=as_json,
         spare=["runs", "zone", "scenario"],

@@ -274,6 +274,7 @@ def list_studies(
             ]
             for study in found
         ],
+        of="coordinator.studies.study:Study",
         form=form,
         as_json=as_json,
     )
@@ -295,7 +296,14 @@ def show(
     if form is None:
         print_study(study, as_json=as_json)
     else:
-        show_list(study.results, (), (), form=form, as_json=as_json)
+        show_list(
+            study.results,
+            (),
+            (),
+            of="coordinator.studies.study:TrialResult",
+            form=form,
+            as_json=as_json,
+        )
 
 
 @app.command()

@@ -81,7 +81,7 @@ def list_tokens(form: RowsOption = None, as_json: Json = False) -> None:
     tokens = list(run_on_private(lambda table: Tokens(table).all()))
     now = datetime.now(UTC)
     show_list(
-        [token.model_dump(mode="json", exclude={"sha256"}) for token in tokens],
+        tokens,
         ["token", "role", "state", "made", "by", "ends"],
         [
             [
@@ -94,6 +94,8 @@ def list_tokens(form: RowsOption = None, as_json: Json = False) -> None:
             ]
             for token in tokens
         ],
+        of="coordinator.auth.static_tokens:Token",
+        hidden=("sha256",),
         form=form,
         as_json=as_json,
     )

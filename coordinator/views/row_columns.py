@@ -1,11 +1,20 @@
-"""Rows of named values as columns, of which a file of any format is made. Pure."""
+"""Rows of one type as columns, of which a file of any format is made. Pure.
 
+The type alone says which columns there are, and what each holds: no row, and what rows lack, change
+neither. What is nested gets its parents' names in front; lists, and mappings by names of the user's
+own, are one column of text.
+"""
+
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AwareDatetime, BaseModel
 from pydantic_core import to_json
 
 from coordinator.core.measure.second_table import Column
@@ -21,55 +30,136 @@ _UNITS: Final = (  # how a name ends, the unit
 )
 
 
-def flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a JSON list as plain cells: what is nested gets its parents' names in front, lists
-    are text, and instants are instants."""
-    return dict(_cells(row, ""))
+_PLAIN: Final = (bool, int, float, str, datetime)
 
 
-def _cells(row: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
-    for key, value in row.items():
-        name = before + key
-        if isinstance(value, Mapping):
-            yield from _cells(value, f"{name}_")
-        elif isinstance(value, list) and all(isinstance(each, str) for each in value):
-            yield name, "; ".join(value)
-        elif isinstance(value, list):
-            yield name, to_json(value).decode()
-        elif isinstance(value, str) and name.endswith("_at"):
-            yield name, datetime.fromisoformat(value)
-        else:
-            yield name, value
+class Kind(StrEnum):
+    """What a column's cells are."""
+
+    TEXT = "text"
+    INSTANT = "instant"
+    WHOLE = "whole"
+    NUMBER = "number"
 
 
-def columns_of(
-    rows: Sequence[Mapping[str, Any]], layer_of: Callable[[str], str | None] = lambda _: None
-) -> Sequence[Column]:
-    """A column for every name that a row has; a cell that a row lacks is unknown."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A column to be: its name, where its cell stands in a row, and what it is."""
+
+    name: str
+    path: tuple[str, ...]
+    kind: Kind
+
+
+def cells_of(row_type: Any) -> Sequence[Cell]:
+    """The columns of rows of a type: a model, or a union of some."""
+    found: dict[str, Cell] = {}
+    for cell in _cells(row_type, ()):
+        known = found.setdefault(cell.name, cell)
+        if known.kind is not cell.kind:  # members of a union that differ in it
+            found[cell.name] = Cell(name=cell.name, path=cell.path, kind=Kind.TEXT)
+    return list(found.values())
+
+
+def scalars_of(model: type[BaseModel], before: str = "") -> Sequence[Cell]:
+    """A column for every plain field of a model, of flat rows; with ``before`` in front."""
     return [
-        Column(
-            name=name,
-            unit=_unit(name),
-            layer=layer_of(name),
-            values=_values([row.get(name) for row in rows]),
-        )
-        for name in names
+        Cell(name=before + name, path=(before + name,), kind=_kind(members))
+        for name, info in model.model_fields.items()
+        if (members := list(_members(info.annotation)))
+        and all(isinstance(each, type) and issubclass(each, _PLAIN) for each in members)
     ]
 
 
-def _values(cells: Sequence[Any]) -> NDArray[Any]:
-    """One column; what no row knows is a column of unknown figures."""
-    known = [cell for cell in cells if cell is not None]
-    if any(isinstance(cell, datetime) for cell in known):
-        return np.array(
-            [None if at is None else at.replace(tzinfo=None) for at in cells], "datetime64[ms]"
+def columns_of(
+    rows: Sequence[Mapping[str, Any]],
+    cells: Sequence[Cell],
+    layer_of: Callable[[str], str | None] = lambda _: None,
+) -> Sequence[Column]:
+    """A column a cell, of rows as JSON has them; a cell that a row lacks is unknown."""
+    return [
+        Column(
+            name=cell.name,
+            unit=_unit(cell.name),
+            layer=layer_of(cell.name),
+            values=_values([_value(row, cell.path) for row in rows], cell.kind),
         )
-    if any(isinstance(cell, str | bool) for cell in known):
-        return np.array(["" if cell is None else str(cell) for cell in cells])
-    if len(known) == len(cells) and all(isinstance(cell, int) for cell in known):
-        return np.array(cells, np.int64)
-    return np.array([np.nan if cell is None else float(cell) for cell in cells])
+        for cell in cells
+    ]
+
+
+def _cells(annotation: Any, path: tuple[str, ...]) -> Iterator[Cell]:
+    members = list(_members(annotation))
+    models = [each for each in members if isinstance(each, type) and issubclass(each, BaseModel)]
+    for model in models:
+        for name, info in model.model_fields.items():
+            yield from _cells(info.annotation, (*path, name))
+    if models:
+        return
+    if len(members) == 1 and get_origin(members[0]) in (Mapping, dict):
+        key, value = get_args(members[0])
+        if isinstance(key, type) and issubclass(key, StrEnum):
+            for each in key:
+                yield from _cells(value, (*path, each.value))
+            return
+    yield Cell(name="_".join(path), path=path, kind=_kind(members))
+
+
+def _members(annotation: Any) -> Iterator[Any]:
+    """The types that a value may have, without what is said beside them; never None's."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _members(get_args(annotation)[0])
+    elif origin in (Union, types.UnionType):
+        for each in get_args(annotation):
+            yield from _members(each)
+    elif origin is Literal:
+        yield from {type(each) for each in get_args(annotation)}
+    elif annotation is not type(None):
+        yield datetime if annotation is AwareDatetime else annotation
+
+
+def _kind(members: Sequence[Any]) -> Kind:
+    plain = {each for each in members if isinstance(each, type)}
+    if len(plain) < len(set(members)):
+        return Kind.TEXT
+    if plain and all(issubclass(each, datetime) for each in plain):
+        return Kind.INSTANT
+    if plain == {int}:
+        return Kind.WHOLE
+    return Kind.NUMBER if plain and plain <= {int, float} else Kind.TEXT
+
+
+def _value(row: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        row = row.get(name) if isinstance(row, Mapping) else None
+    return row
+
+
+def _values(cells: Sequence[Any], kind: Kind) -> NDArray[Any]:
+    match kind:
+        case Kind.INSTANT:
+            return np.array([_instant(cell) for cell in cells], "datetime64[ms]")
+        case Kind.WHOLE:
+            unknown = [cell is None for cell in cells]
+            return np.ma.array([cell or 0 for cell in cells], np.int64, mask=unknown)
+        case Kind.NUMBER:
+            return np.array([np.nan if cell is None else float(cell) for cell in cells], np.float64)
+        case Kind.TEXT:
+            return np.array([_text(cell) for cell in cells], np.str_)
+
+
+def _instant(cell: Any) -> datetime | None:
+    at = datetime.fromisoformat(cell) if isinstance(cell, str) else cell
+    return None if at is None else at.replace(tzinfo=None)
+
+
+def _text(cell: Any) -> str:
+    if cell is None or isinstance(cell, str):
+        return cell or ""
+    if isinstance(cell, list) and all(isinstance(each, str) for each in cell):
+        return "; ".join(cell)
+    return to_json(cell).decode()
 
 
 def _unit(name: str) -> str:

@@ -20,27 +20,27 @@ class NotAcceptable(Exception):
     """Nothing that the caller accepts can be made."""
 
 
-def chosen_format(accept: str | None) -> str:
-    """The best of our formats by an ``Accept`` header (RFC 9110, section 12.5.1); JSON of equals.
+def chosen_format(accept: str | None, offered: Sequence[str] = ()) -> str:
+    """The best of the ``offered`` types, or of our formats, by an ``Accept`` header (RFC 9110,
+    section 12.5.1); of equals the first.
 
     Raises :class:`NotAcceptable`.
     """
+    offered = offered or tuple(FORMATS)
     if accept is None or not accept.strip():
-        return JSON
+        return offered[0]
     ranges: dict[str, float] = {}
     for part in accept.split(","):
         name, *parameters = [piece.strip() for piece in part.split(";")]
         ranges[name.lower()] = _weight(parameters)
     best, chosen = 0.0, None
-    for offered in FORMATS:
-        kind = offered.partition("/")[0]
-        weight = next(
-            (ranges[name] for name in (offered, f"{kind}/*", "*/*") if name in ranges), 0.0
-        )
+    for each in offered:
+        kind = each.partition("/")[0]
+        weight = next((ranges[name] for name in (each, f"{kind}/*", "*/*") if name in ranges), 0.0)
         if weight > best:
-            best, chosen = weight, offered
+            best, chosen = weight, each
     if chosen is None:
-        raise NotAcceptable(f"Accept: {accept[:100]!r}; there is {', '.join(FORMATS)}")
+        raise NotAcceptable(f"Accept: {accept[:100]!r}; there is {', '.join(offered)}")
     return chosen
 
 
@@ -84,7 +84,7 @@ def _cell(value: Any) -> Any:
     if isinstance(value, str):
         text = "".join(letter if letter.isprintable() else " " for letter in value)
         return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
-    return "" if value != value else value
+    return "" if value is None or value != value else value
 
 
 def as_arrow(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
@@ -131,7 +131,8 @@ def render(media_type: str, head: Mapping[str, Any], columns: Sequence[Column]) 
 
 def _values(column: Column) -> list[Any]:
     if column.values.dtype.kind == "M":
-        return [f"{text}Z" for text in np.datetime_as_string(column.values, unit="s").tolist()]
+        told = np.datetime_as_string(column.values, unit="s").tolist()
+        return [None if text == "NaT" else f"{text}Z" for text in told]
     values: list[Any] = column.values.tolist()
     return values
 
@@ -147,7 +148,8 @@ def _arrow_table(head: Mapping[str, Any], columns: Sequence[Column]) -> Any:
         elif kind == "f":
             array = pa.array(column.values, mask=np.isnan(column.values))
         elif kind == "i":
-            array = pa.array(column.values)
+            values = np.ma.asarray(column.values)
+            array = pa.array(values.filled(0), mask=np.ma.getmaskarray(values))
         else:
             array = pa.array(column.values.tolist(), pa.string())
         metadata = {"unit": column.unit, **({"layer": column.layer} if column.layer else {})}

@@ -4,8 +4,7 @@ Columns are named as in the API, so a name carries its unit; ``unit`` and ``laye
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from enum import StrEnum
+from dataclasses import fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -13,9 +12,19 @@ from pydantic import BaseModel
 
 from coordinator.core.figures import FIGURE, FIGURES, Layer
 from coordinator.core.measure.second_table import CELLS_MAX_COUNT, Column, fleet_table
-from coordinator.core.measure.series import BurstSeries
-from coordinator.core.summary import BurstSummary, PathLatency, RunSummary
-from coordinator.views.row_columns import columns_of
+from coordinator.core.measure.series import BurstSeries, FlowSeries
+from coordinator.core.summary import (
+    BurstSummary,
+    Completeness,
+    Latency,
+    PairSummary,
+    PathLatency,
+    PhaseLatency,
+    RunSummary,
+    Window,
+)
+from coordinator.views.row_columns import Cell, Kind, columns_of, scalars_of
+from exchange.messages import Flow
 
 Tables = Mapping[str, Sequence[Column]]
 TABLES: Final = ("seconds", "pairs", "bursts", "summary")
@@ -34,11 +43,27 @@ def make_tables(summary: RunSummary, series: Sequence[BurstSeries]) -> Tables:
                 for burst in summary.bursts
                 for pair in burst.pairs
             ],
+            [_BURST, *_parts(PairSummary), *_LATENCY],
             _layer,
         ),
-        "bursts": columns_of([_burst(burst) for burst in summary.bursts], _layer),
-        "summary": columns_of([_flat(summary) | _unstored(summary)], _layer),
+        "bursts": columns_of([_burst(burst) for burst in summary.bursts], _BURSTS, _layer),
+        "summary": columns_of(
+            [_flat(summary) | _unstored(summary)],
+            [*_parts(RunSummary), *(_number(name) for name in _unstored(summary))],
+            _layer,
+        ),
     }
+
+
+def _number(name: str) -> Cell:
+    return Cell(name=name, path=(name,), kind=Kind.NUMBER)
+
+
+def _parts(model: type[BaseModel]) -> Sequence[Cell]:
+    """Columns of :func:`_flat`."""
+    states = scalars_of(Completeness, "completeness_")
+    known = states[:-1] if "completeness" in model.model_fields else ()
+    return [*scalars_of(model), *known]
 
 
 def _unstored(summary: RunSummary) -> dict[str, Any]:
@@ -50,7 +75,8 @@ def _unstored(summary: RunSummary) -> dict[str, Any]:
 def _seconds(series: Sequence[BurstSeries]) -> Sequence[Column]:
     """Fleet figures, a row a burst, flow and second."""
     if not series:
-        return ()
+        blank = _seconds([_blank()])
+        return [replace(column, values=column.values[:0]) for column in blank]
     parts = [fleet_table(burst, _step_s(burst)) for burst in series]
     numbers = np.concatenate(
         [
@@ -72,6 +98,25 @@ def _seconds(series: Sequence[BurstSeries]) -> Sequence[Column]:
     ]
 
 
+def _blank() -> BurstSeries:
+    """A second of which nothing is known: what a table without seconds takes its columns from."""
+    unknown = np.full(1, np.nan)
+    known: dict[str, Any] = dict.fromkeys((each.name for each in fields(FlowSeries)), unknown)
+    known |= {"flow": Flow.UP, "pairs_bits_per_second": np.full((1, 1), np.nan, np.float32)}
+    return BurstSeries(
+        burst_index=0,
+        start_s=0,
+        planned_start_s=0.0,
+        duration_s=1,
+        omit_s=0,
+        window=None,
+        coverage_ratio=np.zeros(1),
+        client_cpu_ratio=unknown,
+        server_cpu_ratio=unknown,
+        flows=(FlowSeries(**known),),
+    )
+
+
 def _step_s(series: BurstSeries) -> int:
     """One second, or for bursts of many hours as many as one table carries (see `known_s`)."""
     cells = len(series.coverage_ratio) * len(series.flows) * _COLUMNS_COUNT
@@ -86,8 +131,7 @@ def _burst(burst: BurstSummary) -> dict[str, Any]:
     if burst.window is not None:
         said |= {f"window_{name}": value for name, value in _flat(burst.window).items()}
     said |= {
-        f"reconciliation_{name}": None if held is None else getattr(held, name)
-        for name in ("lag_s", "overhead_ratio", "residual_ratio", "residual_uncertainty_ratio")
+        f"reconciliation_{name}": None if held is None else getattr(held, name) for name in _HELD
     }
     seen = burst.latency
     if seen is not None:
@@ -102,7 +146,7 @@ def _latency(path: PathLatency | None) -> dict[str, Any]:
         return {}
     said = {
         f"latency_{phase}_{name}": value
-        for phase in ("before", "during", "after")
+        for phase in _PHASES
         for name, value in _flat(getattr(path, phase)).items()
     }
     return said | {"latency_buffer_delay_ratio": path.buffer_delay_ratio}
@@ -110,15 +154,27 @@ def _latency(path: PathLatency | None) -> dict[str, Any]:
 
 def _flat(value: BaseModel) -> dict[str, Any]:
     """A value's plain fields; completeness by its states; lists and other values are left out."""
-    flat: dict[str, Any] = {}
-    for name in type(value).model_fields:
-        inner = getattr(value, name)
-        if name == "completeness":
-            flat |= {f"completeness_{key}": part for key, part in inner.model_dump().items()}
-        elif inner is None or isinstance(inner, bool | int | float | str | StrEnum | datetime):
-            flat[name] = inner
-    flat.pop("completeness_completeness_ratio", None)
+    flat = {cell.name: getattr(value, cell.name) for cell in scalars_of(type(value))}
+    if (states := getattr(value, "completeness", None)) is not None:
+        flat |= {f"completeness_{key}": part for key, part in states.model_dump().items()}
     return flat
+
+
+_PHASES: Final = ("before", "during", "after")
+_HELD: Final = ("lag_s", "overhead_ratio", "residual_ratio", "residual_uncertainty_ratio")
+_BURST: Final = Cell(name="burst", path=("burst",), kind=Kind.WHOLE)
+_LATENCY: Final = (
+    *(cell for phase in _PHASES for cell in scalars_of(PhaseLatency, f"latency_{phase}_")),
+    _number("latency_buffer_delay_ratio"),
+)
+_BURSTS: Final = (
+    _BURST,
+    *(cell for cell in _parts(BurstSummary) if cell.name != "index"),
+    *scalars_of(Window, "window_"),
+    *(_number(f"reconciliation_{name}") for name in _HELD),
+    *_LATENCY,
+    *scalars_of(Latency, "latency_"),
+)
 
 
 def _layer(name: str) -> str | None:

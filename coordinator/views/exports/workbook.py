@@ -130,7 +130,7 @@ class Workbook:
         else:
             form = self._formats.get(column.unit)
             for row, number in enumerate(values.tolist()):
-                if number == number:
+                if number is not None and number == number:
                     sheet.write_number(row + 1, place, number, form)
 
 
