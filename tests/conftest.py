@@ -7,6 +7,8 @@ import MLRsearch  # noqa: F401 - its classes walk the stack as they are made: ea
 import pytest
 from hypothesis import HealthCheck, settings
 
+from coordinator.rare_collections import collect_rarely
+
 # A test never asserts an absolute time: on shared cores a slow example says nothing of the code.
 settings.register_profile(
     "shared-cores", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -20,6 +22,10 @@ FIRST: Final = (
     *("pipeline", "launches_at_once", "servicebus_faults", "devices_in_modes", "poisoned_queue"),
     *("agents", "queue", "no_secrets", "identities", "competition", "schedules", "demo"),
 )
+
+
+def pytest_collection_finish() -> None:
+    collect_rarely()  # a twentieth of the tests' CPU
 
 
 @pytest.hookimpl(trylast=True)

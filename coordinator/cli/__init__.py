@@ -18,6 +18,7 @@ from coordinator.cli.command_list import COMMANDS, EXAMPLES, GROUPS
 from coordinator.cli.exits import DEBUG, Exit, code_of
 from coordinator.cli.screen_text import printable
 from coordinator.cli.token_option import offer_token
+from coordinator.rare_collections import collect_rarely
 
 
 class Commands(TyperGroup):
@@ -99,4 +100,5 @@ def broadside(
 
 def main() -> None:
     """Run the command line; every end is one of the documented codes."""
+    collect_rarely()  # imports leave no garbage
     sys.exit(code_of(lambda: app(standalone_mode=False)))
