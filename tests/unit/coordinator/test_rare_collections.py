@@ -16,10 +16,12 @@ class Cycle:
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    pace = gc.get_threshold()
-    yield
-    gc.set_threshold(*pace)
+    tests_pace = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)  # Python's own
     gc.unfreeze()
+    yield
+    gc.set_threshold(*tests_pace)
+    gc.freeze()
 
 
 def collections_while(count: int) -> int:
