@@ -147,7 +147,7 @@ ANSWERS: Final[Mapping[tuple[str, str], Any]] = {
         "burst_index": 0,
         "planned_start_at": "2026-11-20T12:00:00Z",
         "resolution_s": 1,
-        "by": "pair",
+        "of": "pair",
         "window_from_at": "2026-11-20T12:00:00Z",
         "window_before_at": "2026-11-20T12:00:10Z",
         "columns": [

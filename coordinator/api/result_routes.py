@@ -18,7 +18,7 @@ from coordinator.views.burst_answers import (
     read_reconciliation,
     read_verdict,
 )
-from coordinator.views.series_answers import By, series_body
+from coordinator.views.series_answers import Whose, series_body
 from coordinator.views.series_formats import FORMATS, JSON, chosen_format
 from exchange.messages import Message, RunId, UtcDatetime
 
@@ -47,7 +47,7 @@ class Series(Message):
     burst_index: int
     planned_start_at: UtcDatetime
     resolution_s: int
-    by: By
+    of: Whose
     window_from_at: UtcDatetime | None  # the seconds that the headline is over
     window_before_at: UtcDatetime | None
     columns: tuple[SeriesColumn, ...]
@@ -113,10 +113,12 @@ async def read_run_series(
     coordinator: Service,
     burst: BurstIndex = 0,
     resolution_s: Annotated[int, Query(ge=1, le=3600, description="seconds a row")] = _SECOND_S,
-    by: By = By.FLEET,
+    of: Annotated[
+        Whose | None, Query(description="whose seconds; default: the fleet's, or those of `pair`")
+    ] = None,
     pair: Annotated[
         str | None,
-        Query(max_length=20, description="one pair, such as pair-003 or 3; only by pair"),
+        Query(max_length=20, description="one pair, such as pair-003 or 3"),
     ] = None,
     accept: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Response:
@@ -128,7 +130,7 @@ async def read_run_series(
     """
     media_type = chosen_format(accept)
     body = await series_body(
-        coordinator, run_id, burst, media_type, resolution_s=resolution_s, by=by, pair=pair
+        coordinator, run_id, burst, media_type, resolution_s=resolution_s, of=of, pair=pair
     )
     return Response(body, media_type=media_type, headers={"Vary": "Accept"})
 

@@ -300,7 +300,7 @@ class Client:
         burst_index: int,
         *,
         resolution_s: int = 1,
-        by: str = "fleet",
+        of: str | None = None,
         pair: str | None = None,
         accept: str = "application/json",
     ) -> bytes:
@@ -308,7 +308,7 @@ class Client:
         asked: dict[str, str | int] = {
             "burst": burst_index,
             "resolution_s": resolution_s,
-            "by": by,
+            **({} if of is None else {"of": of}),
             **({} if pair is None else {"pair": pair}),
         }
         path = f"/v1/runs/{run_id}/series"

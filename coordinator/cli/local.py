@@ -379,12 +379,12 @@ class Local:
         burst_index: int,
         *,
         resolution_s: int = 1,
-        by: str = "fleet",
+        of: str | None = None,
         pair: str | None = None,
         accept: str = "application/json",
     ) -> bytes:
         """A burst's seconds in the form that ``accept`` names."""
-        from coordinator.views.series_answers import By, series_body
+        from coordinator.views.series_answers import Whose, series_body
 
         return await series_body(
             self._coordinator,
@@ -392,7 +392,7 @@ class Local:
             burst_index,
             accept,
             resolution_s=resolution_s,
-            by=By(by),
+            of=None if of is None else Whose(of),
             pair=pair,
         )
 

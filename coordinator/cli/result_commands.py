@@ -1,6 +1,7 @@
 """Lists and figures: runs, sums over them, bursts, pairs, seconds, the two ledgers, agents."""
 
 from datetime import datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation
     from exchange.messages import ClockReading, Presence
     from exchange.records import RunHeader
+
+
+class Whose(StrEnum):
+    FLEET = "fleet"
+    PAIR = "pair"
+
 
 Burst = Annotated[int, typer.Option("--burst", min=1, help="which burst, from 1")]
 Limit = Annotated[int, typer.Option(min=1, max=100_000, help="at most so many")]
@@ -274,9 +281,10 @@ def series(
     resolution_s: Annotated[
         int, typer.Option("--resolution", metavar="SECONDS", min=1, max=3600, help="a row each")
     ] = 1,
-    by_pair: Annotated[
-        bool, typer.Option("--by-pair", help="each pair's received rate, not the fleet's figures")
-    ] = False,
+    of: Annotated[
+        Whose | None,
+        typer.Option(help="the fleet's figures, or each pair's received rate", show_default=False),
+    ] = None,
     pair: Annotated[str | None, typer.Option(help="one pair's, such as pair-003 or 3")] = None,
     form: Annotated[RowsFormat, typer.Option("--format", help="how to write them")] = (
         RowsFormat.CSV
@@ -290,7 +298,7 @@ def series(
             await resolve_run(client, run_id),
             burst - 1,
             resolution_s=resolution_s,
-            by="pair" if by_pair or pair else "fleet",
+            of=of,
             pair=pair,
             accept=form.media_type,
         )

@@ -13,7 +13,7 @@ from coordinator.runs.stored import read_series
 from coordinator.views.series_formats import render
 
 
-class By(StrEnum):
+class Whose(StrEnum):
     """Whose seconds."""
 
     FLEET = "fleet"
@@ -27,7 +27,7 @@ async def series_body(
     media_type: str,
     *,
     resolution_s: int = 1,
-    by: By = By.FLEET,
+    of: Whose | None = None,
     pair: str | None = None,
 ) -> bytes:
     """The seconds in one of :data:`~coordinator.views.series_formats.FORMATS`.
@@ -41,6 +41,11 @@ async def series_body(
         )
     names = [planned.name for planned in plan.pairs]
     index = None if pair is None else _pair_index(run_id, pair, names)
+    if pair is not None and of is Whose.FLEET:
+        raise UnknownPair(
+            f"pair {pair}: the fleet's seconds have none; ask of=pair, or leave it out"
+        )
+    of = of or (Whose.FLEET if pair is None else Whose.PAIR)
     series = await read_series(coordinator.fabric.records, run_id, burst_index)
     if series is None:
         raise BurstNotOver(f"burst {burst_index} of run {run_id} is not over yet")
@@ -51,7 +56,7 @@ async def series_body(
         "burst_index": series.burst_index,
         "planned_start_at": plan.bursts[burst_index].planned_start_at,
         "resolution_s": resolution_s,
-        "by": by.value,
+        "of": of.value,
         "window_from_at": at[0],
         "window_before_at": at[1],
     }
@@ -59,7 +64,7 @@ async def series_body(
     def rendered() -> bytes:
         columns: Sequence[Column] = (
             fleet_table(series, resolution_s)
-            if by is By.FLEET
+            if of is Whose.FLEET
             else pair_table(series, resolution_s, names, index)
         )
         return render(media_type, head, columns)

@@ -49,7 +49,7 @@ async def bench(folder: Path, runs_count: int, reads_count: int) -> None:
         await read(http, "the same as CSV", series, reads_count, csv)
         arrow = {"Accept": "application/vnd.apache.arrow.stream"}
         await read(http, "the same as Arrow", series, reads_count, arrow)
-        pairs = f"{series}?by=pair"
+        pairs = f"{series}?of=pair"
         await read(http, "every pair's, 52,200 figures, JSON", pairs, max(5, reads_count // 10))
     await fabric.close()
 

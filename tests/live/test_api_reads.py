@@ -229,7 +229,7 @@ async def test_seconds_by_pair(fabric: Fabric, http: httpx.AsyncClient) -> None:
     await store_run(fabric, RUN)
     rates = series_of().flows[0].pairs_bits_per_second
     missing = [p.pair_index for p in measured(SMALL)[2].bursts[0].pairs if p.state != "measured"]
-    answer = (await get(http, f"/v1/runs/{RUN}/series?by=pair")).json()
+    answer = (await get(http, f"/v1/runs/{RUN}/series?of=pair")).json()
     columns = {column["name"]: column["values"] for column in answer["columns"]}
     assert len(columns["pair"]) == rates.size
     name = "received_payload_bits_per_second"
@@ -239,10 +239,12 @@ async def test_seconds_by_pair(fabric: Fabric, http: httpx.AsyncClient) -> None:
         if p == f"pair-{missing[0] + 1:03d}"
     ]
     assert set(lost) == {None}
-    one = (await get(http, f"/v1/runs/{RUN}/series?by=pair&pair=2")).json()
+    one = (await get(http, f"/v1/runs/{RUN}/series?of=pair&pair=2")).json()
     values = {column["name"]: column["values"] for column in one["columns"]}
     assert set(values["pair"]) == {"pair-002"}
-    for path in ("series?by=pair&pair=99", "series?by=pair&pair=x"):
+    unasked = (await get(http, f"/v1/runs/{RUN}/series?pair=2")).json()
+    assert unasked == one
+    for path in ("series?of=fleet&pair=2", "series?of=pair&pair=99", "series?of=pair&pair=x"):
         assert (await http.get(f"/v1/runs/{RUN}/{path}")).status_code == 404
 
 

@@ -106,6 +106,26 @@ async def test_every_kind_of_problem_is_explained(api: httpx.AsyncClient) -> Non
     assert (await api.get("/problems/none")).status_code == 404
 
 
+def test_by_is_who_everywhere(app: FastAPI) -> None:
+    """Never what something is grouped by, nor whose seconds are asked for."""
+    document: Any = app.openapi()
+    asked = [
+        parameter
+        for operations in document["paths"].values()
+        for operation in operations.values()
+        for parameter in operation.get("parameters", [])
+        if parameter["name"] == "by"
+    ]
+    schemas = document["components"]["schemas"].values()
+    said = [
+        schema["properties"]["by"] for schema in schemas if "by" in schema.get("properties", {})
+    ]
+    assert len(asked) >= 2 and len(said) >= 5
+    assert all("who" in parameter["description"] for parameter in asked)
+    texts = [*said, *(parameter["schema"] for parameter in asked)]
+    assert all("string" in str(schema) and "enum" not in str(schema) for schema in texts)
+
+
 async def test_head_is_get_without_its_body(api: httpx.AsyncClient) -> None:
     for path in ("/v1/scenarios", "/v1/runs", "/healthz", "/v1/runs/none"):
         head, get = await api.head(path), await api.get(path)
