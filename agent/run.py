@@ -191,7 +191,23 @@ async def _open_fabric(
             await pause(stopping, JOIN_PAUSE_S)
             if stopping.is_set():
                 return None
+    _hold_name(settings, path)
     return open_fabric(fabric_settings.model_copy(update={"credential_file": path}))
+
+
+def _hold_name(settings: AgentSettings, path: Path) -> None:
+    """A credential is one agent's: a host that was renamed, or made from another's image, has that
+    other's. Raises :class:`~exchange.ports.ExchangeMisconfigured`."""
+    from exchange.http.credential import load_credential
+
+    kept = load_credential(path)
+    own = (settings.role.value, settings.agent_id)
+    if kept is not None and (kept.role, kept.agent_id) != own:
+        raise ExchangeMisconfigured(
+            f"{path}: the credential of {kept.role}.{kept.agent_id}, and this is {'.'.join(own)}: "
+            f"set BROADSIDE_AGENT_AGENT_ID={kept.agent_id} and BROADSIDE_AGENT_ROLE={kept.role} "
+            "where this is that host; else remove the file, and join with a code of its own"
+        )
 
 
 async def _be_agent(

@@ -54,6 +54,7 @@ RENEW_LOOK_S: Final = 600.0
 ANSWER_MAX_BYTES: Final = 96 * 2**20  # of an answer: an output, or many rows
 LINE_MAX_BYTES: Final = 4 * 2**20  # of a stream's line: a job or a control row
 GIVE_BACK_S: Final = 2.0  # s for what a cancelled receive may have locked
+_NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, which Python's ssl does not name
 
 _ERRORS: Final[Mapping[str, type[ExchangeError]]] = {
     error.__name__: error
@@ -103,6 +104,7 @@ class Link:
     _live: asyncio.Event = field(default_factory=asyncio.Event)
     _broken: asyncio.Event = field(default_factory=asyncio.Event)
     _refused: ExchangeError | None = None
+    _why: str = ""  # nothing goes through, since it last did
     _heard_s: float = 0.0
     _wants: dict[str, "asyncio.Future[Any]"] = field(default_factory=dict)
     _watched: dict[str, _Watched] = field(default_factory=dict)
@@ -213,23 +215,33 @@ class Link:
                     headers={**headers, **self._authorization()},
                 )
             except httpx.HTTPError as error:
-                why = f"{url}: {type(error).__name__} {error}".rstrip()
+                why = failure(error)
             else:
                 if response.status_code in (200, 404):
+                    self._why = ""
                     for kind in kinds:
                         self.troubles.went_well(kind)
                     return response
                 if (refused := refusal(response)) is not None:
                     raise refused
-                why = f"{url}: {response.status_code}"
+                why = f"answer {response.status_code}"
+            self._note(url, why)
             for kind in kinds:
                 self.troubles.failed(kind)
             self._base += 1
             pause_s = min(pause_s, PAUSES_S[1])
             if time.monotonic() + pause_s > until_s:
-                raise ExchangeUnavailable(f"{why}; is the coordinator up, and its port reachable?")
+                raise ExchangeUnavailable(
+                    f"{url}: {why}; is the coordinator up, and its port reachable?"
+                )
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
             pause_s *= 2
+
+    def _note(self, url: str, why: str) -> None:
+        """Log what stands in the way, once: who asks may lose patience before it is told."""
+        if why != self._why:
+            self._why = why
+            log.warning("%s: %s", url, why, extra={"action": "unreached"})
 
     def _opened(self) -> httpx.AsyncClient:
         if self._client is None:
@@ -271,16 +283,19 @@ class Link:
             async with asyncio.timeout(CALL_S):
                 await self._live.wait()
         except TimeoutError:
-            raise self._refused or ExchangeUnavailable(
-                f"{self._url('stream')}: no answer within {CALL_S:g} s"
-            ) from None
+            why = self._why or f"no answer within {CALL_S:g} s"
+            raise self._refused or ExchangeUnavailable(f"{self._url('stream')}: {why}") from None
 
     async def _keep_stream(self) -> None:
         pause_s = PAUSES_S[0]
         while True:
             began_s = time.monotonic()
-            with suppress(httpx.HTTPError, *_NO_NEWS):
-                await self._read_stream()
+            with suppress(*_NO_NEWS):
+                try:
+                    await self._read_stream()
+                except httpx.HTTPError as error:
+                    if not self._live.is_set():
+                        self._note(self._url("stream"), failure(error))
             self._live.clear()
             self._watched.clear()
             self._broken.set()
@@ -315,6 +330,7 @@ class Link:
                 if not self._live.is_set():
                     self._broken.clear()
                     self._live.set()
+                    self._why = ""
                     self.troubles.went_well(TroubleKind.QUEUE_AWAY)
                 for line in lines:
                     self._hear(json.loads(line))
@@ -389,12 +405,14 @@ def open_client(authority: str | None) -> httpx.AsyncClient:
     """HTTPS with the coordinator's own authority (PEM), or the system's where there is none.
 
     That authority signs for one coordinator and nothing else, so whatever it signed *is* the
-    coordinator: behind an address translation, and on the host that stands in for it.
+    coordinator: behind an address translation, on the host that stands in for it, and whatever the
+    time is here. A host whose clock is days off is shown as such, in place of nowhere.
     """
     verify: ssl.SSLContext | bool = True
     if authority is not None:
         verify = ssl.create_default_context(cadata=authority)
         verify.check_hostname = False
+        verify.verify_flags |= _NO_CHECK_TIME
     return httpx.AsyncClient(
         verify=verify,
         headers={"Accept-Encoding": "identity"},
@@ -403,12 +421,24 @@ def open_client(authority: str | None) -> httpx.AsyncClient:
     )
 
 
+def failure(error: httpx.HTTPError) -> str:
+    """Why nothing went through, with what mends a certificate that is not believed."""
+    said = f"{type(error).__name__} {error}".rstrip()
+    if "CERTIFICATE_VERIFY_FAILED" not in said:
+        return said
+    return (
+        f"{said}: not the coordinator that this host joined, one that lost its tls folder (restore "
+        "its backup, or join anew), or a site's authority that this system does not know "
+        "(SSL_CERT_FILE)"
+    )
+
+
 def refusal(response: httpx.Response) -> ExchangeError | None:
     """What an answer says that no repetition mends."""
     said = f"{response.url}: {response.status_code} {response.text[:300]}"
     match response.status_code:
         case 401 | 403:
-            return ExchangeRefused(f"{said}; was this agent revoked? enrol it anew")
+            return ExchangeRefused(f"{said}; was this agent revoked? join with a new code")
         case 429:
             return None
         case status if 400 <= status < 500:

@@ -21,9 +21,14 @@ from typing import Final
 import httpx
 
 from exchange.http.bounded import ask
-from exchange.http.coordinator_link import open_client, refusal
+from exchange.http.coordinator_link import Link, failure, open_client, refusal
 from exchange.http.credential import Credential, load_credential, new_secret
-from exchange.ports import ExchangeMisconfigured, ExchangeUnavailable
+from exchange.ports import (
+    ExchangeError,
+    ExchangeMisconfigured,
+    ExchangeRefused,
+    ExchangeUnavailable,
+)
 
 SITE: Final = "site"
 CODE_BYTES: Final = 16  # random
@@ -47,13 +52,14 @@ def fingerprint(authority: str) -> str:
 async def join(
     code: str, coordinators: tuple[str, ...], agent_id: str, role: str, path: Path
 ) -> Credential:
-    """The credential at ``path``, or one for the code, kept there.
+    """The credential at ``path``; where there is none, or it is refused, one for the code.
 
     Its secret is kept before it is told of: who asks again, after a lost answer or as another
     process, asks for the same. Raises ``ExchangeMisconfigured`` (the code is no good),
     ``ExchangeUnavailable``.
     """
-    if (kept := load_credential(path)) is not None:
+    kept = load_credential(path)
+    if kept is not None and not await _is_refused(replace(kept, coordinators=coordinators)):
         return kept
     try:
         mark, named, secret = code.strip().split(".")
@@ -91,7 +97,7 @@ async def join(
                     content=json.dumps(asked),
                 )
         except httpx.HTTPError as error:
-            failures.append(f"{coordinator}: {type(error).__name__} {error}".rstrip())
+            failures.append(f"{coordinator}: {failure(error)}")
             continue
         if response.status_code == httpx.codes.OK:
             log.info("joined %s", coordinator, extra={"action": "join"})
@@ -101,6 +107,20 @@ async def join(
             raise ExchangeMisconfigured(f"not enrolled: {response.text[:300]}") from refused
         failures.append(f"{coordinator}: {response.status_code}")
     raise ExchangeUnavailable(f"no coordinator to join: {'; '.join(failures)}")
+
+
+async def _is_refused(credential: Credential) -> bool:
+    """Whether it was revoked. Not known while no coordinator answers: then it is kept."""
+    link = Link(replace(credential, path=None))
+    try:
+        await link.call("ping")
+    except ExchangeRefused:
+        return True
+    except ExchangeError:
+        return False
+    finally:
+        await link.close()
+    return False
 
 
 async def _authority(coordinator: str, named: str) -> str:

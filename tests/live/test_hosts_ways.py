@@ -5,6 +5,8 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
+import ssl
 import subprocess
 import sys
 import time
@@ -14,14 +16,16 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 
 from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.hosts.authority import own_authority
 from coordinator.hosts.enrolment import Enrolments
 from coordinator.hosts.hosts_server import shown_certificate
 from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.fabric import FabricSettings, open_fabric
-from exchange.http.coordinator_link import RENEW_S, Link
+from exchange.http.coordinator_link import RENEW_S, Link, open_client
 from exchange.http.credential import Credential, load_credential
 from exchange.http.joining import join, new_code
 from exchange.messages import Role
@@ -326,6 +330,98 @@ def test_a_credential_of_yesterday_is_changed_and_a_code_takes_all_its_agents_al
         assert second is not None
         for credential in (new, second):
             wait_for(f"{credential.agent_id} is out with {name}", partial(refused, credential))
+
+
+@pytest.mark.parametrize("is_off_by", [timedelta(days=-1500), timedelta(days=1500)])
+def test_a_host_whose_clock_is_years_off_reaches_its_coordinator_and_no_other(
+    tmp_path: Path, is_off_by: timedelta
+) -> None:
+    """Its certificate is not valid yet, or ended long ago, by that host's clock."""
+    at = datetime.now(UTC) + is_off_by
+    shown, other = own_authority(tmp_path / "one", at), own_authority(tmp_path / "other", at)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(shown.certificate_file, shown.key_file)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def ask() -> int:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
+            url = "https://127.0.0.1:{1}".format(*server.sockets[0].getsockname())
+            async with open_client(other.authority) as client:
+                with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+                    await client.get(url)
+            async with open_client(shown.authority) as client:
+                return (await client.get(url)).status_code
+
+    assert asyncio.run(ask()) == 204
+
+
+def test_a_revoked_host_joins_anew_with_a_new_code_and_a_good_one_keeps_its_credential(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path) as (_, at):
+        data, path = tmp_path / "data", tmp_path / "c1.json"
+        first = asyncio.run(join(a_code(data), (at,), "c1", "client", path))
+        code = a_code(data)
+        assert asyncio.run(join(code, (at,), "c1", "client", path)) == first
+        away = ("https://127.0.0.1:1",)
+        assert asyncio.run(join(code, away, "c1", "client", path)) == first, "nobody refused it"
+        revoke_first_code(data)
+        wait_for("the old credential is refused", lambda: refused(first))
+        second = asyncio.run(join(code, (at,), "c1", "client", path))
+        assert second.secret != first.secret
+        asyncio.run(ping(replace(second, path=None)))
+
+
+def agent_on_loopback(folder: Path, at: str, agent_id: str, role: str) -> "subprocess.Popen[bytes]":
+    """One that has its credential already; what it says is in ``agent.log``."""
+    environment = {name: value for name, value in os.environ.items() if "BROADSIDE" not in name}
+    environment |= {
+        "BROADSIDE_FABRIC": "http",
+        "BROADSIDE_COORDINATOR": at,
+        "BROADSIDE_AGENT_AGENT_ID": agent_id,
+        "BROADSIDE_AGENT_ROLE": role,
+        "BROADSIDE_AGENT_NIC": "lo",
+        "BROADSIDE_AGENT_ADDRESS": "127.0.0.1",
+        "BROADSIDE_AGENT_SPOOL_DIR": str(folder),
+        "PYTHONPATH": str(ROOT),
+    }
+    with (folder / "agent.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "agent"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+
+
+def test_a_host_says_what_is_wrong_with_its_credential(tmp_path: Path) -> None:
+    """It was renamed, has another's role, or its coordinator lost the authority that it joined."""
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    with serving(tmp_path) as (_, at):
+        kept = spool / "credential.json"
+        asyncio.run(join(a_code(tmp_path / "data"), (at,), "c1", "client", kept))
+        for agent_id, role in (("renamed", "client"), ("c1", "server")):
+            assert agent_on_loopback(spool, at, agent_id, role).wait(60) == 3
+            said = (spool / "agent.log").read_text()
+            assert "the credential of client.c1, and this is " + f"{role}.{agent_id}: set" in said
+    shutil.rmtree(tmp_path / "data" / "tls")
+    with serving(tmp_path) as (_, at):
+        agent = agent_on_loopback(spool, at, "c1", "client")
+        try:
+            wait_for(
+                "it says why it reaches nobody",
+                lambda: "that lost its tls folder" in (spool / "agent.log").read_text(),
+            )
+        finally:
+            agent.terminate()
+            agent.wait(60)
 
 
 def refused(credential: Credential) -> bool:
