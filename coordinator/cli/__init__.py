@@ -56,9 +56,12 @@ def load(name: str) -> Any:
 
 
 def _show_examples(command: Any, path: str) -> None:
-    """Below the options of each command, one line that works as written."""
-    command.epilog = f"Example: broadside {EXAMPLES[path]}" if path in EXAMPLES else None
+    """Below the options of each command, one line that works as written; a group's is of its first
+    command, and it lists each with its whole sentence."""
+    said = (words for name, words in EXAMPLES.items() if f"{name} ".startswith(f"{path} "))
+    command.epilog = f"Example: broadside {next(said)}"
     for name, inner in getattr(command, "commands", {}).items():
+        inner.short_help = " ".join((inner.help or "").partition("\n\n")[0].split())
         _show_examples(inner, f"{path} {name}")
 
 
@@ -67,6 +70,7 @@ app = typer.Typer(
     cls=Commands,
     help="Fires a fleet of iperf3 pairs at a firewall at one instant, and proves what came through."
     "\n\nExit codes: 0 pass or done, 1 fail, 2 inconclusive, 3 wrong usage, 4 could not run.",
+    epilog="Example: broadside demo",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

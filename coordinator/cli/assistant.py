@@ -7,6 +7,7 @@ said up to what cost, and the token is an operator's.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,6 +43,8 @@ def mcp_server(
     api: Api = None,
 ) -> None:
     """Answer an assistant on standard input and output (Model Context Protocol)."""
+    if launch_budget is not None and api is None:
+        stop("--launch-budget: needs --api, and the token of an operator there", Exit.USAGE)
     try:
         server = make_server(api, launch_budget)
     except ImportError:
@@ -54,7 +57,12 @@ def make_server(api: str | None, launch_budget_usd: float | None) -> "MCPServer[
     from mcp.server.mcpserver import MCPServer
     from mcp_types import ToolAnnotations
 
-    server: MCPServer[Any] = MCPServer("broadside", instructions=_INSTRUCTIONS, log_level="WARNING")
+    server: MCPServer[Any] = MCPServer(
+        "broadside",
+        version=version("broadside"),
+        instructions=_INSTRUCTIONS,
+        log_level="WARNING",
+    )
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     for tool in _readers(api):
         server.add_tool(tool, annotations=reads, structured_output=False)

@@ -41,6 +41,7 @@ def audit(
             for row in rows
         ],
         of="coordinator.auth.audit:AuditRow",
+        none="nothing was changed yet",
         form=form,
         as_json=as_json,
         spare=["from", "role"],

@@ -32,9 +32,6 @@ def list_letters(
         return await client.dead_letters(limit)
 
     found = run(api, work)
-    if not found and not as_json and form is None:
-        typer.echo("no dead letters")
-        return
     show_list(
         found,
         ["seq", "reason", "run", "burst", "pair", "description"],
@@ -50,6 +47,7 @@ def list_letters(
             for dead in found
         ],
         of="coordinator.runs.dead_letters:DeadJob",
+        none="no dead letters",
         form=form,
         as_json=as_json,
         spare=["burst", "pair", "reason"],

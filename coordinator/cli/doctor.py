@@ -25,6 +25,7 @@ from coordinator.core import words
 from coordinator.core.plan.reserved import Reservation
 from coordinator.core.plan.schedule import Schedule
 from coordinator.device.ledgers.source import LedgerBusy, LedgerError, open_ledger
+from coordinator.notices.announcer import PlaceSet
 from coordinator.runs.launches import Launched
 from coordinator.studies.study import Study
 from coordinator.studies.turns import Turn
@@ -43,6 +44,7 @@ from exchange.records.keys import (
     LAUNCHES,
     OPEN,
     PASSPORT,
+    PLACES,
     PRESENCE,
     RESERVATIONS,
     RUNS,
@@ -171,6 +173,7 @@ async def rows_check(fabric: Fabric) -> Check:
         SCHEDULES: Schedule,
         STUDIES: Study,
         SWITCHES: Turn,
+        PLACES: PlaceSet,
         LAUNCHES: Launched,
         RESERVATIONS: Reservation,
         audit_shelf(month): AuditRow,

@@ -109,6 +109,7 @@ def list_agents(form: RowsOption = None, as_json: Json = False) -> None:
         ],
         of="coordinator.hosts.enrolment:Enrolled",
         hidden=("sha256", "next_sha256"),
+        none="no agent is enrolled; let some in with `broadside enroll new`",
         form=form,
         as_json=as_json,
     )

@@ -37,6 +37,7 @@ def show_list(
     cells: Sequence[Sequence[str]],
     *,
     of: str,
+    none: str,
     form: RowsFormat | None,
     as_json: bool,
     spare: Sequence[str] = (),
@@ -46,8 +47,12 @@ def show_list(
     """What was found: as ``columns`` and ``cells``, or all of it in the form that is asked for.
 
     ``of`` is the rows' type (``module:name``), which says a file's columns; fields that are
-    ``hidden`` are in no form.
+    ``hidden`` are in no form. For people ``none`` stands in place of a table without rows: that
+    there is nothing, and what to do about it.
     """
+    if form is None and not as_json and not cells:
+        typer.echo(none)
+        return
     if form is None and not as_json:
         print_table(title, columns, cells, spare=spare)
         return

@@ -103,7 +103,9 @@ def chart(
     from coordinator.views.charts import catalogue, kind_of
 
     if name is None:
-        _list(as_json=as_json)
+        if run_id in {entry.name for entry in catalogue()}:
+            stop(f"chart {run_id}: of which run? broadside chart last {run_id}", Exit.USAGE)
+        _list(run(api, lambda client: resolve_run(client, run_id)), as_json=as_json)
         return
     drawn = Theme.LIGHT if output is not None and output.suffix == ".svg" else theme
 
@@ -120,7 +122,7 @@ def chart(
     save_chart(made, output or Path(f"{found}-{name}.png"), width=width, height=height)
 
 
-def _list(*, as_json: bool) -> None:
+def _list(run_id: str, *, as_json: bool) -> None:
     from coordinator.cli.display import print_table
     from coordinator.views.charts import catalogue
 
@@ -129,3 +131,4 @@ def _list(*, as_json: bool) -> None:
         return
     rows = [[entry.name, entry.kind, entry.says] for entry in catalogue()]
     print_table("", ["chart", "of a", "what it shows"], rows)
+    typer.echo(f"\ndraw one: broadside chart {run_id} {rows[0][0]}")

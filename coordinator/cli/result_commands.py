@@ -115,6 +115,9 @@ def list_runs(
             for header in found
         ],
         of="exchange.records:RunHeader",
+        none="no such run; `broadside launch loopback` makes one"
+        if asked
+        else "no run yet; launch one with `broadside launch loopback`",
         form=form,
         as_json=as_json,
         spare=["scenario", "created", "by", "complete"],
@@ -135,7 +138,10 @@ def _received(header: "RunHeader") -> str:
 
 
 _RATES: Final = ("mean, real scale", "+-", "min", "max")
-_SUMMED: Final = ("runs", "bursts", "verdicts", *_RATES, "complete", "worst residual", "cost")
+_SUMMED: Final = (
+    *("runs", "bursts", "verdicts", *_RATES, "inconclusive ones"),
+    *("complete", "worst residual", "cost"),
+)
 
 
 def aggregate(
@@ -176,6 +182,7 @@ def aggregate(
                     words.rate(getattr(group.received, f"{name}_bits_per_second", None))
                     for name in ("mean", "half_width", "min", "max")
                 ),
+                words.rate(getattr(group.received_inconclusive, "mean_bits_per_second", None)),
                 words.ratio(None if group.completeness is None else group.completeness.mean_ratio),
                 words.signed_ratio(group.worst_residual_ratio),
                 _cost(group.cost),
@@ -183,9 +190,10 @@ def aggregate(
             for group in found.groups
         ],
         of="coordinator.runs.listing:RunGroup",
+        none="no run to sum: none is there, or none fits what was asked; see `broadside runs`",
         form=form,
         as_json=False,
-        spare=["min", "max", "runs", "complete", "cost"],
+        spare=["min", "max", "runs", "complete", "cost", "bursts"],
     )
     if found.truncated:
         typer.echo("there are more; narrow the range with --from and --before", err=True)
@@ -232,6 +240,7 @@ def bursts(
             for shown in [entry.summary]
         ],
         of="coordinator.views.answers:BurstEntry",
+        none="the run has no burst",
         form=form,
         as_json=as_json,
         spare=["measured", "limiter"],
@@ -269,6 +278,7 @@ def pairs(
             for shown in [entry.summary]
         ],
         of="coordinator.views.answers:PairEntry",
+        none="the burst has no pair",
         form=form,
         as_json=as_json,
         spare=["server", "complete"],
@@ -338,6 +348,7 @@ def reconciliation(
             for name, part in rows
         ],
         of="coordinator.views.answers:BurstReconciliation",
+        none="the run was held against nothing",
         form=form,
         as_json=False,
         title=f"{held.reconciliation.source}, layer {held.reconciliation.layer}",
@@ -369,6 +380,7 @@ def agents(form: RowsOption = None, api: Api = None, as_json: Json = False) -> N
             for presence in found
         ],
         of="exchange.messages:Presence",
+        none="no agent was heard of; start one on each host: `broadside agent -h`",
         form=form,
         as_json=as_json,
         spare=["heard", "engine", "address", "bound"],

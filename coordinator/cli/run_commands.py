@@ -248,6 +248,7 @@ def list_scenarios(
             for n, spec in specs.items()
         ],
         of="coordinator.core.plan.spec:RunSpec",
+        none="no scenario",
         form=form,
         as_json=False,
         spare=["streams", "pairs"],

@@ -99,9 +99,6 @@ def list_schedules(form: RowsOption = None, api: Api = None, as_json: Json = Fal
         return await client.schedules()
 
     found = run(api, work)
-    if not found and not as_json and form is None:
-        typer.echo("no schedules")
-        return
     show_list(
         found,
         ["schedule", "state", "scenario", "when", "zone", "next (UTC)", "runs"],
@@ -118,6 +115,7 @@ def list_schedules(form: RowsOption = None, api: Api = None, as_json: Json = Fal
             for view in found
         ],
         of="coordinator.views.answers:ScheduleView",
+        none="no schedules; add one with `broadside schedule add`",
         form=form,
         as_json=as_json,
         spare=["runs", "zone", "scenario"],

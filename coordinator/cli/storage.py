@@ -64,11 +64,9 @@ def prune(
         return
     for left in pruned.unreadable:
         typer.echo(f"{left} stays: another version's plan", err=True)
-    display.print_table(
-        "",
-        ["run", "scenario", "created"],
-        [[r.run_id, r.scenario, f"{r.created_at:%Y-%m-%d %H:%M:%SZ}"] for r in pruned.runs],
-    )
+    rows = [[r.run_id, r.scenario, f"{r.created_at:%Y-%m-%d %H:%M:%SZ}"] for r in pruned.runs]
+    if rows:
+        display.print_table("", ["run", "scenario", "created"], rows)
     what = (
         f"{len(pruned.runs)} runs that were over before {pruned.before_at:%Y-%m-%d %H:%MZ}, and "
         f"the server ends' tests of {len(pruned.tests_hours)} hours"

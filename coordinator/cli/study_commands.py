@@ -275,6 +275,7 @@ def list_studies(
             for study in found
         ],
         of="coordinator.studies.study:Study",
+        none="no study yet; start one with `broadside study sweep`",
         form=form,
         as_json=as_json,
     )
@@ -301,6 +302,7 @@ def show(
             (),
             (),
             of="coordinator.studies.study:TrialResult",
+            none="",
             form=form,
             as_json=as_json,
         )

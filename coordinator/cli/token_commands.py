@@ -96,6 +96,7 @@ def list_tokens(form: RowsOption = None, as_json: Json = False) -> None:
         ],
         of="coordinator.auth.static_tokens:Token",
         hidden=("sha256",),
+        none="no token; make one with `broadside token add`",
         form=form,
         as_json=as_json,
     )

@@ -1,10 +1,12 @@
 """Tells of every run that ended, once to each place that is set; what was told is on record.
 
 A place that does not answer is asked again, ever more seldom, for a day, also by the next
-coordinator. Two coordinators may both tell: receivers know a notice by its id, the run's.
+coordinator. Two coordinators may both tell: receivers know a notice by its id, the run's. Of what
+ended before a place was first set it is told nothing; since when it is set is on record, too.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -14,8 +16,10 @@ from typing import Final, Protocol
 
 from coordinator.core.summary import RunSummary
 from coordinator.runs.stored import read_run_summary
-from exchange.ports import ExchangeError
+from exchange.messages import Message, UtcDatetime
+from exchange.ports import EntityExists, ExchangeError
 from exchange.records import Document, Records, RunHeader
+from exchange.records.keys import PLACES
 
 LOOK_S: Final = 5.0  # s between two looks at the list of runs
 GIVE_UP_AFTER: Final = timedelta(days=1)  # since the run's end
@@ -36,6 +40,12 @@ class Notice:
 
     header: RunHeader
     summary: RunSummary
+
+
+class PlaceSet(Message):
+    """Since when a place is told."""
+
+    since_at: UtcDatetime
 
 
 class Place(Protocol):
@@ -62,6 +72,9 @@ class Announcer:
         self._records = records
         self._places = places
         self._now = now
+        self._began_at = now()
+        self._shelf = records.private.shelf(PLACES, PlaceSet)
+        self._since: dict[str, datetime] = {}  # by a place's name
         self._over: set[str] = set()  # runs of which there is nothing left to tell
         self._vain: dict[tuple[str, str], _Vain] = {}
 
@@ -77,21 +90,35 @@ class Announcer:
     async def look(self) -> None:
         """Tell of every run that ended within a day, as far as it was not told."""
         now = self._now()
+        for place in self._places:
+            if place.name not in self._since:
+                self._since[place.name] = await self._since_when(place)
         async for _, header in self._records.private.scan_runs():
             if header.created_at < now - LAUNCHED_WITHIN:
                 return
             if header.outcome is None or header.run_id in self._over:
                 continue
-            if header.outcome.ended_at < now - GIVE_UP_AFTER or await self._told_all(header):
+            ended_at = header.outcome.ended_at
+            places = [each for each in self._places if self._since[each.name] <= ended_at]
+            if ended_at < now - GIVE_UP_AFTER or await self._told_all(header, places):
                 self._over.add(header.run_id)
 
-    async def _told_all(self, header: RunHeader) -> bool:
+    async def _since_when(self, place: Place) -> datetime:
+        """When a coordinator first had this place; from now on if none had."""
+        kept = await self._shelf.read(place.name)
+        if kept is None:
+            kept = PlaceSet(since_at=self._began_at)
+            with contextlib.suppress(EntityExists):  # another one began with us
+                await self._shelf.create(place.name, kept)
+        return kept.since_at
+
+    async def _told_all(self, header: RunHeader, places: Sequence[Place]) -> bool:
         private, run_id = self._records.private, header.run_id
         if await private.read_document(run_id, Document.IMPORT) is not None:
             return True  # nothing ended: a file was read
         kept = await private.read_document(run_id, Document.ANNOUNCED)
         told = set(json.loads(kept)) if kept else set()
-        left = [place for place in self._places if place.name not in told]
+        left = [place for place in places if place.name not in told]
         summary = await read_run_summary(self._records, run_id) if left else None
         if summary is None:
             return not left

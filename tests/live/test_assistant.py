@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -53,6 +54,8 @@ async def test_a_viewer_reads_and_an_operator_launches_within_the_budget(site: S
     async with assistant(site, url, viewer) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert set(tools) == READING
+        assert client.server_info is not None
+        assert client.server_info.version == version("broadside")
         assert all(
             tool.annotations is not None and tool.annotations.read_only_hint
             for tool in tools.values()

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import typer
 
 from coordinator.cli import load
 from coordinator.cli.command_list import COMMANDS, EXAMPLES
+from tests.live.commands import run_command
 
 
 def leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -31,6 +33,39 @@ def test_every_command_has_an_example_and_shows_it() -> None:
     assert LEAVES.keys() == EXAMPLES.keys()
     for path, command in LEAVES.items():
         assert command.epilog == f"Example: broadside {EXAMPLES[path]}"
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if hasattr(load(name), "commands")])
+def test_a_group_shows_an_example_and_its_commands_whole_sentences(name: str) -> None:
+    group: Any = load(name)
+    assert group.epilog.removeprefix("Example: broadside ") in EXAMPLES.values()
+    assert group.epilog.startswith(f"Example: broadside {name} ")
+    for inner in group.commands.values():
+        assert inner.get_short_help_str(45)[-1] in ".:", inner.name
+        assert not inner.get_short_help_str(45).endswith("..."), inner.name
+
+
+LISTS = [
+    path
+    for path, command in LEAVES.items()
+    if any(option.name == "form" for option in command.params)
+    and not any(option.required for option in command.params)
+    and path not in ("scenarios", "launch", "compare")
+]
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_a_list_of_nothing_says_so(
+    path: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path))
+    done = run_command(path.split(), monkeypatch, capfd)
+    assert done.returncode == 0, done.stderr
+    [said] = done.stdout.splitlines()
+    assert said.startswith(("no ", "nothing "))
 
 
 @pytest.mark.parametrize("path", EXAMPLES)

@@ -99,6 +99,29 @@ async def test_a_webhook_is_signed_and_comes_once(fabric: Fabric) -> None:
     await fabric.close()
 
 
+@pytest.mark.parametrize("late_s", [1, 3600, 86_000])
+async def test_what_ended_before_a_place_was_set_is_not_told_and_what_ended_since_is(
+    fabric: Fabric, late_s: int
+) -> None:
+    """Neither by who set it nor by the next ones; and a restart loses nothing."""
+    run_id, ended_at = await ended_run(fabric)
+    now = ended_at + timedelta(seconds=late_s)
+    with receiver(200) as (url, came):
+        for _ in range(2):
+            await Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now).look()
+        assert came == []
+        await Announcer(fabric.records, [Otlp(url)], lambda: ended_at).look()
+        assert len(came) == 1  # each place has its own instant
+        [(_, header)] = [each async for each in fabric.records.private.scan_runs()]
+        assert header.outcome is not None
+        later = header.outcome.model_copy(update={"ended_at": now + timedelta(seconds=1)})
+        await fabric.records.private.save_outcome(run_id, later)
+        now += timedelta(hours=1)  # in which nobody looked
+        await Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now).look()
+        assert len(came) == 2
+    await fabric.close()
+
+
 async def test_a_place_that_does_not_answer_is_asked_again_and_given_up_after_a_day(
     fabric: Fabric,
 ) -> None:
