@@ -28,6 +28,7 @@ from coordinator.api.asked_parameters import known_parameters_only
 from coordinator.api.door import Door, Guard
 from coordinator.api.heads import Heads
 from coordinator.api.openapi import describe
+from coordinator.api.openapi import router as document
 from coordinator.api.problems import handle_errors
 from coordinator.api.problems import router as problem_kinds
 from coordinator.auth.audit import Audit
@@ -82,6 +83,7 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,  # their pages come from elsewhere, and read no token
         redoc_url=None,
+        openapi_url=None,  # as every other answer, with a tag
         dependencies=[Depends(known_parameters_only)],
         generate_unique_id_function=lambda route: route.name,
     )
@@ -128,6 +130,7 @@ def create_app(
         estimate.router,
         web.router,
         problem_kinds,
+        document,
     ):
         app.include_router(router)
     return app

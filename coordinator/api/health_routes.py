@@ -7,6 +7,7 @@ from typing import Final, Literal
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from coordinator.api.conditional import ConditionalRoute
 from coordinator.api.dependencies import Service
 from coordinator.api.problems import PROBLEMS
 from coordinator.expected_errors import NotReady
@@ -14,7 +15,7 @@ from coordinator.views.metrics import Figures, take_snapshot
 from exchange.messages import Message, UtcDatetime
 from exchange.ports import ExchangeError
 
-router = APIRouter(tags=["service"])
+router = APIRouter(tags=["service"], route_class=ConditionalRoute)
 
 TICKED_WITHIN: Final = timedelta(seconds=60)  # closing a large run takes a tick its time
 

@@ -7,10 +7,12 @@ route (:mod:`coordinator.auth.rights`), and the statuses that the door and the e
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
 
-from coordinator.api.examples import ANSWERS, PROBLEM, REQUESTS
+from coordinator.api.conditional import ConditionalRoute
+from coordinator.api.examples import PROBLEM, REQUESTS, answers
 from coordinator.api.row_answers import ROWS
 from coordinator.auth.principal import Access
 from coordinator.auth.rights import right_of
@@ -60,6 +62,15 @@ for: the same columns of the same types whatever there is, also nothing.
 """
 
 
+router = APIRouter(include_in_schema=False, route_class=ConditionalRoute)
+
+
+@router.get("/openapi.json")
+async def read_document(request: Request) -> JSONResponse:
+    """What the API says of itself."""
+    return JSONResponse(request.app.openapi())
+
+
 def describe(app: FastAPI) -> None:
     """Make ``app`` answer its own document, built once."""
 
@@ -90,20 +101,24 @@ def _document(app: FastAPI) -> dict[str, Any]:
     needs_token = getattr(app.state, "needs_token", True)
     document["security"] = [{"bearer": []}] if needs_token else []  # sign-in is off: none is read
     document["tags"] = [{"name": name, "description": what} for name, what in _TAGS.items()]
+    shown = answers()
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             _complete(method.upper(), path, operation)
+            _show_examples(method.upper(), path, operation, shown)
     return document
 
 
-def _show_examples(method: str, path: str, operation: dict[str, Any]) -> None:
+def _show_examples(
+    method: str, path: str, operation: dict[str, Any], shown: Mapping[str, Any]
+) -> None:
     """Put the examples where a reader of the document meets them."""
-    request, answer = REQUESTS.get((method, path)), ANSWERS.get((method, path))
-    if request is not None:
+    if (request := REQUESTS.get((method, path))) is not None:
         operation["requestBody"]["content"]["application/json"]["example"] = request
-    for status, described in operation.get("responses", {}).items():
-        if answer is not None and status.startswith("2"):
-            described["content"]["application/json"]["example"] = answer
+    for status, described in operation["responses"].items():
+        if status.startswith("2"):
+            for media_type, example in shown.get(f"{method} {path}", {}).items():
+                described["content"][media_type]["example"] = example
 
 
 def _offer_rows(operation: dict[str, Any]) -> None:
@@ -119,7 +134,6 @@ def _offer_rows(operation: dict[str, Any]) -> None:
 def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     """Say who may call it, and everything that it may answer."""
     right = right_of(method, path)
-    _show_examples(method, path, operation)
     answers = operation.setdefault("responses", {})
     for answer in answers.values():
         for content in answer.get("content", {}).values():

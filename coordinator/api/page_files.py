@@ -16,6 +16,7 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
+from coordinator.api.conditional import matches
 from coordinator.views.charts.theme import HEAT, PALETTES, Theme
 from coordinator.views.page_words import page_words
 
@@ -148,14 +149,14 @@ async def read_page(request: Request) -> Response:
         "Cache-Control": "no-cache",
         "ETag": etag,
     }
-    if request.headers.get("if-none-match") == etag:
+    if matches(request.headers.get("if-none-match", ""), etag):
         return Response(status_code=304, headers=headers)
     content = page.content.replace(b"{{needs-token}}", b"yes" if needs_token else b"no")
     return Response(content, headers=headers, media_type=page.media_type)
 
 
 @router.get("/web/{version}/{name}")
-def read_asset(version: str, name: str) -> Response:
+def read_asset(version: str, name: str, request: Request) -> Response:
     """A file that a page names; of another version only what is there now, and not kept.
 
     In a thread, for plotly's 5 MB are read once.
@@ -171,5 +172,8 @@ def read_asset(version: str, name: str) -> Response:
     headers = {
         **_HEADERS,
         "Cache-Control": "public, max-age=31536000, immutable" if current else "no-store",
+        "ETag": f'"{there.version}"',
     }
+    if matches(request.headers.get("if-none-match", ""), headers["ETag"]):
+        return Response(status_code=304, headers=headers)
     return Response(file.content, headers=headers, media_type=file.media_type)

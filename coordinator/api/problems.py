@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
 from coordinator.api.blame import NO_BODY, place_of, pointer_of
+from coordinator.api.conditional import ConditionalRoute
 from coordinator.auth.rights import methods_of
 from coordinator.core.plan.planner import Infeasible
 from coordinator.expected_errors import EXPECTED, told
@@ -80,7 +81,7 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
 }
 """What any route may answer beside its own value: `responses=PROBLEMS`."""
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=ConditionalRoute)
 
 
 @router.get(TYPES + "{name}")

@@ -2,8 +2,6 @@
 
 import csv
 import io
-import itertools
-import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +16,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.api.app import create_app
-from coordinator.api.examples import ANSWERS, REQUESTS
+from coordinator.api.examples import REQUESTS, answers
+from coordinator.api.page_files import site
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.meter import basis
 from coordinator.runs.coordinator import Coordinator
@@ -28,6 +27,7 @@ from coordinator.views.metrics import METRICS
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
 from exchange.records import Document
+from tests.answers import address, collect
 from tests.fuzz import OVER, STUDY, store
 from tests.stored import SMALL, measured, store_run
 from tests.unit.coordinator.fleet import presence
@@ -282,6 +282,28 @@ async def test_what_the_caller_has_is_not_sent_again(
         assert other.status_code == 200
 
 
+async def test_everything_that_can_be_read_has_a_tag_and_is_not_sent_twice(
+    fabric: Fabric,
+) -> None:
+    app = create_app(Coordinator(fabric), tick_s=None)
+    transport = httpx.ASGITransport(app)
+    other = ["/", "/report.html", f"/web/{site().version}/words.js", "/openapi.json"]
+    read = [path for path, methods in app.openapi()["paths"].items() if "get" in methods]
+    assert len(read) > 30
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        for path in [*read, *other, "/problems/unknown-run"]:
+            here = await address(http, fabric, "GET", path)
+            first = await get(http, here)
+            if path.endswith("/events"):
+                assert "ETag" not in first.headers  # a stream, of what is new
+                continue
+            again = await http.get(here, headers={"If-None-Match": first.headers["ETag"]})
+            if path == "/metrics" or path.endswith("/report"):
+                assert again.status_code == 200  # they say when they were made
+                continue
+            assert (again.status_code, again.content) == (304, b""), path
+
+
 async def test_a_path_that_is_no_run_id_is_unknown(http: httpx.AsyncClient) -> None:
     for run_id in ("no-such", "A", "a%3Fb", "a%23b", "%00", "x" * 600, "..%5C"):
         assert (await http.get(f"/v1/runs/{run_id}")).status_code == 404, run_id
@@ -342,47 +364,31 @@ async def test_a_list_tells_how_a_run_ended_after_a_coordinator_that_died_before
     assert group.cost == CostSum(runs_count=1, charged_usd=0.0, uncharged_usd=cost_usd)
 
 
-async def test_every_example_request_works_and_every_answer_keeps_its_form(
+async def test_every_example_request_works_and_every_answer_has_an_example_of_its_form(
     fabric: Fabric,
 ) -> None:
     app = create_app(Coordinator(fabric), tick_s=None)
-    transport = httpx.ASGITransport(app)
-    named = {"name": REQUESTS["POST", "/v1/schedules"]["name"]}
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-        document = (await get(http, "/openapi.json")).json()
-        with_body = {
-            (method.upper(), path)
-            for path, operations in document["paths"].items()
-            for method, operation in operations.items()
-            if "requestBody" in operation
-        }
-        assert with_body == set(REQUESTS)
-        for (method, path), body in sorted(
-            REQUESTS.items(), key=lambda item: item[0][1].endswith("/abort")
-        ):
-            if path == "/v1/comparisons":
-                continue  # of two runs that are over: below
-            for role, index in itertools.product(Role, (1, 2)):
-                await fabric.records.fleet.beat(presence(role, index, beat_at=datetime.now(UTC)))
-            answer = await http.request(method, path.format(**named), json=body)
-            assert answer.is_success, (method, path, answer.text)
-            for name in ("run_id", "study_id"):
-                if path in ("/v1/runs", "/v1/studies") and name in answer.json():
-                    named[name] = answer.json()[name]
-    over = await store_run(fabric, RUN)
-    text = json.dumps(REQUESTS["POST", "/v1/comparisons"])
-    example_run = REQUESTS["POST", "/v1/comparisons"]["a"]["run_ids"][0]
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-        answer = await http.post(
-            "/v1/comparisons", json=json.loads(text.replace(example_run, over))
-        )
-        assert answer.is_success, answer.text
-    for (method, path), value in ANSWERS.items():
-        content = document["paths"][path][method.lower()]["responses"]
-        (success,) = [content[status] for status in content if status.startswith("2")]
-        schema = success["content"]["application/json"]["schema"]
-        whole = {**schema, "components": document["components"]}
-        jsonschema_rs.validate(whole, value)
+    found = await collect(fabric, app)
+    document: Any = app.openapi()
+    operations = {
+        f"{method.upper()} {path}": operation
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+    with_body = {name for name, operation in operations.items() if "requestBody" in operation}
+    assert with_body == {f"{method} {path}" for method, path in REQUESTS}
+    kept = answers()
+    assert kept.keys() == found.keys() == operations.keys(), "renew: python -m tests.answers"
+    for name, operation in operations.items():
+        (success,) = [v for k, v in operation["responses"].items() if k.startswith("2")]
+        assert kept[name].keys() == found[name].keys() != set(), name
+        for media_type, example in kept[name].items():
+            content = success["content"][media_type]
+            assert content["example"] == example
+            whole = {**content.get("schema", {}), "components": document["components"]}
+            jsonschema_rs.validate(whole, example)
+            if media_type == "text/csv":  # of the columns that there are
+                assert example.splitlines()[0] == found[name][media_type].splitlines()[0], name
 
 
 ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet"

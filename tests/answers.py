@@ -1,0 +1,145 @@
+"""What a real application answers to every operation, as its document's examples:
+``python -m tests.answers`` writes them anew.
+"""
+
+import asyncio
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import jsonschema_rs
+from fastapi import FastAPI
+
+from coordinator.api.app import create_app
+from coordinator.api.examples import FILE, REQUESTS
+from coordinator.core.plan.schedule import Schedule
+from coordinator.runs.coordinator import Coordinator
+from coordinator.studies.study import Study
+from coordinator.views.requests import ScheduleRequest
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Role
+from exchange.records.shelf import Shelf
+from tests.stored import store_run
+from tests.unit.coordinator.fleet import presence
+from tests.unit.coordinator.studies.samples import SWEPT
+
+RUN: Final = REQUESTS["POST", "/v1/comparisons"]["a"]["run_ids"][0]
+OPEN: Final = f"{RUN}-open"
+_NAMED: Final = {"burst_index": "0", "pair": "1", "study_id": SWEPT.study_id}
+_TEXT: Final = ("text/", "application/x-ndjson")
+_ITEMS_MAX_COUNT: Final = 2
+_AGENTS_COUNT: Final = 40  # of each role: more than all that is launched here takes
+_LINES_MAX_COUNT: Final = 4
+_TEXT_MAX_CHARS: Final = 600
+
+Answers = Mapping[str, Mapping[str, Any]]
+
+
+async def collect(fabric: Fabric, app: FastAPI) -> Answers:
+    """An answer to each operation (``GET /v1/runs``), by media type; of files, those of text."""
+    found: dict[str, dict[str, Any]] = {}
+    document: Any = app.openapi()
+    operations = [
+        (method.upper(), path, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        for method, path, operation in sorted(operations, key=lambda each: each[0] != "GET"):
+            described = next(v for k, v in operation["responses"].items() if k.startswith("2"))
+            said: dict[str, Any] = {}
+            for media_type, content in described["content"].items():
+                if not media_type.startswith(("application/json", *_TEXT)):
+                    continue
+                here = await address(http, fabric, method, path)
+                body, accept = REQUESTS.get((method, path)), {"Accept": media_type}
+                answer = await http.request(method, here, json=body, headers=accept)
+                if answer.status_code == 406:
+                    continue  # an engine's output is of one of its forms
+                assert answer.is_success, (method, path, answer.text)
+                said[media_type] = _shown(answer, content.get("schema", {}), document)
+            found[f"{method} {path}"] = said
+    return found
+
+
+async def address(http: httpx.AsyncClient, fabric: Fabric, method: str, path: str) -> str:
+    """Where an operation can be asked, with all in place that it needs."""
+    number = await _prepare(http, fabric, method, path)
+    chart = "sweep" if path.startswith("/v1/studies") else "throughput"
+    name = chart if "/charts/" in path else REQUESTS["POST", "/v1/schedules"]["name"]
+    run_id = OPEN if path.endswith(("/abort", "/progress")) or method == "DELETE" else RUN
+    places = {**_NAMED, "run_id": run_id, "name": name, "sequence_number": str(number)}
+    return re.sub("{([a-z_]+)}", lambda part: places[part[1]], path)
+
+
+async def _prepare(http: httpx.AsyncClient, fabric: Fabric, method: str, path: str) -> int:
+    """Agents, a run that is over and one that goes on, a study, a schedule, and a job that was set
+    aside: its number."""
+    now = datetime.now(UTC)
+    for role in Role:
+        for index in range(1, _AGENTS_COUNT + 1):
+            await fabric.records.fleet.beat(presence(role, index, beat_at=now))
+    if await fabric.records.read_run(RUN) is None:
+        await store_run(fabric, RUN, labels={"idps": "on"})
+        raw = json.dumps({"start": {"version": "iperf 3.18"}, "intervals": [], "end": {}})
+        await fabric.records.bursts.save_raw(RUN, 0, 0, raw.encode())
+    if await fabric.records.read_run(OPEN) is None:
+        await store_run(fabric, OPEN, bursts_over=1)
+    await Shelf(fabric.private, "studies", Study).put(SWEPT.study_id, SWEPT)
+    shelf = Shelf(fabric.private, "schedules", Schedule)
+    nightly = ScheduleRequest.model_validate(REQUESTS["POST", "/v1/schedules"])
+    if (method, path) == ("POST", "/v1/schedules"):
+        await shelf.delete(nightly.name)
+    else:
+        await shelf.put(nightly.name, nightly.schedule(by="gunner", now=now))
+    if "deadletters" not in path:
+        return 0
+    if not await fabric.queue.dead_letters(1):
+        launched = await http.post("/v1/runs", json={"scenario": "smoke"})
+        assert launched.is_success, launched.text
+        delivery = await fabric.queue.receive(5.0)
+        assert delivery is not None
+        await fabric.queue.dead_letter(delivery, "StoodDown", "clock gate: 80 ms is over 50 ms")
+    (letter,) = await fabric.queue.dead_letters(1)
+    return letter.sequence_number
+
+
+def _shown(answer: httpx.Response, schema: Mapping[str, Any], document: Any) -> Any:
+    """As much of an answer as an example shows; whole where less would not be of its form."""
+    if not answer.headers["Content-Type"].startswith("application/json"):
+        lines = answer.text.splitlines()[:_LINES_MAX_COUNT]
+        is_page = answer.headers["Content-Type"].startswith("text/html")
+        return "\n".join(line[:_TEXT_MAX_CHARS] if is_page else line for line in lines) + "\n"
+    whole = {**schema, "components": document["components"]}
+    told = answer.json()
+    jsonschema_rs.validate(whole, told)
+    short = _short(told)
+    return short if jsonschema_rs.is_valid(whole, short) else told
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, dict):
+        members = list(value.items())
+        spread = len(members) > 100 or all(isinstance(each, dict) for each in value.values())
+        return {k: _short(v) for k, v in (members[:_ITEMS_MAX_COUNT] if spread else members)}
+    return [_short(each) for each in value[:_ITEMS_MAX_COUNT]] if isinstance(value, list) else value
+
+
+async def _collect_anew() -> Answers:
+    with tempfile.TemporaryDirectory() as folder:
+        fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
+        found = await collect(fabric, create_app(Coordinator(fabric), tick_s=None))
+        await fabric.close()
+    return found
+
+
+if __name__ == "__main__":
+    told = sorted(asyncio.run(_collect_anew()).items())
+    lines = [f"{json.dumps(name)}: {json.dumps(said)}" for name, said in told]
+    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
