@@ -78,6 +78,8 @@ def test_a_matrix_over_two_devices_finds_what_was_planted(tmp_path: Path) -> Non
         report = tmp_path / "e.html"
         written = site.run("study", "report", "last", "-o", str(report), "--api", url)
         assert written.returncode == 0, written.stderr
+        printed = site.run("study", "report", "last", "-o", str(tmp_path / "e.pdf"), "--api", url)
+        assert printed.returncode == 0, printed.stderr
         run_ids = [result["run_id"] for result in study["results"]]
         full = json.loads(site.run("verdict", run_ids[-1], "--json", "--api", url).stdout)
         again = site.run("verdict", run_ids[0], "--recompute", "--json", "--api", url)
@@ -97,5 +99,6 @@ def test_a_matrix_over_two_devices_finds_what_was_planted(tmp_path: Path) -> Non
     assert traces["fw-a, CPU"]["y"] == pytest.approx([47, 55, 83, 99], abs=2)
     assert traces["fw-b, CPU"]["y"] == pytest.approx([22, 25, 41, 64], abs=2)
     assert traces["fw-a, payload"]["y"][0] > 2 * traces["fw-b, payload"]["y"][0]
+    assert (tmp_path / "e.pdf").read_bytes().startswith(b"%PDF-")
     for drawn_in in (tmp_path / "e.svg", report):
         assert "fw-b, CPU" in drawn_in.read_text()

@@ -1,12 +1,17 @@
 """What befalls three of four devices in mid-run is in the verdict, and nothing of the fourth."""
 
+import asyncio
+import json
 import shutil
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.records import Document
 from lab.snmp_agent import CPU, MEMORY, SESSIONS, SnmpAgent, answering, gauge, interface32
 from tests.live.site import Site, call, wait_for_fleet, wait_for_summary
 
@@ -49,7 +54,9 @@ def test_a_reboot_a_wrap_and_a_dead_agent_are_found_and_nothing_else(tmp_path: P
             for name, box in boxes.items()
         ]
         witnesses.write_text("\n".join(entries))
-        _, url = site.start_coordinator(BROADSIDE_WITNESSES_FILE=str(witnesses))
+        _, url = site.start_coordinator(
+            BROADSIDE_WITNESSES_FILE=str(witnesses), BROADSIDE_LOG_LEVEL="DEBUG"
+        )
         site.start_fleet(1)
         wait_for_fleet(url, 2)
         body = {"scenario": "smoke", "overrides": OVERRIDES, "by": "tester"}
@@ -78,3 +85,26 @@ def test_a_reboot_a_wrap_and_a_dead_agent_are_found_and_nothing_else(tmp_path: P
     assert known["dead"] is None or known["dead"]["covered_ratio"] < 1.0
     for name in ("steady", "rebooted", "wrapped"):
         assert known[name]["mean"] == pytest.approx(0.37), name
+    left = {path.name: path.read_bytes() for path in tmp_path.glob("*.log")}
+    stored = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
+    left |= {path.name: path.read_bytes() for path in stored}
+    left["summary"] = json.dumps(summary).encode()
+    left["testimony"] = asyncio.run(kept_of(tmp_path / "data", run_id))
+    assert b"rebooted" in left["testimony"]
+    assert stored
+    for box in boxes.values():
+        for secret in (box.community, box.auth_key, box.privacy_key):
+            assert [name for name, held in left.items() if secret.encode() in held] == []
+
+
+async def kept_of(data_dir: Path, run_id: str) -> bytes:
+    """What is kept of witnesses with a run and its burst, unpacked."""
+    fabric = open_fabric(FabricSettings(data_dir=data_dir))
+    try:
+        kept = [
+            await fabric.records.private.read_document(run_id, Document.WITNESSES, index)
+            for index in (None, 0)
+        ]
+    finally:
+        await fabric.close()
+    return b"".join(zlib.decompress(each) for each in kept if each is not None)
