@@ -1,4 +1,4 @@
-"""What of a profile moves: a NIC's rate, a firewall that collapses, pauses or grows.
+"""What of a profile moves: a NIC's rate, a firewall that collapses, pauses, grows or shrinks.
 
 ``python -m lab.keeper --broadside-lab=PREFIX FOLDER PROFILE`` runs until it is killed, which
 :func:`lab.profiles.apply` and ``lab down`` do.
@@ -13,13 +13,15 @@ from typing import Final
 
 from lab import network, topology
 from lab.errors import LabBroken
-from lab.profiles import PROFILES, Profile, note_fall
+from lab.namespaces import run_batch
+from lab.profiles import PROFILES, Profile, note_fall, ways
 from lab.topology import Lab
 
 JITTER_EVERY_S: Final = 0.5
 PACES_COUNT: Final = 4
 LOOK_EVERY_S: Final = 0.25
 GROW_LOAD_RATIO: Final = 0.6  # load above which a device that grows is growing
+SHRINK_LOAD_RATIO: Final = 0.3  # load below which a device gives a unit back
 IDLE_RATIO: Final = 0.02  # load below which a collapsed firewall has recovered
 PAUSED_RATIO: Final = 0.002  # of the firewall's rate while it pauses
 
@@ -36,6 +38,8 @@ def main(folder: Path, name: str) -> None:
             keep_pauses(lab, profile)
         elif profile.grow_after_s:
             keep_growth(lab, profile)
+        elif profile.shrink_after_s:
+            keep_until_quiet(lab, profile)
         else:
             keep_jitter(lab, profile)
     except LabBroken as error:  # the lab was taken down under us
@@ -118,6 +122,26 @@ def keep_growth(lab: Lab, profile: Profile) -> None:
             ratio = min(1.0, ratio + profile.grow_by_ratio)
             network.set_firewall_rate(lab, round(whole * ratio))
             note_fall(lab)
+
+
+def keep_until_quiet(lab: Lab, profile: Profile) -> None:
+    """Take the second of two units away once there was much load, and then little for a while."""
+    whole = lab.spec.firewall_bits_per_second
+    if whole is None:
+        raise SystemExit("the lab's firewall has no rate to be quiet beside")
+    was_loaded = False
+    due_s: float | None = None
+    for load_bits_per_second in loads(lab):
+        share = load_bits_per_second / whole
+        was_loaded |= share > GROW_LOAD_RATIO
+        if not was_loaded or not IDLE_RATIO < share < SHRINK_LOAD_RATIO:
+            due_s = None
+        elif due_s is None:
+            due_s = time.monotonic() + profile.shrink_after_s
+        elif time.monotonic() >= due_s:
+            run_batch(ways(lab, {"a": 1}))
+            note_fall(lab)
+            return
 
 
 def keep_pauses(lab: Lab, profile: Profile) -> None:

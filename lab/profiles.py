@@ -36,7 +36,10 @@ from lab.topology import Batch, Lab
 WAY_ROUND: Final = "around"  # the cable between the two switches that bypasses the firewall
 STOP_TIMEOUT_S: Final = 5.0
 NEW_SESSION: Final = 'iifname "c0" tcp flags & (syn | ack) == syn'
-STRANGER: Final = "ct state new,invalid tcp flags & (syn | rst) == 0"  # of a session that is none
+KNOWN_ONLY: Final = (  # a firewall that resets sessions which it did not see begin
+    f"tcp flags & syn == syn add @known {{ {topology.FLOW} }}",
+    f"tcp flags & (syn | rst) == 0 {topology.FLOW} != @known counter reject with tcp reset",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +62,13 @@ class Profile:
     )
     grow_by_ratio: float = 0.0  # of the lab's rate: one step, until it is whole
     packets_per_second: int | None = None  # that its CPU forwards, each way
-    rules: tuple[str, ...] = ()  # nft, of the firewall (at a failover: of its twin), before its own
+    rules: tuple[str, ...] = ()  # nft, of the firewall, or of each twin, before its own
     twins: Mapping[str, int] = field(default_factory=dict)  # two firewalls of half its rate, "a"
     # and "b", and the share of flows that each gets
     inspects: Mapping[str, int] = field(default_factory=dict)  # twins whose process reads each
     # byte so many times
     fails_s: float = 0.0  # for which the first twin is dead before the other takes all
+    shrink_after_s: float = 0.0  # of little load after much: the first twin takes all
 
 
 SERVICES: Final = {"cef": (0, 0), "acl": (15, 8), "zpf": (40, 20), "log": (80, 40)}  # by twin
@@ -119,6 +123,13 @@ PROFILES: Final[Mapping[str, Profile]] = {
         says="two links behind a balancer, of which flows take the first seven times of ten",
         twins={"a": 7, "b": 3},
     ),
+    "scale-in": Profile(
+        says="two units, of which one goes after 5 s of little load; the other knows only its own "
+        "sessions, and resets the rest",
+        twins={"a": 1, "b": 1},
+        rules=KNOWN_ONLY,
+        shrink_after_s=5.0,
+    ),
     "active-standby": Profile(
         says="two firewalls of half the rate, of which the first carries all", twins={"a": 1}
     ),
@@ -131,7 +142,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         says="as failover, but the other knows none of the sessions, and resets them",
         twins={"b": 1},
         fails_s=1.5,
-        rules=(f"{STRANGER} reject with tcp reset",),
+        rules=KNOWN_ONLY,
     ),
     "session-limit": Profile(
         says="a device with room for 40 sessions: it drops the first packet of every further one",
@@ -169,14 +180,20 @@ def apply(lab: Lab, name: str) -> Profile:
     _set_bypass(lab, there=profile.bypass)
     _set_twins(lab, profile)
     start_inspection(lab, profile.inspects)
-    run_batch(topology.limits_batch(lab.firewall_namespace, profile.rules))
+    twins = topology.twin_namespaces(lab.spec.prefix) if profile.twins else ()
+    run_batch(topology.limits_batch(lab.firewall_namespace, () if twins else profile.rules))
+    for twin in twins:
+        run_batch(topology.limits_batch(twin, profile.rules))
     network.set_nic_rate(lab, lab.hosts, _scaled(lab.spec.nic_bits_per_second, profile.nic_ratio))
     network.set_firewall_rate(
         lab, _scaled(lab.spec.firewall_bits_per_second, profile.firewall_ratio)
     )
     if profile.delay_s:
         start_delay(lab, profile.delay_s)
-    moves = (profile.nic_jitter_ratio, profile.pause_s, profile.grow_after_s)
+    moves = (
+        *(profile.nic_jitter_ratio, profile.pause_s),
+        *(profile.grow_after_s, profile.shrink_after_s),
+    )
     if profile.cliff_ratio is not None or any(moves):
         _start_keeper(lab, name)
     return profile
@@ -276,6 +293,12 @@ def _set_twins(lab: Lab, profile: Profile) -> None:
     run_batch(Batch(namespace=balancer, tool="ip", lines=lines))
 
 
+def ways(lab: Lab, twins: Mapping[str, int]) -> Batch:
+    """What lets the balancer spread flows over these twins, by their shares."""
+    balancer = topology.firewall_namespace(lab.spec.prefix)
+    return Batch(namespace=balancer, tool="ip", lines=topology.twin_ways(twins))
+
+
 def _fail_over(lab: Lab, profile: Profile) -> None:
     """The first of two firewalls dies; the other takes over when it was dead for so long."""
     prefix = lab.spec.prefix
@@ -284,17 +307,12 @@ def _fail_over(lab: Lab, profile: Profile) -> None:
         raise LabMisconfigured(
             "profile failover: there is no second firewall; apply two-firewalls or active-standby"
         )
-    ways = Batch(
-        namespace=topology.firewall_namespace(prefix),
-        tool="ip",
-        lines=topology.twin_ways(profile.twins),
-    )
     run_batch(topology.limits_batch(takes_over, profile.rules))
     falls_path(lab).unlink(missing_ok=True)
     run_batch(Batch(namespace=dies, tool="ip", lines=("link set c0 down", "link set s0 down")))
     note_fall(lab)
     time.sleep(profile.fails_s)
-    run_batch(ways)
+    run_batch(ways(lab, profile.twins))
     note_fall(lab)
 
 

@@ -450,12 +450,16 @@ def rules_batch(spec: LabSpec) -> Batch:
     )
 
 
+FLOW: Final = "ip saddr . tcp sport . ip daddr . tcp dport"
+
+
 def limits_batch(namespace: str, rules: Sequence[str]) -> Batch:
     """Rules of a profile, before a firewall's own; none: what was there goes."""
     lines = ["add table ip limits", "delete table ip limits"]
     if rules:
         lines += [
             "table ip limits {",
+            f"  set known {{ typeof {FLOW}; flags dynamic; size 65535; }}",
             "  chain forward {",
             "    type filter hook forward priority -10; policy accept;",
             *(f"    {rule}" for rule in rules),

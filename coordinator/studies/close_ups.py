@@ -11,11 +11,14 @@ import numpy as np
 from coordinator.core.measure.drill import Drilled, DrilledBurst, find_drilled
 from coordinator.core.measure.evidence import ProbeColumn
 from coordinator.core.measure.scale_out import Hold, ScaleOut, Scaling, find_scale_out, scaling_of
+from coordinator.core.measure.series import BurstSeries
 from coordinator.core.summary import DeviceFigure
 from coordinator.refusals import UnknownRun
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.stored import read_ledger, read_measured, read_series
+from coordinator.studies.cut_streams import as_reset, cut_streams, with_cut_streams
 from coordinator.studies.study import CloseUp, Drill, Staircase, Study, Trial
+from exchange.messages import pair_name
 
 SEEN_RATIO: Final = 0.5  # of the pairs: a second that fewer were seen in shows no level
 
@@ -91,14 +94,27 @@ async def _read_hold(
     cut = slice(first, first + series.duration_s)
     seen = series.coverage_ratio[cut] >= SEEN_RATIO
     rtt_s = np.stack([flow.rtt_mean_s[cut] for flow in series.flows])
+    summary = measured.summary
+    cut_off = cut_streams(
+        summary.silent_streams,
+        summary.planned_start_at.timestamp(),
+        summary.planned_end_at.timestamp(),
+    )
+    broke = (
+        *summary.disruptions,
+        *as_reset(cut_off, summary.disruptions, summary.cliff, summary.planned_end_at),
+    )
     return Hold(
         start_s=float(series.start_s + first),
         rates=np.where(seen, 8 * scale * series.received_bytes[cut], np.nan),
         retransmits=np.sum([flow.retransmits_count[cut] for flow in series.flows], axis=0),
         rtt_s=np.fmax.reduce(rtt_s, axis=0),
         offered_bits_per_second=offered_bits_per_second,
-        disruptions=measured.summary.disruptions,
-        pairs_count=measured.summary.pairs_measured,
+        disruptions=tuple(
+            each.model_copy(update={"short_bytes": each.short_bytes and each.short_bytes * scale})
+            for each in broke
+        ),
+        pairs_count=summary.pairs_measured,
         ledger=await read_ledger(records, run_id),
         scale=scale,
     )
@@ -133,4 +149,19 @@ async def _read_drilled(coordinator: Coordinator, study: Study) -> Drilled | Non
         scale=plan.spec.scale,
         following=await read_series(records, run_id, 1) if len(plan.bursts) > 1 else None,
     )
-    return await asyncio.to_thread(find_drilled, study.event, burst)
+    found = await asyncio.to_thread(find_drilled, study.event, burst)
+    event_at = study.event.started_at or study.event.planned_at
+    ended_s = measured.summary.planned_end_at.timestamp()
+    cut = cut_streams(measured.summary.silent_streams, event_at.timestamp(), ended_s)
+    return with_cut_streams(found, cut, _moved_pairs(burst.following))
+
+
+def _moved_pairs(series: BurstSeries | None) -> frozenset[str] | None:
+    """Those that moved payload; None: there is no such burst."""
+    if series is None:
+        return None
+    return frozenset(
+        pair_name(int(index))
+        for flow in series.flows
+        for index in np.flatnonzero((np.nan_to_num(flow.pairs_bits_per_second) > 0).any(axis=1))
+    )

@@ -29,6 +29,7 @@ from coordinator.studies.study import (
     Found,
     Knee,
     Matrix,
+    Question,
     Search,
     Staircase,
     StudySpec,
@@ -39,6 +40,7 @@ from coordinator.studies.study import (
 )
 from coordinator.studies.trials import planned_trials
 from coordinator.views.requests import CompareRequest, Selection
+from exchange.messages import SILENT_STREAMS_MAX_COUNT
 
 POINTS_MIN_COUNT: Final = 4  # fewer points show no bend
 RISE_MIN_RATIO: Final = 0.1  # of the most, from the first point: a smaller rise is noise or none
@@ -110,6 +112,9 @@ def result_of(index: int, summary: RunSummary) -> TrialResult:
         devices=tuple(_loads(summary)),
         reset_pairs_count=_broken(summary, DisruptionKind.RESET),
         stalled_pairs_count=_broken(summary, DisruptionKind.STALL),
+        silences_capped=any(
+            len(burst.silent_streams) >= SILENT_STREAMS_MAX_COUNT for burst in summary.bursts
+        ),
         **{name: _real(told[name], summary) for name in TrialResult.model_fields.keys() & told},
     )
 
@@ -177,7 +182,7 @@ def conclude(
     """
     question, floor = study.question, study.spec.objective.coverage_floor_ratio
     notes = (
-        *_notes(results, floor, searching=isinstance(question, Search)),
+        *_notes(results, floor, question),
         *_engine_notes(study),
     )
     whole = [result for result in results if result.is_whole(floor)]
@@ -203,17 +208,26 @@ def conclude(
     return said.model_copy(update={"sentence": sentence})
 
 
-def _notes(results: Sequence[TrialResult], floor: float, *, searching: bool) -> Iterator[str]:
+def _notes(results: Sequence[TrialResult], floor: float, question: Question) -> Iterator[str]:
     for result in results:
         trial = f"trial {result.index + 1}"
         if result.problem:
             yield f"{trial}: {result.problem}"
         elif not result.is_whole(floor):
             covered = result.completeness_ratio or 0.0
-            does = "counted as lost" if searching else "left out"
+            does = "left out; "
+            if isinstance(question, Search):
+                does = "counted as lost; "
+            elif isinstance(question, Staircase | Drill):  # looked into, whatever is known of it
+                does = ""
             yield (
-                f"{trial}: {does}; {words.ratio(covered, 1)} of it was measured, the floor is "
+                f"{trial}: {does}{words.ratio(covered, 1)} of it was measured, the floor is "
                 f"{words.ratio(floor, 0)}"
+            )
+        if isinstance(question, Staircase | Drill) and result.silences_capped:
+            yield (
+                f"{trial}: as many single streams fell silent as are kept of a burst "
+                f"({SILENT_STREAMS_MAX_COUNT}): of those that were cut at least so many are counted"
             )
         if result.beside_run_ids:
             yield f"{trial}: other runs sent during it: {', '.join(result.beside_run_ids)}"

@@ -313,6 +313,7 @@ class TrialResult(Message):
     devices: tuple[DeviceLoad, ...] = ()  # that witnesses told of
     reset_pairs_count: int = 0  # whose connections were cut
     stalled_pairs_count: int = 0  # that stood still
+    silences_capped: bool = False  # more single streams fell silent than are kept
     limiter: LimiterName = LimiterName.UNKNOWN
     bursts_count: int = 0
     beside_run_ids: tuple[RunId, ...] = ()  # runs outside the study that sent during it

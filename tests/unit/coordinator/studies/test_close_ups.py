@@ -17,7 +17,7 @@ from coordinator.studies.conclude import conclude
 from coordinator.studies.study import Drill, Staircase, Study, StudySpec, TrialResult
 from coordinator.studies.switch import Switch
 from coordinator.studies.trials import next_trial, says, trials_count
-from tests.unit.coordinator.studies.samples import drilled, grown
+from tests.unit.coordinator.studies.samples import drilled, grown, results
 from tests.unit.coordinator.studies.test_runner import SPEC, Place, place
 
 __all__ = ["place"]  # the fixture
@@ -180,6 +180,16 @@ def test_the_answers_in_words() -> None:
         "from 12:01:00.000 UTC on, 0.00 s after the event began; payload fell from 10 Gbit/s to "
         "0 bit/s and was back at 95 % after 5.0 s, 4 GB short; 3.5 s of it were TCP's own recovery"
     )
+
+
+@pytest.mark.parametrize("question", [Drill(at_s=5), Staircase()])
+def test_what_is_looked_into_is_not_left_out_and_more_may_have_been_cut(
+    question: Drill | Staircase,
+) -> None:
+    spec = StudySpec(name="s", question=question, spec=LONG)
+    notes = conclude(spec, results(1e9, completeness_ratio=0.75, silences_capped=True)).notes
+    assert "trial 1: 75.0 % of it was measured, the floor is 95 %" in notes
+    assert any("(32): of those that were cut at least so many are counted" in n for n in notes)
 
 
 @pytest.mark.parametrize(("cut_count", "carry"), [(8, "0 %"), (4, "unknown")])

@@ -1,0 +1,53 @@
+"""A unit that goes under a load that was taken down: what that cuts is counted and dated."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from lab import profiles
+from lab.site import built, staged
+from lab.topology import LabSpec
+from tests.live.labs import needs_root, new_prefix
+from tests.live.site import Site
+
+pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.alone, needs_root]
+
+SMALL = [
+    f"--set={field}"
+    for field in (
+        "pairs_count=2",
+        "lead_s=8",
+        "traffic.streams_count=8",
+        "traffic.block_bytes=16384",
+        "late_after_s=2.5",
+        "scale=100",
+    )
+]
+LOADS = ("--offer", "3G,0.8G", "--hold-s", "20", "--settle-s", "20")  # of 4G
+
+
+def test_what_a_scale_in_cut_is_told_also_where_pairs_went_on(tmp_path: Path) -> None:
+    spec = LabSpec(
+        pairs_count=2,
+        prefix=new_prefix(),
+        nic_bits_per_second=20_000_000,
+        firewall_bits_per_second=40_000_000,
+    )
+    with built(spec) as lab, Site(tmp_path) as site, staged(lab, tmp_path) as stage:
+        profiles.apply(lab, "scale-in")
+        at = ("--api", stage.coordinator.url)
+        done = site.run("study", "scaleout", "smoke", *LOADS, *SMALL, "--json", *at, timeout_s=240)
+        [gone_s] = profiles.falls(lab)
+    assert done.returncode == 0, done.stderr
+    conclusion = json.loads(done.stdout)["conclusion"]
+    found = conclusion["scale_out"]
+    assert found["steps"] == []
+    cut = found["scale_in"]
+    assert cut["holds_count"] == 1
+    assert datetime.fromisoformat(cut["from_at"]).timestamp() < gone_s
+    # Of 16 streams and 2 control connections each went through either unit.
+    assert cut["broken_pairs_count"] == 2
+    assert cut["short_bytes"] > 100e6  # at real scale: of 0.8 Gbit/s a good part, for 10 s
+    assert "on the way down, 1 holds: 2 pairs reset" in " ".join(conclusion["notes"])

@@ -1,0 +1,89 @@
+"""Sessions that were cut while their pair went on count, once, and not those that came back."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from coordinator.core.measure.drill import Drilled
+from coordinator.core.summary import CliffSummary, Disruption, DisruptionKind, SilentStream
+from coordinator.studies.cut_streams import as_reset, cut_streams, with_cut_streams
+from exchange.messages import Flow
+from tests.unit.coordinator.studies.samples import drilled
+
+AT = datetime(2026, 11, 23, 12, 1, tzinfo=UTC)
+ENDED_AT = AT + timedelta(seconds=30)
+
+
+def silence(pair: int, port: int, *, after_s: float = 1.0, for_s: float = 29.0) -> SilentStream:
+    return SilentStream(
+        pair=f"pair-{pair:03d}",
+        flow=Flow.UP,
+        client_port=port,
+        streams_count=4,
+        from_at=AT + timedelta(seconds=after_s),
+        duration_s=for_s,
+    )
+
+
+def drill(**known: object) -> Drilled:
+    """Two pairs of four streams each."""
+    study = drilled()
+    assert study.conclusion is not None and study.conclusion.drilled is not None
+    return study.conclusion.drilled.model_copy(update=known)
+
+
+def test_only_what_stayed_silent_from_the_event_on_was_cut() -> None:
+    silent = (
+        silence(1, 1),
+        silence(1, 2, for_s=45),  # its server waited for it
+        silence(1, 3, for_s=5),  # it came back
+        silence(1, 4, after_s=-5, for_s=40),  # it was silent before
+    )
+    cut = cut_streams(silent, AT.timestamp(), ENDED_AT.timestamp())
+    assert [each.client_port for each in cut] == [1, 2]
+
+
+def test_cut_streams_are_among_a_drills_sessions() -> None:
+    cut = (silence(1, 1), silence(1, 2, after_s=2), silence(2, 3))
+    found = with_cut_streams(drill(), cut, {"pair-001"})
+    assert (found.cut_count, found.opened_again_count) == (3, 2)
+    assert found.cut_pairs == ("pair-001", "pair-002")
+    assert (found.cut_from_at, found.cut_to_at) == (cut[0].from_at, cut[1].from_at)
+    assert with_cut_streams(drill(), cut, None).opened_again_count is None
+    assert with_cut_streams(drill(), (), {"pair-001"}) == drill()
+
+
+def test_a_pair_that_was_cut_whole_is_counted_once() -> None:
+    whole = drill(cut_count=4, cut_pairs=("pair-001",), cut_from_at=AT, cut_to_at=AT)
+    cut = (silence(1, 1), silence(2, 3))
+    found = with_cut_streams(whole, cut, {"pair-002"})
+    assert (found.cut_count, found.opened_again_count) == (5, None)  # the first's are unknown
+    assert (
+        with_cut_streams(
+            whole.model_copy(update={"opened_again_count": 4}), cut, {"pair-002"}
+        ).opened_again_count
+        == 5
+    )
+
+
+@pytest.mark.parametrize("fell", [True, False])
+def test_a_hold_has_them_as_pairs_that_were_reset(fell: bool) -> None:
+    reset = Disruption(
+        kind=DisruptionKind.RESET,
+        burst_index=0,
+        start_at=AT,
+        end_at=ENDED_AT,
+        duration_s=30,
+        scope="one",
+        pairs_count=1,
+        pairs=("pair-001",),
+    )
+    cliff = CliffSummary(at=AT, before_bits_per_second=8e6, after_bits_per_second=2e6)
+    cut = (silence(1, 1), silence(2, 2), silence(3, 3))
+    [found] = as_reset(cut, (reset,), cliff if fell else None, ENDED_AT)
+    assert (found.kind, found.pairs_count, found.pairs) == (
+        *(DisruptionKind.RESET, 2),
+        ("pair-002", "pair-003"),
+    )
+    assert found.short_bytes == (pytest.approx(6e6 / 8 * 29) if fell else None)
+    assert as_reset(cut[:1], (reset,), cliff, ENDED_AT) == ()
