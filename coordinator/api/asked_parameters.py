@@ -1,38 +1,45 @@
-"""Parameters that a route does not know are refused by name: a misspelt filter must not be none."""
+"""Parameters that a route does not know, and what is said twice, are refused by name: a misspelt
+filter must not be none, nor one of two values be taken in silence."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from coordinator.api.blame import parameters_of
+from coordinator.api.json_once import TWICE
 
 _ASKED = ("/v1/", "/metrics", "/healthz", "/readyz")  # not the page, which reads its own address
 
 
 async def known_parameters_only(request: Request) -> None:
-    """Raises :class:`RequestValidationError`, which names each unknown one and what is near."""
+    """Raises :class:`RequestValidationError`, which names each unknown one and what is near, and
+    what came twice: parameters, and members of a body."""
     route = request.scope.get("route")
-    if not request.query_params or not isinstance(route, APIRoute):
-        return
-    if not request.url.path.startswith(_ASKED):
+    if not isinstance(route, APIRoute) or not request.url.path.startswith(_ASKED):
         return
     known = parameters_of(route)
-    unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
-    if unknown:
-        raise RequestValidationError(
-            [
-                {
-                    "type": "unknown_parameter",
-                    "loc": ("query", name),
-                    "msg": f"no such parameter; {_hint(name, known)}",
-                    "input": request.query_params[name],
-                }
-                for name in unknown
-            ]
-        )
+    wrong: list[Mapping[str, Any]] = [
+        {"type": "named_twice", "loc": ("body", *path), "msg": _TWICE, "input": path[-1]}
+        for path in request.scope.get(TWICE, ())
+    ]
+    for name in dict.fromkeys(request.query_params):
+        values = request.query_params.getlist(name)
+        found = {"loc": ("query", name), "input": values[0]}
+        if name not in known:
+            why = f"no such parameter; {_hint(name, list(known))}"
+            wrong.append({**found, "type": "unknown_parameter", "msg": why})
+        elif len(values) > 1 and not known[name]:
+            wrong.append({**found, "type": "named_twice", "msg": _TWICE, "input": values})
+    if wrong:
+        body = await request.json() if TWICE in request.scope else None
+        raise RequestValidationError(wrong, body=body)
+
+
+_TWICE: Final = "it is there more than once; give it once"
 
 
 def _hint(name: str, known: Sequence[str]) -> str:

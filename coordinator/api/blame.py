@@ -7,7 +7,7 @@ where the scenario is named.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin
 
 from fastapi import Request, params
 from fastapi.dependencies.utils import get_flat_params
@@ -19,12 +19,16 @@ from coordinator.core.plan.spec import RunSpec
 NO_BODY: Final = object()
 
 
-def parameters_of(route: object) -> Sequence[str]:
-    """What a route takes in its query."""
-    if not isinstance(route, APIRoute):
-        return ()
-    found = get_flat_params(route.dependant)
-    return sorted(each.alias for each in found if isinstance(each.field_info, params.Query))
+def parameters_of(route: object) -> Mapping[str, bool]:
+    """What a route takes in its query, by name, and whether that may come more than once."""
+    found = get_flat_params(route.dependant) if isinstance(route, APIRoute) else ()
+    asked = [each for each in found if isinstance(each.field_info, params.Query)]
+    asked.sort(key=lambda each: each.alias)
+    return {each.alias: _is_list(each.field_info.annotation) for each in asked}
+
+
+def _is_list(annotation: Any) -> bool:
+    return get_origin(annotation) is list or any(map(_is_list, get_args(annotation)))
 
 
 def members_of(route: object) -> Iterable[str]:
@@ -47,7 +51,7 @@ def place_of(fault: Mapping[str, Any], request: Request, body: object) -> Mappin
     if body is NO_BODY:
         return None
     if value is not None:
-        for named, _, each in _walk(body):
+        for named, _, each in walk(body):
             if each == value and any(str(part).startswith(field) for part in named):
                 return {"pointer": _pointer(named)}
         return None
@@ -76,7 +80,7 @@ def _along(location: Sequence[str | int], body: object, *, missing: bool) -> lis
 
 
 def _blamed(body: object, field: str, members: Iterable[str]) -> list[str | int]:
-    for path, key, value in _walk(body):
+    for path, key, value in walk(body):
         named = value if key == "field" else key
         if isinstance(named, str) and field in _called(named):
             return list(path)
@@ -120,7 +124,7 @@ def _deepest(value: object, parts: Sequence[str]) -> list[str | int]:
     return path
 
 
-def _walk(body: object) -> Iterator[tuple[tuple[str | int, ...], str | int, object]]:
+def walk(body: object) -> Iterator[tuple[tuple[str | int, ...], str | int, object]]:
     """Everything inside a body: its path, its key and itself, from the outside in."""
     waiting: deque[tuple[tuple[str | int, ...], object]] = deque([((), body)])
     while waiting:

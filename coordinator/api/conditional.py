@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
+from coordinator.api.json_once import read_once
 from coordinator.api.row_answers import RowsRoute
 
 _KEPT = ("Cache-Control", "ETag", "Link", "Next-Cursor", "Vary")  # of a 304, as section 15.4.5 says
@@ -23,6 +24,7 @@ class ConditionalRoute(RowsRoute):
         handle = super().get_route_handler()
 
         async def conditional(request: Request) -> Response:
+            read_once(request)
             response = await handle(request)
             body = getattr(response, "body", None)
             if request.method != "GET" or response.status_code != 200 or body is None:

@@ -84,6 +84,14 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
 router = APIRouter(include_in_schema=False, route_class=ConditionalRoute)
 
 
+@router.get(TYPES[:-1])
+@router.get(TYPES)
+async def list_problems() -> PlainTextResponse:
+    """Every address that a problem's `type` may be."""
+    lines = sorted((type_of(title), status, title) for title, (status, _) in KINDS.items())
+    return PlainTextResponse("".join(f"{at}  {status}  {title}\n" for at, status, title in lines))
+
+
 @router.get(TYPES + "{name}")
 async def explain_problem(name: str) -> PlainTextResponse:
     """What a problem's `type` points at."""

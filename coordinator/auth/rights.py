@@ -17,6 +17,8 @@ RIGHTS: Final[tuple[tuple[str, str, Access], ...]] = (
     ("GET", "/readyz", OPEN),
     ("GET", "/", OPEN),  # the page itself: it asks for a token, and carries none
     ("GET", "/report.html", OPEN),
+    ("GET", "/problems", OPEN),
+    ("GET", "/problems/", OPEN),
     ("GET", "/problems/{name}", OPEN),  # what a refusal means, also that for want of a token
     ("GET", "/web/{version}/{name}", OPEN),
     ("GET", "/v1/me", VIEWER),

@@ -111,7 +111,7 @@ def compare(
         typer.echo(found.sentence)
         names = f"a: {found.a}\nb: {found.b}"
         cells = [_cells(metric) for metric in found.metrics]
-        columns = ["", "a", "b", "b - a", "b / a", "told apart"]
+        columns = ["mean over bursts", "a", "b", "b - a", "b / a", "told apart"]
         display.print_table(names, columns, cells, spare=["b / a", "b", "a"])
     for each in held:
         typer.echo(f"{each.verdict.value}: {each.sentence}", err=True)

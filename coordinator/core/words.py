@@ -111,8 +111,11 @@ def instant(at: datetime | None) -> str:
 
 
 def count(value: float | None) -> str:
-    """A whole number with thousands apart, or `unknown`."""
-    return UNKNOWN if value is None else f"{value:,.0f}".replace(",", "\u202f")
+    """A number with thousands apart, or `unknown`; a mean below ten keeps what is left of one."""
+    if value is None:
+        return UNKNOWN
+    is_whole = abs(value) >= 10 or value == round(value)
+    return f"{value:,.0f}".replace(",", "\u202f") if is_whole else f"{value:.2g}"
 
 
 def dollars(usd: float | None) -> str:

@@ -68,7 +68,11 @@ class Budgets:
         begun = self._begun(plan, control)
         measured = await self._measured_bytes(plan, begun)
         spending = await self._spending(plan, begun, measured)
-        return measure(spending, self._coordinator.prices, self._now(), control)
+        meter = measure(spending, self._coordinator.prices, self._now(), control)
+        if await self._records.private.read_document(run_id, Document.IMPORT) is None:
+            return meter
+        why = "it was imported: this is what its bytes would cost"
+        return meter.model_copy(update={"charged": False, "not_charged_why": why})
 
     async def appraise(self, spec: RunSpec, prices: Prices) -> Appraisal:
         """What launching a run now would mean; nothing is stored."""

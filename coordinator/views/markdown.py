@@ -50,7 +50,10 @@ def comparison_markdown(found: Comparison, held: Sequence[Held]) -> str:
             for each in held
         ),
         plain(found.sentence),
-        _table(("figure", "a", "b", "b - a at 95 %", ""), [_row(each) for each in found.metrics]),
+        _table(
+            ("mean over bursts", "a", "b", "b - a at 95 %", ""),
+            [_row(each) for each in found.metrics],
+        ),
     )
 
 

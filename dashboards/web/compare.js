@@ -113,7 +113,7 @@ function shown(found, a, b) {
     h(
       "div",
       { class: "card" },
-      table("Comparison of B with A", ["Figure", "A", "B", "B against A", "95 % intervals"], rows, {
+      table("Comparison of B with A", ["Mean over bursts", "A", "B", "B against A", "95 % intervals"], rows, {
         numeric: [1, 2, 3],
       }),
     ),

@@ -81,8 +81,12 @@ export function span(value) {
   return rest ? `${minutes} min ${rest} s` : `${minutes} min`;
 }
 
-export const count = (value) =>
-  known(value) ? Math.round(value).toLocaleString("en").replaceAll(",", "\u202f") : UNKNOWN;
+export function count(value) {
+  if (!known(value)) return UNKNOWN;
+  // A mean below ten keeps what is left of one.
+  if (Math.abs(value) < 10 && !Number.isInteger(value)) return String(Number(value.toPrecision(2)));
+  return Math.round(value).toLocaleString("en").replaceAll(",", "\u202f");
+}
 
 export function instant(text) {
   if (!text) return UNKNOWN;

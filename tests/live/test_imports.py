@@ -144,6 +144,7 @@ def test_an_import_recomputes_to_the_byte_also_over_http(site: Site) -> None:
         assert "byte for byte" in again.stderr
     meter = answer(site.run("price", "last", "--json", *client))
     told = call(url, "GET", f"/v1/runs/{meter['run_id']}/price")
+    assert (told["charged"], told["not_charged_why"][:15]) == (False, "it was imported")
     assert meter["measured_bytes"] == told["measured_bytes"] > 0
     assert "\nspent: " in site.run("price", "last", *client).stdout
     refused = site.run("import", "original", str(SEED), "--set", "pairs_count=3", *client)

@@ -28,7 +28,8 @@ pytestmark = pytest.mark.live
 
 NOW = datetime.now(UTC)
 # The live page's own files, and what a refusal means.
-PAGE = ("/", "/report.html", "/web/{version}/{name}", "/problems/{name}")
+PROBLEMS = ("/problems", "/problems/", "/problems/{name}")
+PAGE = ("/", "/report.html", "/web/{version}/{name}", *PROBLEMS)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 from coordinator.api.app import create_app
 from coordinator.api.door import Guard
 from coordinator.api.examples import REQUESTS
+from coordinator.api.problems import KINDS, type_of
 from coordinator.auth.signin import SignIn
 from coordinator.auth.static_tokens import Tokens
 from coordinator.runs.coordinator import Coordinator
@@ -229,3 +230,57 @@ async def test_what_a_path_names_is_not_blamed_on_a_body(api: httpx.AsyncClient)
     for path in ("/v1/runs/none", "/v1/runs/none/abort"):
         answer = await api.request("POST" if path.endswith("abort") else "GET", path)
         assert "errors" not in answer.json()
+
+
+@pytest.mark.parametrize(
+    ("body", "blamed"),
+    [
+        ('{"scenario": "smoke", "scenario": "soak"}', ["/scenario"]),
+        (
+            '{"scenario": "smoke", "overrides": {"burst_s": 1, "burst_s": 2}}',
+            ["/overrides/burst_s"],
+        ),
+        ('{"scenario": "smoke", "overrides": {"labels": {"a": 1, "a": 1}, "pairs": 1}}', None),
+        ('{"scenario": "smoke", "overrides": {"scale": NaN}}', [""]),
+        ('{"scenario": "smoke", "overrides": {"scale": -Infinity}}', [""]),
+    ],
+)
+async def test_a_member_that_stands_twice_is_refused_by_name(
+    api: httpx.AsyncClient, body: str, blamed: list[str] | None
+) -> None:
+    json_type = {"Content-Type": "application/json"}
+    for path in (LAUNCH, "/v1/estimate"):
+        answer = await api.post(path, content=body, headers=json_type)
+        assert answer.status_code == 422
+        assert places(answer) == (blamed or ["/overrides/labels/a"])
+
+
+async def test_every_operation_refuses_what_is_said_twice(api: httpx.AsyncClient) -> None:
+    document = (await api.get("/openapi.json")).json()
+    asked = 0
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            here = re.sub("{[a-z_]+}", "1", path)
+            for parameter in operation.get("parameters", []):
+                many = "array" in str(parameter["schema"])
+                if parameter["in"] != "query" or many:
+                    continue
+                name = parameter["name"]
+                answer = await api.request(method, f"{here}?{name}=1&{name}=1")
+                assert places(answer).count(name) >= 1 and "more than once" in answer.text, here
+                asked += 1
+            if "requestBody" in operation:
+                twice = '{"by": "a", "by": "a"}'
+                json_type = {"Content-Type": "application/json"}
+                answer = await api.request(method, here, content=twice, headers=json_type)
+                assert "/by" in places(answer) and "more than once" in answer.text, here
+                asked += 1
+    assert asked > 50
+    assert (await api.get("/v1/runs?label=a:b&label=c:d")).is_success
+
+
+async def test_the_problems_have_an_index(api: httpx.AsyncClient) -> None:
+    for path in ("/problems", "/problems/"):
+        told = (await api.get(path)).text.splitlines()
+        assert {line.split()[0] for line in told} == {type_of(title) for title in KINDS}
+        assert all([(await api.get(line.split()[0])).is_success for line in told])

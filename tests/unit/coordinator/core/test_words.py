@@ -30,6 +30,7 @@ def test_four_digits_in_the_decimal_unit_that_fits_and_unknown_is_said() -> None
     assert {value: words.rate(value) for value in RATES} == RATES
     assert {value: words.time(value) for value in TIMES} == TIMES
     assert [words.size(1.5e12), words.size(999.0)] == ["1.5 TB", "999 B"]
+    assert [words.count(value) for value in (0, 1 / 3, 7.0, 681.5)] == ["0", "0.33", "7", "682"]
     assert {words.rate(None), words.time(None), words.number(None)} == {"unknown"}
 
 
@@ -41,11 +42,14 @@ def test_the_page_says_every_quantity_as_the_coordinator_does(tmp_path: Path) ->
     values = [*RATES, *(math.pi * 10.0**power for power in range(-3, 15))]
     times = [*TIMES, *(math.pi * 10.0**power for power in range(-8, 5))]
     ratios = [-0.0523, 0.0, 0.04996, 1.0]
-    asked = f"const [values, times, ratios] = {json.dumps([values, times, ratios])};"
+    counts = [0, 1 / 3, 1.5, 7, 9.99, 10.4, 1234567]
+    sent = json.dumps([values, times, ratios, counts])
+    asked = f"const [values, times, ratios, counts] = {sent};"
     (tmp_path / "ask.js").write_text(
         'import { count, percent, rate, seconds } from "./format.js";' + asked + "console.log("
         "JSON.stringify([[...values, null].map(rate), [...times, null].map(seconds), "
-        "ratios.map((r) => percent(r)), ratios.map((r) => percent(r, 1, true)), count(1234567)]))"
+        "ratios.map((r) => percent(r)), ratios.map((r) => percent(r, 1, true)), "
+        "counts.map(count)]))"
     )
     told = subprocess.run(
         ["node", tmp_path / "ask.js"], check=True, capture_output=True, text=True, timeout=60
@@ -55,5 +59,5 @@ def test_the_page_says_every_quantity_as_the_coordinator_does(tmp_path: Path) ->
         [words.time(value) for value in [*times, None]],
         [words.ratio(value) for value in ratios],
         [words.signed_ratio(value, 1) for value in ratios],
-        words.count(1234567),
+        [words.count(value) for value in counts],
     ]
