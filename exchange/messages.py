@@ -272,6 +272,9 @@ EngineName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,32}$")]
 OptionName = Annotated[str, StringConstraints(max_length=64), AfterValidator(plain_text)]
 
 
+BLOCK_MIN_BYTES: Final = 16  # of one write
+
+
 class Traffic(Message):
     """What one pair sends during one burst. Rates and sizes are per stream where it says so.
 
@@ -286,7 +289,8 @@ class Traffic(Message):
     stream_bits_per_second: Annotated[int, Field(ge=1, lt=2**63)] | None = (
         None  # per stream; None: no pacing
     )
-    block_bytes: Annotated[int, Field(ge=16, le=1_048_576)] | None = None  # one write; per stream
+    # of one write, per stream
+    block_bytes: Annotated[int, Field(ge=BLOCK_MIN_BYTES, le=1_048_576)] | None = None
     window_bytes: Annotated[int, Field(ge=1024, le=512_000_000)] | None = None  # socket buffer
     mss_bytes: Annotated[int, Field(ge=88, le=9216)] | None = None  # TCP only
     congestion: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,15}$")] | None = None  # TCP

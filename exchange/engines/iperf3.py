@@ -20,7 +20,7 @@ from exchange.engines.port import (
     Unsupported,
     word,
 )
-from exchange.messages import Direction, Job, Pacing, Protocol, Traffic
+from exchange.messages import BLOCK_MIN_BYTES, Direction, Job, Pacing, Protocol, Traffic
 
 PROGRAM: Final = Program(
     name="iperf3",
@@ -40,6 +40,10 @@ _SEND_TIMEOUT: Final = Version(3, 12)
 _JSON_STREAM: Final = Version(3, 17)
 _KEEPALIVE: Final = Version(3, 19)
 _SERVER_MAX_DURATION: Final = Version(3, 20)
+
+SILENCE_S: Final = 10.0  # without a byte after which a client gives up; a server waits longer
+_BLOCK_BYTES: Final = 131_072  # a TCP stream's write where none is asked
+_BLOCK_MAX_S: Final = SILENCE_S / 2  # between two writes of a paced stream
 
 
 class Iperf3(Engine):
@@ -75,6 +79,7 @@ class Iperf3(Engine):
                 f"traffic.block_bytes: a UDP datagram cannot carry {traffic.block_bytes} bytes; "
                 f"set at most {UDP_BLOCK_MAX_BYTES}"
             )
+        yield from _too_slow(traffic)
         if traffic.pacing is Pacing.KERNEL:
             if udp:
                 yield "traffic.pacing: the kernel paces TCP sockets only; set engine"
@@ -165,6 +170,24 @@ def _version(text: str) -> Version:
     return version
 
 
+def _too_slow(traffic: Traffic) -> Iterator[str]:
+    """All streams send their first blocks at once: until their second ones an end hears nothing."""
+    rate = traffic.stream_bits_per_second
+    if traffic.protocol is Protocol.UDP or traffic.pacing is not Pacing.ENGINE or rate is None:
+        return
+    block_bytes = traffic.block_bytes or _BLOCK_BYTES
+    block_s = block_bytes * 8 / rate
+    if block_s <= _BLOCK_MAX_S:
+        return
+    fix = f"set traffic.block_bytes to at most {rate // 8}: a block a second"
+    if rate // 8 < BLOCK_MIN_BYTES:
+        fix = f"set at least {8 * BLOCK_MIN_BYTES}, and traffic.block_bytes={BLOCK_MIN_BYTES}"
+    yield (
+        f"traffic.stream_bits_per_second: at {rate} bit/s a stream sends {block_bytes} bytes every "
+        f"{block_s:.0f} s, and an end that hears nothing for {SILENCE_S:g} s gives up; {fix}"
+    )
+
+
 # Argv ------------------------------------------------------------------------------------------
 
 
@@ -179,7 +202,7 @@ def client_argv(
     *,
     binary: Sequence[str],
     connect_timeout_s: float = 3.0,
-    silence_s: float = 10.0,
+    silence_s: float = SILENCE_S,
     bind: str | None = None,
 ) -> tuple[str, ...]:
     """The client's command line for one job.

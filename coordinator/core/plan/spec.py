@@ -95,7 +95,7 @@ class RunSpec(Message):
     def problems(self) -> tuple[str, ...]:
         """Why it cannot be launched as it is, each as ``field: problem; fix``; empty: it can."""
         return (
-            *engine_problems(self.traffic),
+            *engine_problems(scaled(self.traffic, self.scale)),
             *self._unmeasured_goals(),
             *self._short_period(),
             *self._two_ends(),

@@ -507,3 +507,42 @@ def test_a_difference_is_a_finding() -> None:
     summary = judged_burst(asked, burst_of(engine), None, NOW + timedelta(minutes=5))
     (finding,) = [found for found in summary.findings if found.id == "engine-differs"]
     assert "streams_count: 8 asked, 4 done by 1 pairs (pair-001)" in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("traffic", "fix"),
+    [
+        ({"stream_bits_per_second": 50_000}, "block_bytes to at most 6250"),
+        ({"stream_bits_per_second": 1_000_000, "block_bytes": 1_048_576}, "at most 125000"),
+        ({"stream_bits_per_second": 100}, "set at least 128, and traffic.block_bytes=16"),
+    ],
+)
+def test_a_stream_that_would_be_taken_for_dead_is_refused(
+    traffic: dict[str, int], fix: str
+) -> None:
+    """Between two writes of all its streams an end hears nothing, and gives up after 10 s."""
+    (problem,) = spec(traffic=traffic).problems()
+
+    assert problem.startswith("traffic.stream_bits_per_second: at ")
+    assert fix in problem
+
+
+def test_what_is_scaled_down_is_judged_as_it_is_sent() -> None:
+    traffic = {"stream_bits_per_second": 5_000_000}
+    assert spec(traffic=traffic).problems() == ()
+
+    (problem,) = spec(traffic=traffic, scale=100).problems()
+
+    assert problem.startswith("traffic.stream_bits_per_second: at 50000 bit/s")
+
+
+@pytest.mark.parametrize(
+    "traffic",
+    [
+        {"stream_bits_per_second": 50_000, "block_bytes": 6_250},
+        {"stream_bits_per_second": 50_000, "pacing": "kernel"},
+        {"stream_bits_per_second": 50_000, "protocol": "udp"},
+    ],
+)
+def test_slow_streams_that_never_fall_silent_are_taken(traffic: dict[str, object]) -> None:
+    assert spec(traffic=traffic).problems() == ()

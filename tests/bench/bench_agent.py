@@ -1,0 +1,170 @@
+"""One pair of real agents through one burst: the memory of each, minute by minute, and its CPU.
+
+Run: ``python -m tests.bench.bench_agent [--seconds 1740] [--streams 64] [--fabric azure]``
+``[--bits-per-second 50000]``. Both ends and a coordinator are processes of this machine, over
+loopback. Memory is what the kernel says is resident, of which some is shared with other processes.
+CPU is the agent's own beside its iperf3's; a paced stream makes little work for iperf3, so read the
+ratio of a run without ``--bits-per-second``, which fills a core.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from lab.serving import READY_S, Serving
+from tests.bench.rows import Row, show
+from tests.bench.swarm import fabric_of
+
+PORTS: Final = {"embedded": 15201, "azure": 15202}
+MEMORY_MAX_MB: Final = {"embedded": 70, "azure": 110}
+GROWN_MAX_MB: Final = 3  # from the first minute on
+CPU_MAX_RATIO: Final = 1.03  # of the engine's own
+LEAD_S: Final = 10
+SAMPLE_S: Final = 5.0
+SETTLED_S: Final = 60.0  # of the burst, after which memory is to stay as it is
+
+
+class Watched:
+    """One agent's process: what it held over time, and what it computed."""
+
+    def __init__(self, role: str, port: int, environment: Mapping[str, str], folder: Path) -> None:
+        self.role = role
+        self.held_mb: list[tuple[float, float]] = []  # s since the burst began, MB
+        with (folder / f"{role}.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "agent"],
+                env={
+                    **{
+                        name: value for name, value in os.environ.items() if "BROADSIDE" not in name
+                    },
+                    **environment,
+                    "BROADSIDE_AGENT_ROLE": role,
+                    "BROADSIDE_AGENT_AGENT_ID": f"bench-{role}",
+                    "BROADSIDE_AGENT_ADDRESS": "127.0.0.1",
+                    "BROADSIDE_AGENT_PORTS": str(port),
+                    "BROADSIDE_AGENT_ECHO_PORT": "0",
+                    "BROADSIDE_AGENT_SPOOL_DIR": str(folder / f"spool-{role}"),
+                },
+                stdout=log,
+                stderr=log,
+            )
+
+    def sample(self, at_s: float) -> None:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        self.held_mb.append((at_s, int(status.split("VmRSS:")[1].split()[0]) / 1024))
+
+    @property
+    def cpu_s(self) -> tuple[float, float]:
+        """Its own, and that of its engines that have ended."""
+        said = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        user, system, ended_user, ended_system = (int(each) for each in said[11:15])
+        tick_s = os.sysconf("SC_CLK_TCK")
+        return (user + system) / tick_s, (ended_user + ended_system) / tick_s
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+@contextmanager
+def started(
+    role: str, port: int, environment: Mapping[str, str], folder: Path
+) -> Iterator[Watched]:
+    """An agent, stopped at the end."""
+    agent = Watched(role, port, environment, folder)
+    try:
+        yield agent
+    finally:
+        agent.stop()
+
+
+def rows(
+    seconds: int = 120,
+    streams: int = 64,
+    kind: str = "embedded",
+    bits_per_second: int | None = None,
+) -> Iterator[Row]:
+    """Of each end: what it held at most, by how much that grew, and its CPU."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broadside-agent-")))
+        environment, _ = stack.enter_context(fabric_of(kind, folder))
+        serving = stack.enter_context(Serving(environment, folder))
+        ends = [
+            stack.enter_context(started(role, PORTS[kind], environment, folder))
+            for role in ("server", "client")
+        ]
+        before = [end.cpu_s for end in ends]
+        summary = _fire(serving, ends, seconds, streams, bits_per_second)
+        spent = [end.cpu_s for end in ends]
+    name = f"{streams} streams x {seconds} s, {kind}"
+    missed = 1 - summary["bursts"][0]["pairs_measured"]
+    yield Row(name=f"{name}: pairs not measured", value=missed, unit="pairs", limit=0)
+    for end, (own_0_s, engine_0_s), (own_s, engine_s) in zip(ends, before, spent, strict=True):
+        who = f"{name}: {end.role}"
+        most_mb = max(held for _, held in end.held_mb)
+        settled_mb = [held for at_s, held in end.held_mb if at_s >= min(SETTLED_S, seconds / 2)]
+        grown_mb = max(settled_mb) - settled_mb[0]
+        yield Row(name=f"{who}, memory", value=most_mb, unit="MB", limit=MEMORY_MAX_MB[kind])
+        yield Row(
+            name=f"{who}, grown since minute 1", value=grown_mb, unit="MB", limit=GROWN_MAX_MB
+        )
+        yield Row(
+            name=f"{who}, CPU with its engine",
+            value=own_s - own_0_s + engine_s - engine_0_s,
+            unit="CPU-s",
+            limit=None if bits_per_second else CPU_MAX_RATIO * (engine_s - engine_0_s),
+            peer="the engine's own",
+            peer_value=engine_s - engine_0_s,
+        )
+
+
+def _fire(
+    serving: Serving, ends: list[Watched], seconds: int, streams: int, bits_per_second: int | None
+) -> Any:
+    """One burst, its ends looked at as it goes; the run's summary."""
+    traffic: dict[str, Any] = {"streams_count": streams}
+    traffic["stream_bits_per_second"] = bits_per_second
+    if bits_per_second is not None:
+        traffic["block_bytes"] = min(bits_per_second // 8, 131_072)  # at least a block a second
+    asked = {"bursts_count": 1, "burst_s": seconds, "period_s": seconds + 60, "lead_s": LEAD_S}
+    body = {"scenario": "loopback", "overrides": {**asked, "traffic": traffic, "objective": {}}}
+    with httpx.Client(base_url=serving.url, timeout=60) as client:
+        until_s = time.monotonic() + READY_S
+        while (answer := client.post("/v1/runs", json=body)).status_code >= 300:
+            if time.monotonic() > until_s:
+                raise RuntimeError(answer.text)
+            time.sleep(1)  # the ends have not both said that they are there
+        run = answer.json()["run_id"]
+        begin_s = time.monotonic() + LEAD_S
+        while (answer := client.get(f"/v1/runs/{run}/summary")).status_code != 200:
+            for end in ends:
+                end.sample(time.monotonic() - begin_s)
+            time.sleep(SAMPLE_S)
+    return answer.json()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_agent")
+    parser.add_argument("--seconds", type=int, default=120)
+    parser.add_argument("--streams", type=int, default=64)
+    parser.add_argument("--fabric", choices=("embedded", "azure"), default="embedded")
+    parser.add_argument("--bits-per-second", type=int, help="of each stream; none: all there is")
+    asked = parser.parse_args()
+    return int(show(rows(asked.seconds, asked.streams, asked.fabric, asked.bits_per_second)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
