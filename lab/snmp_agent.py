@@ -61,6 +61,7 @@ class SnmpAgent:
     community: str = field(default_factory=lambda: secrets.token_hex(8))
     auth_key: str = field(default_factory=lambda: secrets.token_hex(12))
     privacy_key: str = field(default_factory=lambda: secrets.token_hex(12))
+    ways: tuple[str, str] = ("SHA-256", "AES")  # of version 3's user, by snmpd's own names
     _process: "subprocess.Popen[bytes] | None" = None
 
     def plant(self, figures: Figures) -> None:
@@ -144,7 +145,7 @@ class SnmpAgent:
         extension = f"{sys.executable} -S {snmp_extension.__file__} {self.folder / 'figures.json'}"
         return (
             f"rocommunity {self.community}",
-            f"createUser {USER} SHA-256 {self.auth_key} AES {self.privacy_key}",
+            f"createUser {USER} {self.ways[0]} {self.auth_key} {self.ways[1]} {self.privacy_key}",
             f"rouser {USER} priv",
             "interface_fadeout 0",  # s that one which is gone keeps its counters; else 300
             "interface_replace_old yes",

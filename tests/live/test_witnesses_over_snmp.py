@@ -88,6 +88,34 @@ async def test_both_versions_tell_the_planted_figures(
     assert not told.remarks
 
 
+@pytest.mark.parametrize(
+    ("ways", "privacy"),
+    [
+        (("MD5", "AES"), "aes"),
+        (("SHA", "AES-192"), "aes192-blumenthal"),
+        (("SHA", "AES-256"), "aes256-blumenthal"),
+        (("SHA-256", "AES-256"), "aes256"),  # long enough: both ways are one
+        (("SHA-512", "AES-256"), "aes256-blumenthal"),
+    ],
+)
+async def test_longer_keys_of_version_3_are_as_the_device_makes_them(
+    ways: tuple[str, str], privacy: str, tmp_path: Path
+) -> None:
+    agent = SnmpAgent(tmp_path / "fw", figures=PLANTED, ways=ways)
+    asked = {**V3, "auth": ways[0].lower().replace("-", ""), "profile": "fortinet"}
+    with answering(agent), opened(tmp_path, agent.entry("fw", privacy=privacy, **asked)) as witness:
+        assert await witness.poll()
+
+
+async def test_the_other_way_to_a_longer_key_is_not_answered_and_named(tmp_path: Path) -> None:
+    agent = SnmpAgent(tmp_path / "fw", figures=PLANTED, ways=("SHA", "AES-256"))
+    asked = {**V3, "auth": "sha", "privacy": "aes256", "profile": "fortinet"}
+    with answering(agent), opened(tmp_path, agent.entry("fw", **asked)) as witness:
+        assert not await witness.poll()
+        [remark] = (await heard(witness)).remarks
+    assert "another privacy than aes256, such as aes256-blumenthal, is not answered" in remark.said
+
+
 CISCO = "1.3.6.1.4.1.9.9"
 MAKERS: dict[str, tuple[dict[str, int], dict[tuple[str, str], float]]] = {
     # CISCO-PROCESS-MIB: a row a CPU; used and free memory in kB

@@ -32,10 +32,13 @@ _AUTH: Final = {  # RFC 3414, RFC 7860
     "sha384": "USM_AUTH_HMAC256_SHA384",
     "sha512": "USM_AUTH_HMAC384_SHA512",
 }
-_PRIVACY: Final = {  # RFC 3826; the longer keys as Cisco has them, and net-snmp beside
+_PRIVACY: Final = {  # RFC 3826. Where auth is md5 or sha its digest is too short for the longer
+    # keys: Cisco lengthens it one way (draft-reeder-snmpv3-usm-3desede), net-snmp another
     "aes": "USM_PRIV_CFB128_AES",
     "aes192": "USM_PRIV_CFB192_AES",
     "aes256": "USM_PRIV_CFB256_AES",
+    "aes192-blumenthal": "USM_PRIV_CFB192_AES_BLUMENTHAL",
+    "aes256-blumenthal": "USM_PRIV_CFB256_AES_BLUMENTHAL",
 }
 
 
@@ -48,7 +51,9 @@ class SnmpEntry(PolledEntry):
     user: str | None = None
     auth: Literal["none", "md5", "sha", "sha256", "sha384", "sha512"] = "sha256"
     auth_key_file: Path | None = None
-    privacy: Literal["none", "aes", "aes192", "aes256"] = "aes"
+    privacy: Literal[
+        "none", "aes", "aes192", "aes256", "aes192-blumenthal", "aes256-blumenthal"
+    ] = "aes"
     privacy_key_file: Path | None = None
     profile: str | None = None
     profiles_file: Path | None = None
@@ -134,7 +139,7 @@ class SnmpDevice:
         if failure is not None:
             if self._entry.version == "3":
                 self.close()  # it may have started anew: its boots and time are asked again
-            raise LedgerError(f"{self}: {_plain(failure)}")
+            raise LedgerError(f"{self}: {_plain(failure, self._entry)}")
         if status:
             at = int(index) - 1
             raise LedgerError(
@@ -199,12 +204,19 @@ def number_of(value: Any) -> float | None:
             return None
 
 
-def _plain(failure: object) -> str:
+def _plain(failure: object, entry: SnmpEntry) -> str:
     """The library's word for a failure, with what to do about the usual one."""
     said = " ".join(str(failure).split())[:200]
-    if "timeout" in said.lower():
-        return (
-            f"no answer ({said}); is its agent up, and does it let us in? A wrong community is "
-            "not answered"
-        )
-    return said
+    if "timeout" not in said.lower():
+        return said
+    wrong = "community"
+    if entry.version == "3":
+        wrong = f"privacy key, or another privacy than {entry.privacy},"
+        if entry.auth in ("md5", "sha") and len(entry.privacy) > len("aes"):
+            other = entry.privacy.partition("-")[0]
+            other += "-blumenthal" * (other == entry.privacy)
+            wrong += f" such as {other},"
+    return (
+        f"no answer ({said}); is its agent up, and does it let us in? A wrong {wrong} is not "
+        "answered"
+    )
