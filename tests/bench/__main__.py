@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench import (
+    bench_agent,
     bench_commands,
     bench_hosts,
     bench_live,
@@ -35,6 +36,7 @@ def rows() -> Iterator[Row]:
     yield from bench_live.rows()
     yield from bench_verdict.rows()
     yield from bench_start.rows()
+    yield from bench_agent.rows()
     yield from bench_hosts.rows()
     yield from swarm.rows()
 

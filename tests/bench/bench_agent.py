@@ -24,8 +24,8 @@ import httpx
 from lab.serving import READY_S, Serving
 from tests.bench.rows import Row, show
 from tests.bench.swarm import fabric_of
+from tests.live.ports import free_port
 
-PORTS: Final = {"embedded": 15201, "azure": 15202}
 MEMORY_MAX_MB: Final = {"embedded": 70, "azure": 110}
 GROWN_MAX_MB: Final = 3  # from the first minute on
 CPU_MAX_RATIO: Final = 1.03  # of the engine's own
@@ -102,12 +102,12 @@ def rows(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broadside-agent-")))
         environment, _ = stack.enter_context(fabric_of(kind, folder))
         serving = stack.enter_context(Serving(environment, folder))
+        port = free_port()
         ends = [
-            stack.enter_context(started(role, PORTS[kind], environment, folder))
+            stack.enter_context(started(role, port, environment, folder))
             for role in ("server", "client")
         ]
-        before = [end.cpu_s for end in ends]
-        summary = _fire(serving, ends, seconds, streams, bits_per_second)
+        before, summary = _fire(serving, ends, seconds, streams, bits_per_second)
         spent = [end.cpu_s for end in ends]
     name = f"{streams} streams x {seconds} s, {kind}"
     missed = 1 - summary["bursts"][0]["pairs_measured"]
@@ -133,8 +133,8 @@ def rows(
 
 def _fire(
     serving: Serving, ends: list[Watched], seconds: int, streams: int, bits_per_second: int | None
-) -> Any:
-    """One burst, its ends looked at as it goes; the run's summary."""
+) -> tuple[list[tuple[float, float]], Any]:
+    """One burst, its ends looked at as it goes: their CPU-seconds before, the run's summary."""
     traffic: dict[str, Any] = {"streams_count": streams}
     traffic["stream_bits_per_second"] = bits_per_second
     if bits_per_second is not None:
@@ -149,11 +149,12 @@ def _fire(
             time.sleep(1)  # the ends have not both said that they are there
         run = answer.json()["run_id"]
         begin_s = time.monotonic() + LEAD_S
+        before = [end.cpu_s for end in ends]
         while (answer := client.get(f"/v1/runs/{run}/summary")).status_code != 200:
             for end in ends:
                 end.sample(time.monotonic() - begin_s)
             time.sleep(SAMPLE_S)
-    return answer.json()
+    return before, answer.json()
 
 
 def main() -> int:
