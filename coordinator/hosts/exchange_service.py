@@ -42,7 +42,7 @@ from exchange.ports import (
 from exchange.records.keys import CONTROL
 from exchange.row_text import entity_fields, entity_of
 
-PING_S: Final = 2.0  # s of silence after which a stream gets a line
+PING_S: Final = 3.0  # s of silence after which a stream gets a line
 LOOK_S: Final = (0.04, 0.08)  # s between looks at the queue while somebody wants a job
 HANDED_MAX_COUNT: Final = 32  # jobs that are locked at once
 CONTROL_LOOK_S: Final = 0.15  # s between looks at the watched control rows

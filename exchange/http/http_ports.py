@@ -208,7 +208,7 @@ class HttpTable:
 class WatchedTable(HttpTable):
     """The control table as an agent reads it: a run's control row is pushed, and up to 0.3 s old.
 
-    A row that the coordinator has not vouched for in 5 s is asked for again.
+    A row that the coordinator has not vouched for in 6 s is asked for again.
     """
 
     async def get(self, partition_key: str, row_key: str) -> Entity | None:
