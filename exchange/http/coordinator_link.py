@@ -225,7 +225,8 @@ class Link:
                 if (refused := refusal(response)) is not None:
                     raise refused
                 why = f"answer {response.status_code}"
-            self._note(url, why)
+            if pause_s > PAUSES_S[0]:  # what the second try mends is a connection that was closed
+                self._note(url, why)
             for kind in kinds:
                 self.troubles.failed(kind)
             self._base += 1

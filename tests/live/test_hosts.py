@@ -283,3 +283,18 @@ def test_nothing_else_is_served_to_agents(site: Site) -> None:
         "ExchangeMisconfigured",
         "ExchangeRefused",
     }
+
+
+def test_an_agent_revoked_in_mid_burst_makes_no_verdict_of_it(site: Site) -> None:
+    """The last here, for c001 stays out; what its server recorded stands, and says what lacks."""
+    run_id, start_s = launched(site, burst_s=10)
+    sleep_until(start_s + 2)
+    folder = site.coordinator.environment["BROADSIDE_DATA_DIR"]
+    revoke = [".venv/bin/broadside", "enroll", "revoke", "c001"]
+    environment = {**sqlite_fabric(Path(folder)), "PATH": "/usr/bin"}
+    subprocess.run(revoke, env=environment, check=True, timeout=60, capture_output=True)
+    summary = wait_for_summary(site.coordinator.url, run_id, 240)
+    assert summary["verdict"] == "inconclusive", summary["findings"]
+    pairs = call(site.coordinator.url, "GET", f"/v1/runs/{run_id}/pairs?burst=0")
+    outcomes = {pair["client_agent_id"]: pair["outcome"] for pair in pairs}
+    assert outcomes == {"c001": None, "c002": "measured", "c003": "measured"}
