@@ -1,10 +1,14 @@
 """Azure Monitor, by the real SDK client, from the lab's endpoint and a planted ledger."""
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import numpy as np
@@ -217,11 +221,15 @@ async def test_throttling_is_respected(place: Place, clock: Clock) -> None:
 
 
 def witness_of(place: Place, folder: Path) -> WitnessSource:
+    return witness_at(place.server.endpoint, FIREWALL, folder)
+
+
+def witness_at(endpoint: str, resource_id: str, folder: Path) -> WitnessSource:
     (folder / "token").write_text(TOKEN)
     path = folder / "witnesses.toml"
     path.write_text(
-        f'[[witness]]\ndevice = "fw"\nsource = "azure-monitor"\nresource_id = "{FIREWALL}"\n'
-        f'endpoint = "{place.server.endpoint}"\ntoken_file = "token"\n'
+        f'[[witness]]\ndevice = "fw"\nsource = "azure-monitor"\nresource_id = "{resource_id}"\n'
+        f'endpoint = "{endpoint}"\ntoken_file = "token"\n'
     )
     [witness] = open_witnesses(path)
     return witness
@@ -244,6 +252,52 @@ async def test_the_witness_tells_health_ports_units_and_throughput(
     assert units.at_s[0] == BEGUN.timestamp() + 60 - 75  # a label T covers T - 75 s to T - 15 s
     assert set(units.bound_s) == {30.0}
     assert told.devices == ("fw",)
+
+
+BALANCER = FIREWALL.replace("azureFirewalls/fw", "loadBalancers/lb")
+
+
+async def test_a_balancers_health_is_told_by_backend_and_all_are_asked_for(tmp_path: Path) -> None:
+    """Of a metric that is split the service gives ten series, where not more are asked for."""
+    healths = {f"10.0.0.{number}": 100.0 for number in range(4, 16)} | {"10.0.0.9": 25.0}
+    asked: list[dict[str, list[str]]] = []
+
+    class Service(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(parse_qs(urlsplit(self.path).query))
+            [metric] = json.loads(json.dumps(PUBLISHED["value"]))
+            metric["name"]["value"] = "DipAvailability"
+            metric["timeseries"] = [
+                {
+                    "metadatavalues": [{"name": {"value": "backendipaddress"}, "value": backend}],
+                    "data": [{"timeStamp": f"{BEGUN:%Y-%m-%dT%H:%M:%SZ}", "average": health}],
+                }
+                for backend, health in list(healths.items())[: int(asked[-1].get("top", ["10"])[0])]
+            ]
+            body = json.dumps({**PUBLISHED, "value": [metric]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on standard error."""
+
+    server = HTTPServer(("127.0.0.1", 0), Service)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        told = await witness_at(f"http://127.0.0.1:{server.server_port}", BALANCER, tmp_path).read(
+            BEGUN, ENDED
+        )
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert asked[0]["$filter"] == ["BackendIPAddress eq '*'"]
+    found = {each.instance: float(each.values[0]) for each in told.of(Quantity.HEALTH)}
+    assert found == {backend: health / 100 for backend, health in healths.items()}
 
 
 # As Microsoft publishes an answer: "Retrieve metrics with the REST API" of a load balancer's

@@ -68,6 +68,9 @@ KNOWN: Final[Mapping[str, Sequence[Metric]]] = {
             split_by="BackendIPAddress",
         ),
     ),
+    "microsoft.compute/virtualmachinescalesets": (
+        Metric(metric="Percentage CPU", quantity=Quantity.CPU, scale=0.01, split_by="VMName"),
+    ),
     "microsoft.compute/virtualmachines": (
         Metric(metric="Percentage CPU", quantity=Quantity.CPU, scale=0.01),
     ),
