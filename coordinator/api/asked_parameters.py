@@ -12,7 +12,14 @@ from fastapi.routing import APIRoute
 from coordinator.api.blame import parameters_of
 from coordinator.api.json_once import TWICE
 
-_ASKED = ("/v1/", "/metrics", "/healthz", "/readyz")  # not the page, which reads its own address
+_ASKED = (
+    "/v1/",
+    "/metrics",
+    "/healthz",
+    "/readyz",
+    "/openapi.json",
+    "/problems",
+)  # not the page, which reads its own address
 
 
 async def known_parameters_only(request: Request) -> None:

@@ -133,8 +133,13 @@ def _fault(found: Mapping[str, Any], body: object) -> Mapping[str, Any]:
     where = (
         {"pointer": pointer_of(found, body)}
         if place == "body"
-        else {"parameter": ".".join(map(str, path))}
+        else {"parameter": "-".join(map(str.capitalize, path[0].split("-")))}
+        if place == "header"
+        else {"parameter": str(path[0])}
     )
+    if place == "body" and not path and isinstance(body, bytes):
+        why = "it does not say application/json; send the body as that"
+        return {"field": "Content-Type", "message": why, "parameter": "Content-Type"}
     return {
         "field": ".".join(str(part) for part in found["loc"]),
         "message": found["msg"].removeprefix("Value error, "),

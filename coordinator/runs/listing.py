@@ -237,7 +237,7 @@ def _grouping(group_by: str, zone: tzinfo) -> Callable[[RunHeader], str | None]:
         return lambda header: header.labels.get(name)
     if name and kind == "device":
         return lambda header: header.device.get(name)
-    raise BadGrouping(f"group_by {group_by[:60]!r}: {GROUPINGS}")
+    raise BadGrouping(f"group_by {group_by[:60]!r}: give {GROUPINGS}")
 
 
 class _Sums:

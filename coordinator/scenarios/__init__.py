@@ -54,12 +54,13 @@ def names() -> list[str]:
     return sorted(path.stem for path in _HERE.glob("*.toml"))
 
 
-def load(name: str, overrides: Mapping[str, Any] | None = None) -> RunSpec:
+def load(name: str, overrides: Mapping[str, Any] | None = None, *, files: bool = True) -> RunSpec:
     """The named scenario, or the file of that path, with ``overrides`` by dotted field name.
 
+    Whoever asks over a network names none of this host's ``files``.
     Raises :class:`UnknownScenario`, :class:`BadScenario`.
     """
-    path = _path_of(name)
+    path = _path_of(name, files=files)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -176,8 +177,8 @@ def _is_number(annotation: Any) -> bool:
     return annotation in (int, float) or any(map(_is_number, get_args(annotation)))
 
 
-def _path_of(name: str) -> Path:
-    if name.endswith(".toml"):
+def _path_of(name: str, *, files: bool) -> Path:
+    if files and name.endswith(".toml"):
         path = Path(name)
         if not path.is_file():
             raise UnknownScenario(f"scenario file {name!r}: no such file; check the path")

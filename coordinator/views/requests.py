@@ -34,7 +34,7 @@ class LaunchRequest(Message):
             raise scenarios.BadScenario("scenario, spec: give one of the two")
         if self.spec is not None:
             return scenarios.build(self.spec, self.overrides)
-        return scenarios.load(self.scenario or "", self.overrides)
+        return scenarios.load(self.scenario or "", self.overrides, files=False)
 
 
 class CancelRequest(Message):

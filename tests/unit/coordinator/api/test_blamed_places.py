@@ -178,6 +178,9 @@ def _wrong(schema: Mapping[str, Any]) -> str | None:
     ("path", "blamed"),
     [
         ("/v1/aggregate?group_by=colour", "group_by"),
+        ("/v1/runs?label=none", "label"),
+        ("/openapi.json?x=1", "x"),
+        ("/problems?x=1", "x"),
         ("/v1/aggregate?group_by=label:", "group_by"),
         ("/v1/aggregate?timezone=Mars", "timezone"),
         ("/v1/runs/RUN/series?burst=99", "burst"),
@@ -205,6 +208,10 @@ async def test_a_refused_header_is_named(api: httpx.AsyncClient, fabric: Fabric)
     again = await api.post(LAUNCH, json=launch(pairs_count=2), headers=key)
     assert (again.status_code, places(again)) == (409, ["Idempotency-Key"])
     assert places(await api.get(LAUNCH, headers={"Accept": "image/png"})) == ["Accept"]
+    long = await api.post(LAUNCH, json=launch(), headers={"Idempotency-Key": "k" * 500})
+    assert places(long) == ["Idempotency-Key"]
+    plain = await api.post(LAUNCH, content="{}", headers={"Content-Type": "text/plain"})
+    assert places(plain) == ["Content-Type"]
     guard = Guard(sign_in=SignIn(Tokens(fabric.private), None))
     for guarded, headers, name in (
         (guard, {"Authorization": "Bearer no"}, "Authorization"),
@@ -224,6 +231,16 @@ async def test_a_name_that_is_taken_and_one_that_is_another_s_are_pointed_at(
     assert (await api.post(SCHEDULE, json=body)).status_code == 201
     assert places(await api.post(SCHEDULE, json=body)) == ["/name"]
     assert places(await api.put(f"{SCHEDULE}/other", json=body)) == ["/name"]
+
+
+async def test_no_file_of_the_coordinator_s_host_is_read_for_a_caller(
+    api: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    (tmp_path / "own.toml").write_text("pairs_count = 'secret'")
+    for path in (LAUNCH, "/v1/estimate"):
+        answer = await api.post(path, json={"scenario": str(tmp_path / "own.toml")})
+        assert places(answer) == ["/scenario"]
+        assert "secret" not in answer.text and "no such scenario" in answer.text
 
 
 async def test_what_a_path_names_is_not_blamed_on_a_body(api: httpx.AsyncClient) -> None:
