@@ -19,6 +19,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from agent.clock import parse_tracking
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.hosts.authority import own_authority
 from coordinator.hosts.enrolment import Enrolments
@@ -28,9 +29,9 @@ from exchange.fabric import FabricSettings, open_fabric
 from exchange.http.coordinator_link import RENEW_S, Link, open_client
 from exchange.http.credential import Credential, load_credential
 from exchange.http.joining import join, new_code
-from exchange.messages import Role
+from exchange.messages import ClockReading, Role
 from exchange.ports import ExchangeError, ExchangeRefused, ExchangeUnavailable, Outgoing
-from lab.namespaces import run, write_sysctls
+from lab.namespaces import CHRONY_PATH, run, write_sysctls
 from lab.serving import Serving
 from lab.site import built, staged
 from lab.topology import Lab, LabSpec, management_name
@@ -198,6 +199,36 @@ def test_through_a_proxy_and_again_when_that_was_gone(ways: Ways) -> None:
     ways.start(PROXY, *words)
     wait_for("a heartbeat through the new one", lambda: ways.beats_since(again_at))
     asyncio.run(a_job_is_taken(ways.data, "2"))
+
+
+@needs_root
+@pytest.mark.needs_root
+def test_the_coordinators_host_is_a_time_source_of_last_resort(ways: Ways) -> None:
+    """By the lines of docs/hosts.md, between two hosts that have no other."""
+    page = (ROOT / "docs" / "hosts.md").read_text().partition("source of last resort")[2]
+    serves = page.split("```")[1].strip().splitlines()
+    asks = page.partition("`server coordinator ")[2].partition("`")[0]
+    CHRONY_PATH.mkdir(exist_ok=True)  # where distributions let it write
+    for where, lines in ((PROXY, serves), (AGENT, [f"server {PROXY_AT[0]} {asks}", "port 0"])):
+        pid_file = CHRONY_PATH / f"{ways.prefix}{where}.pid"
+        own = ["bindcmdaddress /", f"pidfile {pid_file}"]
+        within = ["ip", "netns", "exec", ways.prefix + where]
+        ways.started.append(
+            subprocess.Popen([*within, "chronyd", "-x", "-d", "-u", "root", *lines, *own])
+        )
+
+    def read() -> ClockReading:
+        asked = ["chronyc", "-c", "-h", "127.0.0.1", "tracking"]
+        within = ["ip", "netns", "exec", ways.prefix + AGENT]
+        told = subprocess.run(
+            [*within, *asked], check=False, timeout=20, capture_output=True, text=True
+        )
+        return parse_tracking(told.stdout, datetime.now(UTC))
+
+    wait_for("its time is the coordinator's", lambda: read().synchronised)
+    reading = read()
+    assert reading.bound_s is not None
+    assert (reading.stratum, reading.reference) == (11, PROXY_AT[0])
 
 
 def with_ipv6_alone(lab: Lab) -> Lab:
