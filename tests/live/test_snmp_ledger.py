@@ -1,6 +1,7 @@
 """A firewall whose own count is read live over SNMP, by a coordinator that starts again."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,15 @@ from lab.snmp_agent import answering
 from lab.topology import LabSpec
 from tests.live.labs import needs_root, new_prefix, wait_until
 
-pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.alone, needs_root]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.needs_root,
+    pytest.mark.alone,
+    needs_root,
+    pytest.mark.skipif(
+        shutil.which("snmpd", path="/usr/sbin:/usr/bin") is None, reason="snmpd is not installed"
+    ),
+]
 
 BODY = {
     "scenario": "smoke",
