@@ -34,7 +34,11 @@ class NotThere(Exception):
 
 
 class UnknownBurst(NotThere):
-    """The run has no burst of that index."""
+    """The run has no burst of that index, which is said as people count, too."""
+
+    def __init__(self, run_id: str, burst_index: int, count: int) -> None:
+        burst = f"burst {burst_index + 1} (burst_index {burst_index})"
+        super().__init__(f"{burst}: not in run {run_id}, which has {count}")
 
 
 class BurstNotOver(NotThere):

@@ -1,6 +1,7 @@
 """Options that commands share, and the JSON that ``--json`` prints."""
 
 import json
+import os
 from datetime import tzinfo
 from enum import StrEnum
 from pathlib import Path
@@ -29,10 +30,21 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON on standard outpu
 Plain = Annotated[bool, typer.Option("--plain", help="plain lines, also on a terminal")]
 
 
+def _writable(path: Path | None) -> Path | None:
+    """Refused before anything is fired for it."""
+    if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+        why = "a folder" if path.is_dir() else f"{path.parent} is no folder that can be written to"
+        stop(f"--junit {path}: {why}; name a file that can be written", Exit.USAGE)
+    return path
+
+
 Junit = Annotated[
     Path | None,
     typer.Option(
-        "--junit", metavar="FILE", help="also write the verdict as JUnit XML, a case a burst"
+        "--junit",
+        metavar="FILE",
+        callback=_writable,
+        help="also write the verdict as JUnit XML, a case a burst",
     ),
 ]
 

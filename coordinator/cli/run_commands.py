@@ -61,6 +61,11 @@ def launch(
     from coordinator.cli.hard_end import read_end
     from coordinator.views.requests import LaunchRequest
 
+    if detach and junit is not None:
+        stop(
+            "--junit: a detached run has no verdict yet; ask `broadside verdict` for it later",
+            Exit.USAGE,
+        )
     try:
         overrides = scenarios.parse_overrides(assignments or [])
         if budget is not None:

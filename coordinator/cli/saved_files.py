@@ -94,9 +94,14 @@ _F = TypeVar("_F", bound=StrEnum)
 
 
 def by_ending(output: Path | None, formats: type[_F]) -> _F | None:
-    if output is None or not output.suffix:
+    """The format that a file's ending names; None without one, or for a folder."""
+    if output is None or not output.suffix or output.is_dir():
         return None
     try:
         return formats(output.suffix[1:].lower())
     except ValueError:
-        return None
+        known = ", ".join(f".{each.value}" for each in formats)
+        stop(
+            f"--output {output}: ending {output.suffix!r} is none of {known}; or give --format",
+            Exit.USAGE,
+        )

@@ -139,9 +139,7 @@ async def _check_burst(coordinator: Coordinator, run_id: str, burst_index: int) 
     plan = await coordinator.read_plan(run_id)
     count = len(plan.bursts)
     if burst_index >= count:
-        raise UnknownBurst(
-            f"burst {burst_index}: run {run_id} has {count}, counted from 0 to {count - 1}"
-        )
+        raise UnknownBurst(run_id, burst_index, count)
     return plan
 
 

@@ -321,9 +321,7 @@ class Feeds:
         """
         plan = await self._coordinator.read_plan(run_id)
         if burst_index is not None and burst_index >= len(plan.bursts):
-            raise UnknownBurst(
-                f"burst {burst_index + 1}: not in run {run_id}, which has {len(plan.bursts)}"
-            )
+            raise UnknownBurst(run_id, burst_index, len(plan.bursts))
         self._forget()
         if self.viewers_count >= VIEWERS_MAX_COUNT:
             raise TooManyViewers(

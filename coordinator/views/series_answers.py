@@ -36,9 +36,7 @@ async def series_body(
     """
     plan = await coordinator.read_plan(run_id)
     if burst_index >= len(plan.bursts):
-        raise UnknownBurst(
-            f"burst {burst_index}: run {run_id} has {len(plan.bursts)}, counted from 0"
-        )
+        raise UnknownBurst(run_id, burst_index, len(plan.bursts))
     names = [planned.name for planned in plan.pairs]
     index = None if pair is None else _pair_index(run_id, pair, names)
     if pair is not None and of is Whose.FLEET:

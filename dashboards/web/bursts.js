@@ -18,7 +18,7 @@ export function burstsTable(runId, bursts) {
     ];
     return [
       h("a", { href: `#/run/${runId}/burst/${index + 1}` }, String(index + 1)),
-      instant(planned_start_at),
+      instant(planned_start_at).slice(0, 19),
       rate(burst[RECEIVED]),
       ...(held ? ledgers : []),
       `${count(pairs_measured)} of ${count(pairs_planned)}`,
@@ -26,7 +26,7 @@ export function burstsTable(runId, bursts) {
       verdictBadge(verdict),
     ];
   });
-  const columns = ["Burst", "Planned start", "Received, payload"];
+  const columns = ["Burst", "Planned start (UTC)", "Received, payload"];
   if (held) columns.push("Firewall ledger", "Residual");
   columns.push("Pairs", "Complete", "Verdict");
   const more = bursts.length - BURSTS_MAX;

@@ -2,7 +2,7 @@
 
 import { readIfThere } from "./api.js";
 import { fill, h, notice } from "./dom.js";
-import { theme } from "./theme.js";
+import { printing, theme } from "./theme.js";
 
 const base = document.querySelector("meta[name=broadside-base]").content;
 const mark = document.querySelector("meta[name=broadside-plotly]").content;
@@ -148,7 +148,7 @@ export function reportFigures(runId, burstIndex, { status, summary, data }) {
     }
   }
 
-  const redraw = () => element.open && draw();
+  const redraw = () => !printing() && element.open && draw(); // paper waits for nobody
   addEventListener("theme", redraw);
   return { element, close: () => removeEventListener("theme", redraw) };
 }

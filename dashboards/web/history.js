@@ -2,13 +2,13 @@
 // that were under test.
 
 import { read } from "./api.js";
+import { ticks } from "./canvas.js";
 import { fill, h, notice, table } from "./dom.js";
 import { instant, known, niceAbove, rate, rateUnit } from "./format.js";
 import { loadRuns, verdictBadge } from "./runs.js";
 import { RECEIVED } from "./words.js";
 
 const RUNS_MAX = 20;
-const WIDTH_MAX = 900;
 const HEIGHT = 260;
 const LEFT = 44;
 const BOTTOM = 34;
@@ -31,15 +31,15 @@ function drawn(points, width) {
   const y = (value) => HEIGHT - BOTTOM - (Math.max(0, value) / top) * (HEIGHT - BOTTOM - TOP);
   const step = (width - LEFT - 12) / Math.max(1, points.length);
   const x = (index) => LEFT + step * (index + 0.5);
-  const grid = [0, 0.25, 0.5, 0.75, 1].map((part) =>
+  const grid = ticks(0, top, 5).map((tick) =>
     svg(
       "g",
       {},
-      svg("line", { class: "grid", x1: LEFT, x2: width, y1: y(top * part), y2: y(top * part) }),
+      svg("line", { class: "grid", x1: LEFT, x2: width, y1: y(tick), y2: y(tick) }),
       svg(
         "text",
-        { x: LEFT - 8, y: y(top * part) + 4, "text-anchor": "end" },
-        String(Number(((top * part) / each).toPrecision(3))),
+        { x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" },
+        String(Number((tick / each).toPrecision(4))),
       ),
     ),
   );
@@ -78,6 +78,16 @@ function drawn(points, width) {
     }),
     ...marks,
   );
+}
+
+// As wide as what it stands in, also when that changes.
+function fitted(points) {
+  const place = h("div");
+  new ResizeObserver(() => {
+    const width = Math.max(200, place.clientWidth);
+    if (place.firstChild?.viewBox.baseVal.width !== width) fill(place, drawn(points, width));
+  }).observe(place);
+  return place;
 }
 
 export function historyView(main) {
@@ -158,7 +168,7 @@ export function historyView(main) {
             { class: "quiet" },
             `Payload received at real scale, ${rateUnit(most(points))[0]}, with its 95 % interval.`,
           ),
-          drawn([...points].reverse(), Math.min(WIDTH_MAX, main.clientWidth - 56)),
+          fitted([...points].reverse()),
         ),
         table(
           title,

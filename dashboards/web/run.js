@@ -63,6 +63,7 @@ class RunView {
     this.sized.disconnect();
     this.sight.disconnect();
     removeEventListener("theme", this.redraw);
+    removeEventListener("beforeprint", this.print);
     this.#reportFigures?.close();
     cancelAnimationFrame(this.#frame);
   }
@@ -111,6 +112,11 @@ class RunView {
     this.sight = new IntersectionObserver(tell, { rootMargin: "100% 0px" });
     for (const chart of this.charts.all) chart.observe(this.sight);
     addEventListener("theme", this.redraw);
+    this.print = () => {
+      for (const chart of this.charts.all) chart.visible = true;
+      this.#draw();
+    };
+    addEventListener("beforeprint", this.print);
     // A run that is not there has no price to ask for.
     const isGoing = () => this.#state.status !== null && !isOver(this.#state);
     this.pricing = setInterval(() => {

@@ -6,7 +6,7 @@ import { announce, fill, h, notice, table } from "./dom.js";
 import { drawOne } from "./figures.js";
 import { digits, instant, known, rate, seconds } from "./format.js";
 import { verdictBadge } from "./runs.js";
-import { theme } from "./theme.js";
+import { printing, theme } from "./theme.js";
 
 const REFRESH_MS = 5000;
 const ASKS = {
@@ -272,7 +272,7 @@ export function studyView(main, [studyId], { operator }) {
   }
 
   const timer = setInterval(() => document.hidden || study?.ended_at || load(), REFRESH_MS);
-  const redraw = () => study && draw();
+  const redraw = () => !printing() && study && draw();
   addEventListener("theme", redraw);
   load();
   return () => {

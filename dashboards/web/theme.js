@@ -1,15 +1,18 @@
-// Light or dark: what the system prefers, until somebody chooses.
+// Light or dark: what the system prefers, until somebody chooses; on paper light.
 
 import { h } from "./dom.js";
 
 const KEY = "broadside-theme";
 const system = matchMedia("(prefers-color-scheme: dark)");
 
+let paper = false;
+
+export const printing = () => paper;
 export const theme = () => document.documentElement.dataset.theme;
 
 export function applyTheme() {
   const chosen = localStorage.getItem(KEY);
-  const now = chosen ?? (system.matches ? "dark" : "light");
+  const now = paper ? "light" : (chosen ?? (system.matches ? "dark" : "light"));
   if (now === theme()) return;
   document.documentElement.dataset.theme = now;
   dispatchEvent(new CustomEvent("theme"));
@@ -34,3 +37,11 @@ export function themeSwitch() {
 }
 
 system.addEventListener("change", applyTheme);
+for (const [name, now] of [
+  ["beforeprint", true],
+  ["afterprint", false],
+])
+  addEventListener(name, () => {
+    paper = now;
+    applyTheme();
+  });

@@ -68,6 +68,19 @@ class Watched:
             found.append(f"axe {broken['id']}: {places}")
         return [f"{theme} {width}: {each}" for each in found]
 
+    def paper_faults(self) -> list[str]:
+        """What is wrong for the eye on paper, printed from a dark screen."""
+        self.page.emulate_media(color_scheme="dark")
+        expect(self.page.locator("html")).to_have_attribute("data-theme", "dark")
+        self.page.set_viewport_size({"width": 718, "height": 1047})  # A4 within its margins
+        self.page.emulate_media(color_scheme="dark", media="print")
+        self.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        found: list[str] = self.page.evaluate(_INSPECT)
+        self.page.evaluate("dispatchEvent(new Event('afterprint'))")
+        self.page.emulate_media(color_scheme="dark", media="screen")
+        expect(self.page.locator("html")).to_have_attribute("data-theme", "dark")
+        return [f"paper: {each}" for each in found]
+
     def all_faults(self) -> list[str]:
         return [
             fault

@@ -30,6 +30,11 @@ NO_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-cap
         (["launch", "smoke"], 4, ["pairs_count", "0 live server agents", "start more"]),
         (["show", "nothing"], 3, ["nothing", "no such run"]),
         (["show", "last"], 4, ["no run yet", "broadside launch loopback"]),
+        (["launch", "smoke", "--junit", "/nonexistent/j.xml"], 3, ["/nonexistent", "written"]),
+        (["launch", "smoke", "--junit", "/tmp"], 3, ["/tmp", "folder"]),  # noqa: S108
+        (["launch", "smoke", "--detach", "--junit", "j.xml"], 3, ["--junit", "verdict"]),
+        (["report", "last", "-o", "r.docx"], 3, [".docx", ".html, .pdf, .json", "--format"]),
+        (["export", "last", "-o", "r.docx"], 3, [".docx", ".xlsx", "--format"]),
         (["chart", "last"], 4, ["no run yet"]),
         (["chart", "throughput"], 3, ["of which run", "chart last throughput"]),
         (["mcp", "--launch-budget", "5"], 3, ["--launch-budget", "--api"]),

@@ -339,6 +339,8 @@ def test_agents_history_schedules_and_the_api_are_there_to_be_used(
     assert saved.value.suggested_filename == f"{run_id}.xlsx"
     page.get_by_role("link", name="History").click()
     expect(page.locator("svg.history circle").first).to_be_visible()
+    of, card = (page.locator(each).bounding_box() for each in (".history", ".card:has(.history)"))
+    assert of and card and of["width"] > 0.9 * card["width"]
     expect(page.get_by_role("link", name=run_id).first).to_be_visible()
     faults += watched.all_faults()
     assert faults == []
@@ -430,6 +432,6 @@ def test_an_import_shows_what_it_has_and_names_what_it_has_not(
     expect(page.locator("aside dt", has_text="Launched")).to_have_count(0)
     expect(page.locator(":text('Nothing reported yet'):visible")).to_have_count(0)
     expect(page.locator(".figures-grid")).not_to_contain_text("Spread over pairs")
-    faults = watched.all_faults()
+    faults = watched.all_faults() + watched.paper_faults()
     shoot(page, "import")
     assert faults == []

@@ -18,9 +18,7 @@ async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> Bur
     """
     count = len(plan.bursts)
     if not 0 <= burst_index < count:
-        raise UnknownBurst(
-            f"burst {burst_index}: run {plan.run_id} has {count}, counted from 0 to {count - 1}"
-        )
+        raise UnknownBurst(plan.run_id, burst_index, count)
     measured, summary, ledger = await asyncio.gather(
         read_measured(records, plan.run_id, burst_index),
         read_run_summary(records, plan.run_id),

@@ -1,8 +1,10 @@
 """A run as a workbook that opens on its verdict, with Excel's own charts, formats and filters."""
 
 import io
+import math
 from collections.abc import Mapping
-from typing import Any, Final
+from datetime import UTC, datetime
+from typing import Any, Final, assert_never
 
 import numpy as np
 import xlsxwriter
@@ -10,8 +12,9 @@ import xlsxwriter
 from coordinator.core.figures import RECEIVED
 from coordinator.core.measure.second_table import Column
 from coordinator.core.summary import RunSummary
+from coordinator.core.words import DIGITS, RATES, Unit, unit_of
 from coordinator.views.exports.run_tables import Tables
-from coordinator.views.figure_rows import figure_rows
+from coordinator.views.figure_rows import FigureRow, figure_rows
 
 ROWS_MAX: Final = 1_048_575  # below the header
 _FORMATS: Final = {  # by unit; a rate's and a size's own thousands
@@ -31,6 +34,39 @@ _OPTIONS: Final = {
 _CHART: Final = {"x_scale": 1.3, "y_scale": 1.1}
 
 
+def number_format(unit: Unit, value: float, decimals: int = 2) -> str:
+    """How a cell shows a number of a base unit: rates in the decimal unit that fits, times in
+    seconds, to four significant digits."""
+    match unit:
+        case Unit.RATE:
+            name, size = unit_of(value, RATES)
+            thousands = round(math.log10(size) / 3)
+            return f"{_digits(value / size)}{',' * thousands}{_quoted(name)}"
+        case Unit.TIME:
+            return f"{_digits(value)}{_quoted('s')}"
+        case Unit.RATIO:
+            return f"0.{'0' * decimals}%" if decimals else "0%"
+        case Unit.COUNT:
+            return "#,##0"
+        case Unit.CPU:
+            return f"{_digits(value)}{_quoted(unit.value)}"
+        case Unit.NUMBER:
+            return _digits(value)
+        case _:
+            assert_never(unit)
+
+
+def _digits(value: float) -> str:
+    """A format of four significant digits of a value, and as many before the point as there are."""
+    before = math.floor(math.log10(abs(value))) + 1 if value else 1
+    after = min(12, max(0, DIGITS - before))
+    return "0." + "0" * after if after else "0"
+
+
+def _quoted(unit: str) -> str:
+    return f'" {unit}"'
+
+
 class Workbook:
     """One file in the making."""
 
@@ -40,8 +76,9 @@ class Workbook:
         self._bold = self._book.add_format({"bold": True, "text_wrap": True, "valign": "top"})
         self._wrap = self._book.add_format({"text_wrap": True, "valign": "top"})
         self._title = self._book.add_format({"bold": True, "align": "right"})
-        self._figure = self._book.add_format({"align": "right"})
+        self._word = self._book.add_format({"align": "right"})
         self._instant = self._book.add_format({"num_format": "yyyy-mm-dd hh:mm:ss"})
+        self._plain = self._book.add_format({"align": "left"})
         self._formats = {
             unit: self._book.add_format({"num_format": text}) for unit, text in _FORMATS.items()
         }
@@ -51,6 +88,7 @@ class Workbook:
         sheet = self._book.add_worksheet("verdict")
         sheet.set_column(0, 0, 52)
         sheet.set_column(1, 3, 22)
+        sheet.freeze_panes(1, 0)
         sheet.hide_gridlines(2)
         sheet.set_landscape()
         sheet.fit_to_pages(1, 0)
@@ -60,7 +98,13 @@ class Workbook:
         row = 2
         for key, value in head.items():
             sheet.write_string(row, 0, key, self._bold)
-            sheet.write_string(row, 1, str(value))
+            if key.endswith("_at"):
+                at = datetime.fromisoformat(value).astimezone(UTC).replace(tzinfo=None)
+                sheet.write_datetime(row, 1, at, self._instant)
+            elif isinstance(value, float):
+                sheet.write_number(row, 1, value, self._plain)
+            else:
+                sheet.write_string(row, 1, str(value))
             row += 1
         row += 1
         lab = summary.scale != 1
@@ -69,8 +113,11 @@ class Workbook:
             sheet.write_string(row, place, title, self._title if place > 1 else self._bold)
         for figure in figure_rows(summary):
             row += 1
-            for place, cell in enumerate(figure.cells(lab=lab)):
-                sheet.write_string(row, place, cell, self._figure if place > 1 else None)
+            sheet.write_string(row, 0, figure.words)
+            sheet.write_string(row, 1, figure.layer)
+            self._number(sheet, row, 2, figure.value, figure)
+            if figure.stands_for is not None and figure.value is not None:
+                self._number(sheet, row, 3, figure.value * summary.scale, figure)
         row += 2
         sheet.write_string(row, 0, "findings", self._bold)
         for finding in summary.findings:
@@ -83,6 +130,16 @@ class Workbook:
         seconds = "received_payload_bits_per_second"
         self._chart(sheet, "F20", "line", tables, "seconds", seconds, "Received, by second")
         sheet.activate()
+
+    def _number(self, sheet: Any, row: int, place: int, value: float | None, of: FigureRow) -> None:
+        """A figure as the number that it is, in its base unit, shown as it is said elsewhere."""
+        if value is None:
+            sheet.write_string(row, place, of.measured, self._word)
+            return
+        text = number_format(of.unit, value, of.decimals)
+        if text not in self._formats:
+            self._formats[text] = self._book.add_format({"num_format": text, "align": "right"})
+        sheet.write_number(row, place, value, self._formats[text])
 
     def table(self, name: str, columns: Any) -> None:
         """A sheet: units in its header, which stays in view and filters."""

@@ -10,7 +10,10 @@ import openpyxl
 import pyarrow.parquet
 import pytest
 
+from coordinator.core.words import Unit
 from coordinator.views.exports import TABLES, CannotWrite, Format, Tables, make_tables, write
+from coordinator.views.exports.workbook import number_format
+from coordinator.views.figure_rows import figure_rows
 from tests.synthetic import Plant
 from tests.unit.coordinator.views.charts.views import FAULTY, ended
 
@@ -112,6 +115,48 @@ def test_a_workbook_has_a_sheet_a_table_and_units_in_its_headers() -> None:
     assert "fleet_ip_bits_per_second [bit/s, ip]" in headers
     starts = [cell.value for cell in book["bursts"][2] if hasattr(cell.value, "year")]
     assert starts
+
+
+def test_the_front_sheet_has_numbers_where_there_are_numbers() -> None:
+    """In base units, shown as people are told them."""
+    _, _, summary = ended()
+    head = {"run_id": "synthetic", "scale": 100.0, "computed_at": "2026-11-20T13:00:00+01:00"}
+    file = write(Format.XLSX, head, tables(), "seconds", summary)
+    sheet = openpyxl.load_workbook(io.BytesIO(file))["verdict"]
+    assert sheet.freeze_panes == "A2"
+    by_words = {(row[0].value, row[1].value or ""): row[2] for row in sheet.iter_rows(max_col=3)}
+    shown = figure_rows(summary)
+    assert len(shown) > 10
+    for row in shown:
+        cell = by_words[row.words, row.layer]
+        if row.value is None:
+            assert cell.value == row.measured, row.words
+        else:
+            assert cell.value == pytest.approx(row.value), row.words
+            assert cell.number_format != "General"
+    assert by_words["fleet received", "payload"].number_format == '0.0,,,"' + ' Gbit/s"'
+    values = {row[0].value: row[1].value for row in sheet.iter_rows(max_col=2)}
+    assert (values["scale"], str(values["computed_at"])) == (100, "2026-11-20 12:00:00")
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "wanted"),
+    [
+        (Unit.RATE, 1.738e9, '0.000,,," Gbit/s"'),
+        (Unit.RATE, 97.24e6, '0.00,," Mbit/s"'),
+        (Unit.RATE, 1.2e12, '0.000,,,," Tbit/s"'),
+        (Unit.RATE, 0.0, '0.000" bit/s"'),
+        (Unit.TIME, 0.04724, '0.00000" s"'),
+        (Unit.TIME, 12.0, '0.00" s"'),
+        (Unit.RATIO, 0.0076, "0.0000%"),
+        (Unit.COUNT, 5490.0, "#,##0"),
+        (Unit.NUMBER, 1.036, "0.000"),
+    ],
+)
+def test_a_cell_shows_four_digits_in_the_unit_that_fits(
+    unit: Unit, value: float, wanted: str
+) -> None:
+    assert number_format(unit, value, 4) == wanted
 
 
 def test_the_seconds_are_the_series() -> None:
