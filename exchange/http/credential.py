@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import httpx
+
 from exchange.ports import ExchangeMisconfigured
 
 SECRET_BYTES: Final = 32  # random: its SHA-256 needs neither salt nor a slow hash
@@ -72,7 +74,7 @@ def coordinator_addresses(text: str) -> tuple[str, ...]:
     """``https://a:8443, https://b:8443``. Raises ``ExchangeMisconfigured``."""
     found = tuple(part.strip().rstrip("/") for part in text.split(",") if part.strip())
     for address in found:
-        if not address.startswith("https://"):
+        if not _is_https(address):
             raise ExchangeMisconfigured(
                 f"BROADSIDE_COORDINATOR={address}: not https://host:port; credentials never "
                 "travel in clear text"
@@ -80,3 +82,13 @@ def coordinator_addresses(text: str) -> tuple[str, ...]:
     if not found:
         raise ExchangeMisconfigured("BROADSIDE_COORDINATOR: empty; write https://host:8443")
     return found
+
+
+def _is_https(address: str) -> bool:
+    """Whether it names a host, and a port that there is."""
+    try:
+        url = httpx.URL(address)
+    except (httpx.InvalidURL, UnicodeError):
+        return False
+    named = url.scheme == "https" and url.host != ""
+    return named and (url.port is None or 0 < url.port < 65_536)

@@ -174,7 +174,20 @@ def test_a_credential_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
         load_credential(path)
 
 
-@pytest.mark.parametrize("text", ["", "http://a:1", "a:8443", "https://a, http://b"])
-def test_an_address_in_clear_text_is_refused(text: str) -> None:
-    with pytest.raises(ExchangeMisconfigured):
+NO_PORTS = ("https://a:99999", "https://a:0", "https://a:-1", "https://a:x", "https://a:1:2")
+NO_HOSTS = ("https://", "https://:8443", "https://[::1:8443", "https://fd00::1:8443", "https://a\0")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "http://a:1", "a:8443", "https://a, http://b", *NO_PORTS, *NO_HOSTS]
+)
+def test_what_is_no_address_or_in_clear_text_is_refused(text: str) -> None:
+    with pytest.raises(ExchangeMisconfigured, match="BROADSIDE_COORDINATOR"):
         coordinator_addresses(text)
+
+
+def test_addresses_are_tried_in_their_order() -> None:
+    assert coordinator_addresses("https://[fd00::1]:8443/, https://a") == (
+        "https://[fd00::1]:8443",
+        "https://a",
+    )
