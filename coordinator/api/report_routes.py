@@ -41,7 +41,7 @@ AS_REPORT: Final[dict[str, Any]] = {
 AsFormat = Annotated[
     ReportFormat | None, Query(description="default: HTML, or JSON where only that is accepted")
 ]
-Accepted = Annotated[str | None, Header(alias="Accept", max_length=1000)]
+Accepted = Annotated[str | None, Header(include_in_schema=False)]
 
 
 @router.get("/runs/{run_id}/report", **AS_REPORT)
