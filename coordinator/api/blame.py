@@ -17,6 +17,7 @@ from coordinator import scenarios
 from coordinator.core.plan.spec import RunSpec
 
 NO_BODY: Final = object()
+_HEADERS: Final = ("Accept", "Idempotency-Key")  # that what is not FastAPI's own refuses
 
 
 def parameters_of(route: object) -> Mapping[str, bool]:
@@ -42,7 +43,7 @@ def members_of(route: object) -> Iterable[str]:
 def place_of(fault: Mapping[str, Any], request: Request, body: object) -> Mapping[str, str] | None:
     """``pointer`` or ``parameter`` of a fault; None: it blames nothing that was sent."""
     field, value = str(fault["field"]), fault.get("value")
-    if field[:1].isupper() and field.lower() in request.headers:
+    if field in _HEADERS:
         return {"parameter": field}
     route = request.scope.get("route")
     for name in parameters_of(route):
