@@ -117,7 +117,8 @@ def show(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
     if as_json:
         print_json(status)
         return
-    typer.echo(f"{status.run_id}: {status.state.value}")
+    imported = f", imported ({status.imported})" if status.imported else ""
+    typer.echo(f"{status.run_id}: {status.state.value}{imported}")
     for warning in status.warnings:
         typer.echo(f"warning: {warning}")
     if status.cancel_reason:

@@ -15,7 +15,12 @@ export function scheduleForm(schedule, done) {
   const own = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC";
   const input = (name, value, more = {}) =>
     h("input", { id: `schedule-${name}`, value: value ?? "", ...more });
-  const name = input("name", schedule?.name, { required: true, readonly: Boolean(schedule) });
+  const name = input("name", schedule?.name, {
+    required: true,
+    readonly: Boolean(schedule),
+    pattern: "[a-z0-9]([a-z0-9\\-]{0,34}[a-z0-9])?",
+    title: "small letters, digits and hyphens within, at most 36",
+  });
   const scenario = h("select", { id: "schedule-scenario" });
   const cron = input("cron", schedule?.cron, { placeholder: "0 2 * * 6" });
   const at = input("at", schedule?.at?.slice(0, 16), { type: "datetime-local" });
@@ -43,7 +48,8 @@ export function scheduleForm(schedule, done) {
     event.preventDefault();
     save.disabled = true;
     const what = scenario.value ? { scenario: scenario.value } : { spec: schedule.spec };
-    const when = cron.value ? { cron: cron.value } : { at: at.value || null };
+    // Both given are refused by the coordinator: neither is dropped in silence.
+    const when = { cron: cron.value || null, at: at.value || null };
     const body = {
       ...what,
       ...when,

@@ -115,6 +115,7 @@ export function schedulesView(main, _, { operator }) {
         ", ",
         when,
         `, pairs ${schedule.spec.pairs_count}, ${schedule.spec.bursts_count} × ${span(schedule.spec.burst_s)}`,
+        schedule.runs_max_count ? `, at most ${schedule.runs_max_count} runs` : "",
       ),
       h("h3", {}, "Next"),
       next?.length

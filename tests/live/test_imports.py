@@ -70,7 +70,8 @@ def test_the_original_with_its_metric(site: Site) -> None:
     (listed,) = answer(site.run("runs", "--json"))
     assert (listed["run_id"], listed["verdict"]) == (run_id, "inconclusive")
     shown = answer(site.run("show", "last", "--json"))
-    assert shown["state"] == "finished"
+    assert (shown["state"], shown["imported"]) == ("finished", "original")
+    assert site.run("show", "last").stdout.startswith(f"{run_id}: finished, imported (original)\n")
     assert shown["bursts"][1]["outcomes"] == {"measured": 27, "late": 2, "failed": 1}
     verdict = answer(site.run("verdict", run_id, "--json"), code=2)
     assert verdict["fleet_received_bits_per_second"] == pytest.approx(180.18e9, rel=1e-4)

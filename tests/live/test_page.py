@@ -321,6 +321,11 @@ def test_agents_history_schedules_and_the_api_are_there_to_be_used(
     expect(page.locator(".badge", has_text="paused")).to_be_visible()
     page.get_by_role("button", name="Change").click()
     page.get_by_label("Cron").fill("30 3 * * 6")
+    page.get_by_label("or once, at").fill("2030-01-01T10:00")
+    with watched.refused(422):
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_role("alert")).to_contain_text("give one of the two")
+    page.get_by_label("or once, at").fill("")
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".card code", has_text="30 3 * * 6")).to_be_visible()
     expect(page.locator(".badge", has_text="paused")).to_be_visible()
