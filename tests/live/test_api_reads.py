@@ -377,17 +377,21 @@ async def test_every_example_request_works_and_every_answer_has_an_example_of_it
     with_body = {name for name, operation in operations.items() if "requestBody" in operation}
     assert with_body == {f"{method} {path}" for method, path in REQUESTS}
     kept = answers()
-    assert kept.keys() == found.keys() == operations.keys(), "renew: python -m tests.answers"
+    renew = "renew the examples: python -m tests.answers"
+    assert kept.keys() == found.keys() == operations.keys(), renew
     for name, operation in operations.items():
         (success,) = [v for k, v in operation["responses"].items() if k.startswith("2")]
-        assert kept[name].keys() == found[name].keys() != set(), name
+        assert kept[name].keys() == found[name].keys() != set(), (name, renew)
         for media_type, example in kept[name].items():
             content = success["content"][media_type]
             assert content["example"] == example
             whole = {**content.get("schema", {}), "components": document["components"]}
             jsonschema_rs.validate(whole, example)
             if media_type == "text/csv":  # of the columns that there are
-                assert example.splitlines()[0] == found[name][media_type].splitlines()[0], name
+                assert example.splitlines()[0] == found[name][media_type].splitlines()[0], (
+                    name,
+                    renew,
+                )
 
 
 ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet"
