@@ -13,7 +13,7 @@ from coordinator import scenarios
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.series import MeasuredBurst
-from coordinator.core.plan.spec import ARM_GAP_MIN_S, Burst, Plan, RunSpec
+from coordinator.core.plan.spec import PERIOD_MAX_S, Burst, Plan, RunSpec
 from coordinator.core.summary import Finding
 from coordinator.imports.import_requests import Note
 from exchange.messages import Endpoint, Outcome, peer_address
@@ -53,11 +53,9 @@ def build_spec(
                 f"{field}: an import decides it; what can be set are fields of objective, device "
                 "and traffic, and scale"
             )
-    least_s = burst_s + ARM_GAP_MIN_S  # a launch needs it, and a specification checks it
-    return scenarios.build(
-        {**values, "burst_s": burst_s, "period_s": round(min(604_800, max(period_s, least_s)))},
-        overrides,
-    )
+    spec = scenarios.build({**values, "burst_s": burst_s, "period_s": PERIOD_MAX_S}, overrides)
+    fits_s = max(period_s, spec.least_period_s)  # a launch needs it
+    return spec.model_copy(update={"period_s": round(min(PERIOD_MAX_S, fits_s))})
 
 
 def identifier(text: str) -> str:

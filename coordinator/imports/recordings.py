@@ -191,7 +191,7 @@ def plan_recordings(imported: Recordings, run_id: str, now: datetime) -> Plan:
             "labels": imported.labels,
         },
         imported.overrides,
-        burst_s=max(burst.duration_s + burst.omit_s for burst in bursts),
+        burst_s=max(burst.duration_s for burst in bursts),
         period_s=0.0,
     )
     return Plan(

@@ -25,6 +25,7 @@ from exchange.messages import (
 
 STREAM_RTT: Final = "stream_rtt"  # each stream's round trip, as its sender tells it each interval
 BLOCK_BYTES: Final = 131_072  # iperf3's own, where it does not say
+DROPPED_S: Final = 0.05  # of a warm-up's end, that nobody told: half of the shortest interval
 
 
 class Version(NamedTuple):
@@ -210,17 +211,21 @@ class Account:
         """Move on by one interval; False when it repeats the last one.
 
         A client whose server went away prints its last interval twice. When the warm-up ends
-        iperf3's clock starts again; what it calls the start of the next interval is then the
-        distance from the new zero, whichever side of it, but intervals leave no gap.
+        iperf3's clock and counts start again; what it calls the start of the next interval is then
+        the distance from the new zero, whichever side of it. Where that comes before the last
+        interval of the warm-up was printed, iperf3 drops it and its bytes: nobody knows them.
         """
         start_s, end_s = _seconds(clock, "start"), _seconds(clock, "end")
         omitted = clock.get("omitted") is True
-        if start_s > end_s:
+        is_new_zero = self._omitted and not omitted
+        if start_s > end_s and not is_new_zero:
             raise _Implausible(f"start = {start_s}, end = {end_s}")
-        if self._omitted and not omitted:
-            length_s = _lenient(clock.get("seconds")) or end_s - start_s
-            self._start_s = self._shift_s + self._last_s
-            self._shift_s = self._start_s + length_s - end_s
+        if is_new_zero:
+            length_s = _lenient(clock.get("seconds")) or abs(end_s - start_s)
+            before_s = self._shift_s + self._last_s
+            self._shift_s = before_s + length_s - end_s
+            dropped = self._shift_s - before_s > DROPPED_S
+            self._start_s = self._shift_s if dropped else before_s
         elif end_s <= self._last_s:
             return False
         else:

@@ -26,6 +26,7 @@ from exchange.messages import (
 )
 
 UNATTENDED_MAX_S = 604_800  # s from launch: a week
+PERIOD_MAX_S = 604_800
 ARM_GAP_MIN_S = 5.0  # s between two bursts that the fleet needs to report and to arm again
 
 TUNNEL_GAP_S = 4.0  # s more, for both ends of the tunnels
@@ -70,7 +71,7 @@ class RunSpec(Message):
     pairs_count: Annotated[int, Field(ge=1, le=2000)] = 30
     bursts_count: Annotated[int, Field(ge=1, le=10_000)] = 1
     burst_s: Annotated[int, Field(ge=1, le=86_400)] = 30  # s of measured traffic a burst
-    period_s: Annotated[int, Field(ge=1, le=604_800)] = 60  # s from one planned start to the next
+    period_s: Annotated[int, Field(ge=1, le=PERIOD_MAX_S)] = 60  # s from one start to the next
     align_to_period: StrictBool = False  # starts are multiples of the period since the UTC epoch
     lead_s: Annotated[int, Field(ge=1, le=3600)] = 15  # s from launch to the first start, at least
     traffic: Annotated[Traffic, BeforeValidator(filled_in)] = Traffic()
@@ -121,19 +122,31 @@ class RunSpec(Message):
                     f"engine that does (docs/engines.md); goals that it can answer: {there}"
                 )
 
-    def _short_period(self) -> Iterator[str]:
-        traffic, engine = self.traffic, find(self.traffic.engine)
-        tail_s = 0.0 if engine is None else engine.tail_s(traffic)
-        probe_s = 0.0 if traffic.probe is None else traffic.probe.after_s + 1  # for the last answer
-        needed_s = self.burst_s + traffic.omit_s + ARM_GAP_MIN_S + max(tail_s, probe_s)
-        if traffic.encapsulation is not None:
+    @property
+    def least_period_s(self) -> int:
+        """From one burst's instant to the next, s: what comes in between has to fit."""
+        needed_s = self.burst_s + self.traffic.omit_s + ARM_GAP_MIN_S
+        probe = self.traffic.probe
+        probe_s = 0.0 if probe is None else probe.after_s + 1  # for the last answer
+        needed_s += max(self._tail_s, probe_s)
+        if self.traffic.encapsulation is not None:
             needed_s += TUNNEL_GAP_S
-        if self.bursts_count > 1 and self.period_s < needed_s:
-            tail = f"up to {tail_s:g} s until {traffic.engine} has given up, " if tail_s else ""
+        return math.ceil(needed_s)
+
+    @property
+    def _tail_s(self) -> float:
+        """After its end until the engine has given up what hangs, s."""
+        engine = find(self.traffic.engine)
+        return 0.0 if engine is None else engine.tail_s(self.traffic)
+
+    def _short_period(self) -> Iterator[str]:
+        if self.bursts_count > 1 and self.period_s < self.least_period_s:
+            tail_s, engine = self._tail_s, self.traffic.engine
+            tail = f"up to {tail_s:g} s until {engine} has given up, " if tail_s else ""
             yield (
                 f"period_s: {self.period_s} s is too short for bursts of {self.burst_s} s "
-                f"(omit_s {traffic.omit_s} s, {tail}and {ARM_GAP_MIN_S:g} s to arm again); "
-                f"set at least {math.ceil(needed_s)} s"
+                f"(omit_s {self.traffic.omit_s} s, {tail}and {ARM_GAP_MIN_S:g} s to arm again); "
+                f"set at least {self.least_period_s} s"
             )
 
     def _two_ends(self) -> Iterator[str]:

@@ -140,6 +140,27 @@ def test_overlapping_tests_are_one_burst_and_others_are_not() -> None:
     assert [len(burst.pairs) for burst in made(far)[1].bursts] == [1, 1, 1]
 
 
+def test_tests_with_a_warm_up_may_follow_each_other_closely() -> None:
+    """How close a launch may put bursts says nothing of tests that were."""
+    one = read("3.18/tcp-omit1-stream.json").recordings[0]
+    assert one.report is not None and one.first_data_at_s is not None
+    moved = {"cookie": "next"}
+    after = one.model_copy(
+        update={
+            "file": "next",
+            "first_data_at_s": one.first_data_at_s + 4,
+            "report": one.report.model_copy(update=moved),
+        }
+    )
+
+    plan, summary = made(Recordings(recordings=(one, after)))
+
+    assert [burst.omit_s for burst in plan.bursts] == [1, 1]
+    assert plan.spec.burst_s == plan.bursts[0].duration_s
+    assert plan.spec.problems() == ()
+    assert len(summary.bursts) == 2
+
+
 def test_a_mixture_of_everything_is_one_run_and_recomputes() -> None:
     imported = Recordings(recordings=read_recordings(ALL))
     plan, summary = made(imported)
