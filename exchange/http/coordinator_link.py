@@ -175,14 +175,14 @@ class Link:
                 and all(isinstance(answer, dict) for answer in answers)
             ):
                 raise ExchangeUnavailable(f"{response.url}: that was no coordinator's answer")
-        except (ExchangeError, ValueError, RecursionError, asyncio.CancelledError) as error:
-            failure = error if isinstance(error, ExchangeError) else None
+        except BaseException as error:  # whatever it is: who waits for an answer has one
+            named = error if isinstance(error, ExchangeError) else None
             for asked in part:
                 if not asked.answer.done():
                     asked.answer.set_exception(
-                        failure or ExchangeUnavailable(f"no answer that can be read: {error!r}")
+                        named or ExchangeUnavailable(f"no answer that can be read: {error!r}")
                     )
-            if isinstance(error, asyncio.CancelledError):
+            if not isinstance(error, Exception):
                 raise
             return
         for asked, answer in zip(part, answers, strict=True):

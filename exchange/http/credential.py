@@ -4,12 +4,14 @@ import hashlib
 import json
 import os
 import secrets
+import ssl
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import httpx
+from pydantic import TypeAdapter
 
 from exchange.ports import ExchangeMisconfigured
 
@@ -59,15 +61,19 @@ def load_credential(path: Path) -> Credential | None:
     """What :meth:`Credential.save` kept; None: nothing. Raises ``ExchangeMisconfigured``."""
     try:
         fields = json.loads(path.read_text())
-        return Credential(**{**fields, "coordinators": tuple(fields["coordinators"]), "path": path})
+        found = TypeAdapter(Credential).validate_python({**fields, "path": path})
+        coordinator_addresses(",".join(found.coordinators))
+        if found.authority is not None:
+            ssl.PEM_cert_to_DER_cert(found.authority)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ExchangeMisconfigured(f"credential {path}: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, RecursionError, ExchangeMisconfigured) as error:
         raise ExchangeMisconfigured(
             f"credential {path}: not one ({type(error).__name__}); remove it and join anew"
         ) from error
+    return found
 
 
 def coordinator_addresses(text: str) -> tuple[str, ...]:

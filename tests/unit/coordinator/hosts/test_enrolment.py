@@ -1,6 +1,7 @@
 """A join code lets in so many agents of one role until its end; each has a secret of its own."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -169,9 +170,16 @@ def test_a_credential_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
     ).save(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert load_credential(path) == kept
-    path.write_text("{}")
-    with pytest.raises(ExchangeMisconfigured, match="join anew"):
-        load_credential(path)
+    fields = json.loads(path.read_text())
+    odd: list[dict[str, object]] = [
+        {"coordinators": value} for value in ("https://a:1", [5], [], ["a"], None)
+    ]
+    odd += [{"authority": value} for value in (5, "no certificate")]
+    odd += [{"secret": 5}, {"issued_s": "x"}, {"agent_id": None}]
+    for text in ("{}", "[]", "[" * 100_000, *(json.dumps(fields | each) for each in odd)):
+        path.write_text(text)
+        with pytest.raises(ExchangeMisconfigured, match="join anew"):
+            load_credential(path)
 
 
 NO_PORTS = ("https://a:99999", "https://a:0", "https://a:-1", "https://a:x", "https://a:1:2")
