@@ -241,7 +241,7 @@ def _dips(burst: DrilledBurst, at_s: float) -> Iterator[FlowDip]:
                 None if back is None else round(max(0.0, series.start_s + first + back - at_s), 3)
             ),
             retransmits_count=_retransmits(flow.retransmits_count, first, first + stop),
-            old_ratio=figure(float(np.nanmedian(after[-BASE_S // 3 :])) / level),
+            old_ratio=_median_ratio(after[-BASE_S // 3 :], level),
             new_ratio=None if new is None else _new_ratio(new, place, burst.scale, level),
         )
 
@@ -291,7 +291,12 @@ def _fall(after: Floats, before: Floats) -> tuple[int, int | None]:
 
 def _new_ratio(following: BurstSeries, place: int, scale: float, level: float) -> float | None:
     rates = 8 * scale * _known(following.flows[place].received_bytes, following)
-    known = rates[~np.isnan(rates)][HEAD_S:]
+    return _median_ratio(rates[~np.isnan(rates)][HEAD_S:], level)
+
+
+def _median_ratio(rates: Floats, level: float) -> float | None:
+    """The usual second's, of the level; None where none is known."""
+    known = rates[~np.isnan(rates)]
     return figure(float(np.median(known)) / level) if len(known) else None
 
 

@@ -142,6 +142,16 @@ def test_a_burst_that_does_not_come_back_says_so() -> None:
     assert found.back_after_s is None
 
 
+@pytest.mark.filterwarnings("error")
+def test_where_nobody_is_known_at_the_end_the_old_sessions_level_is_unknown() -> None:
+    rates = np.full(60, 2e9)
+    rates[40:] = np.nan
+
+    (dip,) = drilled(rates).flows
+
+    assert dip.old_ratio is None
+
+
 def test_an_event_that_does_nothing_shows_nothing() -> None:
     found = drilled(np.full(60, 1e9), probes(EVENT_S, 0.0))
     assert (found.outage_s, found.outages_count, found.touched_count) == (0.0, 0, 0)
