@@ -21,6 +21,7 @@ FIRST: Final = (
     *("newcomer", "first_run", "fault_core", "hosts", "deploy_boot", "managed_identity"),
     *("pipeline", "launches_at_once", "servicebus_faults", "devices_in_modes", "poisoned_queue"),
     *("agents", "queue", "no_secrets", "identities", "competition", "schedules", "demo"),
+    *("readme", "drill_in_lab", "snmp_ledger"),
 )
 
 

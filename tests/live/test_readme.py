@@ -76,6 +76,7 @@ def test_what_was_not_said_is_named() -> None:
     assert unsaid(printed, "\n".join(reversed(printed.splitlines())))
 
 
+@pytest.mark.usefixtures("both_cores")
 def test_the_readme_goes_as_it_says_in_a_fresh_clone(tmp_path: Path) -> None:
     (typed,) = blocks("sh")
     (printed,) = blocks("")

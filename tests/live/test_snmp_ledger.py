@@ -75,5 +75,7 @@ def test_a_run_beside_an_alike_one_of_before_the_restart_is_told_from_it(tmp_pat
         told = json.dumps([held, summary["findings"]], indent=1)
         assert held["lag_s"] is not None, told
         assert abs(held["residual_ratio"]) <= 0.1, told
-        assert summary["verdict"] in ("pass", "measured"), told
+        # How much of 24 s lies within net-snmp's readings of 3 s is a matter of their phase.
+        wrong = {each["id"] for each in summary["findings"] if each["severity"] == "problem"}
+        assert wrong <= {"ledger-thin"}, told
     assert second["reconciliation"]["neighbours"] == [first["run_id"]]
