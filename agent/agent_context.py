@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent.agent_settings import AgentSettings
 from agent.counters import HostLog
-from agent.cpu import host_cpu_s
+from agent.cpu import host_cpu_s, taken_ratio
 from agent.engine_process import Iperf3
 from agent.host import Host
 from agent.installed_engines import InstalledEngine, installed_iperf3, unknown_engine
@@ -33,12 +33,15 @@ class Tools:
     installed_engines: dict[str, InstalledEngine] = field(default_factory=dict)  # once looked for
 
     def with_host_cpu(self, report: EngineReport, from_s: float, to_s: float) -> EngineReport:
-        """The report with what the whole host's cores did meanwhile, where it is ours alone."""
-        if not self.settings.host_alone or report.cpu_s is None or not self.host.cpu_count:
-            return report
+        """The report with what the whole host's cores did meanwhile, where it is ours alone, and
+        with what its hypervisor took of them."""
         seconds = self.host_log.between(from_s, to_s)
-        cpu_s = host_cpu_s(seconds, from_s, to_s, self.host.cpu_count) if seconds else None
-        return report.model_copy(update={"host_cpu_s": cpu_s})
+        if not seconds:
+            return report
+        told = {"host_taken_ratio": taken_ratio(seconds)}
+        if self.settings.host_alone and report.cpu_s is not None and self.host.cpu_count:
+            told["host_cpu_s"] = host_cpu_s(seconds, from_s, to_s, self.host.cpu_count)
+        return report.model_copy(update=told)
 
     def installed(self, name: str) -> InstalledEngine:
         """An engine with its programs; one that cannot be used here says why."""

@@ -42,6 +42,7 @@ class CoreTicks:
 
     busy: int  # all but idle and waiting for I/O; stolen time counts as busy
     total: int
+    taken: int = 0  # of the busy ones, those that a hypervisor took away
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,8 @@ def parse_stat(text: str) -> tuple[CoreTicks, ...]:
         if name.startswith("cpu") and name != "cpu":
             ticks = [int(tick) for tick in columns.split()[:8]]
             total = sum(ticks)
-            cores.append(CoreTicks(busy=total - ticks[3] - ticks[4], total=total))
+            busy = total - ticks[3] - ticks[4]
+            cores.append(CoreTicks(busy=busy, total=total, taken=sum(ticks[7:])))
     if not cores:
         raise CountersUnreadable(f"{STAT}: no cpu lines")
     return tuple(cores)
@@ -109,12 +111,13 @@ def difference(earlier: HostTotals, later: HostTotals) -> HostSecond | None:
         return now - before if now >= before else now
 
     busy_ratios = []
-    busy = total = 0
+    busy = total = taken = 0
     for before, now in zip(earlier.cores, later.cores, strict=False):
         core_total = now.total - before.total
         core_busy = min(max(now.busy - before.busy, 0), max(core_total, 0))
         if core_total > 0:  # idle time may step back by a tick (proc(5))
             busy, total = busy + core_busy, total + core_total
+            taken += min(max(now.taken - before.taken, 0), core_busy)
             busy_ratios.append(core_busy / core_total)
     if not total:
         return None
@@ -130,6 +133,7 @@ def difference(earlier: HostTotals, later: HostTotals) -> HostSecond | None:
         tcp_retransmits_count=since(earlier.tcp_retransmits_count, later.tcp_retransmits_count),
         cpu_busy_ratio=busy / total,
         cpu_busiest_core_ratio=max(busy_ratios),
+        cpu_taken_ratio=taken / total,
     )
 
 

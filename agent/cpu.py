@@ -53,6 +53,16 @@ def host_cpu_s(seconds: Iterable[HostSecond], from_s: float, to_s: float, cores:
     )
 
 
+def taken_ratio(seconds: Iterable[HostSecond]) -> float | None:
+    """Of all cores' time in some seconds, what the hypervisor took; None: none tells."""
+    taken_s = whole_s = 0.0
+    for second in seconds:
+        if second.cpu_taken_ratio is not None:
+            lasted_s = second.end_at_s - second.start_at_s
+            taken_s, whole_s = taken_s + second.cpu_taken_ratio * lasted_s, whole_s + lasted_s
+    return taken_s / whole_s if whole_s else None
+
+
 def with_cpu(reading: Reading, cpu_s: float | None) -> EngineReport:
     """The report with what this end's payload cost; without a byte nothing is said.
 

@@ -415,6 +415,7 @@ class EngineReport(Message):
     cpu_s: Number | None = None  # s, user and system, of the engine's processes at this end
     cpu_payload_bytes: Whole | None = None  # payload that they moved in it, warm-up included
     host_cpu_s: Number | None = None  # s of the whole host meanwhile, where it is the agent's alone
+    host_taken_ratio: Number | None = None  # of all its cores' time, by its hypervisor meanwhile
     error: Text | None = None  # the engine's own words; it decides, never the exit code
     truncated: StrictBool = False  # the output stopped before its end
     exit_code: Whole | None = None  # negative: killed by that signal
@@ -472,6 +473,7 @@ class HostSecond:
     tcp_retransmits_count: int
     cpu_busy_ratio: float  # 0..1 over all cores
     cpu_busiest_core_ratio: float  # 0..1 of the busiest core
+    cpu_taken_ratio: float | None = None  # 0..1 over all cores, by a hypervisor; not stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

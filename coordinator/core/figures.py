@@ -320,6 +320,14 @@ FIGURES: Final = (
         optional=True,
     ),
     Figure(
+        name="host_taken_max_ratio",
+        words="CPU taken by hypervisors, worst host",
+        unit=Unit.RATIO,
+        read="taken_cpu.worst_ratio",
+        fold=Fold.LARGEST,
+        optional=True,
+    ),
+    Figure(
         name="probe_p50_s",
         words="probes under load, p50",
         unit=Unit.TIME,

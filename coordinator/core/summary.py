@@ -406,6 +406,15 @@ class CpuCost(Message):
     pairs_count: int
 
 
+class TakenCpu(Message):
+    """Of hosts' CPU time while they tested, what their hypervisors gave to others."""
+
+    hosts_count: int  # that told
+    mean_ratio: float  # of all cores' time, 0..1
+    worst_ratio: float
+    worst_host: str
+
+
 class UnsteadyClocks(Message):
     """Pairs with seconds on record of which an end's clock did not hold."""
 
@@ -707,6 +716,7 @@ class BurstSummary(Message):
     devices: tuple[DeviceSummary, ...] = ()  # each
     client_cpu: CpuCost | None = None  # None: not told
     server_cpu: CpuCost | None = None
+    taken_cpu: TakenCpu | None = None  # None: no host told
     latency: Latency | None = None  # of probes; None: there were none
     pairs: tuple[PairSummary, ...] = ()  # see RunSummary.pairs_omitted
 

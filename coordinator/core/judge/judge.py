@@ -38,6 +38,7 @@ from coordinator.core.summary import (
 )
 
 DEVICE_KNOWN_RATIO: Final = 0.8  # of a window's seconds: its first and last readings reach out
+TAKEN_RATIO: Final = 0.05  # of a host's CPU time by its hypervisor: seconds of a burst show it
 UNANSWERED_RATIO: Final = 0.9  # of a pair's probes lost: what is left says nothing of the path
 
 
@@ -490,6 +491,21 @@ def _observations(spec: RunSpec, burst: BurstSummary) -> list[Finding]:
                 + (", ..." if unsteady.pairs_count > len(unsteady.said) else ""),
                 next_step="look at `chronyc tracking` and `chronyc sources` of those hosts; "
                 "their agents stand down while the clock is over the gate",
+            )
+        )
+    if (taken := burst.taken_cpu) is not None and taken.worst_ratio >= TAKEN_RATIO:
+        findings.append(
+            Finding(
+                id="cpu-taken",
+                kind="cause",
+                severity="warning",
+                weight=69,
+                sentence="hypervisors gave the hosts' cores to others while they tested: "
+                f"{words.ratio(taken.mean_ratio, 1)} of {taken.hosts_count} hosts' CPU time, of "
+                f"{taken.worst_host} {words.ratio(taken.worst_ratio, 1)}; late starts and slow "
+                "seconds may be theirs, not the firewall's",
+                next_step="use sizes or hosts whose cores are not shared, or launch again when "
+                "the neighbours are quiet",
             )
         )
     if burst.cliff is not None:

@@ -30,7 +30,7 @@ from coordinator.core.measure.disruptions import find_disruptions
 from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
 from coordinator.core.measure.headers import Headers, headers
 from coordinator.core.measure.latency import find_latency
-from coordinator.core.measure.measures import cpu_cost, measure_pairs
+from coordinator.core.measure.measures import cpu_cost, measure_pairs, taken_cpu
 from coordinator.core.measure.outages import (
     outages,
 )
@@ -142,6 +142,7 @@ def measure_burst(
         clocks_unread_s=unread_s(aligned, grades, spec.clock_bound_max_s),
         client_cpu=cpu_cost(aligned, Side.CLIENT),
         server_cpu=cpu_cost(aligned, Side.SERVER),
+        taken_cpu=taken_cpu(aligned),
         latency=latency,
         pairs=tuple(
             pair.model_copy(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from coordinator.core.measure.align import Aligned
-from coordinator.core.summary import CpuCost, MeasureSummary, figure
+from coordinator.core.summary import CpuCost, MeasureSummary, TakenCpu, figure
 from exchange.messages import (
     BUCKET_RATIO,
     Combine,
@@ -140,6 +140,26 @@ def cost_of(ends: Iterable[tuple[str, EngineReport | None]]) -> CpuCost | None:
         cpu_s_per_gigabyte=figure(cpu_s / payload_bytes * 1e9) or 0.0,
         host_cpu_s_per_gigabyte=_of_hosts(hosts.values(), payload_bytes),
         pairs_count=pairs_count,
+    )
+
+
+def taken_cpu(aligned: Aligned) -> TakenCpu | None:
+    """What hypervisors took of the hosts, each by the most that one of its ends told."""
+    hosts: dict[str, float] = {}
+    for pair in aligned.pairs:
+        for end in (pair.report, pair.server_test):
+            engine = None if end is None else end.engine
+            if end is None or engine is None or engine.host_taken_ratio is None:
+                continue
+            hosts[end.agent_id] = max(hosts.get(end.agent_id, 0.0), engine.host_taken_ratio)
+    if not hosts:
+        return None
+    worst = max(hosts, key=lambda host: (hosts[host], host))
+    return TakenCpu(
+        hosts_count=len(hosts),
+        mean_ratio=figure(sum(hosts.values()) / len(hosts)) or 0.0,
+        worst_ratio=figure(hosts[worst]) or 0.0,
+        worst_host=worst,
     )
 
 

@@ -64,8 +64,12 @@ def test_retransmits_by_column_name() -> None:
 
 def test_stat_counts_all_but_idle_and_waiting_as_busy() -> None:
     cores = parse_stat(STAT)
-    assert cores[0] == CoreTicks(busy=328 + 550 + 14 + 1, total=328 + 550 + 106346 + 24 + 14 + 1)
+    assert cores[0] == CoreTicks(
+        busy=328 + 550 + 14 + 1, total=328 + 550 + 106346 + 24 + 14 + 1, taken=1
+    )
     assert len(cores) == 2
+    (taken,) = parse_stat("cpu0 100 0 50 800 10 5 5 30 0 0\n")
+    assert taken == CoreTicks(busy=190, total=1000, taken=30)
     with pytest.raises(CountersUnreadable):
         parse_stat("intr 1\n")
 
@@ -129,3 +133,10 @@ def test_the_log_keeps_the_latest_and_finds_by_time() -> None:
         host_log.keep(second)
     assert [second.start_at_s for second in host_log.between(0, 10)] == [2, 3, 4]
     assert [second.start_at_s for second in host_log.between(3.0, 3.5)] == [3]
+
+
+def test_what_a_hypervisor_took_is_of_all_cores_and_never_more_than_they_were_busy() -> None:
+    cores = (CoreTicks(busy=150, total=1100, taken=40), CoreTicks(busy=200, total=1100, taken=7))
+    second = difference(totals(), replace(totals(101.0), cores=cores))
+    assert second is not None
+    assert second.cpu_taken_ratio == pytest.approx(40 / 200)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cpu import group_cpu_s, host_cpu_s, parse_process_time, with_cpu
+from agent.cpu import group_cpu_s, host_cpu_s, parse_process_time, taken_ratio, with_cpu
 from exchange.engines.merge import merge
 from exchange.messages import Flow, HostSecond, Interval
 from tests.unit.agent.engine_runs import run_engine
@@ -45,6 +45,15 @@ def test_a_group_that_is_not_there_has_used_nothing() -> None:
 def test_a_host_counts_all_cores_and_only_the_time_asked_for() -> None:
     seconds = [second(10, 0.5), second(11, 1.0), second(12, 0.25)]
     assert host_cpu_s(seconds, 10.5, 12.0, 4) == pytest.approx(4 * (0.25 + 1.0))
+
+
+def test_what_was_taken_is_weighed_by_time() -> None:
+    seconds = [
+        replace(second(10, 0.5), cpu_taken_ratio=0.4),
+        replace(second(11, 0.5), end_at_s=14.0, cpu_taken_ratio=0.0),
+    ]
+    assert taken_ratio([*seconds, second(20, 0.5)]) == pytest.approx(0.1)
+    assert taken_ratio([second(20, 0.5)]) is None
 
 
 def test_payload_holds_the_warm_up_as_the_time_does_and_without_payload_nothing_is_said() -> None:

@@ -1,0 +1,51 @@
+"""Cores that a hypervisor gave to others are told, and decide nothing."""
+
+from dataclasses import replace
+
+from coordinator.core.measure.evidence import PairEvidence
+from coordinator.core.summary import BurstSummary
+from tests.judged import judged_burst
+from tests.synthetic import Plant, fleet
+
+
+def told(*ratios: float | None) -> BurstSummary:
+    """A burst of as many pairs, whose clients' hypervisors took so much; servers' took nothing."""
+    made = fleet(Plant(pairs=len(ratios), bursts=1, burst_s=10, period_s=25))
+    [burst] = made.evidence
+
+    def change(pair: PairEvidence) -> PairEvidence:
+        assert pair.report is not None and pair.report.engine is not None
+        assert pair.server_test is not None
+        taken = {"host_taken_ratio": ratios[pair.pair_index]}
+        client = pair.report.engine.model_copy(update=taken)
+        server = pair.server_test.engine.model_copy(update={"host_taken_ratio": 0.0})
+        return replace(
+            pair,
+            report=pair.report.model_copy(update={"engine": client}),
+            server_test=pair.server_test.model_copy(update={"engine": server}),
+        )
+
+    evidence = replace(burst, pairs=tuple(map(change, burst.pairs)))
+    return judged_burst(made.plan.spec, evidence, made.ledger, made.now)
+
+
+def sentences(summary: BurstSummary) -> list[str]:
+    return [found.sentence for found in summary.findings if found.id == "cpu-taken"]
+
+
+def test_the_worst_host_is_named_and_the_verdict_stays() -> None:
+    quiet, noisy = told(0.0, 0.0, 0.0), told(0.03, 0.27, None)
+    assert noisy.taken_cpu is not None
+    assert (noisy.taken_cpu.hosts_count, noisy.taken_cpu.worst_ratio) == (5, 0.27)
+    assert noisy.taken_cpu.mean_ratio == 0.06
+    [sentence] = sentences(noisy)
+    assert f"6.0 % of 5 hosts' CPU time, of {noisy.taken_cpu.worst_host} 27.0 %" in sentence
+    assert sentences(quiet) == []
+    assert noisy.verdict is quiet.verdict
+
+
+def test_little_is_no_finding_and_nothing_told_is_not_zero() -> None:
+    assert sentences(told(0.04, 0.01)) == []
+    made = fleet(Plant(pairs=2, bursts=1, burst_s=10, period_s=25))
+    silent = judged_burst(made.plan.spec, made.evidence[0], made.ledger, made.now)
+    assert silent.taken_cpu is None
