@@ -41,7 +41,7 @@ from lab.servicebus.broker_process import BrokerProcess
 pytestmark = [pytest.mark.live]
 
 LOCK_S = 1.5
-RENEWED_LOCK_S = 4.0  # where a renewal must come in time
+RENEWED_LOCK_S = 10.0  # a renewal must come in half of it, also on a host that stalls for seconds
 KEY = "the lab's own key"
 JWT_KEY = "a key that is long enough for HS256, as it should be"
 
