@@ -237,7 +237,7 @@ class Coordinator:
             run_id,
             reserved=reserved,
             ledger=self.ledger_promise,
-            witnesses=() if self._witnesses is None else self._witnesses.devices,
+            witnesses={} if self._witnesses is None else self._witnesses.quantities,
         )
         return plan, live(presences, now)
 

@@ -21,7 +21,16 @@ from coordinator.device.ledgers.source import LedgerError, open_ledger
 from coordinator.device.witnesses.polled import PolledWitness
 from coordinator.device.witnesses.witness_file import open_witnesses
 from exchange.messages import Direction
-from lab.snmp_agent import CPU, MEMORY, SESSIONS, SnmpAgent, answering, gauge, interface32
+from lab.snmp_agent import (
+    CPU,
+    MEMORY,
+    SESSIONS,
+    Figures,
+    SnmpAgent,
+    answering,
+    gauge,
+    interface32,
+)
 
 pytestmark = [
     pytest.mark.live,
@@ -310,3 +319,30 @@ async def test_a_wrapped_32_bit_counter_is_read_through_its_wrap(tmp_path: Path)
     counted_bytes = np.sum(received.values * received.over_s) / 8
     assert counted_bytes == pytest.approx(rate * (received.at_s[-1] - from_s), abs=unsure_bytes)
     assert counts.bytes.sum() == pytest.approx(rate * (counts.end_s[-1] - from_s), abs=unsure_bytes)
+
+
+async def test_an_interface_is_found_by_its_name_where_a_restart_gave_its_index_away(
+    tmp_path: Path,
+) -> None:
+    begun_s = time.time()
+
+    def planted(ours: int, other: int) -> Figures:
+        fast = interface32("eth0", ours, 1e6, from_s=begun_s, start=0)
+        return {**fast, **interface32("eth1", other, 1e3, from_s=begun_s, start=0)}
+
+    agent = SnmpAgent(tmp_path / "fw", figures=planted(1, 2))
+    with answering(agent), opened(tmp_path, agent.entry("fw", interfaces=["eth0"])) as witness:
+        await asked_until(witness, lambda told: bool(told.series) and len(told.series[0].at_s) > 10)
+        agent.stop()
+        agent.figures = planted(2, 1)
+        agent.start()
+        told = await asked_until(
+            witness,
+            lambda told: (
+                bool(told.remarks)
+                and np.isfinite(told.of(Quantity.RECEIVED)[0].values[-1])
+                and told.of(Quantity.RECEIVED)[0].at_s[-1] > told.remarks[-1].to_s
+            ),
+        )
+    assert RemarkKind.RESTARTED in kinds(told)
+    assert told.of(Quantity.RECEIVED)[0].values[-1] > 4e6

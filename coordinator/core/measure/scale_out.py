@@ -27,6 +27,8 @@ NEAR_S: Final = 3.0  # s around a step whose losses are its own
 LEVEL_LEAST_S: Final = 5  # s of a level that are averaged
 LEDGER_LEAST_COUNT: Final = 3  # bins of a level that a ledger's rate takes
 POINTS_MAX_COUNT: Final = 600  # of a course that is kept
+_Z95: Final = 1.96
+_Z95_ONE_SIDED: Final = 1.645
 
 
 class RateCourse(Message):
@@ -46,7 +48,9 @@ class CapacityStep(Message):
     after_overload_s: float
     before_bits_per_second: float
     after_bits_per_second: float
-    size_bits_per_second: float
+    size_bits_per_second: (
+        float  # the mean of all where they differ by no more than noise makes them
+    )
     half_width_bits_per_second: float  # of the size's 95 % interval
     capped: bool = False  # it ended at what was offered
     in_pause: bool = False  # between two holds: nobody saw it happen
@@ -198,8 +202,14 @@ def find_scale_out(holds: Sequence[Hold]) -> ScaleOut:
         steps += _within(hold, begun_s)
         before = hold
     steps = [_with_ledger(steps, place, up) for place in range(len(steps))]
-    sizes = [step.size_bits_per_second for step in steps if _is_unit(step)]
-    unit, half = _mean(sizes, [step for step in steps if _is_unit(step)])
+    units = [step for step in steps if _is_unit(step)]
+    unit, half = _mean([step.size_bits_per_second for step in units], units)
+    if unit is not None and half is not None and _are_alike(units):
+        size = {
+            "size_bits_per_second": _four(unit),
+            "half_width_bits_per_second": _four(half),
+        }
+        steps = [step.model_copy(update=size) if _is_unit(step) else step for step in steps]
     return ScaleOut(
         overload_at=_at(begun_s),
         first_bits_per_second=figure(over.level(at_end=False)),
@@ -214,6 +224,20 @@ def find_scale_out(holds: Sequence[Hold]) -> ScaleOut:
 
 def _is_unit(step: CapacityStep) -> bool:
     return step.size_bits_per_second > 0 and not step.capped and not step.in_pause
+
+
+def _are_alike(steps: Sequence[CapacityStep]) -> bool:
+    """Whether several sizes differ by no more than their own errors make them: Cochran's Q (The
+    combination of estimates from different experiments, Biometrics 10, 1954) under the 95th
+    percentile of chi-squared (Wilson and Hilferty, PNAS 17, 1931). Each level that noise lifts
+    makes one step larger and the next one smaller; what they have in common it moves little."""
+    if len(steps) < 2:
+        return False
+    sizes = np.array([step.size_bits_per_second for step in steps])
+    errors = np.array([step.half_width_bits_per_second for step in steps]) / _Z95
+    q = float((((sizes - sizes.mean()) / errors) ** 2).sum())
+    part = 2 / (9 * (len(steps) - 1))
+    return q <= (len(steps) - 1) * (1 - part + _Z95_ONE_SIDED * math.sqrt(part)) ** 3
 
 
 def _mean(

@@ -2,10 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address, ip_network
+from types import MappingProxyType
 
 from coordinator.core import words
 from coordinator.core.goals import GOALS, WITNESSES
@@ -61,14 +62,14 @@ def plan(
     *,
     reserved: Reserved = NOTHING,
     ledger: LedgerPromise | None = None,
-    witnesses: Sequence[str] = (),
+    witnesses: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> Plan:
     """Choose endpoints and instants for a run.
 
     Every server gives one port before any gives its second, so pairs spread over hosts. Clients
     are not chosen: whichever takes a job holds the pair for that burst. What other runs have
     ``reserved`` is left to them. The verdict will rest on the ``ledger``, where one is promised;
-    ``witnesses`` are the devices that somebody tells of.
+    ``witnesses`` are the devices that somebody tells of, and which quantities of each.
     Raises :class:`Infeasible` with every problem found, not only the first.
     """
     fleet = live(presences, now)
@@ -121,13 +122,20 @@ def plan(
     ).sealed()
 
 
-def _witness_problems(spec: RunSpec, witnesses: Sequence[str]) -> Iterator[Problem]:
+def _witness_problems(spec: RunSpec, witnesses: Mapping[str, Collection[str]]) -> Iterator[Problem]:
+    """A goal of the device is one of each: none may be that nobody is asked about."""
     for goal in GOALS:
         bound = getattr(spec.objective, goal.bound)
-        if goal.needs == WITNESSES and bound is not None and not witnesses:
+        if goal.needs != WITNESSES or bound is None:
+            continue
+        quantity = goal.figure.partition(".")[0]
+        untold = [device for device, asked in witnesses.items() if quantity not in asked]
+        if untold or not witnesses:
+            of_whom = f"{', '.join(untold)}, whose {quantity} no witness is asked for"
             yield Problem(
                 field=f"objective.{goal.bound}",
-                message=f"{goal.say(bound)} of a device that nobody tells of",
+                message=f"{goal.say(bound)} of "
+                + (of_whom if untold else "a device that nobody tells of"),
                 fix="name a witness (BROADSIDE_WITNESSES_FILE, docs/witnesses.md), or drop it",
             )
 

@@ -21,6 +21,7 @@ from coordinator.device.witnesses.witness_file import (
     Read,
     WitnessEntry,
     parsed,
+    quantities_of,
     said_by,
     secret_if_any,
     series_of,
@@ -100,6 +101,7 @@ class AzureMonitorWitness:
             )
         self.name = f"azure-monitor {entry.resource_id.rpartition('/')[2]}"
         self.devices = (entry.device,)
+        self.quantities = quantities_of(self._reads)
         self.settle_s = entry.settle_s
         self._grain_s = parse_grain(entry.grain)
         self._entry = entry

@@ -13,6 +13,7 @@ from coordinator.device.witnesses.witness_file import (
     Read,
     WitnessEntry,
     parsed,
+    quantities_of,
     said_by,
     series_of,
 )
@@ -37,6 +38,7 @@ class CsvWitness:
     def __init__(self, entry: CsvEntry) -> None:
         self.name = f"csv {entry.csv_file.name}"
         self.devices = (entry.device,)
+        self.quantities = quantities_of(entry.read)
         self.settle_s = entry.settle_s
         self._entry = entry
 

@@ -66,4 +66,10 @@ class PingWitness:
 
 def open_source(entry: Mapping[str, Any]) -> PolledWitness:
     named = parsed(PingEntry, entry)
-    return PolledWitness(PingWitness(named).ask, name=f"ping {named.address}", entry=named)
+    ways = {Quantity.PING_ICMP: named.icmp, Quantity.PING_TCP: named.tcp_port is not None}
+    return PolledWitness(
+        PingWitness(named).ask,
+        name=f"ping {named.address}",
+        entry=named,
+        quantities=[Quantity.PING_LOSS, *(way for way, asked in ways.items() if asked)],
+    )

@@ -11,7 +11,7 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -83,12 +83,15 @@ class PolledWitness:
         *,
         name: str,
         entry: PolledEntry,
+        quantities: Iterable[Quantity] = (),
         close: Callable[[], None] = lambda: None,
         wall_s: Callable[[], float] = time.time,
+        steady_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """``ask`` raises LedgerError where there is no answer."""
         self.name = name
         self.devices = (entry.device,)
+        self.quantities = frozenset(quantities)
         self.settle_s = 1.5 * entry.poll_s
         self._ask = ask
         self.close = close  # lets go of what asking holds; it may be asked again after that
@@ -96,9 +99,10 @@ class PolledWitness:
         self.poll_s = entry.poll_s
         self._cores_count = entry.cores_count
         self._wall_s = wall_s
+        self._steady_s = steady_s
         self._kept: dict[tuple[Quantity, str], _Kept] = {}
         self._remarks: deque[Remark] = deque(maxlen=REMARKS_MAX_COUNT)
-        self._up: tuple[float, float] | None = None  # (its count, when)
+        self._up: tuple[float, float, float] | None = None  # its count, when, and when steadily
         self._silent_from_s: float | None = None
 
     async def watch(self) -> None:
@@ -116,17 +120,17 @@ class PolledWitness:
 
     async def poll(self) -> bool:
         """Ask once, and remember what was said; no answer is remembered too, and False."""
-        asked_s, began_s = self._wall_s(), time.monotonic()
+        asked_s, began_s = self._wall_s(), self._steady_s()
         try:
             answer = await self._ask()
         except LedgerError as error:
             self._silent(asked_s, str(error))
             return False
-        took_s = time.monotonic() - began_s
+        took_s = self._steady_s() - began_s
         at_s = answer.at_s if answer.at_s is not None else asked_s + took_s / 2
         bound_s = took_s / 2
         self._silent_from_s = None
-        restarted = self._restarted(answer.up_s, at_s)
+        restarted = self._restarted(answer.up_s, at_s, began_s + took_s / 2)
         for said in answer.untold:
             self._remark(RemarkKind.UNTOLD, at_s, at_s, said)
         held = not restarted and self._are_held(answer.readings)
@@ -175,20 +179,25 @@ class PolledWitness:
             log.warning("witness %s: %s", self.name, why, extra={"action": "witness"})
         self._remark(RemarkKind.SILENT, self._silent_from_s, at_s, why)
 
-    def _restarted(self, up_s: float | None, at_s: float) -> bool:
-        """Whether its count of time up went back, other than by coming round."""
-        was, self._up = self._up, None if up_s is None else (up_s, at_s)
-        if was is None or up_s is None or up_s >= was[0] - UP_SLACK_S:
+    def _restarted(self, up_s: float | None, at_s: float, steady_s: float) -> bool:
+        """Whether it started after its last answer: its count of time up went back, other than by
+        coming round, or is less than the time since."""
+        was, self._up = self._up, None if up_s is None else (up_s, at_s, steady_s)
+        if was is None or up_s is None:
             return False
-        due_s = (was[0] + at_s - was[1]) % TICKS_WRAP_S
-        if abs(due_s - up_s) <= UP_SLACK_S:
+        since_s = steady_s - was[2]
+        due_s = was[0] + since_s
+        young = up_s <= since_s and up_s < due_s - UP_SLACK_S
+        if not young and up_s >= was[0] - UP_SLACK_S:
+            return False
+        if abs(due_s % TICKS_WRAP_S - up_s) <= UP_SLACK_S:
             return False
         from_s = max(was[1], at_s - up_s - UP_SLACK_S)
         self._remark(
             RemarkKind.RESTARTED,
             from_s,
             at_s,
-            f"its time up fell from {was[0]:.0f} s to {up_s:.0f} s",
+            f"its time up was {was[0]:.0f} s, and {since_s:.0f} s later {up_s:.0f} s",
         )
         return True
 

@@ -14,6 +14,7 @@ from coordinator.device.witnesses.witness_file import (
     Read,
     WitnessEntry,
     parsed,
+    quantities_of,
     said_by,
     secret_if_any,
     series_of,
@@ -43,6 +44,7 @@ class PrometheusWitness:
     ) -> None:
         self.name = f"prometheus {entry.url}"
         self.devices = (entry.device,)
+        self.quantities = quantities_of(entry.read)
         self.settle_s = _SETTLE_STEPS_COUNT * entry.step_s
         self._entry = entry
         token = secret_if_any(entry.device, "token_file", entry.token_file)

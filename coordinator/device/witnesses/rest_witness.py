@@ -15,7 +15,13 @@ from pydantic import Field
 from coordinator.device.http_answers import read_bounded
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
-from coordinator.device.witnesses.witness_file import PolledEntry, Read, parsed, secret_of
+from coordinator.device.witnesses.witness_file import (
+    PolledEntry,
+    Read,
+    parsed,
+    quantities_of,
+    secret_of,
+)
 from exchange.rows import bounded_json
 
 ANSWER_MAX_BYTES: Final = 1 << 20
@@ -153,4 +159,6 @@ def _instant(value: Any) -> float:
 def open_source(entry: Mapping[str, Any]) -> PolledWitness:
     named = parsed(RestEntry, entry)
     name = f"rest {urlsplit(named.url).hostname}"
-    return PolledWitness(RestWitness(named).ask, name=name, entry=named)
+    return PolledWitness(
+        RestWitness(named).ask, name=name, entry=named, quantities=quantities_of(named.read)
+    )

@@ -37,6 +37,7 @@ class SnmpWitness:
         self._profile = profile
         self._entry = entry
         self._rows: dict[str, str] = {}  # interfaces' names, by index
+        self._up = math.nan  # ticks
         self.wide = entry.interface_counters == "auto"
 
     async def ask(self) -> Answer:
@@ -44,7 +45,12 @@ class SnmpWitness:
         scalars = [q for q in questions if q.oid.endswith(".0")]
         columns = [q for q in questions if not q.oid.endswith(".0")]
         asked = [UP, *dict.fromkeys(oid for q in scalars for oid in q.oids)]
+        found, self._rows = self._rows, {}  # one that starts anew may give indices to others
         at_s, bound_s, values = await self._timed(asked)
+        up = values[UP]
+        if up is None or up >= self._up:
+            self._rows = found
+        self._up = math.nan if up is None else up
         readings: list[Reading] = []
         untold: list[str] = []
         for question in scalars:
@@ -63,7 +69,6 @@ class SnmpWitness:
                 self._add(question, index, told, readings, untold)
         if self._entry.interfaces:
             readings += await self.interface_counters()
-        up = values[UP]
         return Answer(readings=readings, untold=untold, up_s=None if up is None else up / 100)
 
     async def _timed(self, oids: Sequence[str]) -> tuple[float, float, dict[str, float | None]]:
@@ -185,5 +190,9 @@ def _polled(named: SnmpEntry, profile: Profile | None) -> PolledWitness:
         witness.ask,
         name=f"snmp {named.profile or 'IF-MIB'} {named.address}",
         entry=named,
+        quantities=[
+            *(question.quantity for question in (profile.read if profile is not None else ())),
+            *(quantity for quantity, *_ in _COUNTERS if named.interfaces),
+        ],
         close=device.close,
     )

@@ -36,6 +36,10 @@ class WitnessSource(Protocol):
         """Of whom it tells; as findings, figures and charts name them."""
 
     @property
+    def quantities(self) -> frozenset[Quantity]:
+        """What it is set to ask of each; whether a device has it shows when it is asked."""
+
+    @property
     def settle_s(self) -> float:
         """Seconds after an instant from which all is told that will be told of it."""
 
@@ -64,6 +68,10 @@ class Read(BaseModel):
     quantity: Quantity
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0  # 0.01: it is a percentage
     over_s: Annotated[float, Field(ge=0, le=86_400)] = 0.0  # the mean of so many seconds before
+
+
+def quantities_of(reads: Iterable[Read]) -> frozenset[Quantity]:
+    return frozenset(read.quantity for read in reads)
 
 
 def series_of(

@@ -2,11 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.core.measure.testimony import Remark, RemarkKind, Witnessed, together
+from coordinator.core.measure.testimony import (
+    Quantity,
+    Remark,
+    RemarkKind,
+    Witnessed,
+    together,
+)
 from coordinator.device.ledgers.settle import Span
 from coordinator.device.ledgers.source import LedgerBusy, LedgerError
 from coordinator.device.witnesses.polled import PolledWitness
@@ -30,8 +36,13 @@ class Witnesses:
         self._hearings: dict[str, asyncio.Task[Witnessed]] = {}
 
     @property
-    def devices(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for each in self._sources for name in each.devices))
+    def quantities(self) -> Mapping[str, frozenset[Quantity]]:
+        """By device, in the file's order, what is asked of it."""
+        found: dict[str, frozenset[Quantity]] = {}
+        for source in self._sources:
+            for device in source.devices:
+                found[device] = found.get(device, frozenset()) | source.quantities
+        return found
 
     async def watch(self) -> None:
         """Let all that must be asked on a clock be asked, until cancelled."""

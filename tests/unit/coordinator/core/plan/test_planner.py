@@ -54,7 +54,11 @@ def test_a_goal_of_the_device_needs_somebody_who_tells_of_it() -> None:
     assert not asked.problems()
     with pytest.raises(Infeasible, match=r"device_cpu_p95_max_ratio: 80\.000 % of a device that"):
         plan(asked, fleet(1), NOW, "run-1")
-    assert plan(asked, fleet(1), NOW, "run-1", witnesses=("fw-a",)).witnesses == ("fw-a",)
+    told = {"fw-a": {"cpu_ratio", "sessions_count"}}
+    assert plan(asked, fleet(1), NOW, "run-1", witnesses=told).witnesses == ("fw-a",)
+    told["lb"] = {"health_ratio", "ping_loss_ratio"}
+    with pytest.raises(Infeasible, match=r"of lb, whose cpu_ratio no witness is asked for"):
+        plan(asked, fleet(1), NOW, "run-1", witnesses=told)
 
 
 def test_every_shortage_is_named_with_what_the_silent_agents_said() -> None:

@@ -30,22 +30,28 @@ def counted(total: float, bits: int = 32, most: float | None = None) -> Reading:
     )
 
 
-async def told(rounds: Sequence[Answer | None], step_s: float = 5.0) -> Witnessed:
-    """What a witness says that was asked every ``step_s``."""
+async def told(
+    rounds: Sequence[Answer | None], step_s: float = 5.0, *, wall_off_s: float = 0.0
+) -> Witnessed:
+    """What a witness says that was asked every ``step_s``; the wall clock is set right between
+    the first answer and the second."""
     left = iter(rounds)
     clock = iter(range(1, 1000))
-    now_s = BEGAN_S
+    now_s, steady_s = BEGAN_S, 0.0
 
     async def ask() -> Answer:
-        nonlocal now_s
-        now_s = BEGAN_S + step_s * next(clock)
+        nonlocal now_s, steady_s
+        steady_s = step_s * next(clock)
+        now_s = BEGAN_S + steady_s + wall_off_s * (steady_s > step_s)
         answer = next(left)
         if answer is None:
             raise LedgerError("no answer")
         return replace(answer, at_s=now_s)
 
     entry = PolledEntry(source="planted", device="fw", poll_s=step_s, cores_count=4)
-    witness = PolledWitness(ask, name="planted", entry=entry, wall_s=lambda: now_s)
+    witness = PolledWitness(
+        ask, name="planted", entry=entry, wall_s=lambda: now_s, steady_s=lambda: steady_s
+    )
     for _ in rounds:
         await witness.poll()
     return await witness.read(FROM, BEFORE)
@@ -122,6 +128,24 @@ async def test_a_dead_agent_is_one_spell_and_no_figure() -> None:
     [cpu] = heard.of(Quantity.CPU)
     assert len(cpu.values) == 2
     assert rates(heard) == [100]  # over the silence: the counter went on
+
+
+@pytest.mark.parametrize(
+    ("silent_count", "ups_s", "restarts"),
+    [
+        (5, (10, 25), True),  # it started 25 s ago; it answered 30 s ago
+        (5, (1000, 28), True),
+        (0, (1, 4), False),  # its own count is read a second late
+        (5, (10, 36), False),  # it stood still for 4 s, as a machine that moves house does
+    ],
+)
+@pytest.mark.parametrize("wall_off_s", [0.0, 60.0])
+async def test_a_restart_shows_by_how_young_a_device_is_and_not_by_our_clock(
+    silent_count: int, ups_s: tuple[int, int], restarts: bool, wall_off_s: float
+) -> None:
+    first, last = (Answer(readings=[CPU], up_s=up) for up in ups_s)
+    heard = await told([first, *[DOWN] * silent_count, last], wall_off_s=wall_off_s)
+    assert (RemarkKind.RESTARTED in [each.kind for each in heard.remarks]) is restarts
 
 
 async def test_what_is_kept_comes_back_and_joins_what_came_later() -> None:

@@ -64,6 +64,8 @@ def test_each_opens_and_tells_of_its_device(source: str, tmp_path: Path) -> None
     witness = opened(tmp_path, source, LINES[source])
     assert isinstance(witness, KINDS.get(source, object))
     assert witness.devices == ("fw",)
+    told_by_all = Quantity.PING_TCP if source == "ping" else Quantity.CPU
+    assert (told_by_all in witness.quantities) is (source != "azure-monitor")
 
 
 @pytest.mark.parametrize(
