@@ -89,7 +89,7 @@ def _down(found: ScaleOut) -> Iterator[str]:
     if cut is not None:
         yield (
             f"on the way down, {cut.holds_count} holds: {cut.broken_pairs_count} pairs reset, "
-            f"{cut.stalled_pairs_count} stalled, {words.size(cut.short_bytes or 0.0)} short"
+            f"{cut.stalled_pairs_count} stalled, {words.size(cut.short_bytes)} short"
         )
 
 

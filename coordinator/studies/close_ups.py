@@ -92,7 +92,9 @@ async def _read_hold(
     series, scale = measured.series, study.spec.spec.scale
     first = max(0, math.ceil(series.planned_start_s) + series.omit_s - series.start_s)
     cut = slice(first, first + series.duration_s)
+    start_s = float(series.start_s + first)
     seen = series.coverage_ratio[cut] >= SEEN_RATIO
+    received_bytes = np.where(seen, series.received_bytes[cut], np.nan)
     rtt_s = np.stack([flow.rtt_mean_s[cut] for flow in series.flows])
     summary = measured.summary
     cut_off = cut_streams(
@@ -102,11 +104,11 @@ async def _read_hold(
     )
     broke = (
         *summary.disruptions,
-        *as_reset(cut_off, summary.disruptions, summary.cliff, summary.planned_end_at),
+        *as_reset(*(cut_off, summary.disruptions, received_bytes, start_s, summary.planned_end_at)),
     )
     return Hold(
-        start_s=float(series.start_s + first),
-        rates=np.where(seen, 8 * scale * series.received_bytes[cut], np.nan),
+        start_s=start_s,
+        rates=8 * scale * received_bytes,
         retransmits=np.sum([flow.retransmits_count[cut] for flow in series.flows], axis=0),
         rtt_s=np.fmax.reduce(rtt_s, axis=0),
         offered_bits_per_second=offered_bits_per_second,

@@ -9,11 +9,15 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from coordinator.core.measure.drill import Drilled
-from coordinator.core.summary import CliffSummary, Disruption, DisruptionKind, SilentStream
+from coordinator.core.summary import Disruption, DisruptionKind, SilentStream
 
 END_S: Final = 3.0  # s before a burst's end to which a silence must last
 SLACK_S: Final = 1.0  # s by which a second of payload is dated early
+LEVEL_LEAST_S: Final = 3  # s before a cut, from which the level that it took from is known
 
 
 def cut_streams(
@@ -57,26 +61,33 @@ def with_cut_streams(
 def as_reset(
     cut: Sequence[SilentStream],
     known: Sequence[Disruption],
-    cliff: CliffSummary | None,
+    received_bytes: npt.NDArray[np.float64],
+    start_s: float,
     ended_at: datetime,
 ) -> tuple[Disruption, ...]:
-    """Cut streams as one break of their pairs, those left out that broke off anyway."""
+    """Cut streams as one break of their pairs, those left out that broke off anyway.
+
+    ``received_bytes``: the fleet's payload in each second from ``start_s`` (epoch s), NaN where it
+    is unknown. What is short is what those seconds, until ``ended_at``, are under the median of
+    those before the cut; of a level that fewer than :data:`LEVEL_LEAST_S` tell it is unknown.
+    """
     broken = {name for each in known if each.kind is DisruptionKind.RESET for name in each.pairs}
     cut = [each for each in cut if each.pair not in broken]
     if not cut:
         return ()
     begun_at, pairs = min(each.from_at for each in cut), sorted({each.pair for each in cut})
-    lasted_s = (ended_at - begun_at).total_seconds()
+    place = max(0, int(begun_at.timestamp() - start_s))
+    before, after = (part[~np.isnan(part)] for part in np.split(received_bytes, [place]))
     short = None
-    if cliff is not None:
-        short = (cliff.before_bits_per_second - cliff.after_bits_per_second) / 8 * lasted_s
+    if len(before) >= LEVEL_LEAST_S and len(after):
+        short = max(0.0, float((np.median(before) - after).sum()))
     return (
         Disruption(
             kind=DisruptionKind.RESET,
             burst_index=0,
             start_at=begun_at,
             end_at=ended_at,
-            duration_s=lasted_s,
+            duration_s=(ended_at - begun_at).total_seconds(),
             scope="one" if len(pairs) == 1 else "some",
             pairs_count=len(pairs),
             pairs=tuple(pairs[:10]),

@@ -2,10 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 
 from coordinator.core.measure.drill import Drilled
-from coordinator.core.summary import CliffSummary, Disruption, DisruptionKind, SilentStream
+from coordinator.core.summary import Disruption, DisruptionKind, SilentStream
 from coordinator.studies.cut_streams import as_reset, cut_streams, with_cut_streams
 from exchange.messages import Flow
 from tests.unit.coordinator.studies.samples import drilled
@@ -66,8 +67,12 @@ def test_a_pair_that_was_cut_whole_is_counted_once() -> None:
     )
 
 
-@pytest.mark.parametrize("fell", [True, False])
-def test_a_hold_has_them_as_pairs_that_were_reset(fell: bool) -> None:
+@pytest.mark.parametrize(
+    ("seen_s", "short_bytes"),
+    [(5, 0.75e6 * 28), (2, None)],  # of 29 s one is unknown; a level takes three seconds
+)
+def test_a_hold_has_them_as_pairs_that_were_reset(seen_s: int, short_bytes: float | None) -> None:
+    """The fleet's seconds say what is short, also where nothing fell far enough for a cliff."""
     reset = Disruption(
         kind=DisruptionKind.RESET,
         burst_index=0,
@@ -78,12 +83,13 @@ def test_a_hold_has_them_as_pairs_that_were_reset(fell: bool) -> None:
         pairs_count=1,
         pairs=("pair-001",),
     )
-    cliff = CliffSummary(at=AT, before_bits_per_second=8e6, after_bits_per_second=2e6)
+    received_bytes = np.array([1e6] * seen_s + [0.25e6] * 14 + [np.nan] + [0.25e6] * 14)
+    start_s = AT.timestamp() + 1 - seen_s
     cut = (silence(1, 1), silence(2, 2), silence(3, 3))
-    [found] = as_reset(cut, (reset,), cliff if fell else None, ENDED_AT)
+    [found] = as_reset(cut, (reset,), received_bytes, start_s, ENDED_AT)
     assert (found.kind, found.pairs_count, found.pairs) == (
         *(DisruptionKind.RESET, 2),
         ("pair-002", "pair-003"),
     )
-    assert found.short_bytes == (pytest.approx(6e6 / 8 * 29) if fell else None)
-    assert as_reset(cut[:1], (reset,), cliff, ENDED_AT) == ()
+    assert found.short_bytes == short_bytes
+    assert as_reset(cut[:1], (reset,), received_bytes, start_s, ENDED_AT) == ()
