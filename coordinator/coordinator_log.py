@@ -25,3 +25,5 @@ def start_log(level: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(Lines())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    # It tells every address whole at INFO, and a device's may hold its key
+    logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -13,6 +13,7 @@ import numpy as np
 from coordinator.core.measure.columns import Floats
 from coordinator.device.http_answers import read_bounded
 from coordinator.device.ledgers.source import LedgerBusy, LedgerError
+from exchange.log_lines import redact
 from exchange.rows import bounded_json
 
 _POINTS_MAX_COUNT: Final = 10_000  # of one query; Prometheus gives 11,000
@@ -50,6 +51,7 @@ class PrometheusApi:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._url = url.rstrip("/")
+        self.where = redact(self._url)  # without the password that it may hold
         self._headers = {"Accept-Encoding": "identity"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -102,17 +104,17 @@ class PrometheusApi:
             ) as response:
                 most = f"{_ANSWER_MAX_BYTES / 1e6:.0f} MB"
                 over = f"an answer of over {most}; is this Prometheus?"
-                where = f"prometheus_url {self._url}"
+                where = f"prometheus_url {self.where}"
                 body = await read_bounded(response, _ANSWER_MAX_BYTES, where, over)
         except httpx.HTTPError as error:
             raise LedgerError(
-                f"prometheus_url {self._url}: no answer ({type(error).__name__}: {error})"
+                f"prometheus_url {self.where}: no answer ({type(error).__name__}: {error})"
             ) from error
         if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
             after = response.headers.get("Retry-After", "")
             after_s = float(after) if after.isascii() and after.isdigit() else step_s
             raise LedgerBusy(
-                f"prometheus_url {self._url} throttles us: come back in {after_s:g} s", after_s
+                f"prometheus_url {self.where} throttles us: come back in {after_s:g} s", after_s
             )
         try:
             answer = json.loads(bounded_json(body, _ANSWER_MAX_BYTES))
@@ -126,7 +128,7 @@ class PrometheusApi:
             return [(_labels(series), _samples_of(series)) for series in found]
         except _NOT_ITS_ANSWER as error:
             raise LedgerError(
-                f"prometheus_url {self._url}: HTTP {response.status_code}, and not an answer of "
+                f"prometheus_url {self.where}: HTTP {response.status_code}, and not an answer of "
                 "Prometheus's; give its base address"
             ) from error
 

@@ -9,6 +9,9 @@ autoregression about the levels tells the values best, by an information criteri
 Lebarbier, Levy-Leduc, Robin: A robust approach for estimating change-points in the mean of an AR(1)
 process, Bernoulli 23, 2017). A step then stands out of the *long-run* variance about its levels.
 
+TCP takes seconds from one level to the next, and of those a line of that autoregression tells as
+much as a step: they count as arrived where cuts are compared, if the levels are far apart.
+
 Least squares see a step in a dip of a second or two, so such values are set to the median of their
 neighbours beforehand (the Hampel identifier; Davies, Gather: The identification of multiple
 outliers, JASA 88, 1993). A short segment under both its neighbours, or over both, is an excursion
@@ -32,6 +35,7 @@ STEP_LEAST_RATIO: Final = 0.02  # of the larger level: what is smaller is no ste
 STEP_LEAST_ERRORS: Final = 4.0  # standard errors of its size, at the best of many places
 NOISE_LEAST_RATIO: Final = 0.002  # of the median: the least noise that is believed
 LADDER_COUNT: Final = 6  # variances, each four times the one before
+ON_THE_WAY: Final = 3  # values on each side of a cut that TCP may need from level to level
 RHO_MAX: Final = 0.95
 RHO_VARIANCE_LEAST: Final = 0.05  # times the count: rho near one is not that sure
 CAUTION: Final = 1.645  # standard errors added to it
@@ -169,9 +173,25 @@ def _cuts(values: Floats) -> list[int]:
 
 def _untold(values: Floats, cuts: Sequence[int]) -> float:
     """Twice the logarithm of how unlikely the values are, but for a constant."""
-    rest, rho = _about_levels(values, cuts)
+    rest, rho = _about_levels(_arrived(values, cuts), cuts)
     news = rest[1:] - _bounded(rho) * rest[:-1]
     return len(values) * math.log(max(float((news**2).mean()), _least_variance(values)))
+
+
+def _arrived(values: Floats, cuts: Sequence[int]) -> Floats:
+    """The values, those beside a cut that are on their way between levels far apart set to the
+    level on their side of it."""
+    parts = np.split(values, list(cuts))
+    levels = [float(np.median(part)) for part in parts]
+    off = np.concatenate([part - level for part, level in zip(parts, levels, strict=True)])
+    far = TRIM_DEVIATIONS * float(np.median(np.abs(off))) / _MAD
+    arrived = values.copy()
+    for cut, before, after in zip(cuts, levels, levels[1:], strict=False):
+        for start, own in ((cut - ON_THE_WAY, before), (cut, after)):
+            part = arrived[start : start + ON_THE_WAY]
+            between = (part - before) * (part - after) < 0
+            part[between & (abs(after - before) > far)] = own
+    return arrived
 
 
 def _partition(values: Floats, noise: float, price: float) -> list[int]:

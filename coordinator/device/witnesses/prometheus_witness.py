@@ -42,7 +42,6 @@ class PrometheusWitness:
     def __init__(
         self, entry: PrometheusEntry, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
-        self.name = f"prometheus {entry.url}"
         self.devices = (entry.device,)
         self.quantities = quantities_of(entry.read)
         self.settle_s = _SETTLE_STEPS_COUNT * entry.step_s
@@ -51,6 +50,7 @@ class PrometheusWitness:
         self._api = PrometheusApi(
             entry.url, token=token, ca_file=entry.ca_file, transport=transport
         )
+        self.name = f"prometheus {self._api.where}"
 
     async def watch(self) -> None:
         """It keeps its own history."""

@@ -3,9 +3,10 @@
 import logging
 import sys
 
+import httpx
 import pytest
 
-from coordinator.coordinator_log import Lines
+from coordinator.coordinator_log import Lines, start_log
 from exchange.log_lines import redact
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOiJicm9hZHNpZGUifQ.c2lnbmF0dXJl"
@@ -46,3 +47,15 @@ def test_a_trace_passes_the_same_gate() -> None:
     assert "ERROR x tick: it failed" in line
     assert "***jwt***" in line
     assert JWT not in line
+
+
+def test_an_address_that_was_asked_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """A device's may hold its key: ``?type=op&key=...``."""
+    roots = logging.getLogger().handlers, logging.getLogger().level
+    try:
+        start_log("DEBUG")
+        with httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200))) as client:
+            client.get("https://fw/api?key=s3cret")
+    finally:
+        logging.getLogger().handlers, logging.getLogger().level = roots
+    assert "s3cret" not in capsys.readouterr().err

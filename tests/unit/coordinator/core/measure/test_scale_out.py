@@ -70,6 +70,14 @@ def plain(rates: NDArray[np.float64]) -> Hold:
     return Hold(start_s=START_S, rates=rates, retransmits=nothing, rtt_s=nothing)
 
 
+def slow(levels: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    """Each level is reached over 2 to 5 s, with 1 % of noise."""
+    for_s = 2 + seed % 4
+    begun = np.concatenate([np.full(for_s - 1, levels[0]), levels])
+    reached = np.convolve(begun, np.full(for_s, 1 / for_s), "valid")
+    return reached * noisy(np.ones(len(levels)), seed, 0.01, 0.5)
+
+
 def dipped(levels: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     """One second in fifteen lacks a fifth to all of it, and none has a neighbour that does too."""
     random = np.random.default_rng(seed)
@@ -87,6 +95,7 @@ KINDS: dict[str, Callable[[NDArray[np.float64], int], Hold]] = {
         levels * noisy(np.ones(len(levels)), seed, 0.03, 0.5)
     ),
     "sawtooth": lambda levels, seed: plain(sawtooth(levels, seed, 0.02)),
+    "slow": lambda levels, seed: plain(slow(levels, seed)),
     "dips": lambda levels, seed: plain(dipped(levels, seed)),
     "stall": lambda levels, seed: stalled(levels, seed, taken_over=False),
     "stall taken over": lambda levels, seed: stalled(levels, seed, taken_over=True),

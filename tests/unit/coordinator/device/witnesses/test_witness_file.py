@@ -163,6 +163,17 @@ async def test_prometheus_is_told_by_query_and_label() -> None:
     np.testing.assert_allclose(told.series[0].values, [0.2, 0.21, 0.22])
 
 
+async def test_the_password_in_a_prometheus_address_is_in_no_name_and_no_word(
+    tmp_path: Path,
+) -> None:
+    lines = LINES["prometheus"].replace("http://p", "http://bob:s3cret@127.0.0.1:1")
+    witness = opened(tmp_path, "prometheus", lines)
+    assert witness.name == "prometheus http://bob:***@127.0.0.1:1"
+    with pytest.raises(LedgerError) as caught:
+        await read(witness)
+    assert "s3cret" not in str(caught.value)
+
+
 class Device(BaseHTTPRequestHandler):
     """Answers every GET with the server's ``answer``."""
 
