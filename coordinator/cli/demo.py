@@ -289,6 +289,7 @@ async def _follow(
         before = await client.runs(1, by=request.by, scenario=request.scenario)
         status = await client.launch(request)
         steps.say(f"launched {status.run_id}")
+        steps.say(f"watch it: {url}/#/run/{status.run_id}")
         for warning in status.warnings:
             steps.say(f"warning: {warning}")
         first_start_at = status.bursts[0].planned_start_at

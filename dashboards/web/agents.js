@@ -8,7 +8,7 @@ const REFRESH_MS = 5000;
 const SILENT_S = 15; // as the planner counts
 const GATE_S = 0.05; // s, a job's usual clock gate
 
-const COLUMNS = ["Agent", "Role", "State", "Heard", "Address", "Clock", "Engines", "What is wrong"];
+const COLUMNS = ["Agent", "Role", "State", "What is wrong", "Heard", "Clock", "Address", "Engines"];
 
 function clockOf({ clock }) {
   if (!clock || clock.source === "unknown") return "unknown";
@@ -59,11 +59,11 @@ export function agentsView(main) {
         h("span", { class: "mono" }, each.agent_id),
         each.role,
         h("span", { class: `badge ${["idle", "busy"].includes(state) ? "" : "fail"}` }, state),
+        each.problem ?? (state === "silent" ? "no word from it; is it running?" : "nothing"),
         `${span(Math.round(heard_s))} ago`,
-        h("span", { class: "mono" }, each.address),
         clockOf(each),
+        h("span", { class: "mono" }, each.address),
         enginesOf(each),
-        each.problem ?? (state === "silent" ? "no word from it; is it running?" : ""),
       ]);
       const at = list.querySelector(".scroll")?.scrollLeft ?? 0;
       fill(list, table("Agents", COLUMNS, shown, { wide: true }));

@@ -2,7 +2,9 @@
 
 import { readIfThere } from "./api.js";
 import { fill, h, notice } from "./dom.js";
+import { known } from "./format.js";
 import { printing, theme } from "./theme.js";
+import { RECEIVED } from "./words.js";
 
 const base = document.querySelector("meta[name=broadside-base]").content;
 const mark = document.querySelector("meta[name=broadside-plotly]").content;
@@ -84,6 +86,7 @@ function without({ bursts, reconciliation }, data) {
     latency: !bursts.some(({ latency }) => latency),
     throughput: !data.has("fleet_bits_per_second"),
     heatmap: !data.hasPairs,
+    pairs: !known(bursts[data.burstIndex]?.[RECEIVED]),
     band: !data.has("pair_p50_bits_per_second"),
     starts: !bursts[data.burstIndex] || bursts[data.burstIndex].start_error_max_s === null,
     cpu: !data.has("client_cpu_ratio") && !data.has("server_cpu_ratio"),
@@ -103,7 +106,7 @@ export function reportFigures(runId, burstIndex, { status, summary, data }) {
       "summary",
       {},
       h("h2", {}, "Charts of the report"),
-      h("span", { class: "quiet" }, "the same figures, defined once"),
+      h("span", { class: "quiet" }, "as they are printed"),
     ),
     body,
   );

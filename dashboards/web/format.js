@@ -3,6 +3,8 @@
 
 import { DIGITS, FIGURES, SCALES, UNKNOWN } from "./words.js";
 
+export const LAYERS = { payload: "payload", ip: "IP layer", wire: "wire", unknown: "layer unknown" };
+
 export const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
 
 function unitOf(value, scale) {
@@ -87,6 +89,8 @@ export function count(value) {
   if (Math.abs(value) < 10 && !Number.isInteger(value)) return String(Number(value.toPrecision(2)));
   return Math.round(value).toLocaleString("en").replaceAll(",", "\u202f");
 }
+
+export const counted = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 
 export function instant(text) {
   if (!text) return UNKNOWN;

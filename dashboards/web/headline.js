@@ -1,7 +1,7 @@
 // The figures that people come for, each with its unit and layer.
 
 import { fill, h, say } from "./dom.js";
-import { count, figureOf, known, percent, rate, rateParts, seconds, told } from "./format.js";
+import { LAYERS, count, figureOf, known, percent, rate, rateParts, seconds, told } from "./format.js";
 import { FIGURES, RECEIVED } from "./words.js";
 
 // Those that no tile shows.
@@ -9,8 +9,7 @@ const MORE = FIGURES.filter(
   ({ shown, unit, name }) => shown && unit !== "bit/s" && name !== "completeness_ratio",
 );
 
-const LAYERS = { payload: "payload", ip: "IP layer", wire: "wire", unknown: "layer unknown" };
-
+const WHOLE_BURST = "once it holds the whole burst; its bins are drawn below";
 const NO_LEDGER = ({ imported }) =>
   imported ? "none was imported" : "no ledger is configured";
 
@@ -89,7 +88,8 @@ export class Headline {
 
     const held = of?.reconciliation ?? null;
     const firewall = of?.firewall_bits_per_second ?? held?.firewall_bits_per_second ?? null;
-    const none = ledger?.source === "none" ? NO_LEDGER(status) : "no whole bin yet";
+    const some = ledger?.bins.length ? WHOLE_BURST : "no whole bin yet";
+    const none = ledger?.source === "none" ? NO_LEDGER(status) : some;
     const ledgerSays = ledger ? (ledger.problem ?? none) : "not read yet";
     tiles.firewall.set(
       rateParts(firewall),
@@ -136,9 +136,9 @@ export class Headline {
     const sign = { pass: "✓ ", fail: "✕ ", inconclusive: "? ", measured: "= " }[verdict] ?? "";
     const limiter = of?.limiter && of.limiter !== "unknown" ? `limiter: ${of.limiter}` : "";
     tiles.verdict.set(
-      verdict ? [`${sign}${verdict}`, ""] : ["so far", ""],
-      verdict ? limiter : `no verdict yet; ${status.state}`,
-      verdict ? "" : limiter,
+      verdict ? [`${sign}${verdict}`, ""] : ["none yet", ""],
+      verdict ? limiter : `the run is ${status.state}`,
+      verdict || !limiter ? "" : `${limiter}, so far`,
       verdict ?? "open",
     );
   }

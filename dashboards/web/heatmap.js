@@ -5,7 +5,7 @@
 import { LATE, NOTHING, NULL } from "./burst.js";
 import { colours, fit, secondLabel, secondTicks } from "./canvas.js";
 import { announce, h, say } from "./dom.js";
-import { niceAbove, rate } from "./format.js";
+import { counted, niceAbove, rate } from "./format.js";
 
 const MARGIN = { left: 52, right: 12, top: 4, bottom: 24 };
 const HEIGHT_MAX = 360;
@@ -66,8 +66,8 @@ export class HeatMap {
 
   draw() {
     const data = this.data;
-    this.element.hidden = Boolean(data?.over && !data.hasPairs);
-    if (!data?.pairsCount || this.element.hidden) return;
+    this.element.hidden = !data?.hasPairs;
+    if (this.element.hidden) return;
     const width = Math.max(160, this.canvas.parentElement?.clientWidth || 600);
     const top = niceAbove(data.topBitsPerSecond);
     const newest = Math.max(data.totalSeconds, data.stop);
@@ -330,7 +330,7 @@ export class HeatMap {
       const data = this.data;
       const bad = data ? data.trouble.size : 0;
       const text = data?.stop
-        ? `${data.pairsCount} ${data.pairsCount === 1 ? "pair" : "pairs"}, ${data.stop} s${data.over ? "" : " so far"}; ${bad ? `${bad} not measured` : "every pair measured"}`
+        ? `${counted(data.pairsCount, "pair")}, ${data.stop} s${data.over ? "" : " so far"}; ${bad ? `${bad} not measured` : "every pair measured"}`
         : (data?.silence ?? "Nothing reported yet");
       say(this.readout, text);
       return;

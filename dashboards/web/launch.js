@@ -2,10 +2,11 @@
 
 import { coordinatorNow, read, readIfThere, send } from "./api.js";
 import { announce, fill, h, notice } from "./dom.js";
-import { fieldsOf, known, rate, span, told } from "./format.js";
+import { counted, fieldsOf, known, LAYERS, rate, span, told } from "./format.js";
 import { GOALS } from "./words.js";
 import { priceLines } from "./price.js";
 
+const TARGET = "objective.target_bits_per_second";
 const FIELDS = [
   ["pairs_count", "Pairs", "client and server", (spec) => spec.pairs_count],
   ["bursts_count", "Bursts", "", (spec) => spec.bursts_count],
@@ -13,8 +14,8 @@ const FIELDS = [
   ["period_s", "From start to start", "s", (spec) => spec.period_s],
   ["traffic.streams_count", "Streams a pair", "", (spec) => spec.traffic.streams_count],
   [
-    "objective.target_bits_per_second",
-    "Target, IP layer",
+    TARGET,
+    "Target",
     "Gbit/s",
     (spec) =>
       known(spec.objective.target_bits_per_second)
@@ -22,6 +23,8 @@ const FIELDS = [
         : "",
   ],
 ];
+
+const FIRST = "loopback"; // one client and one server carry it
 
 export function launchView(main, [wanted], { operator }) {
   if (!operator) {
@@ -33,6 +36,7 @@ export function launchView(main, [wanted], { operator }) {
   const scenario = h("select", { id: "scenario", onchange: () => choose(scenario.value) });
   const about = h("p", { class: "quiet" });
   const fields = new Map();
+  const units = new Map();
   const grid = h("div", { class: "fields" });
   const more = h("textarea", {
     id: "more",
@@ -55,14 +59,8 @@ export function launchView(main, [wanted], { operator }) {
     const id = `field-${name.replaceAll(".", "-")}`;
     const input = h("input", { id, type: "number", min: "0", step: "any", oninput: lookSoon });
     fields.set(name, input);
-    grid.append(
-      h(
-        "div",
-        {},
-        h("label", { for: id }, label, unit ? h("span", { class: "quiet" }, ` ${unit}`) : null),
-        input,
-      ),
-    );
+    units.set(name, h("span", { class: "quiet" }, unit ? ` ${unit}` : ""));
+    grid.append(h("div", {}, h("label", { for: id }, label, units.get(name)), input));
   }
   main.append(
     h("div", { class: "title" }, h("h1", {}, "Launch")),
@@ -97,8 +95,8 @@ export function launchView(main, [wanted], { operator }) {
       choose(
         wanted in scenarios
           ? wanted
-          : Object.keys(scenarios).includes("smoke")
-            ? "smoke"
+          : FIRST in scenarios
+            ? FIRST
             : Object.keys(scenarios)[0],
       );
     } catch (problem) {
@@ -111,6 +109,7 @@ export function launchView(main, [wanted], { operator }) {
     const spec = scenarios[name];
     about.textContent = spec.description;
     for (const [field, , , readOf] of FIELDS) fields.get(field).value = readOf(spec);
+    units.get(TARGET).textContent = ` Gbit/s, ${LAYERS[spec.objective.layer]}`;
     look();
   }
 
@@ -160,7 +159,7 @@ export function launchView(main, [wanted], { operator }) {
     const ports = live
       .filter((each) => each.role === "server")
       .reduce((sum, each) => sum + each.ports.length, 0);
-    const target = value("objective.target_bits_per_second");
+    const target = value(TARGET);
     const facts = [
       h(
         "dl",
@@ -168,13 +167,13 @@ export function launchView(main, [wanted], { operator }) {
         fact("Traffic", `${bursts} × ${span(burst)}`, `${span(takes)} from first to last second`),
         fact(
           "Fleet now",
-          `${clients} clients, ${ports} ports`,
-          `${value("pairs_count")} pairs are asked for`,
+          `${counted(clients, "client")}, ${counted(ports, "port")}`,
+          `for ${counted(value("pairs_count"), "pair")}`,
         ),
         fact(
           "Target",
           target ? rate(target * 1e9) : "none",
-          target ? "IP layer" : "shows what passed, not whether it is enough",
+          target ? LAYERS[scenarios[scenario.value].objective.layer] : "shows what passed, not whether it is enough",
         ),
         spec
           ? fact(
@@ -280,7 +279,7 @@ function feasibility(appraisal, clients, ports, pairs) {
       notice(
         "bad",
         "Not feasible now",
-        `${pairs} pairs need ${pairs} clients and ${pairs} free ports; there are ${clients} and ${ports}.`,
+        `${counted(pairs, "pair")} asked; there are ${counted(clients, "client")} and ${counted(ports, "free port")}.`,
       ),
     ];
   }

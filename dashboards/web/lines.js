@@ -13,7 +13,7 @@ const LONE_WIDTH = 4; // pixels of a known second between two that are not
 // series: [{ name, colour, dash, width, steps, band, points | bins, marks }]
 export class LineChart {
   constructor({ title, height = 190, unit, format, cursor, minTop = 0 }) {
-    this.over = false; // nothing more will come: without data there is no chart
+    this.over = false; // nothing more will come; till then a target alone is shown
     this.silence = "Nothing reported yet";
     Object.assign(this, { title, height, unit, format, cursor, minTop });
     this.total = 1;
@@ -83,7 +83,7 @@ export class LineChart {
   }
 
   draw() {
-    this.element.hidden = this.over && !this.hasData;
+    this.element.hidden = !this.hasData && (this.over || !this.target);
     if (this.visible && !this.element.hidden) this.#paint();
     this.#read();
     if (this.details.open) this.#fillTable();
@@ -110,7 +110,6 @@ export class LineChart {
     const y = (value) => box.bottom - (value / top) * (box.bottom - box.top);
     context.clearRect(0, 0, width, this.height);
     this.#legend(palette);
-    if (!this.hasData) return;
     this.#axes(context, palette, box, x, y, top);
     context.save();
     context.beginPath();

@@ -1,6 +1,7 @@
 // Findings, and pairs that were not measured, as list items.
 
 import { h } from "./dom.js";
+import { counted } from "./format.js";
 
 const NAMED_MAX = 200;
 
@@ -10,7 +11,7 @@ export function findingItems(findings) {
       "li",
       { class: each.severity },
       h("span", { class: "severity" }, each.severity),
-      h("p", {}, each.sentence),
+      h("p", {}, each.sentence.replaceAll("+-", "±")),
       each.next_step ? h("p", { class: "quiet" }, `Next: ${each.next_step}.`) : null,
     ),
   );
@@ -23,7 +24,7 @@ export function troubleList(pairs, open) {
   return h(
     "details",
     { class: "alternative", open },
-    h("summary", {}, `${pairs.length} ${pairs.length === 1 ? "pair" : "pairs"} not measured`),
+    h("summary", {}, `${counted(pairs.length, "pair")} not measured`),
     h("ul", { class: "trouble" }, pairs.slice(0, NAMED_MAX).map(item)),
     more > 0 ? h("p", { class: "quiet" }, `and ${more} more; all are in the report`) : null,
   );

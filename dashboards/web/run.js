@@ -85,6 +85,7 @@ class RunView {
       this.report,
     );
     this.cards = drawn.querySelectorAll("section");
+    this.columns = h("div", { class: "columns" }, drawn, aside.element);
     main.append(
       head.title,
       head.stale,
@@ -92,7 +93,7 @@ class RunView {
       head.stage,
       this.headline.element,
       head.bursts,
-      h("div", { class: "columns" }, drawn, aside.element),
+      this.columns,
     );
   }
 
@@ -143,7 +144,10 @@ class RunView {
         this.head.stale.hidden = true;
         this.#readPrice();
       },
-      onproblem: (problem) => this.head.refuse(problem),
+      onproblem: (problem) => {
+        this.head.refuse(problem);
+        this.headline.element.hidden = this.columns.hidden = this.#state.status === null;
+      },
     });
   }
 
@@ -240,11 +244,12 @@ class RunView {
     this.#measure(performance.now() - began + this.#appliedMs);
   }
 
-  // Cards that have nothing to show are gone; what they were is said in one line.
+  // Cards that have nothing to show are not there; once nothing more will come, a line says so.
   #sayAbsent({ status, data }) {
-    if (!data.over) return;
     for (const card of this.cards)
       card.hidden = [...card.children].every((child) => child.hidden || !child.hasChildNodes());
+    this.absent.hidden = true;
+    if (!data.over) return;
     const gone = [this.heat, ...this.charts.all].filter(({ element }) => element.hidden);
     this.absent.hidden = gone.length === 0;
     const names = gone.map(({ title }) => title.toLowerCase()).join(", ");

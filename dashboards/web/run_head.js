@@ -127,7 +127,7 @@ export class RunHead {
       to(index, "Previous"),
       h("strong", {}, `Burst ${index + 1} of ${count(status.bursts_count)}`),
       to(index + 2, "Next"),
-      h("span", { class: "quiet" }, `${count(status.bursts_over_count)} over`),
+      h("span", { class: "quiet" }, `${count(status.bursts_over_count)} of ${count(status.bursts_count)} over`),
       this.burstIndex === null ? null : h("a", { href: `#/run/${this.runId}` }, whole),
     ]);
   }

@@ -125,11 +125,11 @@ export function runsView(main, _, { operator }) {
             "p",
             {},
             operator
-              ? "Launch the smoke scenario: two pairs for five seconds show that everything is connected."
+              ? "Launch the loopback scenario: one client and one server carry it, on one host if need be."
               : "An operator can launch one.",
           ),
           operator
-            ? h("a", { class: "button primary", href: "#/launch/smoke" }, "Launch smoke")
+            ? h("a", { class: "button primary", href: "#/launch/loopback" }, "Launch loopback")
             : null,
         ),
       );
@@ -179,7 +179,9 @@ export function runsView(main, _, { operator }) {
               h(
                 "span",
                 { class: "facts" },
-                `${instant(run.created_at)} by ${run.created_by}`,
+                Date.parse(run.traffic_from_at) < Date.parse(run.created_at)
+                  ? `${instant(run.traffic_from_at)}, imported ${instant(run.created_at).slice(0, 10)} by ${run.created_by}`
+                  : `${instant(run.created_at)} by ${run.created_by}`,
                 labels.length
                   ? h(
                       "span",

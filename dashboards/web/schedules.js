@@ -2,8 +2,16 @@
 
 import { readIfThere, send } from "./api.js";
 import { announce, fill, h, notice } from "./dom.js";
-import { clock, instant, span } from "./format.js";
+import { counted, instant, span } from "./format.js";
 import { scheduleForm } from "./schedule_form.js";
+
+// The same instant by the schedule's own clock, where that is another.
+function local(at, timeZone) {
+  if (!timeZone || timeZone === "UTC") return null;
+  const words = { timeZone, weekday: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+  const there = new Intl.DateTimeFormat("en-GB", words).format(new Date(at));
+  return h("span", { class: "quiet" }, ` ${there} there`);
+}
 
 export function schedulesView(main, _, { operator }) {
   const list = h("div");
@@ -104,9 +112,14 @@ export function schedulesView(main, _, { operator }) {
         h("h2", {}, schedule.name),
         h("span", { class: `badge ${state}` }, state),
         h("span", { class: "spacer" }),
-        ...(operator && state !== "ended"
-          ? [h("button", { type: "button", onclick: () => edit(schedule) }, "Change"), change]
-          : []),
+        operator && state !== "ended"
+          ? h(
+              "div",
+              { class: "actions" },
+              h("button", { type: "button", onclick: () => edit(schedule) }, "Change"),
+              change,
+            )
+          : null,
       ),
       h(
         "p",
@@ -114,7 +127,7 @@ export function schedulesView(main, _, { operator }) {
         h("strong", {}, schedule.spec.scenario),
         ", ",
         when,
-        `, pairs ${schedule.spec.pairs_count}, ${schedule.spec.bursts_count} × ${span(schedule.spec.burst_s)}`,
+        `, ${counted(schedule.spec.pairs_count, "pair")}, ${schedule.spec.bursts_count} × ${span(schedule.spec.burst_s)}`,
         schedule.runs_max_count ? `, at most ${schedule.runs_max_count} runs` : "",
       ),
       h("h3", {}, "Next"),
@@ -124,7 +137,7 @@ export function schedulesView(main, _, { operator }) {
             { class: "next" },
             next
               .slice(0, 5)
-              .map((at) => h("li", {}, h("span", {}, instant(at).slice(0, 10)), ` ${clock(at)}`)),
+              .map((at) => h("li", {}, instant(at), local(at, schedule.timezone))),
           )
         : h("p", { class: "quiet" }, paused ? "None while it is paused." : "None: it has ended."),
       schedule.last_run_id

@@ -1,9 +1,9 @@
 // The fleet's rate at the objective's layer, beside the target and the firewall's own bins: the
 // live counterpart of the report's chart `throughput`, with the same layers and the same lag.
 
-import { known, rateUnit, seconds } from "./format.js";
+import { LAYERS, known, rateUnit, seconds } from "./format.js";
 
-const LAYERS = { payload: "payload", ip: "IP layer" };
+const SLIVER_S = 0.5; // a bin that reaches no further into the burst would be a line up its edge
 
 export function throughputUnit({ data, status, figures }) {
   const factor = layerFactor(data, status, figures);
@@ -37,11 +37,13 @@ export function throughputSeries(data, status, figures, ledger, { size, factor }
       name: `firewall ledger${known(held?.lag_s) ? `, lag ${seconds(held.lag_s)} taken off` : ""}`,
       colour: "ledger",
       width: 5,
-      bins: ledger.bins.map((bin) => ({
-        from: bin.from_s - lag,
-        before: bin.before_s - lag,
-        value: bin.bits_per_second === null ? null : bin.bits_per_second * scale,
-      })),
+      bins: ledger.bins
+        .map((bin) => ({
+          from: bin.from_s - lag,
+          before: bin.before_s - lag,
+          value: bin.bits_per_second === null ? null : bin.bits_per_second * scale,
+        }))
+        .filter(({ from, before }) => before > SLIVER_S && from < data.totalSeconds - SLIVER_S),
     });
   }
   series.push({

@@ -174,7 +174,7 @@ def test_an_operator_launches_watches_aborts_and_reads_the_report(
     # Throughput appears while the burst still runs: in the headline, the chart and the heat map.
     fleet_tile = page.locator(".tile", has_text="Fleet received")
     expect(fleet_tile.locator(".tile-unit")).to_have_text("Mbit/s")
-    assert value_of(page, "Verdict") == "so far"
+    assert value_of(page, "Verdict") == "none yet"
     expect(page.locator(".readout").first).to_contain_text(re.compile(r"Second \d+: .*fleet \d"))
     expect(page.locator(".heat .readout")).to_contain_text("2 pairs")
     faults += watched.faults("dark", 390) + watched.faults("light", 1280)

@@ -187,6 +187,7 @@ _DEFINITIONS: Final[Mapping[str, _Definition]] = dict(
         ),
     )
 )
+_NO_DATA: Final = ("target", pairs.NOTHING)  # traces that alone are no chart
 CHARTS: Final[Sequence[str]] = tuple(_DEFINITIONS)
 
 
@@ -225,8 +226,8 @@ def draw_run(name: str, view: RunView, theme: Theme) -> Chart:
 
 
 def _check_data(name: str, figure: Figure, whose: str) -> None:
-    """No axes without data. Raises :class:`NoChart`; a target alone is none."""
-    traces = [trace for trace in figure["data"] if trace.get("name") != "target"]
+    """No axes without data. Raises :class:`NoChart`."""
+    traces = [trace for trace in figure["data"] if trace.get("name") not in _NO_DATA]
     rows = [row for trace in traces for row in trace.get("z", [trace["y"]])]
     if all(value is None for row in rows for value in row):
         raise NoChart(f"chart {name}: nothing that it shows is on record of {whose}")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,9 +150,9 @@ def level(at: float, colour: str, dash: str = "dash") -> Shape:
     }
 
 
-def _whole_step(traces: Sequence[Trace]) -> int:
+def _whole_step(traces: Sequence[Trace], axis: Literal["x", "y"]) -> int:
     """Between two ticks of whole numbers, some ten of them: plotly would halve and round them."""
-    at = [x for trace in traces for x in trace["x"] if x is not None]
+    at = [place for trace in traces for place in trace[axis] if place is not None]
     rough = (max(at) - min(at)) / 12 if at else 1
     steps = (step * int(10**power) for power in range(10) for step in (1, 2, 5))
     return next(step for step in steps if step >= rough)
@@ -174,7 +174,10 @@ def frame(
     colours = PALETTES[theme]
     x_axis = dict(x_axis or {})
     if x_axis.get("tickformat") == "d":
-        x_axis = {"tick0": 0, "dtick": _whole_step(traces), **x_axis}
+        x_axis = {"tick0": 0, "dtick": _whole_step(traces, "x"), **x_axis}
+    y_axis = dict(y_axis or {})
+    if y_axis.get("tickformat") == "d":
+        y_axis = {"tick0": 0, "dtick": _whole_step(traces, "y"), **y_axis}
     axis = {
         "gridcolor": colours[Colour.FAINT],
         "zerolinecolor": colours[Colour.FAINT],
@@ -199,7 +202,7 @@ def frame(
                 **axis,
                 "title": {"text": y_title},
                 "rangemode": "tozero",
-                **(y_axis or {}),
+                **y_axis,
             },
             **layout,
         },

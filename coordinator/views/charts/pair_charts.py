@@ -1,10 +1,14 @@
 """Charts of one burst, pair by pair."""
 
+from typing import Final
+
 from coordinator.core.summary import State
 from coordinator.views.charts.chart_inputs import BurstView
 from coordinator.views.charts.figure import Figure, bars, frame, level, marks, numbers, rate_unit
 from coordinator.views.charts.second_charts import scaled
 from coordinator.views.charts.theme import PALETTES, Colour, Theme, state_marker
+
+NOTHING: Final = "nothing received in the window"
 
 
 def pair_rates(view: BurstView, theme: Theme) -> Figure:
@@ -36,7 +40,7 @@ def pair_rates(view: BurstView, theme: Theme) -> Figure:
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": "nothing received in the window",
+                "name": NOTHING,
                 "x": [pair.pair_index + 1 for pair in nothing],
                 "y": [0.0] * len(nothing),
                 "marker": {"color": colours[Colour.MISSING], "size": 8, "symbol": "x"},

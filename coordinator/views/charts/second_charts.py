@@ -203,7 +203,12 @@ def heatmap(view: BurstView, theme: Theme) -> Figure:
         plot_bgcolor=colours[Colour.UNKNOWN],
         hovermode="closest",
         x_axis={"range": [0.0, planned_s / time.size]},
-        y_axis={"rangemode": "normal", "autorange": "reversed", "showgrid": False},
+        y_axis={
+            "rangemode": "normal",
+            "autorange": "reversed",
+            "showgrid": False,
+            "tickformat": "d",
+        },
     )
 
 

@@ -249,7 +249,10 @@ def _grid(layout: dict[str, Any], paper: _Paper) -> list[str]:
     left, top, width, height = paper.box
     bottom = top + height
     parts = []
+    whole = layout["yaxis"].get("tickformat") == "d"
     for tick in paper.y.ticks(_rows_count(height)):
+        if whole and tick != int(tick):
+            continue
         y = paper.y.at(tick)
         if layout["yaxis"].get("showgrid", True):
             parts.append(f'<path d="M{left:.1f} {y:.1f}h{width:.1f}" class="grid"/>')

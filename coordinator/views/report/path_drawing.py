@@ -1,22 +1,28 @@
 """The path under test, drawn from the plan: clients, what they cross, servers."""
 
+import ipaddress
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
 from coordinator.core.plan.spec import Plan
-from exchange.messages import Flow
+from exchange.messages import Endpoint, Flow
 
 _WIDTH: Final = 920
 _BOX: Final = (4, 250, 24)  # top, width, line height
 _SERVERS_MAX_COUNT: Final = 6  # named; the rest is counted
+_LINE_CHARS: Final = 30  # fit a box
 _LEFT: Final = (10, 335, 660)  # of the three boxes
 
 
 def topology_svg(plan: Plan) -> str:
     """One drawing; every text of it is escaped."""
-    boxes = (_clients(plan), _device(plan), _servers(plan))
+    boxes = [
+        [part for line in lines for part in textwrap.wrap(line, _LINE_CHARS)]
+        for lines in (_clients(plan), _device(plan), _servers(plan))
+    ]
     top, width, line = _BOX
     height = top + line * (max(map(len, boxes)) + 1)
     said = escape("; ".join(" ".join(lines) for lines in boxes))
@@ -55,15 +61,13 @@ def _clients(plan: Plan) -> Sequence[str]:
 
 
 def _device(plan: Plan) -> Sequence[str]:
-    said = [f"{name} {value}"[:34] for name, value in plan.spec.device.items()]
+    said = [f"{name} {value}"[:60] for name, value in plan.spec.device.items()]
     counted = "counted by nobody" if plan.ledger is None else f"counted by {plan.ledger.source}"
     return ("the device under test", *(said[:5] or ["not described"]), counted)
 
 
 def _servers(plan: Plan) -> Sequence[str]:
-    ports = Counter(
-        f"{pair.endpoint.agent_id}, {pair.endpoint.address}"[:34] for pair in plan.pairs
-    )
+    ports = Counter(_server(pair.endpoint) for pair in plan.pairs)
     named = [
         f"{name} ({count})" if count > 1 else name
         for name, count in list(ports.items())[:_SERVERS_MAX_COUNT]
@@ -71,3 +75,10 @@ def _servers(plan: Plan) -> Sequence[str]:
     more = len(ports) - len(named)
     rest = [f"and {more} more"] if more > 0 else []
     return (f"servers: {len(ports)}, pairs: {len(plan.pairs)}", *named, *rest)
+
+
+def _server(endpoint: Endpoint) -> str:
+    name, address = endpoint.agent_id, endpoint.address
+    if ipaddress.ip_address(address).is_unspecified:
+        return f"{name}, address unknown" if name != "unknown" else name
+    return address if name == address else f"{name}, {address}"

@@ -19,19 +19,19 @@ _HERE = Path(__file__).parent
 
 
 def html(report: Report, source: Source) -> str:
-    """The whole page. Charts that cannot be drawn say why."""
+    """The whole page. Charts without data on record are named in a line."""
     views = {view.summary.index: view for view in source.views}
     run = RunView(spec=source.plan.spec, summary=source.summary)
 
-    def drawn(place: ChartPlace) -> Markup:
+    def drawn(place: ChartPlace) -> Markup | None:
         try:
             chart = (
                 draw_run(place.name, run, Theme.LIGHT)
                 if place.burst_index is None
                 else draw_burst(place.name, views[place.burst_index], Theme.LIGHT)
             )
-        except NoChart as error:
-            return Markup("<p>{}</p>").format(str(error))
+        except NoChart:
+            return None
         return drawings(dict(chart.figure), f"{place.name}-{place.burst_index or 0}")
 
     topology = Markup(topology_svg(report.plan))  # noqa: S704  # our own drawing, texts escaped
@@ -41,7 +41,11 @@ def html(report: Report, source: Source) -> str:
 def page(template: str, **values: object) -> str:
     """One file of ours, filled in."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FileSystemLoader(_HERE),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.do"],
     )
     environment.filters["instant"] = instant
     return environment.get_template(template).render(

@@ -1,6 +1,7 @@
 """Charts are valid plotly, say units and layers, and never draw what is unknown as zero."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from coordinator.views.charts import (
     draw_run,
 )
 from coordinator.views.charts.second_charts import HEAT_CELLS_MAX
+from coordinator.views.charts.svg import draw
 from tests.synthetic import Plant
 from tests.unit.coordinator.views.charts.views import FAULTY, burst_view, run_view
 
@@ -167,11 +169,22 @@ def test_a_chart_that_cannot_be_says_why() -> None:
     assert len(set(CHARTS)) == len(catalogue())
 
 
+def test_pairs_stand_at_whole_numbers_however_few_they_are() -> None:
+    view = burst_view(Plant(pairs=1, bursts=1))
+    figure = dict(draw_burst("heatmap", view, Theme.LIGHT).figure)
+    axis = figure["layout"]["yaxis"]
+    assert (axis["tick0"], axis["dtick"]) == (0, 1)
+    labels = re.findall(
+        r'text-anchor="end">([^<]*)</text>', draw(figure, width=400, height=300, name="heat")
+    )
+    assert "1" in labels and not any("." in label for label in labels)
+
+
 @pytest.mark.parametrize("name", BURST_CHARTS)
 def test_no_axis_is_drawn_without_data(name: str) -> None:
-    """Of a burst that nobody ran there is the firewall's ledger, and which pairs are missing."""
+    """Of a burst that nobody ran there is the firewall's ledger."""
     view = burst_view(Plant(pairs=3, bursts=1, missing=3))
-    if name in ("throughput", "reconciliation", "pairs"):
+    if name in ("throughput", "reconciliation"):
         chart = draw_burst(name, view, Theme.LIGHT)
         plotly.graph_objects.Figure(dict(chart.figure))
         if name == "throughput":

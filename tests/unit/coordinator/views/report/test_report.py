@@ -13,6 +13,7 @@ import pytest
 
 from coordinator import scenarios
 from coordinator.api.app import create_app
+from coordinator.core.plan.spec import LedgerPromise
 from coordinator.core.summary import RunSummary
 from coordinator.imports.stored_imports import keep_table
 from coordinator.refusals import RunNotOver, UnknownRun
@@ -20,6 +21,7 @@ from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.stored import read_fleet
 from coordinator.views.report.build import build
 from coordinator.views.report.document import Report
+from coordinator.views.report.path_drawing import topology_svg
 from coordinator.views.report.render import html
 from coordinator.views.report.stored_source import Source, detailed, gather
 from exchange.fabric import Fabric, FabricSettings, open_fabric
@@ -310,6 +312,32 @@ async def test_an_imported_table_is_said_to_hold_means_and_no_seconds(fabric: Fa
     assert '"throughput"' in charts
     assert '"heatmap"' not in charts  # no seconds, so nothing to draw
     assert said in html(build(source), source)
+
+
+async def test_charts_without_data_are_named_in_one_line(fabric: Fabric) -> None:
+    imported = await keep_table(fabric.records, tables.parse(tables.fleet(3, 2)), NOW)
+    source = await gather(fabric.records, imported.run_id, NOW)
+    page = html(build(source), source)
+    assert len(re.findall("Not on record, so not drawn: Start offsets", page)) == 1
+    assert "nothing that it shows" not in page
+
+
+async def test_no_text_of_the_path_leaves_its_box(fabric: Fabric) -> None:
+    made = (await sourced(fabric)).plan
+    ledger = LedgerPromise(source="a-file-given-a-very-very-long-name.csv")
+    pair = made.pairs[0]
+    unknown = pair.endpoint.model_copy(update={"agent_id": "unknown", "address": "::"})
+    plan = made.model_copy(
+        update={
+            "ledger": ledger,
+            "pairs": (pair.model_copy(update={"endpoint": unknown}), *made.pairs[1:]),
+        }
+    )
+    drawn = topology_svg(plan)
+    assert "::" not in drawn
+    lines = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
+    assert max(map(len, lines)) <= 30
+    assert "".join(lines).count("long-name.csv") == 1
 
 
 async def test_the_path_is_drawn_from_the_plan_and_there_is_room_to_sign(fabric: Fabric) -> None:
