@@ -157,7 +157,8 @@ def _sessions(found: Drilled) -> Iterator[str]:
         if found.opened_again_count is None or not found.cut_count
         else f", {found.opened_again_count} of them opened again"
     )
-    of = f" (of {', '.join(found.cut_pairs[:3])})" if found.cut_pairs else ""
+    more = f" and {len(found.cut_pairs) - 3} more" if len(found.cut_pairs) > 3 else ""
+    of = f" (of {', '.join(found.cut_pairs[:3])}{more})" if found.cut_pairs else ""
     begun = found.event.started_at or found.event.planned_at
     after_s = [
         f"{max(0.0, (at - begun).total_seconds()):.0f}"

@@ -207,6 +207,16 @@ def test_where_every_session_was_cut_the_old_ones_carry_nothing(cut_count: int, 
     assert f"old sessions carry {carry} and new ones 98 %" in said
 
 
+@pytest.mark.parametrize(("count", "more"), [(3, ")"), (5, " and 2 more)")])
+def test_pairs_that_are_cut_and_not_named_are_counted(count: int, more: str) -> None:
+    study = drilled()
+    assert study.conclusion is not None and study.conclusion.drilled is not None
+    names = tuple(f"pair-00{number}" for number in range(1, count + 1))
+    found = study.conclusion.drilled.model_copy(update={"cut_count": 8, "cut_pairs": names})
+    said = words_of_drill(study.event or found.event, found, ()).sentence
+    assert f"were cut (of pair-001, pair-002, pair-003{more}" in said
+
+
 @pytest.mark.parametrize(
     ("idle", "before"),
     [(1.0, 1.0), (None, 4.0)],  # the window begins once the device has grown
