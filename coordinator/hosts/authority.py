@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
@@ -20,6 +21,9 @@ NAME: Final = "broadside-coordinator"
 AUTHORITY_LIFE: Final = dt.timedelta(days=3650)
 LIFE: Final = dt.timedelta(days=397)
 RENEW_BEFORE: Final = dt.timedelta(days=180)  # its end: at a start from then on it is made anew
+_REMEDY: Final = (
+    "put it back from a backup, or remove that folder for an authority anew, which each agent joins"
+)
 _BACKDATED: Final = dt.timedelta(days=1)  # an agent's clock may be behind
 
 
@@ -35,28 +39,41 @@ class Shown:
 def own_authority(data_dir: Path, now: dt.datetime) -> Shown:
     """Authority and certificate in ``data_dir``, made where they are missing or near their end.
 
-    Raises ``OSError``, and ``ValueError`` for files that are none.
+    An authority that was lost is not replaced, for agents trust it and no other. Its key is needed
+    for a new certificate only. Raises ``OSError``, and ``ValueError`` for files that are none.
     """
     folder = data_dir / TLS_FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority, authority_key = folder / "authority.pem", folder / "authority.key"
     certificate, key = folder / "coordinator.pem", folder / "coordinator.key"
-    if not (authority.exists() and authority_key.exists()):
+    if not (authority.exists() or certificate.exists()):
         _make(authority, authority_key, "Broadside authority", now, AUTHORITY_LIFE, signer=None)
-    signer = (
-        x509.load_pem_x509_certificate(authority.read_bytes()),
-        serialization.load_pem_private_key(authority_key.read_bytes(), None),
-    )
-    if not _lives(certificate, key, signer[0], now):
-        _make(certificate, key, NAME, now, LIFE, signer=signer)
+    signed_by = x509.load_pem_x509_certificate(_kept(authority))
+    if not _lives(certificate, key, signed_by, now):
+        signing = serialization.load_pem_private_key(_kept(authority_key), None)
+        if signing.public_key() != signed_by.public_key():
+            raise ValueError(f"{authority_key}: not the key of {authority.name}; {_REMEDY}")
+        _make(certificate, key, NAME, now, LIFE, signer=(signed_by, signing))
     return Shown(authority=authority.read_text(), certificate_file=certificate, key_file=key)
+
+
+def _kept(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise ValueError(f"{path} was lost; {_REMEDY}") from error
 
 
 def _lives(certificate: Path, key: Path, authority: x509.Certificate, now: dt.datetime) -> bool:
     if not (certificate.exists() and key.exists()):
         return False
     found = x509.load_pem_x509_certificate(certificate.read_bytes())
-    return found.issuer == authority.subject and found.not_valid_after_utc - RENEW_BEFORE > now
+    try:
+        found.verify_directly_issued_by(authority)
+    except (ValueError, InvalidSignature):
+        return False
+    own = serialization.load_pem_private_key(key.read_bytes(), None)
+    return own.public_key() == found.public_key() and found.not_valid_after_utc - RENEW_BEFORE > now
 
 
 def _make(
@@ -115,4 +132,6 @@ def _write(path: Path, text: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with os.fdopen(os.open(unfinished, flags, 0o600), "wb") as file:
         file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     unfinished.replace(path)

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import shutil
+import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -155,6 +157,46 @@ def test_an_authority_is_made_once_and_stays_private(tmp_path: Path) -> None:
     assert first.authority is not None
     code, secret = new_code(first.authority)
     assert code == f"bsj.{fingerprint(first.authority)}.{secret}"
+
+
+@pytest.mark.parametrize(
+    ("lost", "later", "said"),
+    [
+        (["authority.pem"], 0, "authority.pem was lost"),
+        (["authority.pem", "authority.key"], 0, "authority.pem was lost"),
+        (["authority.key"], 0, None),  # it signs nothing now
+        (["authority.key"], 300, "authority.key was lost"),
+        (["authority.key", "coordinator.pem"], 0, "authority.key was lost"),
+        (["coordinator.key"], 0, None),
+        (["coordinator.pem"], 0, None),
+    ],
+)
+def test_a_lost_authority_is_never_silently_another(
+    tmp_path: Path, lost: list[str], later: int, said: str | None
+) -> None:
+    first = own_authority(tmp_path, NOW)
+    for name in lost:
+        (tmp_path / "tls" / name).unlink()
+    if said is None:
+        again = own_authority(tmp_path, NOW + timedelta(days=later))
+        assert again.authority == first.authority
+        ssl.create_default_context().load_cert_chain(again.certificate_file, again.key_file)
+    else:
+        with pytest.raises(ValueError, match=said):
+            own_authority(tmp_path, NOW + timedelta(days=later))
+
+
+@pytest.mark.parametrize("name", ["authority.key", "coordinator.key", "coordinator.pem"])
+def test_files_of_two_authorities_are_not_shown_together(tmp_path: Path, name: str) -> None:
+    first, other = (own_authority(tmp_path / folder, NOW) for folder in ("one", "other"))
+    shown = first.certificate_file.read_text()
+    shutil.copy(tmp_path / "other" / "tls" / name, tmp_path / "one" / "tls" / name)
+    again = own_authority(tmp_path / "one", NOW)
+    assert again.authority == first.authority != other.authority
+    assert (again.certificate_file.read_text() == shown) == (name == "authority.key")
+    with pytest.raises(ValueError, match=r"not the key of authority\.pem"):
+        shutil.copy(tmp_path / "other/tls/authority.key", tmp_path / "one/tls/authority.key")
+        own_authority(tmp_path / "one", NOW + timedelta(days=300))
 
 
 def test_a_credential_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
