@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from coordinator.hosts.agent_rights import Rights
 from exchange.fabric import Fabric
@@ -50,6 +50,8 @@ WATCH_S: Final = 90.0  # s for which a row is watched without being asked for ag
 GRACE_S: Final = 5.0  # s for which a session outlives its stream
 LINES_MAX_COUNT: Final = 1_000  # that wait for one stream
 ANSWERS_KEPT_COUNT: Final = 20_000
+WANTS_KEPT_COUNT: Final = 20_000
+BURSTS_KEPT_COUNT: Final = 64  # whose jobs it is known who was given
 ROWS_KEPT_COUNT: Final = 50_000  # whose newest write is known
 PAGE_MAX_COUNT: Final = 256
 WANT_MAX_S: Final = 120.0
@@ -59,6 +61,9 @@ _READS: Final = frozenset(
 )
 
 log = logging.getLogger(__name__)
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,6 +99,44 @@ class _Watch:
     until_s: dict[str, float] = field(default_factory=dict)  # by session
 
 
+class Newest(Generic[_K, _V]):
+    """What is remembered of each asker, so much in all: who has the most forgets first."""
+
+    def __init__(self, max_count: int) -> None:
+        self._max_count = max_count
+        self._count = 0
+        self._of: dict[str, OrderedDict[_K, _V]] = {}
+
+    def get(self, asker: str, key: _K) -> _V | None:
+        own = self._of.get(asker)
+        return None if own is None else own.get(key)
+
+    def put(self, asker: str, key: _K, value: _V) -> list[tuple[str, _K]]:
+        """Remember it; whose keys were forgotten for it."""
+        own = self._of.setdefault(asker, OrderedDict())
+        self._count += key not in own
+        own[key] = value
+        own.move_to_end(key)
+        if self._count <= self._max_count:
+            return []
+        fullest = max(self._of, key=lambda name: len(self._of[name]))
+        count = len(self._of[fullest]) // 2 + 1  # some at a time: looking for the fullest costs
+        forgotten = [(fullest, oldest) for oldest in list(self._of[fullest])[:count]]
+        for place in forgotten:
+            self.pop(*place)
+        return forgotten
+
+    def pop(self, asker: str, key: _K) -> _V | None:
+        own = self._of.get(asker)
+        if own is None or key not in own:
+            return None
+        found = own.pop(key)
+        self._count -= 1
+        if not own:
+            del self._of[asker]
+        return found
+
+
 Refusals = Callable[[Rights, str, str], None]  # who, the operation, why
 
 
@@ -108,11 +151,12 @@ class ExchangeService:
             "results": fabric.results,
             "private": fabric.private,
         }
-        self._answers: OrderedDict[tuple[str, str], asyncio.Future[Any]] = OrderedDict()
-        self._newest: OrderedDict[tuple[str, ...], int] = OrderedDict()
+        self._answers: Newest[str, asyncio.Future[Any]] = Newest(ANSWERS_KEPT_COUNT)
+        self._newest: Newest[tuple[str, ...], int] = Newest(ROWS_KEPT_COUNT)
         self._sessions: dict[str, Session] = {}
-        self._wants: OrderedDict[str, _Want] = OrderedDict()
-        self._waiting: OrderedDict[str, _Want] = OrderedDict()
+        self._wants: Newest[str, _Want] = Newest(WANTS_KEPT_COUNT)
+        self._waiting: OrderedDict[tuple[str, str], _Want] = OrderedDict()
+        self._given: OrderedDict[str, set[str]] = OrderedDict()  # askers, by burst
         self._wanted = asyncio.Event()
         self._locks: OrderedDict[str, tuple[str, Delivery]] = OrderedDict()
         self._watches: dict[str, _Watch] = {}
@@ -150,11 +194,10 @@ class ExchangeService:
         if operation["do"] in _READS:
             return await self._do(rights, operation)
         key = (rights.name, str(operation["id"])[:64])
-        if (earlier := self._answers.get(key)) is not None:
+        if (earlier := self._answers.get(*key)) is not None:
             return await asyncio.shield(earlier)
-        answer = self._answers[key] = asyncio.get_running_loop().create_future()
-        while len(self._answers) > ANSWERS_KEPT_COUNT:
-            self._answers.popitem(last=False)
+        answer = asyncio.get_running_loop().create_future()
+        self._answers.put(*key, answer)
         try:
             done = await self._do(rights, operation)
         except BaseException as error:
@@ -162,7 +205,7 @@ class ExchangeService:
                 answer.set_exception(error)
                 answer.exception()  # read: nobody else may ask
             else:  # it may go well the next time
-                self._answers.pop(key, None)
+                self._answers.pop(*key)
                 answer.cancel()
             raise
         answer.set_result(done)
@@ -221,14 +264,11 @@ class ExchangeService:
         else:
             told = operation["rows"] if operation["do"] == "batch" else [operation["row"]]
             rows = [(row.partition_key, row.row_key) for row in map(entity_of, told)]
-        keys = [(rights.name, asker[:64], str(operation["table"]), *row) for row in rows]
-        if any(self._newest.get(key, -1) > int(number) for key in keys):
+        keys = [(asker[:64], str(operation["table"]), *row) for row in rows]
+        if any((self._newest.get(rights.name, key) or 0) > int(number) for key in keys):
             return True
         for key in keys:
-            self._newest[key] = int(number)
-            self._newest.move_to_end(key)
-        while len(self._newest) > ROWS_KEPT_COUNT:
-            self._newest.popitem(last=False)
+            self._newest.put(rights.name, key, int(number))
         return False
 
     async def _on_table(self, table: Table, operation: Mapping[str, Any]) -> Any:
@@ -257,25 +297,24 @@ class ExchangeService:
     # Jobs -------------------------------------------------------------------------------------
 
     async def _want(self, rights: Rights, operation: Mapping[str, Any]) -> None:
-        key = f"{rights.name} {str(operation['want'])[:64]}"
+        key = (rights.name, str(operation["want"])[:64])
         session = self._session(rights, str(operation["session"]))
         wait_s = min(max(0.0, float(operation["wait_s"])), WANT_MAX_S)  # of no number: none
-        want = self._wants.get(key)
+        want = self._wants.get(*key)
         if want is not None:  # asked again, as by another stream
             want.session = session
             if want.over:
                 self._tell(key, want)
             return
         want = _Want(rights=rights, session=session, until_s=time.monotonic() + wait_s)
-        self._wants[key] = self._waiting[key] = want
-        while len(self._wants) > ANSWERS_KEPT_COUNT:
-            oldest, _ = self._wants.popitem(last=False)
-            self._waiting.pop(oldest, None)
+        self._waiting[key] = want
+        for forgotten in self._wants.put(*key, want):
+            self._waiting.pop(forgotten, None)
         self._wanted.set()
 
     async def _unwant(self, rights: Rights, want_id: str) -> None:
-        key = f"{rights.name} {want_id[:64]}"
-        want = self._wants.pop(key, None)
+        key = (rights.name, want_id[:64])
+        want = self._wants.pop(*key)
         self._waiting.pop(key, None)
         if want is None:
             return
@@ -331,17 +370,26 @@ class ExchangeService:
         return len(found)
 
     async def _hand(self, delivery: Delivery) -> None:
+        run_id, burst, *_ = [*delivery.message_id.split("."), ""]
+        given = self._given.setdefault(f"{run_id}.{burst}", set())
+        while len(self._given) > BURSTS_KEPT_COUNT:
+            self._given.popitem(last=False)
         while self._waiting:
-            key, want = self._waiting.popitem(last=False)
+            # Who has a job of the burst waits behind all who have none: none gathers many.
+            firsts = (key for key in self._waiting if key[0] not in given)
+            key = next(firsts, None) or next(iter(self._waiting))
+            want = self._waiting.pop(key)
             if want.session.streams_count == 0:  # nobody there: it asks again when it is back
-                self._wants.pop(key, None)
+                self._wants.pop(*key)
                 continue
+            given.add(key[0])
             try:
                 await want.rights.hand(delivery)
             except ExchangeError as error:
                 log.warning("not handed: %s", error, extra={"action": "hand_failed"})
                 self._waiting[key] = want
                 self._waiting.move_to_end(key, last=False)
+                given.discard(key[0])
                 break
             if want.over:  # given up meanwhile
                 continue
@@ -363,8 +411,8 @@ class ExchangeService:
                 return
             del self._locks[token]
 
-    def _tell(self, key: str, want: _Want) -> None:
-        news = {"want": key.partition(" ")[2], "delivery": want.delivery}
+    def _tell(self, key: tuple[str, str], want: _Want) -> None:
+        news = {"want": key[1], "delivery": want.delivery}
         want.session.push(_line(news))
 
     # Control rows -----------------------------------------------------------------------------

@@ -6,13 +6,14 @@ import secrets
 import time
 import zlib
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from unittest import mock
 
 from coordinator.auth.static_tokens import digest
 from coordinator.hosts import exchange_service
-from exchange.ports import Delivery, EntityExists, EntityRefused
+from coordinator.hosts.agent_rights import AgentRights
+from exchange.ports import Delivery, EntityExists, EntityRefused, Outgoing
 from exchange.row_text import entity_fields
 from tests.attack import Attack
 from tests.attack.hosts import BASE, PORT, claim, job, joined, make_row, port, refused, write
@@ -131,7 +132,7 @@ def _waits_of_no_end() -> str:
 
     async def attack() -> str:
         service = made.app._service
-        with mock.patch.object(exchange_service, "ANSWERS_KEPT_COUNT", 50):
+        with mock.patch.object(service, "_wants", exchange_service.Newest(50)):
             stream = service.stream(made.rights("c1"), "s")
             await anext(stream)
             wants = [
@@ -145,6 +146,48 @@ def _waits_of_no_end() -> str:
         until_s = [want.until_s for want in service._waiting.values()]
         assert max(until_s) <= time.monotonic() + exchange_service.WANT_MAX_S
         return f"{len(until_s)} of {len(wants)} are kept, each to its end"
+
+    return asyncio.run(attack())
+
+
+def _hoards() -> str:
+    """Wishes by the thousand before anybody else's: for all jobs of a burst, or to have another's
+    wishes and answers forgotten."""
+    made = port()
+
+    async def attack() -> str:
+        service = exchange_service.ExchangeService(made.fabric)
+        rogue, honest = made.rights("c1"), made.rights("c2")
+        streams = [service.stream(rights, "s") for rights in (rogue, honest)]
+        for stream in streams:
+            await anext(stream)
+
+        async def wish(rights: AgentRights, *names: str) -> None:
+            asked = {"do": "want", "session": "s", "wait_s": 60}
+            told = await service.do(rights, [{**asked, "want": name} for name in names])
+            assert all(answer == {"ok": None} for answer in told), told[0]
+
+        await wish(honest, "mine")
+        for number in range(25):
+            await wish(rogue, *(f"{number}.{n}" for n in range(1000)))
+        assert service._wants.get(honest.name, "mine") is not None, "forgotten"
+        service._waiting.move_to_end((honest.name, "mine"))
+        now = datetime.now(UTC)
+        for pair_index in (200, 201):
+            message = Outgoing(
+                body=job(pair_index).body, message_id=job(pair_index).job_id,
+                expires_at=now + timedelta(minutes=1), enqueue_at=None,
+            )  # fmt: skip
+            await made.fabric.queue.send([message])
+        assert await service._hand_some() == 2
+        mine = service._wants.get(honest.name, "mine")
+        assert mine is not None and mine.delivery is not None, "all went to one"
+        for owner, delivery in service._locks.values():
+            assert owner in (rogue.name, honest.name)
+            await made.fabric.queue.complete(delivery)
+        for stream in streams:
+            await stream.aclose()
+        return "25,000 wishes: one of two jobs, and the other's is kept"
 
     return asyncio.run(attack())
 
@@ -261,6 +304,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     Attack("an old secret, again", PORT, "a credential that was renewed", _old_secret),
     Attack("an operation, again", PORT, "another's answer, or a second row", _replayed_answer),
     Attack("wishes without end", PORT, "memory", _waits_of_no_end),
+    Attack("wishes before all others", PORT, "every job of a burst", _hoards),
     Attack("another's message", PORT, "settling what it was not handed", _others_lock),
     Attack("two claims at once", PORT, "one job carried out twice", _two_claims),
     *(
