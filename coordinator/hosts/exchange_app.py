@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, unquote
 
+from coordinator.auth.static_tokens import CACHE_S
 from coordinator.bounded_listener import BodyClock
 from coordinator.hosts.agent_rights import Rights
 from coordinator.hosts.exchange_service import ExchangeService
@@ -181,17 +182,28 @@ class ExchangeApp:
             await send({"type": "http.response.body", "body": first, "more_body": True})
             async for line in lines:
                 await send({"type": "http.response.body", "body": line, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-        telling = asyncio.create_task(tell())
-        gone = asyncio.create_task(_gone(receive))
+        ends = (tell(), _gone(receive), self._shut_out(scope))
+        tasks = [asyncio.create_task(end) for end in ends]
         try:
-            await asyncio.wait({telling, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (telling, gone):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(telling, gone, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await lines.aclose()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _shut_out(self, scope: Scope) -> None:
+        """Until the credential is good no more: a stream stands for days."""
+        while True:
+            await asyncio.sleep(CACHE_S)
+            try:
+                await self._identified(scope)
+            except _Answered:
+                return
+            except ExchangeError:  # not known: it stays
+                continue
 
     async def _put_raw(
         self, rights: Rights, folder: str, file: str, receive: Receive, send: Send

@@ -104,6 +104,7 @@ class Link:
     _live: asyncio.Event = field(default_factory=asyncio.Event)
     _broken: asyncio.Event = field(default_factory=asyncio.Event)
     _refused: ExchangeError | None = None
+    _shut_out: asyncio.Event = field(default_factory=asyncio.Event)  # the secret was refused
     _why: str = ""  # nothing goes through, since it last did
     _heard_s: float = 0.0
     _wants: dict[str, "asyncio.Future[Any]"] = field(default_factory=dict)
@@ -212,7 +213,7 @@ class Link:
                     url,
                     ANSWER_MAX_BYTES,
                     content=content,
-                    headers={**headers, **self._authorization()},
+                    headers={**self._authorization(), **headers},
                 )
             except httpx.HTTPError as error:
                 why = failure(error)
@@ -222,6 +223,8 @@ class Link:
                     for kind in kinds:
                         self.troubles.went_well(kind)
                     return response
+                if response.status_code == httpx.codes.UNAUTHORIZED:
+                    self._shut_out.set()
                 if (refused := refusal(response)) is not None:
                     raise refused
                 why = f"answer {response.status_code}"
@@ -257,13 +260,37 @@ class Link:
             age_s = time.time() - self.credential.issued_s
             if not 0 <= age_s < RENEW_S and (path := self.credential.path) is not None:
                 renewed = self.credential.renewed()
-                content = json.dumps({"sha256": renewed.sha256}).encode()
                 try:
-                    await self._repeated("POST", "renew", content, {})
+                    await self._announce(renewed)
                     self.credential = renewed.save(path)
                 except (ExchangeError, OSError) as error:
                     log.warning("credential not renewed: %s", error, extra={"action": "renew"})
-            await asyncio.sleep(RENEW_LOOK_S)
+            self._shut_out.clear()
+            with suppress(TimeoutError, ExchangeUnavailable):
+                async with asyncio.timeout(RENEW_LOOK_S):
+                    await self._shut_out.wait()
+                if not await self.let_in_again():
+                    await asyncio.sleep(RENEW_LOOK_S)
+
+    async def let_in_again(self) -> bool:
+        """Whether a coordinator that refuses the secret took it for an earlier one's next: a
+        backup was restored, which knows none since. Raises ``ExchangeUnavailable``."""
+        for secret in self.credential.earlier:
+            try:
+                await self._announce(self.credential, {"Authorization": f"Bearer {secret}"})
+            except ExchangeRefused:
+                continue
+            said = "an earlier secret is known, not the newest: a backup was restored"
+            log.warning(said, extra={"action": "renew"})
+            return True
+        return False
+
+    async def _announce(
+        self, credential: Credential, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Tell of a credential's secret, by its hash, which its first use puts in force."""
+        content = json.dumps({"sha256": credential.sha256}).encode()
+        await self._repeated("POST", "renew", content, headers or {})
 
     def _url(self, path: str) -> str:
         bases = self.credential.coordinators
@@ -291,17 +318,20 @@ class Link:
         pause_s = PAUSES_S[0]
         while True:
             began_s = time.monotonic()
+            ended = False
             with suppress(*_NO_NEWS):
                 try:
                     await self._read_stream()
+                    ended = self._live.is_set()  # by the coordinator: the secret was changed
                 except httpx.HTTPError as error:
                     if not self._live.is_set():
                         self._note(self._url("stream"), failure(error))
             self._live.clear()
             self._watched.clear()
             self._broken.set()
-            self.troubles.failed(TroubleKind.QUEUE_AWAY)
-            self._base += 1
+            if not ended:
+                self.troubles.failed(TroubleKind.QUEUE_AWAY)
+                self._base += 1
             if time.monotonic() - began_s > PAUSES_S[1]:
                 pause_s = PAUSES_S[0]
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
@@ -318,6 +348,8 @@ class Link:
         ) as response:
             self._refused = None
             if response.status_code != httpx.codes.OK:
+                if response.status_code == httpx.codes.UNAUTHORIZED:
+                    self._shut_out.set()
                 self._refused = refusal(
                     httpx.Response(response.status_code, request=response.request)
                 )

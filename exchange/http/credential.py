@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from exchange.ports import ExchangeMisconfigured
 
 SECRET_BYTES: Final = 32  # random: its SHA-256 needs neither salt nor a slow hash
+EARLIER_MAX_COUNT: Final = 60  # secrets that are kept, one a day: of backups up to so old
 
 
 def new_secret() -> str:
@@ -32,6 +33,7 @@ class Credential:
     role: str
     secret: str
     issued_s: float  # epoch s: when the secret was made
+    earlier: tuple[str, ...] = ()  # secrets before it, newest first: a restored backup knows those
     path: Path | None = None  # where it is kept, so that a new secret can be
 
     def save(self, path: Path) -> "Credential":
@@ -54,7 +56,8 @@ class Credential:
 
     def renewed(self) -> "Credential":
         """The same with another secret."""
-        return replace(self, secret=new_secret(), issued_s=time.time())
+        earlier = (self.secret, *self.earlier)[:EARLIER_MAX_COUNT]
+        return replace(self, secret=new_secret(), issued_s=time.time(), earlier=earlier)
 
 
 def load_credential(path: Path) -> Credential | None:

@@ -115,7 +115,7 @@ async def _is_refused(credential: Credential) -> bool:
     try:
         await link.call("ping")
     except ExchangeRefused:
-        return True
+        return not await link.let_in_again()
     except ExchangeError:
         return False
     finally:

@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -24,6 +24,7 @@ from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.hosts.authority import own_authority
 from coordinator.hosts.enrolment import Enrolments
 from coordinator.hosts.hosts_server import shown_certificate
+from exchange.embedded.backup import back_up, restore
 from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.http.coordinator_link import RENEW_S, Link, open_client
@@ -322,6 +323,22 @@ def test_a_sites_own_certificate_is_asked_of_the_systems_authorities(
             asyncio.run(join(code, (other,), "c2", "client", tmp_path / "c2.json"))
 
 
+async def renewed(path: Path) -> Credential:
+    """A credential a day later, in use."""
+    old = load_credential(path)
+    assert old is not None
+    link = Link(replace(old, issued_s=time.time() - RENEW_S - 60).save(path))
+    try:
+        async with asyncio.timeout(60):
+            while (now := load_credential(path)) is None or now.secret == old.secret:
+                await link.call("ping")
+                await asyncio.sleep(0.1)
+            await link.call("ping")
+    finally:
+        await link.close()
+    return now
+
+
 def test_a_credential_of_yesterday_is_changed_and_a_code_takes_all_its_agents_along(
     tmp_path: Path,
 ) -> None:
@@ -334,24 +351,7 @@ def test_a_credential_of_yesterday_is_changed_and_a_code_takes_all_its_agents_al
         asyncio.run(join(code, (at,), "c2", "client", paths["c2"]))
         old = load_credential(paths["c1"])
         assert old is not None
-        replace(old, issued_s=time.time() - RENEW_S - 60).save(paths["c1"])
-
-        async def renew() -> Credential:
-            found = load_credential(paths["c1"])
-            assert found is not None
-            link = Link(found)
-            try:
-                end_s = time.monotonic() + 60
-                while (now := load_credential(paths["c1"])) is None or now.secret == old.secret:
-                    await link.call("ping")
-                    assert time.monotonic() < end_s, "the credential was never changed"
-                    await asyncio.sleep(0.1)
-                await link.call("ping")
-            finally:
-                await link.close()
-            return now
-
-        new = asyncio.run(renew())
+        new = asyncio.run(renewed(paths["c1"]))
         assert paths["c1"].stat().st_mode & 0o777 == 0o600
         asyncio.run(ping(new))
         wait_for("the old secret is refused", lambda: refused(old))
@@ -401,11 +401,65 @@ def test_a_revoked_host_joins_anew_with_a_new_code_and_a_good_one_keeps_its_cred
         assert asyncio.run(join(code, (at,), "c1", "client", path)) == first
         away = ("https://127.0.0.1:1",)
         assert asyncio.run(join(code, away, "c1", "client", path)) == first, "nobody refused it"
-        revoke_first_code(data)
+        asyncio.run(a_stream_ends_when(first, lambda: revoke_first_code(data)))
         wait_for("the old credential is refused", lambda: refused(first))
         second = asyncio.run(join(code, (at,), "c1", "client", path))
         assert second.secret != first.secret
         asyncio.run(ping(replace(second, path=None)))
+
+
+async def a_stream_ends_when(credential: Credential, happens: Callable[[], object]) -> None:
+    """One that stood before."""
+    url = f"{credential.coordinators[0]}/v1/exchange/stream?session=s"
+    headers = {"Authorization": f"Bearer {credential.secret}"}
+    async with (
+        asyncio.timeout(60),
+        open_client(credential.authority) as client,
+        client.stream("GET", url, headers=headers) as stream,
+    ):
+        pieces = stream.aiter_raw()
+        await anext(pieces)
+        await asyncio.to_thread(happens)
+        async for _ in pieces:
+            pass
+
+
+def test_agents_are_let_in_by_a_coordinator_of_an_old_backup(tmp_path: Path) -> None:
+    """They changed their secrets since, and it knows an earlier one only."""
+    data, path, file = tmp_path / "data", tmp_path / "c1.json", tmp_path / "backup"
+    with serving(tmp_path) as (_, at):
+        code = a_code(data)
+        asyncio.run(join(code, (at,), "c1", "client", path))
+        back_up(data, file)
+        for _ in range(2):
+            asyncio.run(renewed(path))
+    shutil.rmtree(data)
+    restore(file, data)
+    newest = load_credential(path)
+    assert newest is not None and len(newest.earlier) == 2
+    with serving(tmp_path) as (_, at):
+        credential = replace(newest, coordinators=(at,))
+
+        async def let_in(credential: Credential) -> None:
+            link = Link(credential)
+            try:
+                async with asyncio.timeout(60):
+                    while True:
+                        with contextlib.suppress(ExchangeRefused):
+                            await link.call("ping")
+                            return
+                        await asyncio.sleep(0.1)
+            finally:
+                await link.close()
+
+        assert refused(credential)
+        asyncio.run(let_in(credential))
+        asyncio.run(ping(replace(credential, path=None)))
+    shutil.rmtree(data)
+    restore(file, data)
+    with serving(tmp_path) as (_, at):  # a host that starts with its code, used as that is
+        asyncio.run(join(code, (at,), "c1", "client", path))
+        asyncio.run(ping(replace(newest, coordinators=(at,), path=None)))
 
 
 def agent_on_loopback(folder: Path, at: str, agent_id: str, role: str) -> "subprocess.Popen[bytes]":
