@@ -10,13 +10,13 @@ export function h(tag, attributes = {}, ...children) {
     else if (value === true) element.setAttribute(name, "");
     else element.setAttribute(name, value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return element;
 }
 
 export function fill(element, ...children) {
   element.replaceChildren(
-    ...children.flat().filter((child) => child !== null && child !== undefined),
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined),
   );
   return element;
 }

@@ -21,6 +21,7 @@
     const words = node.textContent.trim();
     if (!words || !visible(element) || element.closest(".unseen, script, noscript, .plotly")) continue;
     texts += 1;
+    if (words.includes("[object ")) faults.push(`no words: ${words.slice(0, 40)}`);
     const style = getComputedStyle(element);
     const ground = behind(element);
     const [a, b] = [light(over(parse(style.color), ground)), light(ground)];

@@ -108,6 +108,19 @@ def test_no_second_is_lost_where_there_are_more_than_pixels(watched: Watched, st
     assert seen == {"dips": 7, "lone": 7, "gaps": 7, "dips in a band": 7, "gaps in a band": 7}
 
 
+def test_parts_within_parts_are_laid_in_their_order(watched: Watched, stage: Stage) -> None:
+    watched.page.goto(f"{stage.url}/")
+    path = watched.page.locator("script[type=module]").get_attribute("src")
+    assert path is not None
+    words = watched.page.evaluate(_NESTED, path.rpartition("/")[0] + "/dom.js")
+    assert words == ["abc", "abc"]
+
+
+_NESTED = """async (path) => {
+  const { fill, h } = await import(path);
+  const parts = () => ["a", [null, ["b", [h("b", {}, "c")]]]];
+  return [h("p", {}, parts()), fill(h("p"), parts())].map((each) => each.textContent);
+}"""
 _DRAWN = (Path(__file__).parent / "chart_pixels.js").read_text("utf-8")
 
 
