@@ -124,8 +124,9 @@ def told(error: Exception) -> Told | None:
 def _blamed(error: Exception, template: str) -> Iterator[Mapping[str, Any]]:
     """Each field that an error's lines begin with; of what there is not, its name and value."""
     if template != "{}":
-        what, _, why = template.partition(" {}: ")
-        yield {"field": what, "value": str(error), "message": why.format(error)}
+        what, found, why = template.partition(" {}: ")
+        if found:  # else: it says in which state something is, and blames nothing
+            yield {"field": what, "value": str(error), "message": why.format(error)}
         return
     for line in map(str, error.args):
         if named := _NAMED.match(line):

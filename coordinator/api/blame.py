@@ -49,15 +49,24 @@ def place_of(fault: Mapping[str, Any], request: Request, body: object) -> Mappin
     for name in parameters_of(route):
         if field in _called(name):
             return {"parameter": name}
-    if body is NO_BODY:
-        return None
-    if value is not None:
+    if value is not None and body is not NO_BODY:
         for named, _, each in walk(body):
             if each == value and any(str(part).startswith(field) for part in named):
                 return {"pointer": _pointer(named)}
-        return None
+    if value is not None or body is NO_BODY:
+        return _place_in_path(field, value, request)
     path = _blamed(body, field, members_of(route))
     return {"pointer": _pointer(_deeper(body, path, str(fault["message"])))}
+
+
+def _place_in_path(field: str, value: object, request: Request) -> Mapping[str, str] | None:
+    """The part of a path that is what is blamed, or is called so: *chart* of /charts/{name}."""
+    route = request.scope.get("route")
+    for name, sent in request.path_params.items():
+        follows = isinstance(route, APIRoute) and f"/{field}s/{{{name}}}" in route.path
+        if value == str(sent) or field in _called(name) or follows:
+            return {"parameter": name}
+    return None
 
 
 def pointer_of(found: Mapping[str, Any], body: object) -> str:

@@ -66,6 +66,37 @@ REQUESTS: Final[Mapping[tuple[str, str], Any]] = {
 }
 """Bodies by method and path."""
 
+PARAMETERS: Final[Mapping[str, tuple[str, Any]]] = {
+    "run_id": ("a run, as /v1/runs lists it", _RUN),
+    "study_id": ("a study, as /v1/studies lists it", "20261120-120000-s-00aa"),
+    "charts.name": ("a chart, as the run's /charts lists it", "throughput"),
+    "studies.name": ("a chart of the study", "sweep"),
+    "schedules.name": ("a schedule, as /v1/schedules lists it", "nightly"),
+    "sequence_number": ("a dead letter, as /v1/deadletters lists it", 1),
+    "burst_index": ("index from 0", 0),
+    "burst": ("index from 0", 0),
+    "pair": ("one pair, such as pair-003 or 3", "1"),
+    "side": ("whose output", "client"),
+    "scenario": ("a scenario's name", "smoke"),
+    "label": ("`name:value`", ["idps:on"]),
+    "state": ("where a run stands", "finished"),
+    "verdict": ("how a run ended", "inconclusive"),
+    "by": ("who launched it", "gunner"),
+    "from_at": ("an instant", "2026-11-01T00:00:00Z"),
+    "before_at": ("an instant", "2026-12-01T00:00:00Z"),
+    "group_by": ("what to sum by", "week"),
+    "timezone": ("an IANA name", "Europe/Amsterdam"),
+    "resolution_s": ("seconds a row", 10),
+    "of": ("whose seconds", "fleet"),
+    "format": ("the file's form", "json"),
+    "table": ("which rows", "bursts"),
+    "theme": ("its colours", "dark"),
+    "limit": ("at most so many", 100),
+    "last-event-id": ("go on after this event", "1"),
+    "idempotency-key": ("a name of this launch", "nightly-2026-11-20"),
+}
+"""What a parameter is, where its route does not say it, and an example: by name, or by tag too."""
+
 FILE: Final = Path(__file__).with_name("answers.json")
 
 
@@ -75,9 +106,25 @@ def answers() -> Mapping[str, Mapping[str, Any]]:
     return found
 
 
-PROBLEM: Final = {
-    "type": "/problems/unknown-run",
-    "title": "Unknown run",
-    "status": 404,
-    "detail": f"run {_RUN}: no such run; list them at /v1/runs",
+_PROBLEMS: Final[Mapping[int, tuple[str, str, str | None]]] = {  # title, detail, a parameter
+    400: ("Refused", "There was an error parsing the body", None),
+    401: ("Not signed in", "Authorization: a bearer token is wanted", "Authorization"),
+    403: ("Not allowed", "POST /v1/runs needs the role operator; you have viewer", None),
+    404: ("Unknown run", f"run {_RUN}: no such run; list them at /v1/runs", "run_id"),
+    406: ("Not acceptable", "Accept: 'image/png'; there is application/json, text/csv", "Accept"),
+    409: ("Not over", f"run {_RUN} is not over yet; read /v1/runs/{_RUN}", None),
+    413: ("Too large", "the body is over 1000000 bytes", None),
+    422: ("Bad request", "query.limt: no such parameter; did you mean limit?", "limt"),
+    429: ("Too many writes", "60 writes a minute are allowed; ask again in 12 s", None),
+    503: ("Exchange unavailable", "the table does not answer", None),
 }
+
+
+def problem_of(status: int) -> Mapping[str, Any]:
+    """A refusal with that status."""
+    title, detail, parameter = _PROBLEMS[status]
+    kind = "/problems/" + title.lower().replace(" ", "-")
+    told = {"type": kind, "title": title, "status": status, "detail": detail}
+    field, _, message = detail.partition(": ")
+    fault = {"field": field, "message": message, "parameter": parameter}
+    return told if parameter is None else {**told, "errors": [fault]}

@@ -12,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 
 from coordinator.api.conditional import ConditionalRoute
-from coordinator.api.examples import PROBLEM, REQUESTS, answers
+from coordinator.api.examples import PARAMETERS, REQUESTS, answers, problem_of
 from coordinator.api.row_answers import ROWS
 from coordinator.auth.principal import Access
 from coordinator.auth.rights import right_of
@@ -29,12 +29,6 @@ _REFUSALS: Final[Mapping[int, str]] = {
     422: "A field is wrong; `errors` names each",
     429: "Too many writes; `Retry-After` says how long to wait",
     503: "Queue, table or sign-in do not answer just now",
-}
-_PROBLEM: Final = {
-    "application/problem+json": {
-        "schema": {"$ref": "#/components/schemas/ProblemDocument"},
-        "example": PROBLEM,
-    }
 }
 _TAGS: Final = {
     "service": "Whether the coordinator is well, and its figures for Prometheus",
@@ -115,6 +109,12 @@ def _show_examples(
     """Put the examples where a reader of the document meets them."""
     if (request := REQUESTS.get((method, path))) is not None:
         operation["requestBody"]["content"]["application/json"]["example"] = request
+    for parameter in operation.get("parameters", []):
+        name = parameter["name"]
+        known = PARAMETERS.get(f"{operation['tags'][0]}.{name}") or PARAMETERS.get(name)
+        if known is not None:  # a cursor is of the page before
+            parameter.setdefault("description", known[0])
+            parameter["example"] = known[1]
     for status, described in operation["responses"].items():
         if status.startswith("2"):
             for media_type, example in shown.get(f"{method} {path}", {}).items():
@@ -131,6 +131,17 @@ def _offer_rows(operation: dict[str, Any]) -> None:
         content.setdefault(media_type, {"schema": {"type": "string", "format": "binary"}})
 
 
+def _refusal(status: int) -> dict[str, Any]:
+    content = {
+        "schema": {"$ref": "#/components/schemas/ProblemDocument"},
+        "example": problem_of(status),
+    }
+    return {
+        "description": _REFUSALS[status],
+        "content": {"application/problem+json": content},
+    }
+
+
 def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     """Say who may call it, and everything that it may answer."""
     right = right_of(method, path)
@@ -141,6 +152,7 @@ def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
                 content["schema"] = {"description": "server-sent events"}
     if right.access is Access.OPEN:
         operation["security"] = []
+        answers |= {status: _refusal(int(status)) for status in answers if status >= "4"}
         return
     operation["x-access"] = right.access.value
     body = "requestBody" in operation
@@ -150,7 +162,7 @@ def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     _offer_rows(operation)
     expected |= {406} if "content" in next(iter(answers.values())) else set()
     for status in sorted(expected):
-        answers[str(status)] = {"description": _REFUSALS[status], "content": _PROBLEM}
+        answers[str(status)] = _refusal(status)
     answers["401"]["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
     if "429" in answers:
         answers["429"]["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}

@@ -46,9 +46,7 @@ def _filter(
     scenario: Annotated[str | None, Query(max_length=_TEXT_MAX_CHARS)] = None,
     label: Annotated[
         list[Annotated[str, Field(pattern=":")]] | None,
-        Query(
-            max_length=20, description="`name:value`; repeated: all of them", examples=["idps:on"]
-        ),
+        Query(max_length=20, description="`name:value`; repeated: all of them"),
     ] = None,
     state: ListedState | None = None,
     verdict: Verdict | None = None,
@@ -87,7 +85,6 @@ async def create_run(
             max_length=KEY_MAX_CHARS,
             description="the same key with the same body launches once, whatever happens between; "
             "with another body it is refused",
-            examples=["nightly-2026-11-20"],
         ),
     ] = None,
 ) -> RunStatus:
@@ -192,7 +189,10 @@ async def read_summary(run_id: str, coordinator: Service) -> RunSummary:
         200: {
             "content": {
                 "application/json": {"schema": {}},
-                "application/x-ndjson": {"schema": {"type": "string"}},
+                "application/x-ndjson": {
+                    "schema": {"type": "string"},
+                    "example": '{"event":"start","data":{}}\n{"event":"end","data":{}}\n',
+                },
             }
         }
     },

@@ -176,7 +176,7 @@ def aggregate(
             [
                 group.group if group.group is not None else "(none)",
                 str(group.runs_count),
-                str(group.bursts_count),
+                words.count(group.bursts_count),
                 ", ".join(f"{count} {verdict}" for verdict, count in group.verdicts.items()),
                 *(
                     words.rate(getattr(group.received, f"{name}_bits_per_second", None))

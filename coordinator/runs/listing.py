@@ -163,7 +163,7 @@ class RunGroup(Message):
 
     group: str | None  # None: they lack the label
     runs_count: int
-    bursts_count: int  # planned, of those runs that say how many
+    bursts_count: int | None  # planned, of those runs that say how many; None: none does
     open_count: int  # of those, without a verdict yet
     cancelled_count: int
     verdicts: Mapping[str, int]  # how many runs ended with each
@@ -247,7 +247,7 @@ class _Sums:
         self.runs_count = 0
         self.cancelled_count = 0
         self.verdicts: Counter[str] = Counter()
-        self.bursts_count = 0
+        self.bursts_count: int | None = None
         self.received = array("d")  # bit/s at real scale, of runs with a conclusion
         self.received_inconclusive = array("d")  # of those without
         self.worst_residual_ratio: float | None = None
@@ -259,7 +259,8 @@ class _Sums:
     def add(self, header: RunHeader) -> None:
         at, outcome = traffic_at(header), header.outcome
         self.runs_count += 1
-        self.bursts_count += header.bursts_count or 0
+        if header.bursts_count is not None:
+            self.bursts_count = (self.bursts_count or 0) + header.bursts_count
         self.first_at = at if self.first_at is None else min(self.first_at, at)
         self.last_at = at if self.last_at is None else max(self.last_at, at)
         if outcome is None:

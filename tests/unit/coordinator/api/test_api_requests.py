@@ -60,6 +60,25 @@ def test_the_document_is_valid_openapi_3_1(app: FastAPI) -> None:
     assert {tag for operation in operations for tag in operation["tags"]} == told
 
 
+def test_everything_in_the_document_has_an_example(app: FastAPI) -> None:
+    document: Any = app.openapi()
+    for path, method, operation in [
+        (p, m, o) for p, methods in document["paths"].items() for m, o in methods.items()
+    ]:
+        for parameter in operation.get("parameters", []):
+            assert parameter["description"], (method, path, parameter)
+            assert "example" in parameter or parameter["name"] == "cursor", (method, path)
+        for status, answer in operation["responses"].items():
+            for media_type, content in answer["content"].items():
+                is_text = "json" in media_type or media_type.startswith("text/")
+                assert "example" in content or not is_text, (method, path, status, media_type)
+                if status >= "4":
+                    said = content["example"]
+                    assert media_type == "application/problem+json"
+                    assert said["type"] == type_of(said["title"])
+                    assert KINDS[said["title"]][0] == said["status"] == int(status)
+
+
 @pytest.mark.parametrize("sign_in", [True, False])
 def test_the_document_asks_for_a_token_where_the_api_does(fabric: Fabric, sign_in: bool) -> None:
     guard = Guard(sign_in=SignIn(Tokens(fabric.private), None) if sign_in else None)
@@ -95,8 +114,8 @@ async def test_a_problem_points_into_the_body_and_its_type_explains_it(
     assert [fault["pointer"] for fault in problem["errors"]] == ["/dry_run"]
     told = await api.get(problem["type"])
     assert told.is_success and KINDS["Bad request"][1] in told.text
-    nothing_special = (await api.get("/v1/runs/none")).json()
-    assert nothing_special["type"] == type_of("Unknown run") and "errors" not in nothing_special
+    nothing_special = (await api.get("/nowhere")).json()
+    assert nothing_special["type"] == type_of("Not found") and "errors" not in nothing_special
 
 
 async def test_every_kind_of_problem_is_explained(api: httpx.AsyncClient) -> None:

@@ -247,10 +247,25 @@ async def test_no_file_of_the_coordinator_s_host_is_read_for_a_caller(
         assert "secret" not in answer.text and "no such scenario" in answer.text
 
 
-async def test_what_a_path_names_is_not_blamed_on_a_body(api: httpx.AsyncClient) -> None:
-    for path in ("/v1/runs/none", "/v1/runs/none/abort"):
-        answer = await api.request("POST" if path.endswith("abort") else "GET", path)
-        assert "errors" not in answer.json()
+@pytest.mark.parametrize(
+    ("method", "path", "blamed"),
+    [
+        ("GET", "/v1/runs/none", "run_id"),
+        ("POST", "/v1/runs/none/abort", "run_id"),
+        ("GET", "/v1/runs/RUN/charts/none", "name"),
+        ("GET", "/v1/runs/RUN/bursts/99", "burst_index"),
+        ("GET", "/v1/runs/RUN/raw/99", "pair"),
+        ("GET", "/v1/studies/none", "study_id"),
+        ("GET", "/v1/schedules/none", "name"),
+        ("GET", "/v1/deadletters/7", "sequence_number"),
+        ("POST", "/v1/runs/RUN/abort", None),  # it is over, and rightly named
+    ],
+)
+async def test_what_a_path_names_is_blamed_on_the_path(
+    api: httpx.AsyncClient, fabric: Fabric, method: str, path: str, blamed: str | None
+) -> None:
+    answer = await api.request(method, path.replace("RUN", await store_run(fabric)))
+    assert places(answer) == ([] if blamed is None else [blamed])
 
 
 @pytest.mark.parametrize(
