@@ -1,4 +1,8 @@
-"""Schedules over every adapter's table: two coordinators that race fire each instant once."""
+"""Schedules over every adapter's table: two coordinators that race fire each instant once.
+
+What :data:`one_table` marks is held on one: what a schedule does by its clock, which asks nothing
+of a table but what ``test_table`` holds on each.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -24,6 +28,8 @@ from exchange.rows import make_row, message_row
 from tests.contract.adapters import Place
 from tests.one_table import fabric_in
 from tests.unit.coordinator.fleet import presence
+
+one_table = pytest.mark.parametrize("table_place", ["embedded"], indirect=True)
 
 BEGIN = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
 SPEC = RunSpec(scenario="smoke", pairs_count=1, burst_s=1, lead_s=1)
@@ -130,6 +136,7 @@ async def test_two_coordinators_fire_twenty_instants_twenty_times(site: Site) ->
     assert view.next_at[0] == site.clock.at.replace(second=0) + timedelta(minutes=1)
 
 
+@one_table
 async def test_schedules_of_one_instant_do_not_wait_for_each_others_jobs(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +161,7 @@ async def test_schedules_of_one_instant_do_not_wait_for_each_others_jobs(
         assert list(await site.twins[0].fabric.records.private.read_queued(run_id)) == [0]
 
 
+@one_table
 async def test_a_schedule_ends_after_its_runs(site: Site) -> None:
     await site.add(runs_max_count=3)
     for left in (3, 2, 1):
@@ -327,6 +335,7 @@ async def test_of_a_long_history_only_the_newest_rows_are_read(
     assert len(read) < 600
 
 
+@one_table
 async def test_overlap_skips_queues_or_cancels(site: Site) -> None:
     long = SPEC.model_copy(update={"burst_s": 90})
     for overlap in ("skip", "queue", "cancel"):
@@ -354,6 +363,7 @@ async def test_overlap_skips_queues_or_cancels(site: Site) -> None:
     assert [row.state for row in (await site.history("queue"))[:2]] == [FiringState.LAUNCHED] * 2
 
 
+@one_table
 async def test_what_the_fleet_cannot_carry_is_refused_once_and_says_why(site: Site) -> None:
     await site.add(runs_max_count=1)
     site.clock.forward(30)
@@ -368,6 +378,7 @@ async def test_what_the_fleet_cannot_carry_is_refused_once_and_says_why(site: Si
     assert await site.states() == ["refused", "launched"]  # the next instant is a new one
 
 
+@one_table
 async def test_what_is_over_its_budget_is_refused_at_once(site: Site) -> None:
     target = {"objective": {"target_bits_per_second": 180e9}, "budget_usd": 1}
     await site.add(spec=SPEC.model_validate(SPEC.model_dump() | target), cron="*/10 * * * *")
@@ -378,6 +389,7 @@ async def test_what_is_over_its_budget_is_refused_at_once(site: Site) -> None:
     assert await site.run_ids() == []
 
 
+@one_table
 async def test_instants_without_a_coordinator_are_on_record_and_the_newest_may_run_late(
     site: Site,
 ) -> None:
@@ -390,6 +402,7 @@ async def test_instants_without_a_coordinator_are_on_record_and_the_newest_may_r
     assert "runs in its place" in (late[0].reason or "")
 
 
+@one_table
 async def test_a_paused_schedule_fires_nothing_and_makes_up_for_nothing(site: Site) -> None:
     await site.add(cron="*/10 * * * *")
     await site.schedules.pause("nightly")
@@ -402,6 +415,7 @@ async def test_a_paused_schedule_fires_nothing_and_makes_up_for_nothing(site: Si
     assert await site.states() == ["launched"]
 
 
+@one_table
 async def test_a_yearly_schedule_fires_and_is_resumed_after_its_instant(site: Site) -> None:
     new_year = datetime(2027, 1, 1, 2, tzinfo=UTC)
     await site.add(cron="0 2 1 1 *")
