@@ -30,6 +30,10 @@ test: tools ## everything: lint, types, deploy-check, unit, contract, live
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory -j4 types deploy-check waiting computing
 	@$(PYTEST) -n 2 $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
+	@$(MAKE) --no-print-directory ratios
+
+ratios: setup ## costs beside fixed work, held against this machine's in tests/bench/machines: a fifth more fails
+	@$(BIN)/python -m tests.bench --quick --machines tests/bench/machines
 
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder
 
@@ -94,4 +98,4 @@ hosts-archive: setup ## dist/broadside-hosts.tar.gz: what any hosts without inte
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test waiting computing lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse hosts-archive clean
+.PHONY: help setup tools demo soak faults scenarios test ratios waiting computing lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse hosts-archive clean

@@ -6,10 +6,11 @@ of its own. The commands read one stored run of 30 pairs and four bursts on the 
 
 import asyncio
 import os
+import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,46 +24,47 @@ AGENT_CPU_S: Final = {"embedded": 0.4, "azure": 0.9}
 PEER: Final = "import fastapi"
 
 
-def cpu_s(argv: Sequence[str], env: dict[str, str] | None = None) -> float:
-    """The least CPU time, user and system, of a few runs."""
-    taken = []
-    for _ in range(RUNS_COUNT):
-        before = os.times()
-        subprocess.run(argv, env={**os.environ, **(env or {})}, capture_output=True, check=False)
-        after = os.times()
-        taken.append(
-            after.children_user
-            - before.children_user
-            + after.children_system
-            - before.children_system
-        )
-    return min(taken)
+def cpu_s(argv: Sequence[str], env: Mapping[str, str]) -> float:
+    """CPU time, user and system, of one run."""
+    before_s = _children_s()
+    subprocess.run(argv, env={**os.environ, **env}, capture_output=True, check=False)
+    return _children_s() - before_s
+
+
+def _children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def argvs() -> dict[str, list[str]]:
+    """What is started, by name; :data:`PEER` first."""
+    python = [sys.executable]
+    found = {PEER: [*python, "-c", PEER]}
+    for command in LIMIT_CPU_S:
+        found[f"broadside {command}"] = [*python, "-m", "coordinator", *command.split()]
+    found["an agent's imports, embedded fabric"] = [*python, "-c", "import agent.run"]
+    azure = "import agent.run, exchange.azure.azure_fabric"
+    found["an agent's imports, azure fabric"] = [*python, "-c", azure]
+    return found
 
 
 def rows() -> Iterator[Row]:
     """Each command, and an agent's start, beside importing the web framework alone."""
+    started = argvs()
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(_stored(Path(folder)))
-        peer_s = cpu_s([sys.executable, "-c", PEER])
-
-        def row(name: str, value: float, limit: float) -> Row:
-            return Row(
-                name=name, value=value, unit="CPU-s", limit=limit, peer=PEER, peer_value=peer_s
-            )
-
-        for command, limit_s in LIMIT_CPU_S.items():
-            argv = [sys.executable, "-m", "coordinator", *command.split()]
-            took_s = cpu_s(argv, {"BROADSIDE_DATA_DIR": folder})
-            yield row(f"broadside {command}", took_s, limit_s)
-        for fabric, limit_s in AGENT_CPU_S.items():
-            code = "import agent.run"
-            if fabric == "azure":
-                code += ", exchange.azure.azure_fabric"
-            took_s = cpu_s([sys.executable, "-c", code])
-            yield row(f"an agent's imports, {fabric} fabric", took_s, limit_s)
+        asyncio.run(stored(Path(folder)))
+        env = {"BROADSIDE_DATA_DIR": folder}
+        # In turns, so that a neighbour's minute is each one's.
+        turns = [
+            {name: cpu_s(argv, env) for name, argv in started.items()} for _ in range(RUNS_COUNT)
+        ]
+    peer_s, *took_s = (min(turn[name] for turn in turns) for name in started)
+    limits_s = (*LIMIT_CPU_S.values(), *AGENT_CPU_S.values())
+    for name, value, limit_s in zip([*started][1:], took_s, limits_s, strict=True):
+        yield Row(name=name, value=value, unit="CPU-s", limit=limit_s, peer=PEER, peer_value=peer_s)
 
 
-async def _stored(folder: Path) -> None:
+async def stored(folder: Path) -> None:
     fabric = open_fabric(FabricSettings(data_dir=folder))
     await store_run(fabric)
     await fabric.close()

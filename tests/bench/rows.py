@@ -34,8 +34,13 @@ def show(rows: Iterable[Row], *, as_json: bool = False) -> bool:
         if not as_json:
             print(_line(row), flush=True)
     if as_json:
-        print(json.dumps([{**asdict(row), "ratio": row.ratio} for row in told], indent=2))
+        print(listed(told))
     return any(row.missed for row in told)
+
+
+def listed(rows: Iterable[Row]) -> str:
+    """Rows as one JSON list."""
+    return json.dumps([{**asdict(row), "ratio": row.ratio} for row in rows], indent=2)
 
 
 def _line(row: Row) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench import __main__ as bench
+from tests.bench import quick
 from tests.bench.rows import Row
 
 
@@ -43,3 +44,26 @@ def test_a_ratio_that_grew_by_over_a_fifth_is_named(
     said = capsys.readouterr()
     assert ("grown: a look" in said.err) == (ratio > 3.6)
     assert ("MISSED" in said.out) == (value > 2)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "code"), [([3.0], 0), ([3.7, 3.5], 0), ([3.7, 3.8, 3.7, 3.9], 1)]
+)
+def test_a_quick_ratio_is_held_against_the_machines_own_and_measured_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ratios: list[float],
+    code: int,
+) -> None:
+    """A machine that nobody measured on is kept; a neighbour's minute is no regression."""
+    coming = iter([3.0, *ratios])
+    monkeypatch.setattr(quick, "rows", lambda: told(next(coming)))
+    words = ["bench", "--quick", "--machines", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", words)
+    assert bench.main() == 0
+    assert [each.stem for each in tmp_path.iterdir()] == [bench.machine()]
+    assert "kept" in capsys.readouterr().err
+    assert bench.main() == code
+    assert ("grown: a look: 3 to 3.7 times" in capsys.readouterr().err) == bool(code)
+    assert list(coming) == []

@@ -310,7 +310,8 @@ class FlowRows:
         first, last = self._own_edges[[0, -1]]
         start_s, end_s = portion.column("start_s"), portion.column("end_s")
         inside_s = end_s.clip(first, last) - start_s.clip(first, last)
-        return np.asarray(np.add.reduceat(inside_s, np.cumsum(portion.counts) - portion.counts))
+        counts = np.array(portion.counts, np.intp)
+        return np.asarray(np.add.reduceat(inside_s, np.cumsum(counts) - counts))
 
     def _on_grid(self, portion: _Portion[TrackColumns], edges: Floats) -> Spread:
         """Over UTC seconds, by each end's corrected clock."""

@@ -1,0 +1,121 @@
+"""What ``make test`` holds each commit to: a few costs as ratios, in half a minute of CPU.
+
+Who measures and what stands beside it take turns within a second or two, and of each the least
+counts: a neighbour on the machine slows both. No figure here has a limit of its own.
+"""
+
+import asyncio
+import os
+import subprocess
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.live.status import due_at
+from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.summary import canonical
+from coordinator.rare_collections import collect_rarely
+from coordinator.runs.evidence_rows import read_evidence
+from coordinator.runs.live_burst import LiveBurst
+from exchange.fabric import FabricSettings, open_fabric
+from tests.bench import bench_commands
+from tests.bench.rows import Row
+from tests.bench.stored_fleet import START, plan_of, store, upload
+
+TURNS_COUNT: Final = 7
+SUMMARY: Final = (30, 1740)  # pairs, s
+LOOK: Final = (300, 600)  # pairs, at which second
+UPLOAD_S: Final = 3
+PEER: Final = "fixed work of Python, zlib and numpy"
+
+
+def rows() -> Iterator[Row]:
+    """Modules of commands beside a bare import; a summary and a live look beside fixed work."""
+    counts = {name: _modules_count(argv) for name, argv in bench_commands.argvs().items()}
+    peer, *names = counts
+    for name in names:
+        yield Row(
+            name=f"{name}: modules",
+            value=counts[name],
+            unit="",
+            peer=peer,
+            peer_value=counts[peer],
+        )
+    collect_rarely()
+    for name, turns in (
+        ("{} x {} s: summary from the store", _summaries(*SUMMARY)),
+        ("{} pairs at second {}: a live look", _looks(*LOOK)),
+    ):
+        took_s, bare_s = (min(each) for each in zip(*asyncio.run(turns), strict=True))
+        said = name.format(*(SUMMARY if "summary" in name else LOOK))
+        yield Row(name=said, value=took_s, unit="CPU-s", peer=PEER, peer_value=bare_s)
+
+
+def _modules_count(argv: Sequence[str]) -> int:
+    """How many modules a process imports: what its start costs, and the same at any load."""
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(bench_commands.stored(Path(folder)))
+        told = subprocess.run(
+            [argv[0], "-X", "importtime", *argv[1:]],
+            env={**os.environ, "BROADSIDE_DATA_DIR": folder},
+            capture_output=True,
+            check=True,
+        )
+    return told.stderr.count(b"import time:")
+
+
+def _bare_s() -> float:
+    """CPU-seconds of what no commit changes, a tenth of a second or so."""
+    began_s = time.process_time()
+    values = np.random.default_rng(0).normal(625e6, 20e6, (100, 1800))
+    packed = zlib.compress(values.astype(np.int64).tobytes(), 1)
+    for _ in range(3):
+        np.sort(np.frombuffer(zlib.decompress(packed), np.int64).reshape(values.shape), axis=0)
+        np.cumsum(values, axis=1)
+        sum(number * number for number in range(100_000))
+    return time.process_time() - began_s
+
+
+async def _summaries(pairs: int, seconds: int) -> list[tuple[float, float]]:
+    with tempfile.TemporaryDirectory() as folder:
+        fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
+        plan = plan_of(pairs, seconds)
+        await store(fabric, plan)
+        now, turns = due_at(plan.bursts[0]), []
+        for _ in range(TURNS_COUNT):
+            began_s = time.process_time()
+            evidence = await read_evidence(fabric.records, plan, plan.bursts[0])
+            measured = measure_burst(plan.spec, evidence, now)
+            canonical(summarise_run(plan, [measured], None, now))
+            turns.append((time.process_time() - began_s, _bare_s()))
+        await fabric.close()
+    return turns
+
+
+async def _looks(pairs: int, second: int) -> list[tuple[float, float]]:
+    with tempfile.TemporaryDirectory() as folder:
+        fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
+        plan = plan_of(pairs, 2 * second)
+        await store(fabric, plan, until_s=second - UPLOAD_S)
+        await upload(fabric, plan, until_s=second, from_s=second - UPLOAD_S)
+        live = LiveBurst(fabric.records, plan, plan.bursts[0])
+        await live.look(None, START + timedelta(seconds=second + 0.5))  # all of it
+        turns = []
+        for at_s in range(second + 1, second + 1 + TURNS_COUNT):
+            told = range(at_s % UPLOAD_S, pairs, UPLOAD_S)
+            await upload(fabric, plan, until_s=at_s, from_s=at_s - UPLOAD_S, only=told)
+            if live.measuring is not None:  # all of it, beside
+                await asyncio.wait({live.measuring})
+            began_s = time.process_time()
+            await live.look(None, START + timedelta(seconds=at_s + 0.5))
+            turns.append((time.process_time() - began_s, _bare_s()))
+        await live.close()
+        await fabric.close()
+    return turns
