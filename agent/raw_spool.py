@@ -50,7 +50,7 @@ class SpooledRaw:
             except AWAY as error:
                 raise ExchangeUnavailable(str(error)) from error
             except (ExchangeError, ValueError, OSError) as error:
-                if self._spool.set_raw_aside(name):
+                if self._spool.quarantine_raw(name):
                     self._lose(name, str(error))
             else:
                 self._spool.drop_raw(name)

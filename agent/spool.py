@@ -180,7 +180,7 @@ class Spool:
             held[0].unlink(missing_ok=True)
             del self._files[key]
 
-    def set_aside(self, key: Key, path: Path) -> None:
+    def quarantine(self, key: Key, path: Path) -> None:
         """Keep a row that the table refuses, out of the way, for a person to look at."""
         with self._lock:
             self._refuse(path)
@@ -228,7 +228,7 @@ class Spool:
         if held is not None:
             held[0].unlink(missing_ok=True)
 
-    def set_raw_aside(self, name: RawName) -> bool:
+    def quarantine_raw(self, name: RawName) -> bool:
         """Keep an output that its store refuses, out of the way, for a person to look at; False
         where it has given way to a row meanwhile."""
         with self._lock:
@@ -301,7 +301,7 @@ class SpooledTable:
             try:
                 row = parse_entity(path.read_bytes())
             except (OSError, ValueError) as error:
-                self._spool.set_aside(key, path)
+                self._spool.quarantine(key, path)
                 self._lose(key, f"the spool cannot be read: {error}")
                 continue
             try:
@@ -309,7 +309,7 @@ class SpooledTable:
             except AWAY as error:
                 raise ExchangeUnavailable(str(error)) from error
             except ExchangeError as error:
-                self._spool.set_aside(key, path)
+                self._spool.quarantine(key, path)
                 self._lose(key, f"the table refuses it: {error}")
             else:
                 self._spool.drop(key, path)  # unless a newer row took its place meanwhile

@@ -57,8 +57,8 @@ from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
 from exchange.ports import Outgoing
 from exchange.records.shelf import Shelf
-from tests.stored import store_run
-from tests.unit.coordinator.fleet import presence
+from tests.synthetic_runs import store_run
+from tests.unit.coordinator.presences import presence
 
 CHECKS: Final = [
     not_a_server_error,

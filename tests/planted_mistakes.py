@@ -18,7 +18,7 @@ from typing import Final
 
 from deploy.check.__main__ import SCHEMA, range_faults, read_files
 from deploy.check.schema import Schema
-from deploy.rehearsal.cases import Case, plan_again
+from deploy.rehearsal.range_cases import Case, plan_again
 from deploy.rehearsal.stage import AZURE, Missing, Tools, find_tools, set_stage
 from deploy.rehearsal.whole import wants
 

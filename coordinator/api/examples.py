@@ -1,6 +1,6 @@
 """Examples in the OpenAPI document: requests that work as they stand, and what comes back.
 
-``python -m tests.answers`` sends every request, and keeps what a real application answered.
+``python -m tests.api_examples`` sends every request, and keeps what a real application answered.
 """
 
 import json

@@ -67,7 +67,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="print the commands and 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class RangeOutputs:
     """A range's outputs, as far as these commands need them."""
 
     name: str
@@ -118,10 +118,10 @@ def scale(
     dry_run: DryRun = False,
 ) -> None:
     """Set how many clients and how many servers there are: 30 before a test, 0 after it."""
-    standing = _must_stand(directory)
-    _scale(standing, instances, dry_run)
+    outputs = _must_stand(directory)
+    _scale(outputs, instances, dry_run)
     if not dry_run:
-        typer.echo(f"{' and '.join(standing.scale_sets)}: {instances} VMs each")
+        typer.echo(f"{' and '.join(outputs.scale_sets)}: {instances} VMs each")
 
 
 def park(
@@ -180,7 +180,7 @@ def down(
     mend_state(directory)
     (directory / RESUME).unlink(missing_ok=True)
     given = variables_of(directory, variables, settings) or remembered(directory)
-    found = _standing(directory)
+    found = _read_outputs(directory)
     if found is None and name is None:
         found = _asked_for(directory, given)
     if (chosen := name or (found.name if found else None)) is None:
@@ -384,13 +384,13 @@ def _provisioning(url: str) -> str:
     return str(body["properties"]["provisioningState"])
 
 
-def _scale(standing: Standing, instances: int, dry_run: bool) -> None:
+def _scale(outputs: RangeOutputs, instances: int, dry_run: bool) -> None:
     """Both at once; az itself waits until Azure is done."""
     capacity = ["--new-capacity", str(instances), "--output", "none"]
     run_together(
         [
-            ["az", "vmss", "scale", "--name", name, *standing.place, *capacity]
-            for name in standing.scale_sets
+            ["az", "vmss", "scale", "--name", name, *outputs.place, *capacity]
+            for name in outputs.scale_sets
         ],
         dry_run,
     )
@@ -475,19 +475,19 @@ class Remains:
 # What stands --------------------------------------------------------------------------------------
 
 
-def _must_stand(directory: Path) -> Standing:
+def _must_stand(directory: Path) -> RangeOutputs:
     mend_state(directory)
-    standing = _standing(directory)
-    if standing is None:
+    outputs = _read_outputs(directory)
+    if outputs is None:
         stop(f"no range stands in {directory}'s state; run: broadside up", Exit.CANNOT_RUN)
-    return standing
+    return outputs
 
 
-def _standing(directory: Path) -> Standing | None:
+def _read_outputs(directory: Path) -> RangeOutputs | None:
     """The range in Terraform's state; None when none stands there, or not all of it."""
     told = _outputs(directory)
     try:
-        return Standing(
+        return RangeOutputs(
             name=told["name"],
             resource_group=told["resource_group"],
             subscription_id=told["subscription_id"],
@@ -500,14 +500,14 @@ def _standing(directory: Path) -> Standing | None:
         stop("terraform output: not a range's; give --directory", Exit.CANNOT_RUN)
 
 
-def _asked_for(directory: Path, given: Sequence[str]) -> Standing | None:
+def _asked_for(directory: Path, given: Sequence[str]) -> RangeOutputs | None:
     """The range that the variables ask for, of which an `up` may have made a part."""
     if not (directory / ".terraform").is_dir():
         return None
     told = needs(directory, given)
     if told is None:
         return None
-    return Standing(
+    return RangeOutputs(
         name=str(told["name"]),
         resource_group=str(told["resource_group"]),
         subscription_id=str(told["subscription_id"]),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from deploy.check import boot, hcl, rules, tools
+from deploy.check import boot, hcl, range_rules, tools
 from deploy.check.schema import Schema
 from deploy.check.tools import AZURE, ROOT, Ran
 from deploy.check.values import Values
@@ -41,9 +41,9 @@ def range_faults(files: dict[str, str], schema: Schema) -> Iterator[str]:
     }
     seen: set[str] = set()
     for path, given in {"defaults": {}, **examples}.items():
-        yield from rules.variable_faults(modules[hcl.ROOT], given, path)
-        range_ = rules.Range(modules=modules, values=Values(modules, given), schema=schema)
-        for fault in rules.faults(range_):
+        yield from range_rules.variable_faults(modules[hcl.ROOT], given, path)
+        range_ = range_rules.Range(modules=modules, values=Values(modules, given), schema=schema)
+        for fault in range_rules.faults(range_):
             if fault not in seen:
                 seen.add(fault)
                 yield fault

@@ -1,7 +1,7 @@
 """Holds resources to the provider's schema: names, what is required, how often a block comes.
 
 The schema is what ``terraform providers schema -json`` printed (``tests/data/azurerm``). It knows
-names and types; which texts a service takes is in :mod:`deploy.check.rules`.
+names and types; which texts a service takes is in :mod:`deploy.check.range_rules`.
 """
 
 import gzip

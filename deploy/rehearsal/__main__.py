@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from deploy.rehearsal.cases import (
+from deploy.rehearsal.day_one import follow
+from deploy.rehearsal.platform import plant_locked_hub
+from deploy.rehearsal.range_cases import (
     Fault,
     Report,
     examples,
@@ -19,8 +21,6 @@ from deploy.rehearsal.cases import (
     parked,
     variants,
 )
-from deploy.rehearsal.day_one import follow
-from deploy.rehearsal.platform import plant_locked_hub
 from deploy.rehearsal.stage import Missing, Stage, Tools, find_tools, set_stage
 
 PASSED, FAULTY, CANNOT_RUN = 0, 1, 4

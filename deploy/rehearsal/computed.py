@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from ipaddress import ip_network
 from typing import Any, Final
 
-from deploy.rehearsal.refusals import Refused, Resource, Store
+from deploy.rehearsal.azure_refusals import Refused, Resource, Store
 from deploy.rehearsal.resource_ids import guid
 
 TENANT: Final = "11111111-1111-1111-1111-111111111111"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from deploy.rehearsal.catalogue import DEPLOYER
-from deploy.rehearsal.refusals import Refused, Resource
+from deploy.rehearsal.azure_catalogue import DEPLOYER
+from deploy.rehearsal.azure_refusals import Refused, Resource
 from deploy.rehearsal.subscription import Answer, Subscription
 
 OPERATOR_ADDRESS: Final = "203.0.113.7"  # where the rehearsal's requests come from

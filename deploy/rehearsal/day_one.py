@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from deploy.rehearsal.cases import Fault, Report, bodies_must_be_sound, must, nothing_left
+from deploy.rehearsal.range_cases import Fault, Report, bodies_must_be_sound, must, nothing_left
 from deploy.rehearsal.stage import KEY, ROOT, Stage
 
 PAGE: Final = ROOT / "docs" / "day-one.md"

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from deploy.rehearsal.catalogue import BASE
+from deploy.rehearsal.azure_catalogue import BASE
 from deploy.rehearsal.stage import Stage
 
 HUB: Final = f"{BASE}/resourceGroups/rg-hub"

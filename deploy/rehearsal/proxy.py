@@ -19,10 +19,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.rehearsal.catalogue import DEPLOYER
+from deploy.rehearsal.azure_catalogue import DEPLOYER
+from deploy.rehearsal.azure_refusals import Refused
 from deploy.rehearsal.computed import TENANT
 from deploy.rehearsal.data_plane import DataPlane
-from deploy.rehearsal.refusals import Refused
 from deploy.rehearsal.subscription import Answer, Subscription
 
 APPLICATION: Final = "33333333-3333-3333-3333-333333333333"

@@ -12,7 +12,7 @@ from typing import Final
 
 import yaml
 
-from deploy.rehearsal.refusals import Resource, Store
+from deploy.rehearsal.azure_refusals import Resource, Store
 
 EXCHANGE: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {  # by service: tags and ports
     "clients": (("Storage", 443), ("ServiceBus", 5671)),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from deploy.rehearsal.catalogue import SUBSCRIPTION
+from deploy.rehearsal.azure_catalogue import SUBSCRIPTION
 from deploy.rehearsal.computed import TENANT
 from deploy.rehearsal.data_plane import DataPlane
 from deploy.rehearsal.proxy import APPLICATION, make_authority, serving

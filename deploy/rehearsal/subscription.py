@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from deploy.rehearsal.catalogue import (
+from deploy.rehearsal.azure_catalogue import (
     ALWAYS,
     BASE,
     NAMESPACES,
@@ -26,9 +26,7 @@ from deploy.rehearsal.catalogue import (
     usage_shown,
     vcpus_of,
 )
-from deploy.rehearsal.computed import TENANT, complete
-from deploy.rehearsal.published import Published
-from deploy.rehearsal.refusals import (
+from deploy.rehearsal.azure_refusals import (
     REGIONS,
     Refused,
     Resource,
@@ -37,6 +35,8 @@ from deploy.rehearsal.refusals import (
     refuse,
     refuse_delete,
 )
+from deploy.rehearsal.computed import TENANT, complete
+from deploy.rehearsal.published import Published
 from deploy.rehearsal.resource_ids import group_of, guid, kind_of, named, parent_of
 
 SLOW_S: Final[Mapping[str, float]] = {  # kinds that are made by a long operation, hurried

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from deploy.rehearsal import reach
-from deploy.rehearsal.catalogue import ROLES
+from deploy.rehearsal.azure_catalogue import ROLES
 from deploy.rehearsal.reach import of_kind
 from deploy.rehearsal.stage import Stage
 

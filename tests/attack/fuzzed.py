@@ -27,7 +27,7 @@ from tests.attack.injections import INJECTIONS
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryQueue, MemoryTable, make_tools
 from tests.unit.agent.jobs import make_job
-from tests.unit.coordinator.fleet import presence
+from tests.unit.coordinator.presences import presence
 
 _PART_COUNT: Final = 500  # messages that wait at once
 _ODD: Final[tuple[Any, ...]] = (

@@ -34,9 +34,9 @@ from exchange.records import Records
 from exchange.records.keys import PRESENCE, burst_partition, server_tests_partition
 from exchange.records.shelf import Shelf
 from exchange.rows import make_row, parse_row, row_name
-from tests.attack.door import RUN, site
 from tests.attack.fuzzed import mangled, planned_job
-from tests.unit.coordinator.fleet import presence
+from tests.attack.on_door import RUN, site
+from tests.unit.coordinator.presences import presence
 
 _PART_COUNT: Final = 500  # rows that stand at once
 _LEFT_OUT: Final = re.compile(r"row (\S+?)(?::|$)")

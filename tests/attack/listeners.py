@@ -27,7 +27,7 @@ from coordinator.hosts.authority import own_authority
 from coordinator.runs.coordinator import Coordinator
 from tests.attack import Attack
 from tests.attack.between import true_one
-from tests.attack.door import site
+from tests.attack.on_door import site
 
 PORTS: Final = "stranger to listeners"
 ASK: Final = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"

@@ -15,9 +15,9 @@ from exchange.messages import Claim, Job, JobReport, Message, Presence, Role, Se
 from exchange.ports import RecordUnreadable
 from exchange.rows import make_row, parse_row
 from tests.attack import Attack
-from tests.attack.door import site
 from tests.attack.fuzzed import planned_job
-from tests.unit.coordinator.fleet import presence
+from tests.attack.on_door import site
+from tests.unit.coordinator.presences import presence
 
 JSON: Final = "JSON to every reader"
 

@@ -35,12 +35,12 @@ from exchange.chunks import pack
 from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.ports import Outgoing
 from tests.attack import Attack, quiet
-from tests.attack.door import site
 from tests.attack.fuzzed import planned_job
+from tests.attack.on_door import site
 from tests.attack.unfolding import forged
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
-from tests.unit.coordinator.fleet import presence
+from tests.unit.coordinator.presences import presence
 from tests.unit.coordinator.views.charts.views import burst_view, run_view
 
 TERMINAL: Final = "output to terminal, sheet"

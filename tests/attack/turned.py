@@ -16,7 +16,7 @@ from coordinator.hosts.agent_rights import AgentRights
 from exchange.ports import Delivery, EntityExists, EntityRefused, Outgoing
 from exchange.row_text import entity_fields
 from tests.attack import Attack
-from tests.attack.hosts import BASE, PORT, claim, job, joined, make_row, port, refused, write
+from tests.attack.on_hosts import BASE, PORT, claim, job, joined, make_row, port, refused, write
 
 _TURNED: Final[dict[str, dict[str, Any]]] = {
     "another's claim": write("upsert", claim(1, "c1")),

@@ -22,7 +22,7 @@ from exchange.records.keys import burst_partition
 from exchange.rows import make_row, parse_row
 from exchange.second_rows import packed_end
 from tests.attack import Attack
-from tests.attack.door import RUN, site
+from tests.attack.on_door import RUN, site
 
 ROW: Final = "table to coordinator"
 

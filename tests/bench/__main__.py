@@ -29,7 +29,7 @@ from tests.bench import (
     quick,
     swarm,
 )
-from tests.bench.rows import Row, listed, show
+from tests.bench.limit_rows import Row, listed, show
 
 GROWN_RATIO: Final = 1.2
 AGAIN_COUNT: Final = 3  # times that a quick row which grew is measured again: a neighbour's minute

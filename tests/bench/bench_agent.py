@@ -22,9 +22,9 @@ from typing import Any, Final
 import httpx
 
 from lab.serving import READY_S, Serving
-from tests.bench.rows import Row, show
+from tests.bench.limit_rows import Row, show
 from tests.bench.swarm import fabric_of
-from tests.live.ports import free_port
+from tests.live.free_ports import free_port
 
 MEMORY_MAX_MB: Final = {"embedded": 70, "azure": 110}
 GROWN_MAX_MB: Final = 3  # from the first minute on

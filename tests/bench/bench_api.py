@@ -19,8 +19,8 @@ from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control
 from exchange.records import RunHeader, RunOutcome
-from tests.stored import store_run
 from tests.synthetic import START, Plant
+from tests.synthetic_runs import store_run
 
 LONG = Plant(pairs=30, bursts=1, burst_s=1740, period_s=1800)
 PAGE = 500

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from exchange.fabric import FabricSettings, open_fabric
-from tests.bench.rows import Row, show
+from tests.bench.limit_rows import Row, show
 from tests.unit.coordinator.stored_run import store_run
 
 RUNS_COUNT: Final = 3

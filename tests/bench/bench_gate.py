@@ -14,7 +14,7 @@ from exchange.engines.iperf3 import streams_json
 from exchange.engines.port import StartBasis
 from exchange.messages import Direction, Protocol, Traffic
 from tests.live.engines import engines, start_client, start_server
-from tests.live.ports import free_port
+from tests.live.free_ports import free_port
 
 CASES = [
     (Protocol.TCP, Direction.FORWARD),

@@ -40,7 +40,7 @@ from exchange.records.keys import ENROLLED
 from exchange.records.shelf import Shelf
 from exchange.row_text import entity_fields
 from lab.serving import Serving
-from tests.bench.rows import Row, show
+from tests.bench.limit_rows import Row, show
 
 HEARTBEAT_S: Final = 5.0
 UPLOAD_S: Final = 3.0

@@ -23,7 +23,7 @@ from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.live_burst import LiveBurst
 from coordinator.views.feeds import Feeds
 from exchange.fabric import FabricSettings, open_fabric
-from tests.bench.rows import Row, show
+from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import START, plan_of, store, upload
 
 PAIRS: Final = 1000

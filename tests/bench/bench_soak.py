@@ -47,7 +47,7 @@ from exchange.records import Document, RunHeader
 from exchange.rows import cut_properties
 from exchange.second_rows import CHUNK_S
 from tests.synthetic import Plant, fleet
-from tests.unit.coordinator.fleet import fleet as presences
+from tests.unit.coordinator.presences import fleet as presences
 
 PLAN_MAX_S = 2.0
 READ_MAX_S = 0.2

@@ -13,7 +13,7 @@ from typing import Final
 from lab import network
 from lab.site import PREFIX
 from tests.bench.bench_fleet import demo
-from tests.bench.rows import Row, show
+from tests.bench.limit_rows import Row, show
 
 ROUNDS_COUNT: Final = 3
 SECONDS: Final = 4

@@ -26,7 +26,7 @@ from coordinator.core.summary import canonical
 from coordinator.rare_collections import collect_rarely
 from coordinator.runs.evidence_rows import read_evidence
 from exchange.fabric import FabricSettings, open_fabric
-from tests.bench.rows import Row, show
+from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import plan_of, rows_of, store
 
 CASES: Final = ((30, 1740, 0.15, 300), (1000, 1800, 2.5, 300))  # pairs, s, CPU-s, MB

@@ -26,7 +26,7 @@ from exchange.messages import Control
 from exchange.records import RunHeader, RunOutcome
 from exchange.records.keys import RUNS, run_key
 from exchange.rows import message_row
-from tests.bench.rows import Row, show
+from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import plan_of
 
 RUNS_COUNT: Final = 100_000

@@ -21,7 +21,7 @@ from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.evidence_rows import read_evidence
 from exchange.fabric import FabricSettings, open_fabric
-from tests.bench.rows import Row, show
+from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import plan_of, store, upload
 
 CASES: Final = ((30, 1.5), (1000, 5.0))  # pairs, s

@@ -27,7 +27,7 @@ from exchange.records import RunHeader
 from tests.synthetic import Plant
 from tests.synthetic import fleet as planted
 from tests.unit.agent.test_worker import Bench, due_in
-from tests.unit.coordinator.fleet import NOW, fleet
+from tests.unit.coordinator.presences import NOW, fleet
 from tests.unit.coordinator.runs.test_closing import store_client, store_server
 
 ROOT: Final = Path(__file__).parents[2]

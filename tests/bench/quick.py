@@ -26,7 +26,7 @@ from coordinator.runs.evidence_rows import read_evidence
 from coordinator.runs.live_burst import LiveBurst
 from exchange.fabric import FabricSettings, open_fabric
 from tests.bench import bench_commands
-from tests.bench.rows import Row
+from tests.bench.limit_rows import Row
 from tests.bench.stored_fleet import START, plan_of, store, upload
 
 TURNS_COUNT: Final = 7

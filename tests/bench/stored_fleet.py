@@ -48,7 +48,7 @@ from exchange.records.keys import (
 )
 from exchange.rows import message_row
 from exchange.second_rows import chunk_rows
-from tests.unit.coordinator.fleet import fleet as presences
+from tests.unit.coordinator.presences import fleet as presences
 
 VARIANTS_COUNT: Final = 8
 START: Final = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -42,10 +42,10 @@ from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
 from lab.serving import Serving
 from tests.bench.bench_hosts import cpu_s
-from tests.bench.rows import Row, show
+from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import VARIANTS_COUNT, client_rows, end_of, server_rows
 from tests.contract.recorded_azure import Answers, Asked, RecordedAzure
-from tests.unit.coordinator.fleet import fleet as presences
+from tests.unit.coordinator.presences import fleet as presences
 
 ROOT: Final = Path(__file__).parents[2]
 PROCESSES_COUNT: Final = 4  # that agents are spread over: each has connections of its own

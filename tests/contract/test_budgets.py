@@ -20,7 +20,7 @@ from exchange.messages import Control, Flow, Interval, Side, Track
 from exchange.ports import Table
 from exchange.records import Document, PrivateRecords, RunRecords
 from tests.one_table import fabric_in
-from tests.unit.coordinator.fleet import NOW, fleet
+from tests.unit.coordinator.presences import NOW, fleet
 
 SOAK = RunSpec.model_validate(
     {

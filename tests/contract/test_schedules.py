@@ -27,7 +27,7 @@ from exchange.records import Document
 from exchange.rows import make_row, message_row
 from tests.contract.adapters import Place
 from tests.one_table import fabric_in
-from tests.unit.coordinator.fleet import presence
+from tests.unit.coordinator.presences import presence
 
 one_table = pytest.mark.parametrize("table_place", ["embedded"], indirect=True)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.site import Site
+from tests.live.live_site import Site
 
 
 @pytest.fixture

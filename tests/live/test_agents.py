@@ -31,14 +31,14 @@ from exchange.messages import (
     Track,
 )
 from lab.loopback import steady_clock
-from tests.live.agents import (
+from tests.live.free_ports import free_port
+from tests.live.live_agents import (
     AgentProcess,
     Range,
     find_engine,
     is_alive,
     until,
 )
-from tests.live.ports import free_port
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
 

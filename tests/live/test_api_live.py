@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.keyserver import AUDIENCE, TENANT, KeyServer, key_server
-from tests.live.site import HTTP, ROOT, Site, kill, wait_for
+from tests.live.live_site import HTTP, ROOT, Site, kill, wait_for
 
 pytestmark = pytest.mark.live
 

@@ -27,10 +27,10 @@ from coordinator.views.metrics import METRICS
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
 from exchange.records import Document
-from tests.answers import address, collect
+from tests.api_examples import address, collect
 from tests.fuzz import OVER, STUDY, store
-from tests.stored import SMALL, measured, store_run
-from tests.unit.coordinator.fleet import presence
+from tests.synthetic_runs import SMALL, measured, store_run
+from tests.unit.coordinator.presences import presence
 
 pytestmark = pytest.mark.live
 
@@ -377,7 +377,7 @@ async def test_every_example_request_works_and_every_answer_has_an_example_of_it
     with_body = {name for name, operation in operations.items() if "requestBody" in operation}
     assert with_body == {f"{method} {path}" for method, path in REQUESTS}
     kept = answers()
-    renew = "renew the examples: python -m tests.answers"
+    renew = "renew the examples: python -m tests.api_examples"
     assert kept.keys() == found.keys() == operations.keys(), renew
     for name, operation in operations.items():
         (success,) = [v for k, v in operation["responses"].items() if k.startswith("2")]

@@ -13,7 +13,7 @@ import pytest
 from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
 from tests.contract.recorded_azure import Answers, Asked, RecordedAzure
-from tests.live.site import Site, call, wait_for_fleet, wait_for_summary
+from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 

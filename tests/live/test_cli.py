@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from exchange.messages import Role
-from tests.live.site import BROADSIDE, Site, wait_for_fleet
+from tests.live.live_site import BROADSIDE, Site, wait_for_fleet
 
 pytestmark = pytest.mark.live
 

@@ -5,7 +5,7 @@ import time
 import httpx
 import pytest
 
-from tests.live.site import Site, call, kill, wait_for, wait_for_fleet, wait_for_summary
+from tests.live.live_site import Site, call, kill, wait_for, wait_for_fleet, wait_for_summary
 
 pytestmark = pytest.mark.live
 

@@ -11,7 +11,7 @@ import pytest
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Endpoint, Job, Role, Traffic
 from exchange.ports import Outgoing
-from tests.live.site import Site, call, wait_for
+from tests.live.live_site import Site, call, wait_for
 
 pytestmark = pytest.mark.live
 

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.cli.demo import VICTIM
 from coordinator.cli.exits import Exit
-from tests.live.site import Site, call
+from tests.live.live_site import Site, call
 from tests.live.taken import Taken
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(400)]

@@ -25,9 +25,9 @@ from deploy.check import boot, tools
 from deploy.check.__main__ import COORDINATOR, EXPOSURE_MAX
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Presence
+from tests.live.free_ports import free_port
+from tests.live.live_site import BROADSIDE, ROOT, call, wait_for
 from tests.live.machine import Machine, system_python, why_not
-from tests.live.ports import free_port
-from tests.live.site import BROADSIDE, ROOT, call, wait_for
 from tests.unit.deploy.written import files_of
 
 pytestmark = pytest.mark.live

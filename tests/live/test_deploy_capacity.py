@@ -30,7 +30,7 @@ from coordinator.device.resource_manager import (
     ResourceUnavailable,
 )
 from tests.live.commands import Done, run_command
-from tests.live.site import BROADSIDE, ROOT, wait_for
+from tests.live.live_site import BROADSIDE, ROOT, wait_for
 from tests.unit.coordinator.device.test_capacity import FIREWALL, NOW
 
 pytestmark = pytest.mark.live

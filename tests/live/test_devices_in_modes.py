@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.snmp_agent import CPU, SESSIONS, SnmpAgent, answering, gauge, interface32
-from tests.live.site import Site, wait_for_fleet
+from tests.live.live_site import Site, wait_for_fleet
 
 pytestmark = [
     pytest.mark.live,

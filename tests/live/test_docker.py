@@ -19,7 +19,7 @@ from exchange.ports import ExchangeMisconfigured, JobQueue, Outgoing
 from lab.azurite import Azurite
 from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
-from tests.live.site import ROOT, Site, kill, wait_for, wait_for_fleet
+from tests.live.live_site import ROOT, Site, kill, wait_for, wait_for_fleet
 
 pytestmark = pytest.mark.live
 

@@ -14,7 +14,7 @@ from exchange.ports import QueueCounts
 from lab.azurite import Azurite
 from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
-from tests.live.site import Site, wait_for_fleet
+from tests.live.live_site import Site, wait_for_fleet
 
 pytestmark = pytest.mark.live
 

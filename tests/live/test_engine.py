@@ -21,7 +21,7 @@ from exchange.engines.iperf3 import streams_json
 from exchange.engines.port import StartBasis
 from exchange.messages import Direction, Protocol, Traffic
 from tests.live.engines import carried_bytes, engines, start_client, start_server, until
-from tests.live.ports import free_port
+from tests.live.free_ports import free_port
 from tests.unit.agent.engine_runs import run_engine
 
 pytestmark = pytest.mark.live

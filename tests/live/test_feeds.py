@@ -29,7 +29,7 @@ from exchange.messages import (
     Track,
 )
 from exchange.troubles import utc_now
-from tests.unit.coordinator.imports.tables import fleet, parse
+from tests.unit.coordinator.imports.small_tables import fleet, parse
 
 pytestmark = pytest.mark.live
 

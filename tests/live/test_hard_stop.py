@@ -11,8 +11,8 @@ import pytest
 
 from agent.workspace import sweep
 from exchange.engines import engines
-from tests.live.agents import is_alive
 from tests.live.engines import until
+from tests.live.live_agents import is_alive
 
 pytestmark = pytest.mark.live
 

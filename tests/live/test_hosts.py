@@ -25,7 +25,7 @@ from exchange.ports import Entity, EntityRefused, ExchangeMisconfigured, Exchang
 from lab.site import Site, built, sqlite_fabric, staged
 from lab.topology import LabSpec, management_name
 from tests.live.labs import needs_root, new_prefix
-from tests.live.site import GENTLE, call, wait_for, wait_for_summary
+from tests.live.live_site import GENTLE, call, wait_for, wait_for_summary
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(300), needs_root]
 

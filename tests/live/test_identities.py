@@ -11,7 +11,7 @@ import pytest
 
 from exchange.messages import Role
 from tests.live.identities import Identities, range_roles, standing
-from tests.live.site import Site, call, wait_for_fleet, wait_for_summary
+from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
 
 pytestmark = pytest.mark.live
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.site import BROADSIDE, Site, call, wait_for_fleet
+from tests.live.live_site import BROADSIDE, Site, call, wait_for_fleet
 
 pytestmark = pytest.mark.live
 

@@ -13,7 +13,7 @@ from coordinator.runs.dispatch import Dispatch
 from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control, Job, Role
-from tests.unit.coordinator.fleet import presence
+from tests.unit.coordinator.presences import presence
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio]
 

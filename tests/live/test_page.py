@@ -19,9 +19,9 @@ from exchange.fabric import FabricSettings, open_fabric
 from exchange.records.shelf import Shelf
 from lab.site import built, staged
 from lab.topology import LabSpec
+from tests.live.browser_pages import Watched, quiet_chromium
 from tests.live.labs import needs_root, new_prefix
-from tests.live.pages import Watched, quiet_chromium
-from tests.live.site import Site
+from tests.live.live_site import Site
 from tests.unit.coordinator.studies.samples import IN_MODES, MODES, SWEPT
 
 pytestmark = [pytest.mark.live, needs_root]

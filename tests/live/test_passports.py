@@ -18,7 +18,7 @@ from lab.serving import Serving
 from lab.site import built, staged
 from lab.topology import Host, Lab, LabSpec
 from tests.live.labs import needs_root, new_prefix
-from tests.live.site import Site, wait_for, wait_for_summary
+from tests.live.live_site import Site, wait_for, wait_for_summary
 
 pytestmark = [
     pytest.mark.live,

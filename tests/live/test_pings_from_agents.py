@@ -7,8 +7,8 @@ import pytest
 
 from coordinator.core.figures import FIGURE
 from coordinator.core.summary import RunSummary
-from tests.live.ports import free_port
-from tests.live.site import HTTP, Site, call, wait_for, wait_for_fleet
+from tests.live.free_ports import free_port
+from tests.live.live_site import HTTP, Site, call, wait_for, wait_for_fleet
 
 pytestmark = [
     pytest.mark.live,

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from junitparser import JUnitXml
 
-from tests.live.site import Site, wait_for
+from tests.live.live_site import Site, wait_for
 
 ROOT = Path(__file__).parent.parent.parent
 CI = ROOT / "deploy" / "ci"

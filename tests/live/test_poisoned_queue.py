@@ -10,8 +10,8 @@ import pytest
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Phase, Role
 from exchange.ports import Outgoing, QueueCounts
-from tests.attack.agents import BODIES
-from tests.live.site import Site, call, wait_for, wait_for_fleet, wait_for_summary
+from tests.attack.on_agents import BODIES
+from tests.live.live_site import Site, call, wait_for, wait_for_fleet, wait_for_summary
 
 pytestmark = pytest.mark.live
 

@@ -13,7 +13,7 @@ import pytest
 
 from lab.offspring import die_with_parent
 from tests.live.labs import needs_root
-from tests.live.site import ROOT
+from tests.live.live_site import ROOT
 from tests.live.taken import Taken
 
 README: Final = (ROOT / "README.md").read_text("utf-8")

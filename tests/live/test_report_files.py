@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from exchange.fabric import FabricSettings, open_fabric
-from tests.live.site import Site
+from tests.live.live_site import Site
 from tests.unit.coordinator.stored_run import store_run
 
 pytestmark = pytest.mark.live

@@ -10,7 +10,7 @@ from lab import profiles
 from lab.site import built, staged
 from lab.topology import LabSpec
 from tests.live.labs import needs_root, new_prefix
-from tests.live.site import Site
+from tests.live.live_site import Site
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.alone, needs_root]
 

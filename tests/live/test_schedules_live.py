@@ -14,8 +14,8 @@ import pytest
 
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Role
-from tests.live.site import Site, call, kill, wait_for
-from tests.unit.coordinator.fleet import presence
+from tests.live.live_site import Site, call, kill, wait_for
+from tests.unit.coordinator.presences import presence
 
 pytestmark = pytest.mark.live
 

@@ -9,7 +9,7 @@ import pytest
 from lab.site import built, staged
 from lab.topology import LabSpec
 from tests.live.labs import needs_root, new_prefix
-from tests.live.site import Site, call
+from tests.live.live_site import Site, call
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, needs_root]
 

@@ -27,14 +27,14 @@ from exchange.messages import (
 )
 from exchange.second_rows import TestSeconds
 from lab.loopback import steady_clock
-from tests.live.agents import (
+from tests.live.free_ports import free_port
+from tests.live.live_agents import (
     AgentProcess,
     Range,
     find_engine,
     is_alive,
     until,
 )
-from tests.live.ports import free_port
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
 

@@ -21,7 +21,7 @@ from lab.site import Site, built, staged
 from lab.soak import SoakOptions, soak
 from lab.topology import Lab, LabSpec
 from tests.live.labs import needs_root, new_prefix
-from tests.live.site import wait_for
+from tests.live.live_site import wait_for
 
 pytestmark = [pytest.mark.live, needs_root]
 

@@ -11,7 +11,7 @@ import pytest
 from lab.invariants import left_behind
 from lab.namespaces import list_namespaces, list_owned
 from tests.live.labs import needs_root, wait_until
-from tests.live.site import BROADSIDE, Site, wait_for
+from tests.live.live_site import BROADSIDE, Site, wait_for
 
 pytestmark = [
     pytest.mark.live,

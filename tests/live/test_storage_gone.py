@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from coordinator.cli.exits import Exit
-from tests.live.site import BROADSIDE, Site, wait_for
+from tests.live.live_site import BROADSIDE, Site, wait_for
 
 pytestmark = pytest.mark.live
 

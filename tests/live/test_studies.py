@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.site import Site, wait_for, wait_for_fleet
+from tests.live.live_site import Site, wait_for, wait_for_fleet
 
 pytestmark = pytest.mark.live
 

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from exchange.messages import Role
-from tests.live.ports import free_port
-from tests.live.site import Site, call, wait_for, wait_for_fleet, wait_for_summary
+from tests.live.free_ports import free_port
+from tests.live.live_site import Site, call, wait_for, wait_for_fleet, wait_for_summary
 
 pytestmark = pytest.mark.live
 

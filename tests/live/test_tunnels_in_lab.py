@@ -24,7 +24,7 @@ from lab.namespaces import inside, run
 from lab.site import built, sqlite_fabric, staged
 from lab.topology import Host, Lab, LabSpec
 from tests.live.labs import needs_root, new_prefix, wait_until
-from tests.live.site import call, wait_for, wait_for_summary
+from tests.live.live_site import call, wait_for, wait_for_summary
 
 pytestmark = [
     pytest.mark.live,

@@ -18,8 +18,8 @@ import pytest
 from coordinator import scenarios
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import FabricSettings, open_fabric
-from tests.live.site import BROADSIDE, Site, wait_for
-from tests.unit.coordinator.fleet import fleet
+from tests.live.live_site import BROADSIDE, Site, wait_for
+from tests.unit.coordinator.presences import fleet
 from tests.unit.coordinator.stored_run import store_run
 
 pytestmark = pytest.mark.live

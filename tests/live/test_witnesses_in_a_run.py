@@ -13,7 +13,7 @@ import pytest
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.records import Document
 from lab.snmp_agent import CPU, MEMORY, SESSIONS, SnmpAgent, answering, gauge, interface32
-from tests.live.site import Site, call, wait_for_fleet, wait_for_summary
+from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
 
 pytestmark = [
     pytest.mark.live,

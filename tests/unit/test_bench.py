@@ -8,7 +8,7 @@ import pytest
 
 from tests.bench import __main__ as bench
 from tests.bench import quick
-from tests.bench.rows import Row
+from tests.bench.limit_rows import Row
 
 
 def told(ratio: float, value: float = 1.0) -> Iterator[Row]:

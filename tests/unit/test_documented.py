@@ -10,7 +10,7 @@ import pytest
 
 from coordinator import prices, scenarios
 from coordinator.core.plan.cost_estimate import estimate
-from tests.unit.coordinator.fleet import fleet
+from tests.unit.coordinator.presences import fleet
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 
 from deploy.check.__main__ import SCHEMA, range_faults
 from deploy.check.schema import Schema
-from deploy.rehearsal.cases import examples, variants
+from deploy.rehearsal.range_cases import examples, variants
 from tests.planted_mistakes import MISTAKES, Mistake, broken
 
 ROOT: Final = Path(__file__).parents[2]

@@ -5,8 +5,8 @@ import pytest
 from agent.decide import Poison, read_job
 from exchange.engines import engines
 from tests.attack import Attack
-from tests.attack.agents import ATTACKS, BODIES
 from tests.attack.injections import KINDS, PLACES, text_fields, written
+from tests.attack.on_agents import ATTACKS, BODIES
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)

@@ -24,7 +24,7 @@ from exchange.messages import Control, Endpoint, EngineReport, ServerTest
 from exchange.ports import Entity
 from exchange.records import Records, RunHeader
 from tests.one_table import records_in
-from tests.unit.coordinator.fleet import NOW, fleet
+from tests.unit.coordinator.presences import NOW, fleet
 
 DAY = timedelta(days=1)
 RAW = b'{"event":"start","data":{}}\n{"event":"end","data":{}}'

@@ -16,7 +16,7 @@ from coordinator.cli import app
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import EngineState, Presence, Role
-from tests.unit.coordinator.fleet import presence
+from tests.unit.coordinator.presences import presence
 
 SELF_SIGNED = EngineState(name="https", ports=(8443,), self_signed=True)
 NO_CERTIFICATE = EngineState(

@@ -83,10 +83,11 @@ def test_a_query_of_what_does_not_exist_is_seen() -> None:
 
 @pytest.mark.parametrize("folder", [GRAFANA, WORKBOOK], ids=lambda folder: folder.name)
 def test_the_committed_files_are_up_to_date(folder: Path) -> None:
-    made = runpy.run_path(str(folder / "generate.py"))["written"]()
+    (script,) = folder.glob("generate_*.py")
+    made = runpy.run_path(str(script))["written"]()
     for name, text in made.items():
         assert (folder / name).read_text("utf-8") == text, (
-            f"run: .venv/bin/python dashboards/{folder.name}/generate.py"
+            f"run: .venv/bin/python {script.relative_to(ROOT)}"
         )
     committed = {path.name for path in folder.glob("*.json")}
     assert committed == set(made)
@@ -167,7 +168,7 @@ def kql() -> Iterator[str]:
 
 
 def test_the_workbook_uses_only_tables_and_columns_that_the_docs_name() -> None:
-    columns = runpy.run_path(str(WORKBOOK / "generate.py"))["COLUMNS"]
+    columns = runpy.run_path(str(WORKBOOK / "generate_workbook.py"))["COLUMNS"]
     documented = (ROOT / "docs" / "dashboards.md").read_text("utf-8")
     queries = list(kql())
     assert len(queries) >= 8

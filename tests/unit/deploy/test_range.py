@@ -12,12 +12,12 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from coordinator.cli.range_commands import Standing
+from coordinator.cli.range_commands import RangeOutputs
 from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.device import policy_switch as firewall_policy
 from coordinator.device.resource_manager import Resource
 from coordinator.studies.switch import read_switches
-from deploy.check import boot, hcl, rules
+from deploy.check import boot, hcl, range_rules
 from deploy.check.__main__ import SCHEMA, range_faults, read_files
 from deploy.check.schema import Schema
 from deploy.check.tools import AZURE, ROOT
@@ -121,8 +121,8 @@ def test_what_is_no_terraform_is_one_line() -> None:
 def test_a_static_block_of_the_wrong_tier_is_found() -> None:
     text = 'resource "azurerm_firewall_policy" "p" {\n sku = "Standard"\n intrusion_detection {\n mode = "Alert"\n }\n}\n'
     modules = hcl.load({"main.tf": text})
-    range_ = rules.Range(modules=modules, values=Values(modules, {}), schema=READ)
-    assert any("a Standard firewall has none" in fault for fault in rules.faults(range_))
+    range_ = range_rules.Range(modules=modules, values=Values(modules, {}), schema=READ)
+    assert any("a Standard firewall has none" in fault for fault in range_rules.faults(range_))
 
 
 # Values that are said twice, in Terraform and in the code ------------------------------------------
@@ -137,9 +137,9 @@ def test_the_queue_is_the_one_the_code_was_written_for() -> None:
     """The embedded queue's defaults are the truth; Azure's queue keeps the same."""
     fields = FabricSettings.model_fields
     queue = queue_arguments()
-    assert rules.seconds(queue["lock_duration"]) == fields["queue_lock_s"].default
+    assert range_rules.seconds(queue["lock_duration"]) == fields["queue_lock_s"].default
     assert queue["max_delivery_count"] == fields["queue_deliveries_max_count"].default
-    window_s = rules.seconds(queue["duplicate_detection_history_time_window"])
+    window_s = range_rules.seconds(queue["duplicate_detection_history_time_window"])
     assert window_s == fields["queue_duplicates_s"].default
     assert queue["name"] == fields["servicebus_queue"].default
 
@@ -148,7 +148,7 @@ def test_the_queue_cuts_no_message_short() -> None:
     """A message's own life, at most an AMQP uint of milliseconds, is what counts."""
     from exchange.azure import service_bus
 
-    ttl_s = rules.seconds(queue_arguments()["default_message_ttl"])
+    ttl_s = range_rules.seconds(queue_arguments()["default_message_ttl"])
     assert ttl_s is not None
     assert ttl_s >= service_bus._TTL_MAX_MS / 1000
 
@@ -163,11 +163,11 @@ def test_the_tables_have_names_that_the_service_takes() -> None:
 
 def test_the_logins_that_the_rules_know_are_refused_by_terraform_too() -> None:
     taken = hcl.load(FILES)[hcl.ROOT].locals["taken_names"]
-    assert set(taken) >= rules.TAKEN_LOGINS
+    assert set(taken) >= range_rules.TAKEN_LOGINS
 
 
 def test_the_rules_know_the_port_of_tunnels() -> None:
-    assert int(rules.VXLAN_PORT) == Vxlan.model_fields["port"].default
+    assert int(range_rules.VXLAN_PORT) == Vxlan.model_fields["port"].default
 
 
 def test_vm_sizes_have_the_bandwidth_that_the_limiter_knows() -> None:
@@ -217,7 +217,7 @@ def test_the_notebooks_range_has_what_each_of_its_scenarios_wants() -> None:
 
 def test_terraform_tells_what_the_command_line_asks_for() -> None:
     outputs = hcl.load(FILES)[hcl.ROOT].outputs
-    assert {field.name for field in dataclasses.fields(Standing)} <= outputs.keys()
+    assert {field.name for field in dataclasses.fields(RangeOutputs)} <= outputs.keys()
     assert {"firewall_id", "tunnel", "fabric"} <= outputs.keys()  # what the runbook asks for
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from coordinator.cli.range_check import usd_a_day
 from coordinator.prices import load
-from deploy.rehearsal.catalogue import BASE, DEPLOYER, ROLES
+from deploy.rehearsal.azure_catalogue import BASE, DEPLOYER, ROLES
+from deploy.rehearsal.azure_refusals import Refused
 from deploy.rehearsal.day_one import PAGE, missing_line, steps_of
 from deploy.rehearsal.published import Published
-from deploy.rehearsal.refusals import Refused
 from deploy.rehearsal.resource_ids import kind_of, parent_of, references
 from deploy.rehearsal.subscription import Subscription
 

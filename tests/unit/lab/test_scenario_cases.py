@@ -12,7 +12,7 @@ from lab.scenarios.cases import BEDS, CASES, Case, Expected
 from lab.scenarios.facts import Facts, faults
 from lab.scenarios.scenario_range import chosen
 from lab.scenarios.scenario_table import CHAPTER, Row, cells, chapter, markdown, study_row
-from tests.unit.coordinator.fleet import NOW
+from tests.unit.coordinator.presences import NOW
 
 ROW = Row(
     name="one",

@@ -18,7 +18,7 @@ from coordinator.auth.static_tokens import Tokens
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
-from tests.unit.coordinator.fleet import NOW, presence
+from tests.unit.coordinator.presences import NOW, presence
 from tests.unit.coordinator.stored_run import store_run
 
 LAUNCH, SCHEDULE, STUDY = "/v1/runs", "/v1/schedules", "/v1/studies"

@@ -9,7 +9,7 @@ from coordinator.cli.junit_file import of_gates, of_run, save_junit
 from coordinator.core.judge.comparison import compare
 from coordinator.core.judge.regression_gate import hold, parse_gate
 from coordinator.core.summary import Verdict
-from tests.stored import SMALL, measured
+from tests.synthetic_runs import SMALL, measured
 from tests.unit.coordinator.core.judge.test_comparison import group
 
 KINDS = {

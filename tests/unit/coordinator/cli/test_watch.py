@@ -19,7 +19,7 @@ from coordinator.core.figures import Layer
 from coordinator.core.live.look import UNKNOWN_CELL, LiveSeconds, LiveStatus
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from tests.unit.coordinator.fleet import NOW
+from tests.unit.coordinator.presences import NOW
 from tests.unit.coordinator.stored_run import store_run
 from tests.unit.coordinator.views.charts.views import FAULTY
 

@@ -41,9 +41,9 @@ from exchange.messages import (
     Track,
     Traffic,
 )
-from tests.columns import track_columns
 from tests.judged import judged_burst
-from tests.unit.coordinator.fleet import NOW, presence
+from tests.seconds_as_columns import track_columns
+from tests.unit.coordinator.presences import NOW, presence
 
 RECORDINGS = Path(__file__).parents[3] / "data" / "iperf3" / "3.22"
 BURST = Burst(index=0, planned_start_at=NOW.replace(microsecond=0), duration_s=10)

@@ -4,7 +4,7 @@ from coordinator.core.measure.headers import headers
 from coordinator.core.plan.planner import Infeasible, plan
 from coordinator.core.plan.spec import RunSpec
 from exchange.messages import Protocol, Role, Vxlan
-from tests.unit.coordinator.fleet import NOW, presence
+from tests.unit.coordinator.presences import NOW, presence
 
 
 def spec(**changes: object) -> RunSpec:

@@ -12,7 +12,7 @@ from coordinator.imports.original_runs import describe_table
 from coordinator.imports.stored_imports import measure_import, plan_import, stand_import, summarise
 from coordinator.scenarios import BadScenario
 from exchange.messages import Outcome
-from tests.unit.coordinator.imports.tables import fleet, parse, row
+from tests.unit.coordinator.imports.small_tables import fleet, parse, row
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from coordinator.imports import BadFile
-from tests.unit.coordinator.imports.tables import HEADER, NEW_YORK, fleet, parse, row
+from tests.unit.coordinator.imports.small_tables import HEADER, NEW_YORK, fleet, parse, row
 
 DATA = Path(__file__).parents[3] / "data" / "original"
 SEED = (DATA / "seed-280s-30clients.csv").read_text(encoding="utf-8")

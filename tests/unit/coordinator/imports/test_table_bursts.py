@@ -15,7 +15,7 @@ from coordinator.imports.metric_csv import read_metric, throughput_ledger
 from coordinator.imports.original_runs import describe_table
 from coordinator.imports.stored_imports import measure_import, plan_import, summarise
 from coordinator.imports.table_bursts import OriginalRow, join_rows, problems
-from tests.unit.coordinator.imports.tables import NOW, parse
+from tests.unit.coordinator.imports.small_tables import NOW, parse
 
 DATA = Path(__file__).parents[3] / "data" / "original"
 

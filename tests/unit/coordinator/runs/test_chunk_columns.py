@@ -11,7 +11,7 @@ from exchange.chunks import pack, pack_host, pack_intervals, unpack_host, unpack
 from exchange.messages import Flow, HostSecond, Interval, Side, Track
 from exchange.ports import RecordUnreadable
 from exchange.second_rows import PackedChunk, PackedEnd, PackedTrack
-from tests.columns import host_columns, track_columns
+from tests.seconds_as_columns import host_columns, track_columns
 
 maybe_count = st.none() | st.integers(0, 10**6)
 intervals = st.lists(

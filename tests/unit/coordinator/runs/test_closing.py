@@ -14,7 +14,7 @@ from coordinator.views.burst_answers import recomputed
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control
 from exchange.records import PrivateRecords, RunHeader
-from tests.columns import host_rows, track_rows
+from tests.seconds_as_columns import host_rows, track_rows
 from tests.synthetic import Plant
 from tests.synthetic import fleet as synthetic
 

@@ -20,7 +20,7 @@ from exchange.messages import Control
 from exchange.ports import ExchangeUnavailable, Outgoing, QueueError
 from exchange.records import RunHeader, RunOutcome, RunRecords
 from exchange.records.burst_records import BurstRecords
-from tests.unit.coordinator.fleet import NOW, fleet
+from tests.unit.coordinator.presences import NOW, fleet
 
 SOAK = RunSpec(scenario="soak", pairs_count=1, bursts_count=2, burst_s=10, period_s=60, lead_s=30)
 

@@ -10,7 +10,7 @@ from agent.decide import Ending, Poison, check, read_job
 from coordinator.runs.dead_letters import DeadJob, explain, read_dead_job
 from exchange.messages import Claim, Endpoint, Job, Outcome, Phase, Role, Traffic
 from exchange.ports import DeadLetter
-from tests.unit.coordinator.fleet import NOW
+from tests.unit.coordinator.presences import NOW
 
 JOB = Job(
     run_id="20261120-120000-smoke-7f3a",

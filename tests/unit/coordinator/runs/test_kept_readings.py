@@ -15,7 +15,7 @@ from coordinator.runs.kept_readings import keep_told, with_earlier
 from exchange.messages import Direction
 from exchange.records import Document
 from tests.unit.coordinator.device.ledgers.test_snmp_source import START_S, series, told
-from tests.unit.coordinator.fleet import NOW
+from tests.unit.coordinator.presences import NOW
 from tests.unit.coordinator.runs.test_neighbours import coordinator, fabric, launch
 
 __all__ = ["coordinator", "fabric"]  # fixtures

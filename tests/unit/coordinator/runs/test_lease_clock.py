@@ -14,7 +14,7 @@ from exchange.messages import Control, Role, TroubleKind
 from exchange.records import RunHeader
 from exchange.troubles import TroubleLog
 from tests.one_table import records_in
-from tests.unit.coordinator.fleet import NOW, presence
+from tests.unit.coordinator.presences import NOW, presence
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 

@@ -21,7 +21,7 @@ from exchange.messages import Control, Direction, Flow
 from exchange.records import Document, RunHeader, RunOutcome
 from tests.synthetic import Plant
 from tests.synthetic import fleet as synthetic
-from tests.unit.coordinator.fleet import NOW, fleet
+from tests.unit.coordinator.presences import NOW, fleet
 
 SPEC = {
     "scenario": "smoke",

@@ -20,7 +20,7 @@ from exchange.ports import QueueError
 from exchange.records import RunRecords
 from exchange.troubles import TroubleLog
 from tests.one_table import fabric_in
-from tests.unit.coordinator.fleet import NOW, presence
+from tests.unit.coordinator.presences import NOW, presence
 
 SOAK = RunSpec(scenario="soak", pairs_count=2, bursts_count=4, burst_s=10, period_s=60, lead_s=55)
 MOVED = {0: "server-001", 1: "server-003"}

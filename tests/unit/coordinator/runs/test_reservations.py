@@ -12,7 +12,7 @@ from coordinator.core.plan.planner import Infeasible
 from coordinator.core.plan.spec import Plan, RunSpec
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from tests.unit.coordinator.fleet import NOW, fleet
+from tests.unit.coordinator.presences import NOW, fleet
 
 TWO = RunSpec(scenario="two", pairs_count=2, bursts_count=2, burst_s=10, period_s=60, lead_s=30)
 

@@ -19,7 +19,7 @@ from coordinator.studies.study import (
     Sweep,
     TrialResult,
 )
-from tests.unit.coordinator.fleet import NOW
+from tests.unit.coordinator.presences import NOW
 
 SPEC = RunSpec(scenario="smoke", pairs_count=4)
 STREAMS = (1, 2, 4, 8, 16, 32, 64)

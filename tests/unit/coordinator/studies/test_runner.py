@@ -21,7 +21,7 @@ from exchange.engines import traffic_of
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Protocol, Traffic
 from exchange.rows import make_row
-from tests.unit.coordinator.fleet import NOW, fleet
+from tests.unit.coordinator.presences import NOW, fleet
 
 SPEC = RunSpec.model_validate(
     {"scenario": "test", "pairs_count": 2, "burst_s": 2, "lead_s": 5, "bursts_count": 1}

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from coordinator.core.summary import RunSummary, canonical
 from coordinator.imports.stored_imports import measure_import, plan_import, summarise
 from coordinator.views.answers import DIFFERENCES_MAX_COUNT, hold_against
-from tests.unit.coordinator.imports.tables import fleet, parse
+from tests.unit.coordinator.imports.small_tables import fleet, parse
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ from coordinator.imports.stored_imports import measure_import, plan_import, summ
 from coordinator.refusals import EmptyGroup
 from coordinator.views.groups import Run, compare_runs
 from coordinator.views.requests import CompareRequest, Selection
-from tests.unit.coordinator.imports.tables import fleet, parse, row
+from tests.unit.coordinator.imports.small_tables import fleet, parse, row
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 DATA = Path(__file__).parents[3] / "data" / "original"

@@ -6,7 +6,7 @@ from markdown_it import MarkdownIt
 from coordinator.core.judge.comparison import compare
 from coordinator.core.judge.regression_gate import hold, parse_gate
 from coordinator.views.markdown import comparison_markdown, sparkline, verdict_markdown
-from tests.stored import SMALL, measured
+from tests.synthetic_runs import SMALL, measured
 from tests.unit.coordinator.core.judge.test_comparison import group
 
 READER = MarkdownIt("commonmark", {"html": True}).enable("table")

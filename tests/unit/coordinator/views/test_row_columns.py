@@ -23,7 +23,7 @@ from coordinator.views.series_formats import ARROW, CSV, PARQUET, render
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Presence, Role
 from exchange.records import RunHeader
-from tests.unit.coordinator.fleet import NOW, presence
+from tests.unit.coordinator.presences import NOW, presence
 from tests.unit.coordinator.stored_run import store_run
 from tests.unit.coordinator.views.charts.views import FAULTY, ended
 

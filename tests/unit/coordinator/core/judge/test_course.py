@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.core.judge.course import bursts_of, course, describe, trend
 from coordinator.core.summary import BurstCourse, Disruption, DisruptionKind
-from tests.unit.coordinator.fleet import NOW
+from tests.unit.coordinator.presences import NOW
 
 ABSENT = DisruptionKind.ABSENT
 

@@ -10,7 +10,7 @@ from exchange.messages import Passport, Presence, Role
 from tests.planted import measure
 from tests.synthetic import Plant
 from tests.synthetic import fleet as made_fleet
-from tests.unit.coordinator.fleet import presence
+from tests.unit.coordinator.presences import presence
 
 ALIKE = Passport(
     nic_driver="hv_netvsc",

@@ -39,8 +39,8 @@ from exchange.messages import (
     Track,
     Traffic,
 )
-from tests.columns import track_columns
 from tests.judged import judged_burst
+from tests.seconds_as_columns import track_columns
 from tests.synthetic import IP_RATIO, Fleet, Plant, fleet
 
 SMALL = Plant(

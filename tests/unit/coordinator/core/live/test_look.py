@@ -25,7 +25,7 @@ from coordinator.core.measure.columns import NO_HOST, TrackColumns
 from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
 from coordinator.core.measure.measure_burst import measure_burst
 from exchange.messages import HostSecond
-from tests.columns import host_columns
+from tests.seconds_as_columns import host_columns
 from tests.synthetic import Fleet, Plant, fleet
 
 BURST_S = 30

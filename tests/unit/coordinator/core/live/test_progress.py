@@ -8,8 +8,8 @@ from coordinator.core.live.progress import progress
 from coordinator.core.measure.columns import NO_HOST, TrackColumns
 from coordinator.core.plan.spec import Burst
 from exchange.messages import Flow, HostSecond, Interval, Side, Track
-from tests.columns import host_columns, track_columns
-from tests.unit.coordinator.fleet import NOW
+from tests.seconds_as_columns import host_columns, track_columns
+from tests.unit.coordinator.presences import NOW
 
 BURST = Burst(index=0, planned_start_at=NOW, duration_s=10)
 

@@ -8,7 +8,7 @@ from coordinator.core.live.status import COLLECT_S, BurstPhase, BurstRows, RunSt
 from coordinator.core.plan.planner import plan
 from coordinator.core.plan.spec import Plan, RunSpec
 from exchange.messages import Claim, Control, JobReport, Outcome, Phase
-from tests.unit.coordinator.fleet import NOW, fleet
+from tests.unit.coordinator.presences import NOW, fleet
 
 SPEC = RunSpec(scenario="test", pairs_count=2, bursts_count=2, burst_s=10, period_s=30, lead_s=30)
 PLAN: Plan = plan(SPEC, fleet(2), NOW, "run-1")

@@ -30,7 +30,7 @@ from exchange.messages import (
     Side,
     Track,
 )
-from tests.columns import track_columns
+from tests.seconds_as_columns import track_columns
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 BURST = Burst(index=0, planned_start_at=AT, duration_s=10)

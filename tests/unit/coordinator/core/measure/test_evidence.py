@@ -22,7 +22,7 @@ from exchange.messages import (
     Track,
 )
 from exchange.messages import Flow as FlowName
-from tests.columns import track_columns
+from tests.seconds_as_columns import track_columns
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 BURST = Burst(index=0, planned_start_at=AT, duration_s=10)

@@ -13,7 +13,7 @@ from coordinator.core.plan.spec import Burst, RunSpec
 from coordinator.core.summary import BurstSummary, canonical
 from exchange.messages import Role
 from tests.judged import judged_burst
-from tests.unit.coordinator.fleet import NOW, presence
+from tests.unit.coordinator.presences import NOW, presence
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BURST = Burst(index=0, planned_start_at=AT, duration_s=10)

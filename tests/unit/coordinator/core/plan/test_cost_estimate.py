@@ -16,7 +16,7 @@ from coordinator.core.plan.planner import plan
 from coordinator.core.plan.price import Line
 from coordinator.core.plan.spec import Plan, RunSpec
 from exchange.messages import Control, Presence, Role
-from tests.unit.coordinator.fleet import NOW, fleet, presence
+from tests.unit.coordinator.presences import NOW, fleet, presence
 
 TABLE = prices.load()
 D4_FLEET = [agent.model_copy(update={"vm_size": "Standard_D4_v4"}) for agent in fleet(30)]

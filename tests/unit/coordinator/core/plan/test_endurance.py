@@ -14,7 +14,7 @@ from coordinator.core.plan.planner import Infeasible, plan
 from coordinator.core.plan.spec import RunSpec
 from coordinator.runs.leases import first_lease_until
 from exchange.messages import EngineReport, JobReport, Outcome, Role, StartMethod
-from tests.unit.coordinator.fleet import NOW, fleet, presence
+from tests.unit.coordinator.presences import NOW, fleet, presence
 
 SOAK = RunSpec(scenario="soak", pairs_count=2, bursts_count=4, burst_s=1740, period_s=1800)
 

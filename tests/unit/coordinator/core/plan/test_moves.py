@@ -6,7 +6,7 @@ from coordinator.core.plan.moves import choose_moves, pairs_in
 from coordinator.core.plan.planner import PRESENCE_STALE_S, plan
 from coordinator.core.plan.spec import RunSpec
 from exchange.messages import Presence, Role, Traffic
-from tests.unit.coordinator.fleet import NOW, fleet, presence
+from tests.unit.coordinator.presences import NOW, fleet, presence
 
 PLAN = plan(
     RunSpec(scenario="soak", pairs_count=3, bursts_count=5, burst_s=10, period_s=60),

@@ -17,7 +17,7 @@ from exchange.messages import (
     Role,
     Traffic,
 )
-from tests.unit.coordinator.fleet import NOW, fleet, presence
+from tests.unit.coordinator.presences import NOW, fleet, presence
 
 
 def spec(**changes: object) -> RunSpec:

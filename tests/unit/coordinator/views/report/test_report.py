@@ -28,8 +28,8 @@ from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import EngineReport, Pacing
 from exchange.records import Document
 from tests.synthetic import Plant
-from tests.unit.coordinator.fleet import NOW, fleet
-from tests.unit.coordinator.imports import tables
+from tests.unit.coordinator.imports import small_tables
+from tests.unit.coordinator.presences import NOW, fleet
 from tests.unit.coordinator.stored_run import store_run
 from tests.unit.coordinator.views.charts.views import FAULTY, ended
 
@@ -305,7 +305,7 @@ async def test_the_api_serves_html_and_json(fabric: Fabric) -> None:
 async def test_an_imported_table_is_said_to_hold_means_and_no_seconds(fabric: Fabric) -> None:
     said = "one mean for each pair and burst"
     assert said not in section(build(await sourced(fabric)), "charts")
-    imported = await keep_table(fabric.records, tables.parse(tables.fleet(3, 2)), NOW)
+    imported = await keep_table(fabric.records, small_tables.parse(small_tables.fleet(3, 2)), NOW)
     source = await gather(fabric.records, imported.run_id, NOW)
     charts = section(build(source), "charts")
     assert said in charts

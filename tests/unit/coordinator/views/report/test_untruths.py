@@ -20,10 +20,10 @@ from exchange.engines import engines, traffic_of
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Direction, Protocol, Traffic
 from tests.synthetic import Plant
-from tests.unit.coordinator.imports import tables
+from tests.unit.coordinator.imports import small_tables
 from tests.unit.coordinator.stored_run import store_run
 
-NOW = tables.NOW
+NOW = small_tables.NOW
 PLANT = Plant(pairs=8, bursts=2, burst_s=20, period_s=40, late=1, missing=1)
 TRAFFICS = [
     *(
@@ -170,9 +170,9 @@ async def test_a_runs_dates_are_its_launchs_and_its_traffics(fabric: Fabric) -> 
 
 
 async def test_an_import_claims_nothing_that_its_files_do_not_say(fabric: Fabric) -> None:
-    late = tables.row(1, 5, second=36)
-    lines = [*tables.fleet(3, 2)[:4], late, tables.row(2, 5), tables.row(3, 5)]
-    imported = await keep_table(fabric.records, tables.parse(lines), NOW)
+    late = small_tables.row(1, 5, second=36)
+    lines = [*small_tables.fleet(3, 2)[:4], late, small_tables.row(2, 5), small_tables.row(3, 5)]
+    imported = await keep_table(fabric.records, small_tables.parse(lines), NOW)
     source = await gather(fabric.records, imported.run_id, NOW + timedelta(days=1))
     report = build(source)
     text = html(report, source)

@@ -31,7 +31,7 @@ from exchange.azure.identity import Credential, NoToken
 from exchange.azure.table_storage import AzureTable, TableAddress
 from exchange.ports import ExchangeError, RawName
 from tests.attack import Attack
-from tests.attack.loopback import Quiet, served
+from tests.attack.loopback_server import Quiet, served
 from tests.keyserver import TENANT, KeyServer
 
 ASKED: Final = "whom we ask"

@@ -14,7 +14,7 @@ from coordinator.device.ledgers.prometheus_source import PrometheusLedger
 from coordinator.device.ledgers.source import BUSY_MAX_S, LedgerBusy, LedgerError, LedgerSource
 from exchange.messages import Direction
 from tests.attack import Attack
-from tests.attack.loopback import Quiet, served
+from tests.attack.loopback_server import Quiet, served
 
 SOURCE: Final = "metric source"
 _RESOURCE: Final = "/subscriptions/0/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"

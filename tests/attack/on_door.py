@@ -25,7 +25,7 @@ from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.attack import Attack
 from tests.keyserver import KeyServer, key_server
-from tests.stored import store_run
+from tests.synthetic_runs import store_run
 
 CALLER: Final = "caller to coordinator"
 VIEWER: Final = "viewer to operator"

@@ -16,7 +16,7 @@ import httpx
 
 from exchange.messages import Role
 from lab.loopback import steady_clock
-from tests.live.ports import free_port
+from tests.live.free_ports import free_port
 from tests.live.warm import shell
 
 ROOT = Path(__file__).parent.parent.parent

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from deploy.rehearsal.refusals import ZONED, Resource
+from deploy.rehearsal.azure_refusals import ZONED, Resource
 
 SUBSCRIPTION: Final = "00000000-0000-0000-0000-000000000000"
 DEPLOYER: Final = "22222222-2222-2222-2222-222222222222"

@@ -41,9 +41,9 @@ from exchange.ports import Entity, EntityExists, RecordUnreadable
 from exchange.records.keys import burst_partition
 from exchange.rows import make_row
 from tests.attack import Attack
-from tests.attack.door import RUN, site
 from tests.attack.fuzzed_coordinator import fuzz_coordinator
-from tests.stored import SMALL, measured
+from tests.attack.on_door import RUN, site
+from tests.synthetic_runs import SMALL, measured
 
 ROW: Final = "table to coordinator"
 SOURCE: Final = "metric source"

@@ -1,5 +1,5 @@
 """What a real application answers to every operation, as its document's examples:
-``python -m tests.answers`` writes them anew.
+``python -m tests.api_examples`` writes them anew.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from coordinator.views.requests import ScheduleRequest
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
 from exchange.records.shelf import Shelf
-from tests.stored import store_run
-from tests.unit.coordinator.fleet import presence
+from tests.synthetic_runs import store_run
+from tests.unit.coordinator.presences import presence
 from tests.unit.coordinator.studies.samples import SWEPT
 
 RUN: Final = REQUESTS["POST", "/v1/comparisons"]["a"]["run_ids"][0]
