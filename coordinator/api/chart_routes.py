@@ -31,7 +31,7 @@ class ChartList(Message):
 @router.get("/runs/{run_id}/charts", openapi_extra=rows_in("charts"))
 async def list_charts(run_id: str, coordinator: Service) -> ChartList:
     """The charts there are, of one burst or of the whole run."""
-    plan = await coordinator.read_plan(run_id)
+    plan = await coordinator.stored.read_plan(run_id)
     return ChartList(run_id=run_id, bursts_count=len(plan.bursts), charts=catalogue())
 
 
@@ -50,5 +50,5 @@ async def read_chart(
 
     Charts of one burst are there as soon as it is over, those of the run with its verdict.
     """
-    plan = await coordinator.read_plan(run_id)
+    plan = await coordinator.stored.read_plan(run_id)
     return await draw_stored(coordinator.fabric.records, plan, name, burst, theme)

@@ -103,7 +103,7 @@ async def create_run(
             now=coordinator.now(),
         )
     response.headers["Location"] = f"/v1/runs/{run_id}"
-    return await coordinator.status(run_id)
+    return await coordinator.stored.status(run_id)
 
 
 @router.get("/runs", responses=PAGED)
@@ -148,7 +148,7 @@ async def aggregate(
 @router.get("/runs/{run_id}", openapi_extra=rows_in("bursts"))
 async def read_run(run_id: str, coordinator: Service) -> RunStatus:
     """Where a run stands."""
-    return await coordinator.status(run_id)
+    return await coordinator.stored.status(run_id)
 
 
 @router.post("/runs/{run_id}/abort", status_code=202)
@@ -159,25 +159,25 @@ async def abort_run(
     """Stop a run; agents stop traffic within seconds, what was measured is kept."""
     asked = request or CancelRequest()
     await coordinator.cancel(run_id, by=caller.named(asked.by), reason=asked.reason)
-    return await coordinator.status(run_id)
+    return await coordinator.stored.status(run_id)
 
 
 @router.get("/runs/{run_id}/course", openapi_extra=rows_in("disruptions"))
 async def read_course(run_id: str, coordinator: Service) -> Course:
     """What broke, how much of the load was carried and what drifted, over the bursts so far."""
-    return await coordinator.course(run_id)
+    return await coordinator.stored.course(run_id)
 
 
 @router.get("/runs/{run_id}/progress", openapi_extra=rows_in("seconds"))
 async def read_progress(run_id: str, coordinator: Service) -> Progress:
     """What the newest begun burst has sent so far, second by second."""
-    return await coordinator.progress(run_id)
+    return await coordinator.stored.progress(run_id)
 
 
 @router.get("/runs/{run_id}/summary", openapi_extra=rows_in("bursts"))
 async def read_summary(run_id: str, coordinator: Service) -> RunSummary:
     """The verdict with its figures, once the run is over."""
-    summary = await coordinator.summary(run_id)
+    summary = await coordinator.stored.summary(run_id)
     if summary is None:
         raise RunNotOver(run_id)
     return summary
@@ -207,7 +207,7 @@ async def read_raw(
     accept: Annotated[str | None, Header(include_in_schema=False)] = None,
 ) -> Response:
     """An engine's own output, to the byte: one JSON document, or one a line."""
-    plan, records = await coordinator.read_plan(run_id), coordinator.fabric.records
+    plan, records = await coordinator.stored.read_plan(run_id), coordinator.fabric.records
     text = await find_raw(records, plan, pair, burst_index, side)
     lines = text.startswith(b'{"event"')
     media_type = f"application/{'x-ndjson' if lines else 'json'}"

@@ -4,13 +4,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.auth.audit import AuditRow
 from coordinator.cli.connection import run
 from coordinator.cli.lists import RowsOption, show_list
 from coordinator.cli.options import Api, Json
 
 if TYPE_CHECKING:
-    from coordinator.cli.verbs import Verbs
+    pass
 
 
 def audit(
@@ -21,10 +20,7 @@ def audit(
 ) -> None:
     """List what was changed, newest first: who, what, from where, and how it ended."""
 
-    async def work(client: "Verbs") -> list[AuditRow]:
-        return await client.audit(limit)
-
-    rows = run(api, work)
+    rows = run(api, lambda client: client.audit(limit))
     show_list(
         rows,
         ["when (UTC)", "who", "role", "from", "what", "run", "status"],

@@ -132,3 +132,27 @@ async def resolve_study(client: "Verbs", study_id: str) -> str:
     if not newest:
         stop("no study yet; start one with `broadside study`", Exit.CANNOT_RUN)
     return newest[0].study_id
+
+
+def run_of(
+    api: str | None,
+    run_id: str,
+    work: Callable[["Verbs", str], Awaitable[T]],
+    *,
+    drive: bool = False,
+) -> T:
+    """:func:`run`, with the id of the run that a person means."""
+
+    async def found(client: "Verbs") -> T:
+        return await work(client, await resolve_run(client, run_id))
+
+    return run(api, found, drive=drive)
+
+
+def study_of(api: str | None, study_id: str, work: Callable[["Verbs", str], Awaitable[T]]) -> T:
+    """:func:`run`, with the id of the study that a person means."""
+
+    async def found(client: "Verbs") -> T:
+        return await work(client, await resolve_study(client, study_id))
+
+    return run(api, found)

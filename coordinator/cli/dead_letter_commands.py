@@ -28,10 +28,7 @@ def list_letters(
 ) -> None:
     """List dead letters, oldest first."""
 
-    async def work(client: "Verbs") -> list[DeadJob]:
-        return await client.dead_letters(limit)
-
-    found = run(api, work)
+    found = run(api, lambda client: client.dead_letters(limit))
     show_list(
         found,
         ["seq", "reason", "run", "burst", "pair", "description"],
@@ -58,10 +55,7 @@ def list_letters(
 def explain(sequence_number: Sequence, api: Api = None, as_json: Json = False) -> None:
     """Say what one dead letter was, why it was set aside, and what to do."""
 
-    async def work(client: "Verbs") -> DeadJob:
-        return await client.dead_letter(sequence_number)
-
-    dead = run(api, work)
+    dead = run(api, lambda client: client.dead_letter(sequence_number))
     if as_json:
         print_json(dead)
         return
@@ -85,10 +79,7 @@ def explain(sequence_number: Sequence, api: Api = None, as_json: Json = False) -
 def resend(sequence_number: Sequence, api: Api = None, as_json: Json = False) -> None:
     """Send a dead letter's job again; refused once its instant has passed or an agent has it."""
 
-    async def work(client: "Verbs") -> DeadJob:
-        return await client.resend(sequence_number)
-
-    dead = run(api, work)
+    dead = run(api, lambda client: client.resend(sequence_number))
     if as_json:
         print_json(dead)
     else:

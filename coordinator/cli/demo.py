@@ -150,7 +150,7 @@ def demo(
 def report(summary: RunSummary, lab: "Lab") -> Mapping[str, Any]:
     """The one JSON object of ``demo --json``."""
     return {
-        "rates": f"as measured in a lab at 1:{summary.scale:g}; "
+        "rates": f"as measured in a {words.lab(summary.scale)}; "
         "real_* fields are the same times the scale",
         "lab_limits": list(lab.limits),
         **summary.model_dump(mode="json"),

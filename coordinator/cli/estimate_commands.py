@@ -7,26 +7,22 @@ import typer
 
 from coordinator import prices, scenarios
 from coordinator.cli import display
-from coordinator.cli.connection import RunArgument, operator_name, resolve_run, run
+from coordinator.cli.connection import RunArgument, operator_name, run, run_of
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Api, Json, print_json
+from coordinator.cli.options import Api, Assignments, Json, Scenario, print_json
 from coordinator.core import words
 from coordinator.core.plan.cost_estimate import Appraisal, Estimate
-from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.plan.price import Bill
 from coordinator.core.words import dollars, dollars_each
 from coordinator.views.requests import EstimateRequest
 
 if TYPE_CHECKING:
-    from coordinator.cli.verbs import Verbs
+    pass
 
 
 def estimate(
-    scenario: Annotated[str, typer.Argument(help="a scenario's name or a .toml file's path")],
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="override any field; repeatable"),
-    ] = None,
+    scenario: Scenario,
+    assignments: Assignments = None,
     own: Annotated[
         Path | None,
         typer.Option("--prices", metavar="FILE", help="your own figures, over the table's"),
@@ -42,10 +38,7 @@ def estimate(
         stop(str(error), Exit.USAGE)
     request = EstimateRequest(spec=spec.model_dump(mode="json"), prices=figures, by=operator_name())
 
-    async def work(client: "Verbs") -> Appraisal:
-        return await client.estimate(request)
-
-    said = run(api, work)
+    said = run(api, lambda client: client.estimate(request))
     if as_json:
         print_json(said)
     else:
@@ -55,10 +48,7 @@ def estimate(
 def price(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
     """Say what a run has cost so far, and will have cost at its end."""
 
-    async def work(client: "Verbs") -> PriceMeter:
-        return await client.price(await resolve_run(client, run_id))
-
-    meter = run(api, work)
+    meter = run_of(api, run_id, lambda client, chosen: client.price(chosen))
     if as_json:
         print_json(meter)
         return

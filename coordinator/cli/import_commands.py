@@ -20,7 +20,6 @@ from coordinator.imports import BadFile
 from coordinator.imports.import_answers import (
     FileResult,
     ImportedRecordings,
-    ImportedTable,
     OriginalBurst,
     describe,
 )
@@ -30,7 +29,7 @@ from coordinator.imports.original_tables import Reading, read_original
 from coordinator.imports.time_text import parse_time, to_utc
 
 if TYPE_CHECKING:
-    from coordinator.cli.verbs import Verbs
+    pass
 
 FINDINGS_SHOWN_COUNT = 20
 
@@ -108,10 +107,7 @@ def original(
         "by": operator_name(),
     }
 
-    async def work(client: "Verbs") -> ImportedTable:
-        return await client.import_table(table.model_copy(update=said))
-
-    imported = run(api, work)
+    imported = run(api, lambda client: client.import_table(table.model_copy(update=said)))
     if as_json:
         print_json(imported)
         return
@@ -158,10 +154,7 @@ def iperf3(
         by=operator_name(),
     )
 
-    async def work(client: "Verbs") -> ImportedRecordings:
-        return await client.import_recordings(request)
-
-    imported = run(api, work)
+    imported = run(api, lambda client: client.import_recordings(request))
     if as_json:
         print_json(imported)
         return

@@ -268,7 +268,7 @@ class Local:
     async def launch(self, request: LaunchRequest) -> RunStatus:
         async def work() -> RunStatus:
             plan = await self._coordinator.launch(request.resolve(), by=request.by)
-            return await self._coordinator.status(plan.run_id)
+            return await self._coordinator.stored.status(plan.run_id)
 
         return await self._recorded(
             "POST", "/v1/runs", work, status=202, run_of=lambda status: status.run_id
@@ -325,7 +325,7 @@ class Local:
 
         async def work() -> RunStatus:
             await self._coordinator.cancel(run_id, by=asked.by, reason=asked.reason)
-            return await self._coordinator.status(run_id)
+            return await self._coordinator.stored.status(run_id)
 
         return await self._recorded("POST", f"/v1/runs/{run_id}/abort", work, status=202)
 

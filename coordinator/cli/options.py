@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from coordinator.cli.exits import Exit, stop
+from coordinator.cli.suggest import complete_field, complete_scenario
 from coordinator.imports.time_text import parse_zone
 from exchange.messages import Message
 
@@ -25,6 +26,25 @@ Api = Annotated[
 
 
 Json = Annotated[bool, typer.Option("--json", help="print JSON on standard output, nothing else")]
+
+
+Scenario = Annotated[
+    str,
+    typer.Argument(
+        help="a scenario's name or a .toml file's path", autocompletion=complete_scenario
+    ),
+]
+
+
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="override any field; repeatable",
+        autocompletion=complete_field,
+    ),
+]
 
 
 Plain = Annotated[bool, typer.Option("--plain", help="plain lines, also on a terminal")]

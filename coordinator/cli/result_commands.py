@@ -6,20 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from coordinator.cli.connection import RunArgument, resolve_run, run
+from coordinator.cli.connection import RunArgument, run, run_of
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.lists import RowsFormat, RowsOption, show_list
 from coordinator.cli.options import Api, Json, print_json
 from coordinator.cli.screen_text import write_bytes
 from coordinator.core import words
 from coordinator.core.summary import Verdict
-from coordinator.runs.listing import GROUPINGS, ListedState, RunGroups, state_of
+from coordinator.runs.listing import GROUPINGS, ListedState, state_of
 
 if TYPE_CHECKING:
-    from coordinator.cli.verbs import Verbs
     from coordinator.runs.listing import CostSum
-    from coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation
-    from exchange.messages import ClockReading, Presence
+    from exchange.messages import ClockReading
     from exchange.records import RunHeader
 
 
@@ -84,7 +82,6 @@ def list_runs(
     as_json: Json = False,
 ) -> None:
     """List runs, newest first, with how each ended."""
-
     asked = _asked(scenario, labels, since, before)
     asked |= {
         name: str(value)
@@ -92,10 +89,7 @@ def list_runs(
         if value is not None
     }
 
-    async def work(client: "Verbs") -> "list[RunHeader]":
-        return await client.runs(limit, **asked)
-
-    found = run(api, work)
+    found = run(api, lambda client: client.runs(limit, **asked))
     show_list(
         [
             {**header.model_dump(mode="json"), "verdict": header.outcome and header.outcome.verdict}
@@ -162,10 +156,7 @@ def aggregate(
     """Sum many runs by time, scenario, label, device or verdict: rates, coverage, residual."""
     asked = _asked(scenario, labels, since, before)
 
-    async def work(client: "Verbs") -> RunGroups:
-        return await client.aggregate(group_by, timezone, **asked)
-
-    found = run(api, work)
+    found = run(api, lambda client: client.aggregate(group_by, timezone, **asked))
     if as_json:
         print_json(found)
         return
@@ -218,10 +209,7 @@ def bursts(
     """List a run's bursts: where each stands, and what it showed."""
     from coordinator.core.figures import RECEIVED
 
-    async def work(client: "Verbs") -> "list[BurstEntry]":
-        return await client.bursts(await resolve_run(client, run_id), limit)
-
-    found = run(api, work)
+    found = run_of(api, run_id, lambda client, chosen: client.bursts(chosen, limit))
     show_list(
         found,
         ["burst", "start (UTC)", "phase", "measured", "received", "firewall", "limiter", "verdict"],
@@ -256,11 +244,7 @@ def pairs(
     as_json: Json = False,
 ) -> None:
     """List the pairs of one burst: who took each, how it ended, what it showed."""
-
-    async def work(client: "Verbs") -> "list[PairEntry]":
-        return await client.pairs(await resolve_run(client, run_id), burst - 1, limit)
-
-    found = run(api, work)
+    found = run_of(api, run_id, lambda client, chosen: client.pairs(chosen, burst - 1, limit))
     show_list(
         found,
         ["pair", "client", "server", "ended", "received", "complete", "why"],
@@ -302,29 +286,27 @@ def series(
     api: Api = None,
 ) -> None:
     """Print a burst's seconds, once it is over; unknown is empty or null, never zero."""
-
-    async def work(client: "Verbs") -> bytes:
-        return await client.series(
-            await resolve_run(client, run_id),
-            burst - 1,
-            resolution_s=resolution_s,
-            of=of,
-            pair=pair,
-            accept=form.media_type,
+    write_bytes(
+        run_of(
+            api,
+            run_id,
+            lambda client, chosen: client.series(
+                chosen,
+                burst - 1,
+                resolution_s=resolution_s,
+                of=of,
+                pair=pair,
+                accept=form.media_type,
+            ),
         )
-
-    write_bytes(run(api, work))
+    )
 
 
 def reconciliation(
     run_id: RunArgument, form: RowsOption = None, api: Api = None, as_json: Json = False
 ) -> None:
     """Hold the fleet's ledger against the firewall's: the run, and each burst."""
-
-    async def work(client: "Verbs") -> "RunReconciliation":
-        return await client.reconciliation(await resolve_run(client, run_id))
-
-    held = run(api, work)
+    held = run_of(api, run_id, lambda client, chosen: client.reconciliation(chosen))
     if as_json:
         print_json(held)
         return
@@ -357,11 +339,7 @@ def reconciliation(
 
 def agents(form: RowsOption = None, api: Api = None, as_json: Json = False) -> None:
     """List the agents that were heard of: role, state, engine, clock, and what is wrong."""
-
-    async def work(client: "Verbs") -> "list[Presence]":
-        return await client.presences()
-
-    found = run(api, work)
+    found = run(api, lambda client: client.presences())
     show_list(
         found,
         ["agent", "role", "state", "heard", "address", "engine", "clock", "bound", "problem"],

@@ -6,35 +6,31 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from coordinator.cli.connection import RunArgument, operator_name, resolve_run, run
+from coordinator.cli.connection import RunArgument, operator_name, resolve_run, run, run_of
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.lists import RowsOption, show_list
-from coordinator.cli.options import Api, Format, FormatOption, Json, Junit, Plain, print_json
-from coordinator.cli.suggest import complete_field, complete_scenario
+from coordinator.cli.options import (
+    Api,
+    Assignments,
+    Format,
+    FormatOption,
+    Json,
+    Junit,
+    Plain,
+    Scenario,
+    print_json,
+)
+from coordinator.cli.suggest import complete_scenario
 
 if TYPE_CHECKING:
     from coordinator.cli.verbs import Verbs
     from coordinator.core.live.status import RunStatus
     from coordinator.core.summary import Course, RunSummary
-    from coordinator.views.answers import Recomputed
 
 
 def launch(
-    scenario: Annotated[
-        str,
-        typer.Argument(
-            help="a scenario's name or a .toml file's path", autocompletion=complete_scenario
-        ),
-    ],
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="FIELD=VALUE",
-            help="override any field; repeatable",
-            autocompletion=complete_field,
-        ),
-    ] = None,
+    scenario: Scenario,
+    assignments: Assignments = None,
     budget: Annotated[
         float | None,
         typer.Option(metavar="USD", min=0, help="refuse, and stop before the burst, above it"),
@@ -161,10 +157,7 @@ def verdict(
     if recompute:
         _recompute(run_id, api=api, as_json=as_json)
 
-    async def work(client: "Verbs") -> "RunSummary | None":
-        return await client.summary(await resolve_run(client, run_id))
-
-    summary = run(api, work)
+    summary = run_of(api, run_id, lambda client, chosen: client.summary(chosen))
     if summary is None:
         stop(f"run {run_id}: not over yet; follow it with `broadside watch`", Exit.CANNOT_RUN)
     _finish(summary, as_json=as_json, form=form, junit=junit)
@@ -174,10 +167,7 @@ def _recompute(run_id: str, *, api: str | None, as_json: bool) -> NoReturn:
     """Print the verdict from the stored rows, and whether the stored one is the same text."""
     from coordinator.cli.verdict import exit_of, show_summary
 
-    async def work(client: "Verbs") -> "Recomputed":
-        return await client.recomputed(await resolve_run(client, run_id))
-
-    again = run(api, work)
+    again = run_of(api, run_id, lambda client, chosen: client.recomputed(chosen))
     if as_json:
         print_json(again.summary)
     else:

@@ -11,14 +11,14 @@ from coordinator.cli import display
 from coordinator.cli.connection import operator_name, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.lists import RowsOption, show_list
-from coordinator.cli.options import Api, Json, print_json
+from coordinator.cli.options import Api, Assignments, Json, print_json
 from coordinator.core.plan.schedule import BadSchedule, MissedPolicy, Overlap, check
 from coordinator.views.answers import ScheduleView
 from coordinator.views.requests import ScheduleRequest
 from exchange.troubles import utc_now
 
 if TYPE_CHECKING:
-    from coordinator.cli.verbs import Verbs
+    pass
 
 app = typer.Typer(
     help="Launch runs at instants to come; of any number of `broadside serve`, one fires each.",
@@ -53,10 +53,7 @@ def add(
     missed_limit: Annotated[
         int, typer.Option(metavar="SECONDS", min=60, help="run no later than this")
     ] = 3600,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="override any field; repeatable"),
-    ] = None,
+    assignments: Assignments = None,
     api: Api = None,
     as_json: Json = False,
 ) -> None:
@@ -85,20 +82,14 @@ def add(
     except ValidationError as error:
         stop(_fault(error), Exit.USAGE)
 
-    async def work(client: "Verbs") -> ScheduleView:
-        return await client.add_schedule(request)
-
-    _show_one(run(api, work), as_json=as_json)
+    _show_one(run(api, lambda client: client.add_schedule(request)), as_json=as_json)
 
 
 @app.command(name="list")
 def list_schedules(form: RowsOption = None, api: Api = None, as_json: Json = False) -> None:
     """List schedules with their next instants."""
 
-    async def work(client: "Verbs") -> list[ScheduleView]:
-        return await client.schedules()
-
-    found = run(api, work)
+    found = run(api, lambda client: client.schedules())
     show_list(
         found,
         ["schedule", "state", "scenario", "when", "zone", "next (UTC)", "runs"],
@@ -133,40 +124,28 @@ def _next(view: ScheduleView) -> str:
 def show(name: Name, api: Api = None, as_json: Json = False) -> None:
     """Show a schedule: its next instants, at most five, and what became of the last ones."""
 
-    async def work(client: "Verbs") -> ScheduleView:
-        return await client.schedule(name)
-
-    _show_one(run(api, work), as_json=as_json)
+    _show_one(run(api, lambda client: client.schedule(name)), as_json=as_json)
 
 
 @app.command()
 def pause(name: Name, api: Api = None, as_json: Json = False) -> None:
     """Fire nothing until resumed; a run that goes on goes on."""
 
-    async def work(client: "Verbs") -> ScheduleView:
-        return await client.pause_schedule(name)
-
-    _show_one(run(api, work), as_json=as_json)
+    _show_one(run(api, lambda client: client.pause_schedule(name)), as_json=as_json)
 
 
 @app.command()
 def resume(name: Name, api: Api = None, as_json: Json = False) -> None:
     """Fire again from now on; what the pause left out is not made up for."""
 
-    async def work(client: "Verbs") -> ScheduleView:
-        return await client.resume_schedule(name)
-
-    _show_one(run(api, work), as_json=as_json)
+    _show_one(run(api, lambda client: client.resume_schedule(name)), as_json=as_json)
 
 
 @app.command()
 def remove(name: Name, api: Api = None, as_json: Json = False) -> None:
     """Forget a schedule and its history; its runs stay."""
 
-    async def work(client: "Verbs") -> ScheduleView:
-        return await client.remove_schedule(name)
-
-    view = run(api, work)
+    view = run(api, lambda client: client.remove_schedule(name))
     if as_json:
         print_json(view)
     else:

@@ -6,16 +6,16 @@ import typer
 from pydantic import ValidationError
 
 from coordinator.cli import display
-from coordinator.cli.connection import RunArgument, resolve_run, run
+from coordinator.cli.connection import RunArgument, run, run_of
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
 from coordinator.cli.screen_text import write_bytes
 from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.runs.retention import Pruned, PruneRequest
+from coordinator.runs.retention import PruneRequest
 from exchange.messages import Side
 
 if TYPE_CHECKING:
-    from coordinator.cli.verbs import Verbs
+    pass
 
 
 def raw(
@@ -26,11 +26,9 @@ def raw(
     api: Api = None,
 ) -> None:
     """Print what an engine wrote, to the byte: iperf3's JSON, or one JSON document a line."""
-
-    async def work(client: "Verbs") -> bytes:
-        return await client.raw(await resolve_run(client, run_id), pair, burst - 1, side)
-
-    write_bytes(run(api, work))
+    write_bytes(
+        run_of(api, run_id, lambda client, chosen: client.raw(chosen, pair, burst - 1, side))
+    )
 
 
 def prune(
@@ -55,10 +53,7 @@ def prune(
     except ValidationError as error:
         stop(f"--older-than {days:g}: {error.errors()[0]['msg']}", Exit.USAGE)
 
-    async def work(client: "Verbs") -> Pruned:
-        return await client.prune(request)
-
-    pruned = run(api, work)
+    pruned = run(api, lambda client: client.prune(request))
     if as_json:
         print_json(pruned)
         return

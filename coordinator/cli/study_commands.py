@@ -1,8 +1,10 @@
 """``broadside study``: series of runs that answer one question."""
 
 import asyncio
+import functools
+import inspect
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -11,10 +13,10 @@ from pydantic import ValidationError
 
 from coordinator import scenarios
 from coordinator.cli import display
-from coordinator.cli.connection import operator_name, resolve_study, run
+from coordinator.cli.connection import operator_name, resolve_study, run, study_of
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.lists import RowsOption, show_list
-from coordinator.cli.options import Api, Json, print_json
+from coordinator.cli.options import Api, Assignments, Json, Scenario, print_json
 from coordinator.cli.saved_files import (
     AsFormat,
     Output,
@@ -50,11 +52,6 @@ POLL_S = 1.0
 app = typer.Typer(help="Series of runs that answer one question.")
 
 
-Scenario = Annotated[str, typer.Argument(help="a scenario's name or a .toml file's path")]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="override any field; repeatable"),
-]
 Name = Annotated[str | None, typer.Option(help="the study's name; the question's kind otherwise")]
 Pause = Annotated[float, typer.Option("--pause-s", min=0, help="seconds between two trials")]
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="study id, or `last`")]
@@ -63,28 +60,88 @@ Detach = Annotated[
 ]
 
 
-@app.command()
-def sweep(
+def _carry_out(
+    question: Question,
     scenario: Scenario,
-    over: Annotated[
-        list[str],
-        typer.Option(metavar="FIELD=V1,V2,...", help="a field and its values; once or twice"),
-    ],
     assignments: Assignments = None,
     name: Name = None,
     pause_s: Pause = 0.0,
     detach: Detach = False,
     api: Api = None,
     as_json: Json = False,
-) -> None:
-    """Run a scenario for every value of one or two fields; the knee is marked."""
-    asked = _question(lambda: Sweep(axes=tuple(_axis(text) for text in over)))
-    _carry_out(scenario, assignments, asked, name, pause_s, detach, api, as_json=as_json)
+    *,
+    command: Sequence[str] | None = None,
+) -> NoReturn:
+    """Create a study and, unless detached, follow it to its conclusion.
+
+    A drill's own ``command`` is given to this process's own coordinator, never to an API.
+    """
+    try:
+        spec = scenarios.load(scenario, scenarios.parse_overrides(assignments or []))
+        request = StudyRequest(
+            name=name,
+            question=question,
+            spec=spec.model_dump(mode="json"),
+            pause_s=pause_s,
+            by=operator_name(),
+        )
+    except scenarios.ScenarioError as error:
+        stop(str(error), Exit.USAGE)
+    except ValidationError as error:
+        stop(scenarios.explain(error), Exit.USAGE)
+
+    async def work(client: "Verbs") -> Study:
+        if command is not None:
+            client.event = command  # type: ignore[union-attr]  # without --api it is this host's
+        created = await client.create_study(request)
+        typer.echo(f"study {created.study_id}", err=True)
+        return created if detach else await _follow(client, created, quiet=as_json)
+
+    done = run(api, work, drive=not detach)
+    print_study(done, as_json=as_json)
+    raise typer.Exit(Exit.CANNOT_RUN if done.problem else Exit.PASS)
+
+
+def _question(build: Callable[[], Question]) -> Question:
+    """What ``build`` makes of the options; a mistake ends the command with one line."""
+    try:
+        return build()
+    except ValidationError as error:
+        stop(scenarios.explain(error), Exit.USAGE)
+    except (scenarios.ScenarioError, ValueError) as error:
+        stop(str(error), Exit.USAGE)
+
+
+def _asked(question: Callable[..., Question]) -> Callable[..., None]:
+    """The command that carries out what a function asks; it has that one's options as well."""
+    own = inspect.signature(question).parameters
+    _, scenario, *how = list(inspect.signature(_carry_out).parameters.values())[:-1]
+
+    @functools.wraps(question)
+    def command(**given: Any) -> None:
+        options = {option: given.pop(option) for option in own}
+        _carry_out(_question(lambda: question(**options)), **given)
+
+    parameters = [scenario, *own.values(), *how]
+    vars(command)["__signature__"] = inspect.Signature(parameters)
+    return command
 
 
 @app.command()
+@_asked
+def sweep(
+    over: Annotated[
+        list[str],
+        typer.Option(metavar="FIELD=V1,V2,...", help="a field and its values; once or twice"),
+    ],
+) -> Sweep:
+    """Run a scenario for every value of one or two fields; the knee is marked."""
+    return Sweep(axes=tuple(_axis(text) for text in over))
+
+
+@app.command()
+@_asked
 def search(
-    scenario: Scenario,
     lowest: Annotated[str, typer.Option("--min", help="lowest offered payload rate, like 1G")],
     highest: Annotated[str, typer.Option("--max", help="highest offered payload rate, like 200G")],
     shortfall: Annotated[
@@ -96,31 +153,22 @@ def search(
     ] = None,
     precision: Annotated[float, typer.Option(help="ratio of the last interval's width")] = 0.02,
     trials: Annotated[int, typer.Option(min=1, help="at most so many trials")] = 20,
-    assignments: Assignments = None,
-    name: Name = None,
-    pause_s: Pause = 0.0,
-    detach: Detach = False,
-    api: Api = None,
-    as_json: Json = False,
-) -> None:
+) -> Search:
     """Search the highest paced rate that keeps the goals."""
-    asked = _question(
-        lambda: Search(
-            min_bits_per_second=parse_rate(lowest),
-            max_bits_per_second=parse_rate(highest),
-            shortfall_max_ratio=shortfall,
-            rtt_mean_max_s=None if rtt is None else parse_time(rtt),
-            residual_max_ratio=residual,
-            precision_ratio=precision,
-            trials_max_count=trials,
-        )
+    return Search(
+        min_bits_per_second=parse_rate(lowest),
+        max_bits_per_second=parse_rate(highest),
+        shortfall_max_ratio=shortfall,
+        rtt_mean_max_s=None if rtt is None else parse_time(rtt),
+        residual_max_ratio=residual,
+        precision_ratio=precision,
+        trials_max_count=trials,
     )
-    _carry_out(scenario, assignments, asked, name, pause_s, detach, api, as_json=as_json)
 
 
 @app.command()
+@_asked
 def ab(
-    scenario: Scenario,
     a: Annotated[str, typer.Option("--a", help="the first state's name")],
     b: Annotated[str, typer.Option("--b", help="the second state's name")],
     a_set: Annotated[
@@ -133,28 +181,19 @@ def ab(
         str | None, typer.Option(help="the coordinator's switch that sets the state")
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="rounds of A B B A")] = 1,
-    assignments: Assignments = None,
-    name: Name = None,
-    pause_s: Pause = 0.0,
-    detach: Detach = False,
-    api: Api = None,
-    as_json: Json = False,
-) -> None:
+) -> AB:
     """Compare two states of the device, alternating A B B A."""
-    asked = _question(
-        lambda: AB(
-            a=Mode(name=a, overrides=scenarios.parse_overrides(a_set or [])),
-            b=Mode(name=b, overrides=scenarios.parse_overrides(b_set or [])),
-            switch=switch,
-            rounds_count=rounds,
-        )
+    return AB(
+        a=Mode(name=a, overrides=scenarios.parse_overrides(a_set or [])),
+        b=Mode(name=b, overrides=scenarios.parse_overrides(b_set or [])),
+        switch=switch,
+        rounds_count=rounds,
     )
-    _carry_out(scenario, assignments, asked, name, pause_s, detach, api, as_json=as_json)
 
 
 @app.command()
+@_asked
 def matrix(
-    scenario: Scenario,
     mode: Annotated[
         list[str],
         typer.Option(metavar="NAME[:FIELD=VALUE]...", help="a mode; repeatable, two at least"),
@@ -163,25 +202,14 @@ def matrix(
         str | None, typer.Option(help="the coordinator's switch that sets the mode")
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="rounds through all modes")] = 1,
-    assignments: Assignments = None,
-    name: Name = None,
-    pause_s: Pause = 0.0,
-    detach: Detach = False,
-    api: Api = None,
-    as_json: Json = False,
-) -> None:
+) -> Matrix:
     """Run a scenario in each of a device's modes."""
-    asked = _question(
-        lambda: Matrix(
-            modes=tuple(_mode(text) for text in mode), switch=switch, rounds_count=rounds
-        )
-    )
-    _carry_out(scenario, assignments, asked, name, pause_s, detach, api, as_json=as_json)
+    return Matrix(modes=tuple(_mode(text) for text in mode), switch=switch, rounds_count=rounds)
 
 
 @app.command()
+@_asked
 def scaleout(
-    scenario: Scenario,
     offer: Annotated[
         str,
         typer.Option(
@@ -199,25 +227,16 @@ def scaleout(
     target: Annotated[
         str | None, typer.Option("--for", metavar="RATE", help="rate to pre-scale for, like 150G")
     ] = None,
-    assignments: Assignments = None,
-    name: Name = None,
-    pause_s: Pause = 0.0,
-    detach: Detach = False,
-    api: Api = None,
-    as_json: Json = False,
-) -> None:
+) -> Staircase:
     """Hold a load until the device has grown: its steps, their size, time and cost."""
-    asked = _question(
-        lambda: Staircase(
-            offers_bits_per_second=tuple(parse_rate(each) for each in offer.split(",") if each),
-            hold_s=hold,
-            settle_s=settle,
-            holds_max_count=holds,
-            units_count=units,
-            plan_bits_per_second=None if target is None else parse_rate(target),
-        )
+    return Staircase(
+        offers_bits_per_second=tuple(parse_rate(each) for each in offer.split(",") if each),
+        hold_s=hold,
+        settle_s=settle,
+        holds_max_count=holds,
+        units_count=units,
+        plan_bits_per_second=None if target is None else parse_rate(target),
     )
-    _carry_out(scenario, assignments, asked, name, pause_s, detach, api, as_json=as_json)
 
 
 @app.command()
@@ -248,9 +267,7 @@ def drill(
             Exit.USAGE,
         )
     asked = _question(lambda: Drill(switch=switch, state=state, at_s=at, probe_every_s=probe_every))
-    _carry_out(
-        scenario, assignments, asked, name, 0.0, detach, api, as_json=as_json, command=command
-    )
+    _carry_out(asked, scenario, assignments, name, 0.0, detach, api, as_json, command=command)
 
 
 @app.command("list")
@@ -290,10 +307,7 @@ def show(
 ) -> None:
     """Show a study's trials and its conclusion."""
 
-    async def work(client: "Verbs") -> Study:
-        return await client.study(await resolve_study(client, study_id))
-
-    study = run(api, work)
+    study = study_of(api, study_id, lambda client, chosen: client.study(chosen))
     if form is None:
         print_study(study, as_json=as_json)
     else:
@@ -378,7 +392,7 @@ def print_study(study: Study, *, as_json: bool) -> None:
         print_json(study)
         return
     scale = study.spec.spec.scale
-    where = "" if scale == 1 else f", at real scale (lab at 1:{scale:g})"
+    where = "" if scale == 1 else f", at real scale ({words.lab(scale)})"
     typer.echo(f"{study.study_id}: {study.spec.question.kind}{where}")
     for each in study_tables(study):
         display.print_table(each.title, each.columns, each.rows)
@@ -387,48 +401,6 @@ def print_study(study: Study, *, as_json: bool) -> None:
         for note in study.conclusion.notes:
             typer.echo(f"note: {note}")
     typer.echo(stands(study))
-
-
-def _carry_out(
-    scenario: str,
-    assignments: Sequence[str] | None,
-    question: Question,
-    name: str | None,
-    pause_s: float,
-    detach: bool,
-    api: str | None,
-    *,
-    as_json: bool,
-    command: Sequence[str] | None = None,
-) -> NoReturn:
-    """Create a study and, unless detached, follow it to its conclusion.
-
-    A drill's own ``command`` is given to this process's own coordinator, never to an API.
-    """
-    try:
-        spec = scenarios.load(scenario, scenarios.parse_overrides(assignments or []))
-        request = StudyRequest(
-            name=name,
-            question=question,
-            spec=spec.model_dump(mode="json"),
-            pause_s=pause_s,
-            by=operator_name(),
-        )
-    except scenarios.ScenarioError as error:
-        stop(str(error), Exit.USAGE)
-    except ValidationError as error:
-        stop(scenarios.explain(error), Exit.USAGE)
-
-    async def work(client: "Verbs") -> Study:
-        if command is not None:
-            client.event = command  # type: ignore[union-attr]  # without --api it is this host's
-        created = await client.create_study(request)
-        typer.echo(f"study {created.study_id}", err=True)
-        return created if detach else await _follow(client, created, quiet=as_json)
-
-    done = run(api, work, drive=not detach)
-    print_study(done, as_json=as_json)
-    raise typer.Exit(Exit.CANNOT_RUN if done.problem else Exit.PASS)
 
 
 async def _follow(client: "Verbs", study: Study, *, quiet: bool) -> Study:
@@ -449,16 +421,6 @@ async def _follow(client: "Verbs", study: Study, *, quiet: bool) -> Study:
         if study.ended_at is not None:
             return study
         await asyncio.sleep(POLL_S)
-
-
-def _question(build: Any) -> Any:
-    """What ``build`` makes of the options; a mistake ends the command with one line."""
-    try:
-        return build()
-    except ValidationError as error:
-        stop(scenarios.explain(error), Exit.USAGE)
-    except (scenarios.ScenarioError, ValueError) as error:
-        stop(str(error), Exit.USAGE)
 
 
 def _argv(event: str | None) -> list[str] | None:

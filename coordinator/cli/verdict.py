@@ -28,7 +28,7 @@ def exit_of(summary: RunSummary) -> Exit:
 def show_summary(summary: RunSummary) -> None:
     """Figures, verdict and findings, on standard output."""
     console = open_console()
-    scaled = f", lab at 1:{summary.scale:g}" if summary.scale != 1 else ""
+    scaled = f", {words.lab(summary.scale)}" if summary.scale != 1 else ""
     console.print(f"\n[bold]{summary.run_id}[/bold] ({summary.scenario}{scaled})")
     print_table("", *_figures(summary), console=console)
     print_table("\nbursts", *_bursts(summary), spare=["spread", "up"], console=console)

@@ -58,9 +58,9 @@ def unit_of(value: float, scale: Scale) -> tuple[str, float]:
     return next((unit for unit in scale if size >= unit[1]), scale[-1])
 
 
-def number(value: float | None) -> str:
-    """A number to four significant digits, or `unknown`."""
-    return UNKNOWN if value is None else f"{float(f'{value:.{DIGITS}g}'):.15g}"
+def number(value: float | None, digits: int = DIGITS) -> str:
+    """A number to four significant digits, or ``digits``, or `unknown`."""
+    return UNKNOWN if value is None else f"{float(f'{value:.{digits}g}'):.15g}"
 
 
 def quantity(value: float | None, unit: str) -> str:
@@ -68,9 +68,15 @@ def quantity(value: float | None, unit: str) -> str:
     return UNKNOWN if value is None else f"{number(value)} {unit}"
 
 
-def signed(value: float | None) -> str:
+def signed(value: float | None, digits: int = DIGITS) -> str:
     """A number with its sign, or `unknown`."""
-    return number(value) if value is None or value <= 0 else f"+{number(value)}"
+    said = number(value, digits)
+    return said if value is None or value <= 0 else f"+{said}"
+
+
+def lab(scale: float) -> str:
+    """What a lab is built to: ``lab at 1:1000``."""
+    return f"lab at 1:{scale:g}"
 
 
 def rate(bits_per_second: float | None) -> str:

@@ -38,7 +38,7 @@ from coordinator.runs.stored import (
     read_measured,
     read_testimony,
 )
-from exchange.messages import Control, Outcome, Presence, Trouble
+from exchange.messages import Control, Outcome, Trouble
 from exchange.records import Document, Judging, Records
 from exchange.troubles import TroubleLog
 
@@ -169,17 +169,8 @@ class Closing:
         part = ran(plan, control)
         bursts = [await self._settled(part, burst) for burst in part.bursts]
         troubles = await keep_troubles(self._records, plan, self._troubles, self._now())
-        summary = await asyncio.to_thread(
-            _summarise,
-            plan,
-            control,
-            bursts,
-            ledger,
-            testimony,
-            beside,
-            await read_fleet(self._records, plan.run_id),
-            troubles,
-            self._now(),
+        summary = await self._verdict(
+            plan, control, bursts, ledger, beside, testimony, troubles, self._now()
         )
         await self._records.private.save_document(plan.run_id, Document.RUN, canonical(summary))
         log.info("verdict %s", summary.verdict, extra={"action": "judge", "run_id": plan.run_id})
@@ -252,18 +243,34 @@ class Closing:
         beside = await read_neighbours(self._records, plan.run_id)
         troubles = await read_troubles(self._records, plan.run_id)
         testimony = await read_testimony(self._records, plan.run_id)
-        return await asyncio.to_thread(
-            _summarise,
-            plan,
-            control,
+        return await self._verdict(
+            plan, control, bursts, ledger, beside, testimony, troubles, computed_at
+        )
+
+    async def _verdict(
+        self,
+        plan: Plan,
+        control: Control | None,
+        bursts: Sequence[MeasuredBurst],
+        ledger: FirewallLedger | None,
+        beside: Neighbours,
+        testimony: Witnessed | None,
+        troubles: Sequence[Trouble],
+        at: datetime,
+    ) -> RunSummary:
+        """The verdict on what ran, from all that it rests on."""
+        summary = await asyncio.to_thread(
+            summarise_run,
+            ran(plan, control),
             bursts,
             ledger,
-            testimony,
-            beside,
-            await read_fleet(self._records, plan.run_id),
-            troubles,
-            computed_at,
+            at,
+            testimony=testimony,
+            fleet=await read_fleet(self._records, plan.run_id),
+            troubles=troubles,
+            neighbours=beside.bursts,
         )
+        return with_budget(summary, plan, control)
 
     async def ledger_span(self, plan: Plan) -> Span:
         """What of the firewall's ledger a run needs."""
@@ -279,31 +286,6 @@ class Closing:
             ended_at=min(filter(None, (ends_at, cancelled_at))),
             direction=plan.spec.traffic.direction,
         )
-
-
-def _summarise(
-    plan: Plan,
-    control: Control | None,
-    bursts: Sequence[MeasuredBurst],
-    ledger: FirewallLedger | None,
-    testimony: Witnessed | None,
-    beside: Neighbours,
-    fleet: Sequence[Presence],
-    troubles: Sequence[Trouble],
-    at: datetime,
-) -> RunSummary:
-    """The verdict on what ran, from all that it rests on."""
-    summary = summarise_run(
-        ran(plan, control),
-        bursts,
-        ledger,
-        at,
-        testimony=testimony,
-        fleet=fleet,
-        troubles=troubles,
-        neighbours=beside.bursts,
-    )
-    return with_budget(summary, plan, control)
 
 
 async def _measured(plan: Plan, evidence: BurstEvidence) -> MeasuredBurst:

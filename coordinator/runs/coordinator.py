@@ -17,11 +17,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Protocol
 
-from coordinator.core.live.progress import Progress
 from coordinator.core.live.status import (
     COLLECT_S,
     BurstPhase,
-    BurstStatus,
     RunState,
     RunStatus,
     due_at,
@@ -33,7 +31,7 @@ from coordinator.core.plan.planner import Infeasible, Problem, live, without_por
 from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.price import Prices
 from coordinator.core.plan.spec import LedgerPromise, Plan, RunSpec
-from coordinator.core.summary import Course, RunSummary
+from coordinator.core.summary import RunSummary
 from coordinator.device.ledgers.settle import Settling
 from coordinator.device.ledgers.source import LedgerSource, LiveSource
 from coordinator.device.witnesses.witness_file import WitnessSource
@@ -107,13 +105,13 @@ class Coordinator:
         self._taken_off: set[str] = set()  # cancelled runs whose messages are off the queue
         self._failing: dict[str, str] = {}  # what the last look at a run ended with
         self._late_until_at = now()  # until then rows that an outage held up may still come
-        self._stored = StoredRuns(self._records, now)
+        self.stored = StoredRuns(self._records, now)
         self._closing = Closing(
             self._records,
-            self._stored.states,
+            self.stored.states,
             self._settling,
             fabric.troubles,
-            self.read_plan,
+            self.stored.read_plan,
             now,
             witnesses=self._witnesses,
         )
@@ -255,7 +253,7 @@ class Coordinator:
             raise UnknownRun(run_id)
         header, plan = stored[0], Plan.model_validate_json(stored[1])
         await self._records.private.show_run(header)
-        self._stored.keep(plan)
+        self.stored.keep(plan)
         log.info("run launched", extra={"action": "launch", "run_id": run_id})
         self._leases.hold(plan)
         return plan
@@ -268,7 +266,7 @@ class Coordinator:
     async def ended_at(self, run_id: str) -> datetime | None:
         """When a run ended, None while it goes on; one that is forgotten ended long ago."""
         try:
-            plan = await self.read_plan(run_id)
+            plan = await self.stored.read_plan(run_id)
         except UnknownRun:
             return datetime.min.replace(tzinfo=UTC)
         now, last = self._now(), plan.bursts[-1]
@@ -277,7 +275,7 @@ class Coordinator:
         if now < due_at(last):
             if cancelled_at is None and now < last.planned_end_at:
                 return None
-            status = await self.status(run_id)
+            status = await self.stored.status(run_id)
             if status.state not in (RunState.FINISHED, RunState.CANCELLED):
                 return None
         return min(now, due_at(last), cancelled_at or now)
@@ -288,7 +286,7 @@ class Coordinator:
         Cancelling again does what an attempt that died had left undone. Raises :class:`UnknownRun`,
         :class:`RunIsOver`.
         """
-        plan = await self.read_plan(run_id)
+        plan = await self.stored.read_plan(run_id)
         control = await self._records.runs.read_control(run_id)
         cancelled = control is not None and control.cancelled_at is not None
         if (
@@ -307,35 +305,9 @@ class Coordinator:
         pruned = await prune(self._records, request, self._now())
         if not pruned.dry_run:
             for run in pruned.runs:
-                self._stored.forget(run.run_id)
+                self.stored.forget(run.run_id)
             log.info("%d runs pruned", len(pruned.runs), extra={"action": "prune"})
         return pruned
-
-    # Reads ------------------------------------------------------------------------------------
-
-    async def read_plan(self, run_id: str) -> Plan:
-        """Raises :class:`UnknownRun`."""
-        return await self._stored.read_plan(run_id)
-
-    async def status(self, run_id: str) -> RunStatus:
-        """Raises :class:`UnknownRun`."""
-        return await self._stored.status(run_id)
-
-    async def burst_statuses(self, run_id: str, indices: range) -> Sequence[BurstStatus]:
-        """Where some of its bursts stand. Raises :class:`UnknownRun`."""
-        return await self._stored.burst_statuses(run_id, indices)
-
-    async def summary(self, run_id: str) -> RunSummary | None:
-        """The stored verdict, or None while the run goes on. Raises :class:`UnknownRun`."""
-        return await self._stored.summary(run_id)
-
-    async def progress(self, run_id: str) -> Progress:
-        """The newest begun burst, second by second. Raises :class:`UnknownRun`."""
-        return await self._stored.progress(run_id)
-
-    async def course(self, run_id: str) -> Course:
-        """What the bursts that are over say together, so far. Raises :class:`UnknownRun`."""
-        return await self._stored.course(run_id)
 
     @property
     def has_ledger(self) -> bool:
@@ -453,9 +425,9 @@ class Coordinator:
         What is over is measured and judged without the queue too; what failed of it is raised
         after that, and tried again at the next look.
         """
-        plan = await self.read_plan(run_id)
-        summary = await self.summary(run_id)
-        status = await self.status(run_id)
+        plan = await self.stored.read_plan(run_id)
+        summary = await self.stored.summary(run_id)
+        status = await self.stored.status(run_id)
         failed: Exception | None = None
         try:
             await self._tend(plan, status)
@@ -496,11 +468,11 @@ class Coordinator:
         Equal to the stored summary byte for byte unless rows came or went since. Nothing is
         written. Raises :class:`UnknownRun`.
         """
-        stored = await self.summary(run_id)
+        stored = await self.stored.summary(run_id)
         if stored is None:
             return None
-        plan = await self.read_plan(run_id)
-        imported = await self._stored.imported(run_id)
+        plan = await self.stored.read_plan(run_id)
+        imported = await self.stored.imported(run_id)
         if imported is not None:
             return await recompute_import(plan, imported, stored.computed_at)
         return await self._closing.judge_again(plan, stored.computed_at)
@@ -509,7 +481,7 @@ class Coordinator:
         """Let the list of runs say how one ended: the last thing to do for a run."""
         control = await self._records.runs.read_control(summary.run_id)
         cancelled = control is not None and control.cancelled_at is not None
-        plan = await self.read_plan(summary.run_id)
+        plan = await self.stored.read_plan(summary.run_id)
         outcome = outcome_of(
             summary,
             cancelled=cancelled,

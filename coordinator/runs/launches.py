@@ -107,7 +107,7 @@ async def _appears(
 
 async def _there(coordinator: Coordinator, run_id: str) -> bool:
     try:
-        await coordinator.read_plan(run_id)
+        await coordinator.stored.read_plan(run_id)
     except UnknownRun:
         return False
     return True

@@ -58,7 +58,7 @@ class Budgets:
 
     async def read(self, run_id: str) -> PriceMeter:
         """What a run has cost so far. Raises :class:`~coordinator.refusals.UnknownRun`."""
-        plan = await self._coordinator.read_plan(run_id)
+        plan = await self._coordinator.stored.read_plan(run_id)
         control = await self._records.runs.read_control(run_id)
         if run_id not in self._judged and await self._records.private.read_document(
             run_id, Document.RUN
@@ -125,7 +125,7 @@ class Budgets:
 
     async def guard(self, run_id: str) -> None:
         """Cancel what is to come of a run that would cross its budget in its next burst."""
-        plan = await self._coordinator.read_plan(run_id)
+        plan = await self._coordinator.stored.read_plan(run_id)
         to_come = [burst for burst in plan.bursts if burst.planned_start_at > self._now()]
         control = await self._records.runs.read_control(run_id)
         cancelled = control is not None and control.cancelled_at is not None
@@ -186,7 +186,7 @@ class Budgets:
         if burst.index not in held:
             later = plan.bursts[burst.index + 1 :]
             if not later or later[0].planned_start_at > self._now():
-                return _sent_bytes(await self._coordinator.progress(plan.run_id))
+                return _sent_bytes(await self._coordinator.stored.progress(plan.run_id))
             most = readings_max_count(burst, plan.spec.traffic.interval_s)
             packed_ends = self._records.bursts.stream_seconds(plan.run_id, burst.index)
             ends = [c async for _, c in stream_columns(packed_ends, most) if c is not None]

@@ -76,7 +76,7 @@ def units_counted(holds: Sequence[DeviceFigure]) -> Mapping[str, float | None]:
 
 async def _units(coordinator: Coordinator, run_id: str) -> DeviceFigure | None:
     """How many units a witness counted during a hold."""
-    summary = await coordinator.summary(run_id)
+    summary = await coordinator.stored.summary(run_id)
     device = summary.bursts[0].device if summary is not None and summary.bursts else None
     return None if device is None else device.units_count
 
@@ -128,7 +128,7 @@ async def _read_drilled(coordinator: Coordinator, study: Study) -> Drilled | Non
         return None
     records = coordinator.fabric.records
     try:
-        plan = await coordinator.read_plan(run_id)
+        plan = await coordinator.stored.read_plan(run_id)
     except UnknownRun:
         return None
     measured = await read_measured(records, run_id, 0)

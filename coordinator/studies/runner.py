@@ -75,7 +75,7 @@ class Studies:
         self._refused_since: dict[tuple[str, bool], datetime] = {}  # by run id, and whether busy
         self._turns = Turns(table, self._is_open)
         self._events = Events(
-            coordinator.read_plan, self._shelf, self._turns.note, self._switches, now
+            coordinator.stored.read_plan, self._shelf, self._turns.note, self._switches, now
         )
 
     # Verbs of an operator ---------------------------------------------------------------------
@@ -258,7 +258,7 @@ class Studies:
             return
         run_id = _run_id(study.study_id, trial.index)
         try:
-            summary = await self._coordinator.summary(run_id)
+            summary = await self._coordinator.stored.summary(run_id)
         except UnknownRun:
             await self._begin(study, trial, run_id)
             return
@@ -347,7 +347,7 @@ class Studies:
 
     async def _beside(self, study_id: str, run_id: str) -> Sequence[str]:
         """Other runs that sent during a trial's bursts."""
-        bursts = (await self._coordinator.read_plan(run_id)).bursts
+        bursts = (await self._coordinator.stored.read_plan(run_id)).bursts
         spans = [(burst.planned_start_at, burst.planned_end_at) for burst in bursts]
         return sorted(await other_runs(self._coordinator, study_id, spans))
 

@@ -85,7 +85,7 @@ async def other_runs(
         if run_id in apart or run_id.startswith(f"{study_id}-"):
             continue
         try:
-            plan = await coordinator.read_plan(run_id)
+            plan = await coordinator.stored.read_plan(run_id)
         except (UnknownRun, RecordUnreadable, ValueError):  # pruned, or of another version
             continue
         # An import is younger than its bursts

@@ -48,9 +48,9 @@ async def list_bursts(
     coordinator: Coordinator, run_id: str, *, limit: int, cursor: int
 ) -> tuple[Sequence[BurstEntry], int | None]:
     """Bursts in time order. Raises ``UnknownRun``."""
-    plan = await coordinator.read_plan(run_id)
+    plan = await coordinator.stored.read_plan(run_id)
     span = span_of(cursor, limit, len(plan.bursts))
-    statuses = await coordinator.burst_statuses(run_id, span.indices)
+    statuses = await coordinator.stored.burst_statuses(run_id, span.indices)
     summaries = await _burst_summaries(coordinator, run_id, span)
     entries = [
         BurstEntry(status=status, summary=summaries.get(status.index)) for status in statuses
@@ -62,7 +62,7 @@ async def read_burst(coordinator: Coordinator, run_id: str, burst_index: int) ->
     """One burst. Raises ``UnknownRun``, ``UnknownBurst``."""
     await _check_burst(coordinator, run_id, burst_index)
     span = Span(first=burst_index, before=burst_index + 1)
-    [status] = await coordinator.burst_statuses(run_id, span.indices)
+    [status] = await coordinator.stored.burst_statuses(run_id, span.indices)
     summaries = await _burst_summaries(coordinator, run_id, span)
     return BurstEntry(status=status, summary=summaries.get(burst_index))
 
@@ -129,14 +129,14 @@ async def read_reconciliation(
 
 
 async def _summary(coordinator: Coordinator, run_id: str) -> RunSummary:
-    summary = await coordinator.summary(run_id)
+    summary = await coordinator.stored.summary(run_id)
     if summary is None:
         raise RunNotOver(run_id)
     return summary
 
 
 async def _check_burst(coordinator: Coordinator, run_id: str, burst_index: int) -> Plan:
-    plan = await coordinator.read_plan(run_id)
+    plan = await coordinator.stored.read_plan(run_id)
     count = len(plan.bursts)
     if burst_index >= count:
         raise UnknownBurst(run_id, burst_index, count)
@@ -147,7 +147,7 @@ async def _burst_summaries(
     coordinator: Coordinator, run_id: str, span: Span
 ) -> Mapping[int, BurstSummary]:
     """What bursts showed, by index: judged where the run is over, else as measured."""
-    whole = await coordinator.summary(run_id)
+    whole = await coordinator.stored.summary(run_id)
     if whole is not None:
         found = [burst for burst in whole.bursts if burst.index in span.indices]
     else:

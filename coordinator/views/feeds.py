@@ -177,8 +177,8 @@ class Feed:
     async def _take(self) -> None:
         """Look once."""
         plan, coordinator = self._plan, self._coordinator
-        summary = await coordinator.summary(plan.run_id)
-        status = await coordinator.status(plan.run_id)
+        summary = await coordinator.stored.summary(plan.run_id)
+        status = await coordinator.stored.status(plan.run_id)
         index = shown_burst(plan, status) if self._burst_index is None else self._burst_index
         if summary is not None and self._burst_index is None:
             index = self._shown.picture.burst_index if self._shown.picture else index
@@ -319,7 +319,7 @@ class Feeds:
 
         Raises ``UnknownRun``, :class:`UnknownBurst`, :class:`TooManyViewers`.
         """
-        plan = await self._coordinator.read_plan(run_id)
+        plan = await self._coordinator.stored.read_plan(run_id)
         if burst_index is not None and burst_index >= len(plan.bursts):
             raise UnknownBurst(run_id, burst_index, len(plan.bursts))
         self._forget()

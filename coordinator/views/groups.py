@@ -38,11 +38,12 @@ async def compare_stored(coordinator: Coordinator, request: CompareRequest) -> C
 async def _runs_of(coordinator: Coordinator, selection: Selection) -> list[Run]:
     runs = []
     for run_id in selection.run_ids:
-        summary = await coordinator.summary(run_id)
+        summary = await coordinator.stored.summary(run_id)
         if summary is None:
             raise RunNotOver(run_id)
         fleet = await read_fleet(coordinator.fabric.records, run_id)
-        runs.append(Run(plan=await coordinator.read_plan(run_id), summary=summary, fleet=fleet))
+        plan = await coordinator.stored.read_plan(run_id)
+        runs.append(Run(plan=plan, summary=summary, fleet=fleet))
     return runs
 
 

@@ -33,7 +33,7 @@ def verdict_markdown(summary: RunSummary) -> str:
         f"## {_SIGNS[summary.verdict]} {summary.verdict.value}: {plain(summary.scenario)}",
         f"{plain(summary.run_id)}, {summary.pairs_measured} of {summary.pairs_planned} pairs, "
         f"fleet received {words.rate(RECEIVED.of_run(summary))} of payload"
-        + (f", in a lab at 1:{summary.scale:g}" if lab else ""),
+        + (f", in a {words.lab(summary.scale)}" if lab else ""),
         f"`{sparkline(rates)}` received, burst by burst, from 0 to "
         f"{words.rate(max((rate for rate in rates if rate is not None), default=None))}",
         _table(titles, said),

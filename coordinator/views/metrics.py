@@ -127,14 +127,14 @@ async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
     header, status = await _shown(coordinator, unfinished, headers)
     progress = summary = scale = target = firewall = meter = None
     if header is not None and status is not None:
-        plan = await coordinator.read_plan(header.run_id)
+        plan = await coordinator.stored.read_plan(header.run_id)
         scale = plan.spec.scale
         aim = plan.spec.scaled_target_bits_per_second
         target = None if aim is None else (aim, plan.spec.objective.layer.value)
-        summary = await coordinator.summary(header.run_id)
+        summary = await coordinator.stored.summary(header.run_id)
         meter = await budgets.read(header.run_id)
         if status.state is RunState.RUNNING:
-            progress = await coordinator.progress(header.run_id)
+            progress = await coordinator.stored.progress(header.run_id)
             try:
                 ledger, _ = await coordinator.ledger_so_far(plan)
             except LedgerError:
@@ -164,7 +164,7 @@ async def _shown(
 ) -> tuple[RunHeader | None, RunStatus | None]:
     """The run that sends, else the newest open one, else the newest."""
     looked = [
-        (header, await coordinator.status(header.run_id))
+        (header, await coordinator.stored.status(header.run_id))
         for header in (list(unfinished[:_OPEN_LOOKED_AT]) or list(headers[:1]))
     ]
     running = [pair for pair in looked if pair[1].state is RunState.RUNNING]

@@ -34,7 +34,7 @@ async def series_body(
 
     Raises ``UnknownRun``, ``UnknownBurst``, ``UnknownPair``, ``BurstNotOver``, ``NotAcceptable``.
     """
-    plan = await coordinator.read_plan(run_id)
+    plan = await coordinator.stored.read_plan(run_id)
     if burst_index >= len(plan.bursts):
         raise UnknownBurst(run_id, burst_index, len(plan.bursts))
     names = [planned.name for planned in plan.pairs]

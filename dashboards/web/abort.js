@@ -1,7 +1,7 @@
 // Asks once more, and names what is about to be stopped and what it has cost.
 
 import { h } from "./dom.js";
-import { known } from "./format.js";
+import { dollars, known } from "./format.js";
 
 export function abortRunDialog(runId, status, price) {
   const usd = price?.spent?.total_usd;
@@ -9,7 +9,7 @@ export function abortRunDialog(runId, status, price) {
     price?.charged === false
       ? "It costs nothing: it is not charged."
       : known(usd)
-        ? `It has cost about $${usd.toFixed(2)} so far.`
+        ? `It has cost about ${dollars(usd)} so far.`
         : "Its cost so far is unknown.";
   const left = status.bursts_count - status.bursts_over_count;
   return abortDialog(

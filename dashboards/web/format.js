@@ -92,6 +92,12 @@ export function count(value) {
 
 export const counted = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 
+// A sum in US dollars: whole ones from a hundred on, cents below.
+export function dollars(usd) {
+  if (!known(usd)) return UNKNOWN;
+  return `$${usd >= 100 ? Math.round(usd).toLocaleString("en") : usd.toFixed(2)}`;
+}
+
 export function instant(text) {
   if (!text) return UNKNOWN;
   const iso = new Date(text).toISOString();

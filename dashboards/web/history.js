@@ -4,7 +4,7 @@
 import { read } from "./api.js";
 import { ticks } from "./canvas.js";
 import { fill, h, notice, table } from "./dom.js";
-import { instant, known, niceAbove, rate, rateUnit } from "./format.js";
+import { digits, instant, known, niceAbove, rate, rateUnit } from "./format.js";
 import { loadRuns, verdictBadge } from "./runs.js";
 import { RECEIVED } from "./words.js";
 
@@ -39,7 +39,7 @@ function drawn(points, width) {
       svg(
         "text",
         { x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" },
-        String(Number((tick / each).toPrecision(4))),
+        digits(tick / each),
       ),
     ),
   );

@@ -2,7 +2,7 @@
 
 import { coordinatorNow, read, readIfThere, send } from "./api.js";
 import { announce, fill, h, notice } from "./dom.js";
-import { counted, fieldsOf, known, LAYERS, rate, span, told } from "./format.js";
+import { counted, fieldsOf, known, LAYERS, percent, rate, span, told } from "./format.js";
 import { GOALS } from "./words.js";
 import { priceLines } from "./price.js";
 
@@ -178,7 +178,7 @@ export function launchView(main, [wanted], { operator }) {
         spec
           ? fact(
               "Coverage floor",
-              `${(spec.objective.coverage_floor_ratio * 100).toFixed(0)} %`,
+              percent(spec.objective.coverage_floor_ratio, 0),
               "of pair-seconds; below it nothing is a pass",
             )
           : null,

@@ -3,7 +3,7 @@
 
 import { colours, fit, secondLabel, secondTicks, ticks } from "./canvas.js";
 import { h, say, table } from "./dom.js";
-import { known, niceAbove } from "./format.js";
+import { digits, known, niceAbove } from "./format.js";
 
 const MARGIN = { left: 52, right: 12, top: 10, bottom: 24 };
 const ROWS_IN_TABLE = 120;
@@ -289,7 +289,7 @@ export class LineChart {
       rows.push([
         second + 1,
         ...values.map((value) =>
-          known(value) ? Number(value.toPrecision(5)).toString() : "missing",
+          known(value) ? digits(value) : "missing",
         ),
       ]);
     }
@@ -367,8 +367,7 @@ function steps(context, bins, x, y) {
 }
 
 function tickLabel(value) {
-  const short = Number(value.toPrecision(4));
-  return short >= 10_000 ? `${Number((short / 1000).toPrecision(4))} k` : String(short);
+  return value >= 10_000 ? `${digits(value / 1000)} k` : digits(value);
 }
 
 // The second that all charts of a view point at.

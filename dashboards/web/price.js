@@ -1,29 +1,27 @@
 // What a run costs, as lines of text.
 
 import { h, notice } from "./dom.js";
-import { known } from "./format.js";
+import { dollars, known } from "./format.js";
 
 // `price` is an estimate (with a bill) or a meter (spent, and projected at the run's end).
 export function priceLines(price) {
   if (!price)
     return [h("p", { class: "quiet" }, "Not known: this coordinator keeps no price table.")];
   const bill = price.spent ?? price.bill;
-  const usd = (value) =>
-    known(value) ? `$${value < 1000 ? value.toFixed(2) : value.toFixed(0)}` : "unknown";
   const wide =
     known(bill.total_low_usd) &&
     known(bill.total_high_usd) &&
-    usd(bill.total_low_usd) !== usd(bill.total_high_usd);
+    dollars(bill.total_low_usd) !== dollars(bill.total_high_usd);
   const more = price.projected && price.projected.total_usd !== bill.total_usd;
-  const end = more ? `${usd(price.projected.total_usd)} at its end` : null;
+  const end = more ? `${dollars(price.projected.total_usd)} at its end` : null;
   const left = known(price.budget_left_usd)
-    ? `${usd(price.budget_left_usd)} of ${usd(price.budget_usd)} left`
+    ? `${dollars(price.budget_left_usd)} of ${dollars(price.budget_usd)} left`
     : null;
   return [
     h(
       "p",
       { class: "big-price" },
-      h("strong", {}, usd(bill.total_usd)),
+      h("strong", {}, dollars(bill.total_usd)),
       h(
         "span",
         { class: "quiet" },
@@ -35,7 +33,7 @@ export function priceLines(price) {
       ? h(
           "p",
           { class: "quiet" },
-          `Between ${usd(bill.total_low_usd)} and ${usd(bill.total_high_usd)}.`,
+          `Between ${dollars(bill.total_low_usd)} and ${dollars(bill.total_high_usd)}.`,
         )
       : null,
     price.not_charged_why
@@ -47,7 +45,7 @@ export function priceLines(price) {
           "ul",
           { class: "lines" },
           bill.lines.map((line) =>
-            h("li", {}, h("span", {}, line.item), h("span", { class: "number" }, usd(line.usd))),
+            h("li", {}, h("span", {}, line.item), h("span", { class: "number" }, dollars(line.usd))),
           ),
         )
       : null,

@@ -162,7 +162,7 @@ async def status_s(coordinator: Coordinator, plan: Plan) -> float:
     took = []
     for _ in range(READS_COUNT):
         began_s = time.process_time()
-        await coordinator.status(plan.run_id)
+        await coordinator.stored.status(plan.run_id)
         took.append(time.process_time() - began_s)
     return float(np.median(took))
 
@@ -246,7 +246,7 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
         if burst is not plan.bursts[-1]:
             sent_bytes = series.payload_bytes
             rows_read = await read_rows(fabric.records, plan.run_id, burst.index)
-            await coordinator._stored.states.close(
+            await coordinator.stored.states.close(
                 plan, burst, summary, rows_read, payload_bytes=sent_bytes
             )
     began_s = time.perf_counter()

@@ -42,7 +42,7 @@ async def verdict_after_s(folder: Path, pairs: int) -> tuple[float, float]:
         await asyncio.sleep((last_words_at - coordinator.now()).total_seconds())
         await upload(fabric, plan)
         began_s = time.perf_counter()
-        while await coordinator.summary(plan.run_id) is None:  # noqa: ASYNC110 - as a caller asks
+        while await coordinator.stored.summary(plan.run_id) is None:  # noqa: ASYNC110 - as a caller asks
             await asyncio.sleep(0.02)
         took_s = time.perf_counter() - began_s
     finally:

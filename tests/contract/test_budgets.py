@@ -97,12 +97,12 @@ async def test_a_soak_stops_before_the_burst_that_would_cross_its_budget(
     await coordinator.advance(run_id)
     await send(coordinator, run_id, 0, 0.3 * GIGABYTE)  # $1.74 where $0.07 was estimated
     await budgets.tick()
-    assert (await coordinator.status(run_id)).cancel_reason is None  # the second is within
+    assert (await coordinator.stored.status(run_id)).cancel_reason is None  # within
     put_forward(coordinator, 60)
     await coordinator.advance(run_id)
     await send(coordinator, run_id, 1, 0.4 * GIGABYTE)
     await Budgets(coordinator).tick()  # one that has just started knows as much
-    status = await coordinator.status(run_id)
+    status = await coordinator.stored.status(run_id)
     assert status.cancelled_by == STOPPED_BY
     assert "burst 3 of 4" in (status.cancel_reason or "")
     assert "over the budget of $5.00" in (status.cancel_reason or "")
@@ -115,7 +115,7 @@ async def test_a_soak_stops_before_the_burst_that_would_cross_its_budget(
 
     put_forward(coordinator, 1)
     await coordinator.advance(run_id)
-    summary = await coordinator.summary(run_id)
+    summary = await coordinator.stored.summary(run_id)
     assert summary is not None
     assert (summary.bursts_planned, [burst.index for burst in summary.bursts]) == (2, [0, 1])
     (finding,) = [found for found in summary.findings if found.id == "budget"]
@@ -147,16 +147,16 @@ async def test_bursts_that_are_over_and_not_measured_count(coordinator: Coordina
     await upload(coordinator, plan, 0, 0.3 * GIGABYTE)
     put_forward(coordinator, (plan.bursts[1].planned_start_at - NOW).total_seconds() - 2)
     await budgets.tick()
-    assert (await coordinator.status(plan.run_id)).cancel_reason is None  # the second is within
+    assert (await coordinator.stored.status(plan.run_id)).cancel_reason is None  # within
     await upload(coordinator, plan, 1, 0.4 * GIGABYTE)
     put_forward(coordinator, 50)
     await budgets.tick()
-    assert (await coordinator.status(plan.run_id)).cancel_reason is None  # there is time to measure
+    assert (await coordinator.stored.status(plan.run_id)).cancel_reason is None  # time is left
     put_forward(coordinator, 10)
     meter = await budgets.read(plan.run_id)
     assert meter.measured_bytes == pytest.approx(0.7 * GIGABYTE)
     await budgets.tick()
-    reason = (await coordinator.status(plan.run_id)).cancel_reason
+    reason = (await coordinator.stored.status(plan.run_id)).cancel_reason
     assert "burst 3 of 4" in (reason or "")
 
 
@@ -187,7 +187,7 @@ async def test_a_run_whose_rows_do_not_answer_keeps_no_other_from_its_end(
     async with asyncio.timeout(10):
         await Budgets(coordinator).tick()
         await stopped.wait()
-    assert "burst 3 of 4" in ((await coordinator.status("good")).cancel_reason or "")
+    assert "burst 3 of 4" in ((await coordinator.stored.status("good")).cancel_reason or "")
 
 
 async def test_budgets_are_looked_at_however_long_a_tick_is(
@@ -220,7 +220,7 @@ async def test_a_burst_that_was_measured_again_for_the_verdict_is_added_up_again
     budgets = Budgets(coordinator)
     put_forward(coordinator, (plan.bursts[0].planned_end_at - NOW).total_seconds() + 30)
     await coordinator.advance(plan.run_id)
-    assert await coordinator.summary(plan.run_id) is not None
+    assert await coordinator.stored.summary(plan.run_id) is not None
     await send(coordinator, plan.run_id, 0, 7)
     with monkeypatch.context() as before:
 
@@ -242,7 +242,7 @@ async def test_what_a_run_has_cost_is_read_without_its_seconds(
         await upload(coordinator, plan, burst_index, 0.1 * GIGABYTE)
     put_forward(coordinator, (plan.bursts[-1].planned_end_at - NOW).total_seconds() + 30)
     await coordinator.advance(plan.run_id)
-    assert await coordinator.summary(plan.run_id) is not None
+    assert await coordinator.stored.summary(plan.run_id) is not None
     read, names = PrivateRecords.read_document, []
 
     async def told(
@@ -280,4 +280,4 @@ async def test_nobody_elses_run_is_stopped(coordinator: Coordinator) -> None:
     await coordinator.advance(plan.run_id)
     await send(coordinator, plan.run_id, 0, 1000 * GIGABYTE)
     await Budgets(coordinator).tick()
-    assert (await coordinator.status(plan.run_id)).cancelled_by is None
+    assert (await coordinator.stored.status(plan.run_id)).cancelled_by is None

@@ -350,7 +350,7 @@ async def test_a_list_tells_how_a_run_ended_after_a_coordinator_that_died_before
 ) -> None:
     await store_run(fabric, RUN, told=False)
     coordinator = Coordinator(fabric)
-    plan = await coordinator.read_plan(RUN)
+    plan = await coordinator.stored.read_plan(RUN)
     priced_on = basis(plan.spec, [presence(Role.CLIENT, 1, beat_at=DAY_AT)]).model_dump_json()
     await fabric.records.private.save_document(RUN, Document.PRICE, priced_on.encode())
     await coordinator.tick()

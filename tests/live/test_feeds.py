@@ -13,6 +13,7 @@ from coordinator.core.live.status import RunStatus
 from coordinator.imports.stored_imports import keep_table
 from coordinator.refusals import TooManyViewers, UnknownRun
 from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.stored_runs import StoredRuns
 from coordinator.scenarios import load
 from coordinator.views.feeds import Event, Feed, Feeds
 from exchange.fabric import FabricSettings, open_fabric
@@ -34,7 +35,7 @@ from tests.unit.coordinator.imports.small_tables import fleet, parse
 pytestmark = pytest.mark.live
 
 
-class Counting(Coordinator):
+class Counting(StoredRuns):
     """Counts how often it is asked where a run stands."""
 
     looks = 0
@@ -45,9 +46,9 @@ class Counting(Coordinator):
 
 
 @pytest.fixture
-async def coordinator(tmp_path: Path) -> AsyncIterator[Counting]:
+async def coordinator(tmp_path: Path) -> AsyncIterator[Coordinator]:
     fabric = open_fabric(FabricSettings(data_dir=tmp_path))
-    yield Counting(fabric)
+    yield Coordinator(fabric)
     await fabric.close()
 
 
@@ -80,7 +81,7 @@ async def launched(coordinator: Coordinator) -> str:
 
 async def upload(coordinator: Coordinator, run_id: str, until_s: int) -> None:
     """Both clients have sent a megabyte in each second so far."""
-    plan = await coordinator.read_plan(run_id)
+    plan = await coordinator.stored.read_plan(run_id)
     burst = plan.bursts[0]
     for job in plan.jobs(burst):
         await coordinator.fabric.records.bursts.save_seconds(job, (_track(job, until_s),), ())
@@ -118,24 +119,25 @@ def seconds(events: list[Event]) -> list[int]:
 
 
 async def test_viewers_share_one_look_and_take_up_where_they_stopped(
-    coordinator: Counting,
+    coordinator: Coordinator,
 ) -> None:
+    coordinator.stored = counting = Counting(coordinator.fabric.records)
     run_id = await launched(coordinator)
     feeds = Feeds(coordinator)
     feed = await feeds.open(run_id, None)
     assert await feeds.open(run_id, None) is feed
-    begin_at = (await coordinator.read_plan(run_id)).bursts[0].planned_start_at
+    begin_at = (await coordinator.stored.read_plan(run_id)).bursts[0].planned_start_at
     await asyncio.sleep(max(0.0, (begin_at - utc_now()) / timedelta(seconds=1)) + 0.1)
     await upload(coordinator, run_id, 5)
-    coordinator.looks = 0
+    counting.looks = 0
     first = await asyncio.gather(*(hear(feed, None, "seconds") for _ in range(20)))
     assert all(seconds(each) == [0, 1, 2, 3, 4] for each in first)
-    assert coordinator.looks <= 2  # for twenty viewers
+    assert counting.looks <= 2  # for twenty viewers
     assert {event.name for event in first[0]} >= {"status", "seconds", "figures"}
     # All have gone: nobody looks any more.
-    looks = coordinator.looks
+    looks = counting.looks
     await asyncio.sleep(1.5)
-    assert (feeds.viewers_count, coordinator.looks) == (0, looks)
+    assert (feeds.viewers_count, counting.looks) == (0, looks)
     # One comes back: only what is new.
     await upload(coordinator, run_id, 7)
     again = await hear(feed, first[0][-1].id, "seconds")
@@ -148,7 +150,7 @@ async def test_viewers_share_one_look_and_take_up_where_they_stopped(
     assert begun == [0, 1]
 
 
-async def test_who_comes_late_is_told_what_time_it_is(coordinator: Counting) -> None:
+async def test_who_comes_late_is_told_what_time_it_is(coordinator: Coordinator) -> None:
     feed = await Feeds(coordinator).open(await launched(coordinator), None)
     early = feed.follow(None)
     await anext(early)
@@ -161,7 +163,7 @@ async def test_who_comes_late_is_told_what_time_it_is(coordinator: Counting) -> 
 
 
 async def test_a_stream_ends_with_the_verdict_and_one_of_a_finished_run_at_once(
-    coordinator: Counting,
+    coordinator: Coordinator,
 ) -> None:
     run_id = (await keep_table(coordinator.fabric.records, parse(fleet(3, 2)), utc_now())).run_id
     feeds = Feeds(coordinator)
@@ -178,7 +180,7 @@ async def test_a_stream_ends_with_the_verdict_and_one_of_a_finished_run_at_once(
         assert [event async for event in feed.follow(heard[-1].id)] == []
 
 
-async def test_a_coordinator_that_stops_lets_its_viewers_go(coordinator: Counting) -> None:
+async def test_a_coordinator_that_stops_lets_its_viewers_go(coordinator: Coordinator) -> None:
     run_id = await launched(coordinator)
     feeds = Feeds(coordinator)
     feed = await feeds.open(run_id, None)
@@ -197,7 +199,7 @@ async def test_a_coordinator_that_stops_lets_its_viewers_go(coordinator: Countin
 
 
 async def test_streams_are_bounded_and_only_of_what_is_there(
-    coordinator: Counting, monkeypatch: pytest.MonkeyPatch
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from coordinator.refusals import UnknownBurst
 

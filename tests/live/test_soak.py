@@ -59,7 +59,7 @@ async def check(data_path: Path, summary: RunSummary) -> list[str]:
     fabric = open_fabric(FabricSettings(data_dir=data_path))
     try:
         coordinator = Coordinator(fabric)
-        plan = await coordinator.read_plan(summary.run_id)
+        plan = await coordinator.stored.read_plan(summary.run_id)
         found = broken(await read_stored(fabric.records, plan, summary))
         again = await recomputed(coordinator, summary.run_id)
         return [*found, *again.differences]

@@ -216,7 +216,7 @@ def _sure(difference: float, half: float, alike: float, item: Figure, apart: boo
 def _said(
     item: Figure, a: Group, b: Group, one: Mean, two: Mean, ratio: float | None, sure: str
 ) -> str:
-    times = "" if ratio is None else f" (x {ratio:.3g})"
+    times = "" if ratio is None else f" (x {words.number(ratio, 3)})"
     what = ", ".join(filter(None, (item.words, item.layer)))
     return (
         f"{what}: {item.say(one.value)} in {a.name}, {item.say(two.value)} in {b.name}"

@@ -213,8 +213,9 @@ def course_findings(said: Course, *, silent_controls_count: int = 0) -> list[Fin
             kind="context",
             severity="note",
             weight=41,
-            sentence=f"{each.name} moved by {each.percent_per_hour:+.3g} % an hour "
-            f"(95 %: {each.low_percent_per_hour:+.3g} to {each.high_percent_per_hour:+.3g}) "
+            sentence=f"{each.name} moved by {words.signed(each.percent_per_hour, 3)} % an hour "
+            f"(95 %: {words.signed(each.low_percent_per_hour, 3)} to "
+            f"{words.signed(each.high_percent_per_hour, 3)}) "
             f"over {each.bursts_count} bursts",
         )
         for each in said.trends

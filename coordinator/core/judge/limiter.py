@@ -398,7 +398,7 @@ def _window(scene: Scene) -> Limiter | None:
     if ratio is None:
         dropped = "nothing is queued; whether anything is dropped is unknown"
     elif ratio > 0 and scene.lead.retransmits_count != 0:
-        said = f"{ratio * 100:.2g}% of segments dropped are too few to hold it"
+        said = f"{words.number(ratio * 100, 2)}% of segments dropped are too few to hold it"
         dropped = f"nothing is queued; {said}"
     else:
         dropped = "nothing is dropped or queued"

@@ -90,8 +90,7 @@ def causes(
             -unknown_ratio,
             unknown_ratio,
             f"{words.ratio(unknown_ratio, 1)} of the fleet's bytes fall into bins that the "
-            "ledger does "
-            "not know yet",
+            "ledger does not know yet",
         )
     told = [cause for _, cause in sorted(found, key=lambda each: each[0])]
     if foreign_ratio is not None and foreign_ratio > AGREES_RATIO:
@@ -99,10 +98,10 @@ def causes(
             Cause(
                 id="foreign-traffic",
                 share_ratio=figure(foreign_ratio) or 0.0,
-                sentence=f"the firewall carried {foreign_bits_per_second / 1e9:.3g} Gbit/s while "
-                f"no plan sent, {words.ratio(foreign_ratio, 1)} of what the fleet accounts for; "
-                "that "
-                "level is taken off before the ledgers are compared",
+                sentence="the firewall carried "
+                f"{words.number(foreign_bits_per_second / 1e9, 3)} Gbit/s while no plan sent, "
+                f"{words.ratio(foreign_ratio, 1)} of what the fleet accounts for; that level is "
+                "taken off before the ledgers are compared",
             )
         )
     if named and all(open_ratio > uncertainty for open_ratio, _ in found):

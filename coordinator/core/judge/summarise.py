@@ -115,8 +115,8 @@ def _late_ledger(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
             id="ledger-late",
             weight=91,
             sentence=f"the bins of the ledger {ledger.source} that are dated before the first "
-            f"burst come to {known_s:.3g} s and must come to {least_s:g} s: whether others' "
-            "traffic ended as the run began is not shown",
+            f"burst come to {words.number(known_s, 3)} s and must come to {least_s:g} s: whether "
+            "others' traffic ended as the run began is not shown",
             next_step="keep the ledger from before the first burst to after the last one",
         )
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from coordinator.core.figures import RECEIVED, RECEIVED_HALF_WIDTH, RECEIVED_IP, Layer
 from coordinator.core.summary import BurstSummary, State
-from coordinator.views.charts.chart_inputs import RunView
+from coordinator.views.charts.chart_inputs import RunView, scaled
 from coordinator.views.charts.figure import (
     Figure,
     bars,
@@ -65,7 +65,8 @@ def burst_rates(view: RunView, theme: Theme) -> Figure:
         )
     return frame(
         theme,
-        f"Bursts: fleet{' and firewall' if len(traces) > 1 else ''}, {name}{_scaled(view)}",
+        f"Bursts: fleet{' and firewall' if len(traces) > 1 else ''}, {name}"
+        + scaled(view.spec.scale),
         "burst (whiskers: 95 % interval" + (", dashed: target)" if target else ")"),
         f"{unit.name}, {name}",
         traces,
@@ -91,7 +92,7 @@ def trend(view: RunView, theme: Theme) -> Figure:
     name = "IP layer" if layer is Layer.IP else "payload"
     return frame(
         theme,
-        f"Trend over the bursts, {name}{_scaled(view)}",
+        f"Trend over the bursts, {name}{scaled(view.spec.scale)}",
         f"{time.name} since the first burst, {begun:%Y-%m-%d %H:%M:%S} UTC",
         f"{unit.name}, {name}",
         [
@@ -164,8 +165,3 @@ def _firewall_at(layer: Layer, burst: BurstSummary) -> float | None:
         return None
     payload = held.firewall_bits_per_second / held.overhead_ratio
     return payload * (burst.header_ratio if layer is Layer.IP else 1.0)
-
-
-def _scaled(view: RunView) -> str:
-    scale = view.spec.scale
-    return "" if scale == 1 else f" (lab at 1:{scale:g}, as measured)"

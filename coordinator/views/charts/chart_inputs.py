@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from coordinator.core import words
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.spec import RunSpec
@@ -24,3 +25,8 @@ class RunView:
 
     spec: RunSpec
     summary: RunSummary
+
+
+def scaled(scale: float) -> str:
+    """What a title adds in a lab."""
+    return "" if scale == 1 else f" ({words.lab(scale)}, as measured)"

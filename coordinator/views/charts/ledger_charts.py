@@ -7,7 +7,7 @@ from coordinator.core.judge.lag import fleet_curve
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.summary import Reconciliation
-from coordinator.views.charts.chart_inputs import RunView
+from coordinator.views.charts.chart_inputs import RunView, scaled
 from coordinator.views.charts.figure import (
     Figure,
     bars,
@@ -51,7 +51,6 @@ def bins(
     lag = f"lag {words.time(held.lag_s)}, " + (
         "none taken off" if held.lag_s is None else "taken off"
     )
-    lab = "" if scale == 1 else f" (lab at 1:{scale:g}, as measured)"
     x = np.column_stack((start, end)).ravel() - begun_s
     traces = [
         line(
@@ -70,7 +69,7 @@ def bins(
     ]
     return frame(
         theme,
-        f"The two ledgers, bin by bin{lab}",
+        f"The two ledgers, bin by bin{scaled(scale)}",
         f"{time.name} since the first planned start ({lag})",
         f"{unit.name}, {layer}",
         traces,

@@ -3,9 +3,8 @@
 from typing import Final
 
 from coordinator.core.summary import State
-from coordinator.views.charts.chart_inputs import BurstView
+from coordinator.views.charts.chart_inputs import BurstView, scaled
 from coordinator.views.charts.figure import Figure, bars, frame, level, marks, numbers, rate_unit
-from coordinator.views.charts.second_charts import scaled
 from coordinator.views.charts.theme import PALETTES, Colour, Theme, state_marker
 
 NOTHING: Final = "nothing received in the window"
@@ -52,7 +51,7 @@ def pair_rates(view: BurstView, theme: Theme) -> Figure:
     middle = None if lead is None else lead.pair_median_bits_per_second
     return frame(
         theme,
-        f"Mean rate of each pair over the window, payload{scaled(view)}",
+        f"Mean rate of each pair over the window, payload{scaled(view.spec.scale)}",
         "pair" + ("" if middle is None else " (dashed: median)"),
         f"{unit.name}, payload",
         traces,

@@ -9,7 +9,7 @@ from coordinator.core import words
 from coordinator.core.figures import Layer
 from coordinator.core.measure.columns import Floats
 from coordinator.core.summary import Reconciliation
-from coordinator.views.charts.chart_inputs import BurstView
+from coordinator.views.charts.chart_inputs import BurstView, scaled
 from coordinator.views.charts.figure import (
     Figure,
     Trace,
@@ -112,7 +112,7 @@ def throughput(view: BurstView, theme: Theme) -> Figure:
         )
     return frame(
         theme,
-        f"Throughput of the fleet, {_layer_name(layer)}{scaled(view)}",
+        f"Throughput of the fleet, {_layer_name(layer)}{scaled(view.spec.scale)}",
         _x_title(time, "shaded: the window of the headline"),
         f"{unit.name}, {_layer_name(layer)}",
         traces,
@@ -156,7 +156,7 @@ def band(view: BurstView, theme: Theme) -> Figure:
         ]
     return frame(
         theme,
-        f"Pairs' rates: p5, median, p95, payload{scaled(view)}",
+        f"Pairs' rates: p5, median, p95, payload{scaled(view.spec.scale)}",
         _x_title(time),
         f"{unit.name} a pair, payload",
         traces,
@@ -196,7 +196,7 @@ def heatmap(view: BurstView, theme: Theme) -> Figure:
     each = "" if width == 1 else f"mean over {width} s; "
     return frame(
         theme,
-        f"Pairs by second, payload received{scaled(view)}",
+        f"Pairs by second, payload received{scaled(view.spec.scale)}",
         _x_title(time, f"{each}grey: not seen"),
         "pair",
         [trace],
@@ -258,11 +258,6 @@ def cpu(view: BurstView, theme: Theme) -> Figure:
         x_axis={"range": _range(view, time)},
         y_axis={"range": [0, 100]},
     )
-
-
-def scaled(view: BurstView) -> str:
-    """What a title adds in a lab."""
-    return "" if view.spec.scale == 1 else f" (lab at 1:{view.spec.scale:g}, as measured)"
 
 
 def _simple(

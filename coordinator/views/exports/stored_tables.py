@@ -14,8 +14,8 @@ async def export_run(
 ) -> bytes:
     """All tables, or for formats that hold one, that one. Raises ``UnknownRun``, ``RunNotOver``."""
     records = coordinator.fabric.records
-    plan = await coordinator.read_plan(run_id)
-    stored = await coordinator.summary(run_id)
+    plan = await coordinator.stored.read_plan(run_id)
+    stored = await coordinator.stored.summary(run_id)
     if stored is None:
         raise RunNotOver(run_id)
     summary = await whole_summary(records, run_id, stored)

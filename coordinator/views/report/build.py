@@ -2,7 +2,7 @@
 
 from coordinator.core.figures import RECEIVED, RECEIVED_IP, Layer
 from coordinator.core.summary import RunSummary, Verdict
-from coordinator.core.words import rate, ratio
+from coordinator.core.words import lab, rate, ratio
 from coordinator.views.charts import catalogue
 from coordinator.views.report import agent_sections as agents
 from coordinator.views.report import course_sections as course
@@ -67,7 +67,7 @@ def headline(summary: RunSummary) -> str:
     else:
         said = f"The fleet's receivers saw {rate(measured)} at {where}"
         if summary.scale != 1:
-            said += f" (lab at 1:{summary.scale:g}, standing for {rate(measured * summary.scale)})"
+            said += f" ({lab(summary.scale)}, standing for {rate(measured * summary.scale)})"
         target = summary.target_bits_per_second
         if target:
             said += f", {ratio(measured / target, 1)} of the target of {rate(target)}"

@@ -43,13 +43,16 @@ def test_the_page_says_every_quantity_as_the_coordinator_does(tmp_path: Path) ->
     times = [*TIMES, *(math.pi * 10.0**power for power in range(-8, 5))]
     ratios = [-0.0523, 0.0, 0.04996, 1.0]
     counts = [0, 1 / 3, 1.5, 7, 9.99, 10.4, 1234567]
-    sent = json.dumps([values, times, ratios, counts])
-    asked = f"const [values, times, ratios, counts] = {sent};"
+    sums = [0, 0.126, 12, 99.99, 100, 1234.4, 5678901.6]
+    sent = json.dumps([values, times, ratios, counts, sums])
+    asked = f"const [values, times, ratios, counts, sums] = {sent};"
     (tmp_path / "ask.js").write_text(
-        'import { count, percent, rate, seconds } from "./format.js";' + asked + "console.log("
+        'import { count, dollars, percent, rate, seconds } from "./format.js";'
+        + asked
+        + "console.log("
         "JSON.stringify([[...values, null].map(rate), [...times, null].map(seconds), "
         "ratios.map((r) => percent(r)), ratios.map((r) => percent(r, 1, true)), "
-        "counts.map(count)]))"
+        "counts.map(count), [...sums, null].map(dollars)]))"
     )
     told = subprocess.run(
         ["node", tmp_path / "ask.js"], check=True, capture_output=True, text=True, timeout=60
@@ -60,4 +63,5 @@ def test_the_page_says_every_quantity_as_the_coordinator_does(tmp_path: Path) ->
         [words.ratio(value) for value in ratios],
         [words.signed_ratio(value, 1) for value in ratios],
         [words.count(value) for value in counts],
+        [words.dollars(value) for value in [*sums, None]],
     ]

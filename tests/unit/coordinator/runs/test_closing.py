@@ -71,11 +71,11 @@ async def test_rows_that_an_outage_held_up_are_in_the_verdict(fabric: Fabric) ->
     clock = Clock(due_at(plan.bursts[0]) + timedelta(seconds=1))
     coordinator = Coordinator(fabric, now=clock)
     await coordinator.advance(plan.run_id)
-    assert await coordinator.summary(plan.run_id) is None
+    assert await coordinator.stored.summary(plan.run_id) is None
     await store_server(fabric, made.evidence[0].pairs[1])
     clock.at = due_at(plan.bursts[1]) + timedelta(seconds=1)
     await coordinator.advance(plan.run_id)
-    summary = await coordinator.summary(plan.run_id)
+    summary = await coordinator.stored.summary(plan.run_id)
     assert summary is not None
     assert all(pair.joined_by is not None for burst in summary.bursts for pair in burst.pairs)
     again = await recomputed(coordinator, plan.run_id)
@@ -112,5 +112,5 @@ async def test_a_report_that_comes_while_its_burst_is_measured_is_in_the_verdict
     await coordinator.advance(plan.run_id)
     clock.at = due_at(plan.bursts[1]) + timedelta(seconds=1)
     await coordinator.advance(plan.run_id)
-    assert await coordinator.summary(plan.run_id) is not None
-    assert await coordinator.recompute(plan.run_id) == await coordinator.summary(plan.run_id)
+    assert await coordinator.stored.summary(plan.run_id) is not None
+    assert await coordinator.recompute(plan.run_id) == await coordinator.stored.summary(plan.run_id)

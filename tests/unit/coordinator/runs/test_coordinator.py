@@ -90,7 +90,7 @@ async def test_a_run_that_cannot_be_read_stops_no_other(fabric: Fabric, clock: C
     assert await lease_until(fabric, plan) == clock.at + timedelta(seconds=SOAK.lease_s)
     clock.at = due_at(plan.bursts[-1]) + timedelta(seconds=1)
     await heir.tick()
-    summary = await heir.summary(plan.run_id)
+    summary = await heir.stored.summary(plan.run_id)
     assert summary is not None
     assert len(summary.bursts) == 2
 
@@ -132,7 +132,7 @@ async def test_an_old_run_is_looked_after_however_many_came_after_it(
     assert await lease_until(fabric, plan) == clock.at + timedelta(seconds=SOAK.lease_s)
     clock.at = due_at(plan.bursts[-1]) + timedelta(seconds=1)
     await heir.tick()
-    assert await heir.summary(plan.run_id) is not None
+    assert await heir.stored.summary(plan.run_id) is not None
     assert await fabric.records.private.list_open() == []
 
 
@@ -181,7 +181,7 @@ async def test_a_run_is_judged_while_its_messages_cannot_be_taken_off(
         for _ in range(2):
             with pytest.raises(ExchangeUnavailable):
                 await coordinator.tick()
-    assert await coordinator.summary(plan.run_id) is not None
+    assert await coordinator.stored.summary(plan.run_id) is not None
     taken: list[int] = []
 
     async def cancel(numbers: Sequence[int]) -> int:
@@ -221,7 +221,7 @@ async def test_a_launch_that_takes_long_keeps_no_other_run_waiting(
     clock.at = due_at(older.bursts[-1]) + timedelta(seconds=1)
     async with asyncio.timeout(10):
         await coordinator.tick()
-    assert await coordinator.summary(older.run_id) is not None
+    assert await coordinator.stored.summary(older.run_id) is not None
     go_on.set()
     await launch
 

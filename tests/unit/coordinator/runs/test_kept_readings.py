@@ -51,7 +51,7 @@ async def read(coordinator: Coordinator, plan: Plan, live: Asked) -> FirewallLed
     span = span_of(plan)
     alone = await live.read(span.from_at, span.before_at, span.direction)
     records = coordinator.fabric.records
-    return await with_earlier(records, coordinator.read_plan, span, alone, live)
+    return await with_earlier(records, coordinator.stored.read_plan, span, alone, live)
 
 
 @pytest.mark.parametrize(

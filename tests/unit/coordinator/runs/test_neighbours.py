@@ -83,7 +83,7 @@ async def find(
     ).since(counts_from_s)
     records = coordinator.fabric.records
     return await find_neighbours(
-        records, coordinator.read_plan, span, flows, begun_before_at=begun_before_at
+        records, coordinator.stored.read_plan, span, flows, begun_before_at=begun_before_at
     )
 
 

@@ -117,7 +117,7 @@ async def carried_out(place: Place, question: Drill, command: list[str] | None =
     spec = StudySpec(name="s", question=question, spec=LONG)
     study_id = (await studies.create(spec, by="me", command=command)).study_id
     await studies.tick()
-    burst = (await place.coordinator.read_plan(f"{study_id}-001")).bursts[0]
+    burst = (await place.coordinator.stored.read_plan(f"{study_id}-001")).bursts[0]
     due_s = (burst.planned_start_at - place.clock()).total_seconds() + question.at_s
     await place.pass_time(due_s - 0.1)
     await studies.tick()

@@ -229,9 +229,9 @@ async def test_a_cancelled_study_cancels_its_run_and_rests(place: Place) -> None
     await studies.cancel(study_id, by="you", reason="enough")
     study = await place.until_ended(study_id, studies)
     assert (study.cancelled_by, study.cancel_reason) == ("you", "enough")
-    assert (await place.coordinator.status(f"{study_id}-001")).cancel_reason == "enough"
+    assert (await place.coordinator.stored.status(f"{study_id}-001")).cancel_reason == "enough"
     with pytest.raises(UnknownRun):
-        await place.coordinator.status(f"{study_id}-002")
+        await place.coordinator.stored.status(f"{study_id}-002")
     assert switch.noted == ["deny", "off"]
 
 

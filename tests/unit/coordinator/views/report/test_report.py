@@ -315,7 +315,7 @@ async def test_an_imported_table_is_said_to_hold_means_and_no_seconds(fabric: Fa
 
 
 async def test_charts_without_data_are_named_in_one_line(fabric: Fabric) -> None:
-    imported = await keep_table(fabric.records, tables.parse(tables.fleet(3, 2)), NOW)
+    imported = await keep_table(fabric.records, small_tables.parse(small_tables.fleet(3, 2)), NOW)
     source = await gather(fabric.records, imported.run_id, NOW)
     page = html(build(source), source)
     assert len(re.findall("Not on record, so not drawn: Start offsets", page)) == 1
