@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Self
 
@@ -24,7 +24,7 @@ class Fault:
     count: int | None = None
     until_s: float | None = None  # monotonic
     status: int | None = None  # answered without asking the service; None: the connection is cut
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(default_factory=dict)
     reaches_service: bool = False  # it is carried out, and its answer lost
     delay_s: float | None = None  # it is carried out this much later, and that is all
 
@@ -122,20 +122,13 @@ class Relay:
         methods: tuple[str, ...],
         count: int | None,
         for_s: float | None,
-        *,
-        status: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        reaches_service: bool = False,
-        delay_s: float | None = None,
+        **what: Any,  # the fault's other fields
     ) -> None:
         fault = Fault(
             methods=frozenset(methods or _METHODS),
             count=count,
             until_s=None if for_s is None else time.monotonic() + for_s,
-            status=status,
-            headers=headers or {},
-            reaches_service=reaches_service,
-            delay_s=delay_s,
+            **what,
         )
         with self._lock:
             self._faults.append(fault)

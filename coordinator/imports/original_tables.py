@@ -17,7 +17,7 @@ from typing import Final
 from coordinator.imports import BadFile
 from coordinator.imports.import_requests import ROWS_MAX_COUNT, Note, OriginalTable
 from coordinator.imports.metric_csv import read_metric
-from coordinator.imports.table_bursts import OriginalRow, infer_schedule, problems
+from coordinator.imports.table_bursts import OriginalRow, infer_series, problems
 from coordinator.imports.time_text import (
     ORIGINAL_FORMAT,
     parse_number,
@@ -146,7 +146,7 @@ def _starts_at_multiple(row: OriginalRow) -> bool:
 
 def _note_pairs(name: str, rows: Sequence[OriginalRow], reading: Reading) -> Sequence[Note]:
     """Says that the number of planned pairs was assumed; refuses one that is too small."""
-    series = infer_schedule(rows, reading.period_s).series
+    series = infer_series(rows, reading.period_s)
     most = max(len(part.clients) for part in series)
     if reading.pairs_planned is None:
         return [

@@ -20,7 +20,7 @@ from exchange.messages import Number, TrafficAt, Whole
 LATE_AFTER_S: Final = 1.0  # s after the instant at which a row counts as late
 EARLY_S: Final = 5.0  # s before an instant that a start may be stamped and still belong to it
 MINUTE_SLACK_S: Final = 2.0
-VOLLEYS_AHEAD: Final = 4  # started among which one must be large to count as whole
+GROUPS_AHEAD: Final = 4  # groups of starts among which one must be large to count as whole
 SILENCE_S: Final = 600.0  # s beyond three bursts' length without a start: another test follows
 RATE_MAX_BITS_PER_SECOND: Final = 1e13  # of one client: beyond it a number is a slip
 DURATION_MAX_S: Final = 86_400.0
@@ -121,29 +121,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """The planned instants of a table: one series of bursts, or several one after another."""
-
-    series: tuple[Series, ...]  # in time order
-
-    @property
-    def first_at(self) -> datetime:
-        return self.series[0].first_at
-
-    @property
-    def period_s(self) -> float | None:
-        """None: a single burst, or series that differ."""
-        periods = {series.period_s for series in self.series}
-        return periods.pop() if len(periods) == 1 else None
-
-    def of(self, started_at: datetime) -> Series:
-        """The series that a start belongs to."""
-        begun = [series for series in self.series if series.begins_at <= started_at]
-        return begun[-1] if begun else self.series[0]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ClientProcesses:
+class _StartGroup:
     """Rows that start within :data:`EARLY_S` of the first of them."""
 
     at: datetime  # the commonest start, the earliest of equally common ones
@@ -156,59 +134,56 @@ class _ClientProcesses:
         return float(np.median(known)) if known else 0.0
 
 
-def infer_schedule(rows: Sequence[OriginalRow], period_s: float | None = None) -> Schedule:
-    """Find the planned instants; ``period_s`` overrides what the table suggests.
+def infer_series(rows: Sequence[OriginalRow], period_s: float | None = None) -> tuple[Series, ...]:
+    """The planned instants in time order; ``period_s`` overrides what the table suggests.
 
-    A long silence, or a whole processes of another duration, begins another series. Within one,
-    started at least a third as large as the largest are taken as planned; the period is the
-    commonest gap between neighbours among them that a burst fits into (the shortest of equally
-    common ones), the phase the commonest start within it. The original fired at second 0 of a
-    minute: both are moved to whole minutes where they are within two seconds of them. Raises
-    ``ValueError`` for no rows.
+    A long silence, or a whole group of another duration, begins another series. Within one, groups
+    at least a third as large as the largest are taken as planned; the period is the commonest gap
+    between neighbours among them that a burst fits into (the shortest of equally common ones), the
+    phase the commonest start within it. The original fired at second 0 of a minute: both are moved
+    to whole minutes where they are within two seconds of them. Raises ``ValueError`` for no rows.
     """
     if not rows:
         raise ValueError("rows: the table has none")
-    return Schedule(
-        series=tuple(_series_of(started, period_s) for started in _apart(_started(rows)))
-    )
+    return tuple(_series_of(groups, period_s) for groups in _apart(_grouped(rows)))
 
 
-def _started(rows: Sequence[OriginalRow]) -> list[_ClientProcesses]:
+def _grouped(rows: Sequence[OriginalRow]) -> list[_StartGroup]:
     found: list[list[OriginalRow]] = []
     for row in sorted(rows, key=lambda row: (row.started_at, row.row_number)):
         if found and (row.started_at - found[-1][0].started_at).total_seconds() <= EARLY_S:
             found[-1].append(row)
         else:
             found.append([row])
-    started = []
+    groups = []
     for members in found:
         starts = Counter(row.started_at for row in members)
         at = min(starts, key=lambda start: (-starts[start], start))
-        started.append(_ClientProcesses(at=at, rows=tuple(members)))
-    return started
+        groups.append(_StartGroup(at=at, rows=tuple(members)))
+    return groups
 
 
-def _apart(started: Sequence[_ClientProcesses]) -> list[list[_ClientProcesses]]:
-    series = [[started[0]]]
-    for number, (before, processes) in enumerate(itertools.pairwise(started), 1):
-        longest_s = max(before.duration_s, processes.duration_s)
-        silence_s = (processes.at - before.at).total_seconds()
+def _apart(groups: Sequence[_StartGroup]) -> list[list[_StartGroup]]:
+    series = [[groups[0]]]
+    for number, (before, group) in enumerate(itertools.pairwise(groups), 1):
+        longest_s = max(before.duration_s, group.duration_s)
+        silence_s = (group.at - before.at).total_seconds()
         silent = longest_s > 0 and silence_s > 3 * longest_s + SILENCE_S
         ruled_s = max(series[-1], key=lambda known: len(known.rows)).duration_s
-        other = abs(processes.duration_s - ruled_s) > 0.2 * ruled_s
-        ahead = max(len(later.rows) for later in started[number : number + VOLLEYS_AHEAD])
-        if silent or (other and len(processes.rows) * 3 >= ahead):
-            series.append([processes])
+        other = abs(group.duration_s - ruled_s) > 0.2 * ruled_s
+        ahead = max(len(later.rows) for later in groups[number : number + GROUPS_AHEAD])
+        if silent or (other and len(group.rows) * 3 >= ahead):
+            series.append([group])
         else:
-            series[-1].append(processes)
+            series[-1].append(group)
     return series
 
 
-def _series_of(started: Sequence[_ClientProcesses], period_s: float | None) -> Series:
-    most = max(len(processes.rows) for processes in started)
-    major = [processes for processes in started if len(processes.rows) * 3 >= most]
+def _series_of(groups: Sequence[_StartGroup], period_s: float | None) -> Series:
+    most = max(len(group.rows) for group in groups)
+    major = [group for group in groups if len(group.rows) * 3 >= most]
     if period_s is None:
-        least_s = min(processes.duration_s for processes in major)
+        least_s = min(group.duration_s for group in major)
         gaps = Counter(
             _to_minute((later.at - earlier.at).total_seconds())
             for earlier, later in itertools.pairwise(major)
@@ -218,16 +193,16 @@ def _series_of(started: Sequence[_ClientProcesses], period_s: float | None) -> S
     first_at = major[0].at
     if period_s is not None:
         phases: Counter[float] = Counter()
-        for processes in started:
-            phases[_to_minute(processes.at.timestamp()) % period_s] += len(processes.rows)
+        for group in groups:
+            phases[_to_minute(group.at.timestamp()) % period_s] += len(group.rows)
         phase = min(phases, key=lambda value: (-phases[value], value))
         since_s = first_at.timestamp() - phase + EARLY_S
         first_at = datetime.fromtimestamp(math.floor(since_s / period_s) * period_s + phase, UTC)
     return Series(
-        begins_at=min(row.started_at for processes in started for row in processes.rows),
+        begins_at=min(row.started_at for group in groups for row in group.rows),
         first_at=first_at,
         period_s=period_s,
-        clients=tuple(client_names([row for processes in started for row in processes.rows])),
+        clients=tuple(client_names([row for group in groups for row in group.rows])),
     )
 
 
@@ -274,14 +249,14 @@ def join_rows(
     Planned are all clients of the series that the burst belongs to, or ``pairs_planned`` where
     that is more. The order of ``rows`` does not matter. Raises ``ValueError`` for no rows.
     """
-    schedule = infer_schedule(rows, period_s)
+    found = infer_series(rows, period_s)
     by_instant: dict[datetime, list[OriginalRow]] = defaultdict(list)
     for row in rows:
-        by_instant[schedule.of(row.started_at).planned(row.started_at)].append(row)
+        by_instant[_series_at(found, row.started_at).planned(row.started_at)].append(row)
     bursts = []
     for index, at in enumerate(sorted(by_instant)):
         kept, repeated = _one_each(by_instant[at])
-        series = schedule.of(max(row.started_at for row in by_instant[at]))
+        series = _series_at(found, max(row.started_at for row in by_instant[at]))
         known_s = [row.duration_s for row in kept if row.duration_s is not None]
         bursts.append(
             TableBurst(
@@ -295,6 +270,12 @@ def join_rows(
             )
         )
     return bursts
+
+
+def _series_at(series: Sequence[Series], started_at: datetime) -> Series:
+    """The series that a start belongs to."""
+    begun = [each for each in series if each.begins_at <= started_at]
+    return begun[-1] if begun else series[0]
 
 
 def client_names(rows: Sequence[OriginalRow]) -> list[str]:

@@ -43,9 +43,9 @@ class StudyChart(Message):
 
 def draw_study(name: str, study: Study, theme: Theme) -> StudyChart:
     """One of a study's charts. Raises :class:`NoChart`, :class:`UnknownChart`."""
-    if name not in _CHARTS:
-        raise UnknownChart(f"chart {name!r}: no such chart; there are: {', '.join(_CHARTS)}")
-    title, says, draw = _CHARTS[name]
+    if name not in STUDY_CHARTS:
+        raise UnknownChart(f"chart {name!r}: no such chart; there are: {', '.join(STUDY_CHARTS)}")
+    title, says, draw = STUDY_CHARTS[name]
     return StudyChart(name=name, title=title, says=says, theme=theme, figure=draw(study, theme))
 
 
@@ -280,7 +280,7 @@ def _by_name(
     )
 
 
-_CHARTS: Final[Mapping[str, tuple[str, str, Callable[[Study, Theme], Figure]]]] = {
+STUDY_CHARTS: Final[Mapping[str, tuple[str, str, Callable[[Study, Theme], Figure]]]] = {
     "sweep": ("Sweep", "How the payload changes over a field, with the knee marked.", sweep),
     "modes": ("Modes", "What the device carries in each mode, and what it costs in CPU.", modes),
     "search": (
@@ -291,4 +291,3 @@ _CHARTS: Final[Mapping[str, tuple[str, str, Callable[[Study, Theme], Figure]]]] 
     "scaleout": ("Scale-out", "When a device grew under a load, and by how much.", scale_out),
     "drill": ("Drill", "What an event did to the payload, and the outage beside it.", drilled),
 }
-STUDY_CHARTS: Final = tuple(_CHARTS)
