@@ -273,13 +273,7 @@ class CounterReader:
         if not started:
             return ()
         return (
-            Started(
-                side=Side.CLIENT,
-                cookie=None,
-                started_at_s=then_s,
-                client_address=None,
-                expected_s=float(self._job.duration_s),
-            ),
+            Started(side=Side.CLIENT, started_at_s=then_s, expected_s=float(self._job.duration_s)),
         )
 
     def finish(
@@ -341,15 +335,7 @@ class TransferReader(SessionReader):
             start_s = at_s - (sent_bytes / rate if rate else 0.0)
             self.add(start_s, at_s, sent_bytes, found[1].removeprefix("::ffff:"))
         # The log is there: from now on a look a second is enough.
-        return (
-            Started(
-                side=Side.SERVER,
-                cookie=None,
-                started_at_s=at_s,
-                client_address=None,
-                expected_s=None,
-            ),
-        )
+        return (Started(side=Side.SERVER, started_at_s=at_s),)
 
 
 ENGINE: Final = Ftp()

@@ -327,9 +327,7 @@ class ResultReader:
         return (
             Started(
                 side=Side.CLIENT,
-                cookie=None,
                 started_at_s=result.start_s,
-                client_address=None,
                 expected_s=float(self._job.duration_s),
             ),
         )

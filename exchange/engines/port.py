@@ -55,10 +55,10 @@ class Started:
     """The engine's connections stand, and its own clock runs."""
 
     side: Side | None
-    cookie: str | None
     started_at_s: float | None  # epoch s, the engine's own stamp
-    client_address: str | None  # at the server: who connected
-    expected_s: float | None  # s that the test should take: omit + duration
+    cookie: str | None = None
+    client_address: str | None = None  # at the server: who connected
+    expected_s: float | None = None  # s that the test should take: omit + duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,15 +8,16 @@ from coordinator.core.figures import RECEIVED, RECEIVED_HALF_WIDTH, RECEIVED_IP,
 from coordinator.core.summary import BurstSummary, State
 from coordinator.views.charts.chart_inputs import RunView, scaled
 from coordinator.views.charts.figure import (
+    PERCENT,
     Figure,
     bars,
     frame,
     level,
     line,
     marks,
-    numbers,
     rate_unit,
     time_unit,
+    whiskers,
 )
 from coordinator.views.charts.theme import PALETTES, Colour, Theme, state_marker
 
@@ -34,35 +35,20 @@ def burst_rates(view: RunView, theme: Theme) -> Figure:
     firewall = [_firewall_at(layer, burst) for burst in rows]
     unit = rate_unit([*rates, *firewall, target])
     x = [burst.index + 1 for burst in rows]
-    whiskers = {
-        "type": "data",
-        "array": numbers(halves, unit.size),
-        "color": colours[Colour.INK],
-        "thickness": 1,
-        "width": 3,
-    }
     name = "IP layer" if layer is Layer.IP else "payload"
     draw = bars if len(rows) <= BARS_MAX else marks
     traces = [
         draw(
             "fleet received",
             x,
-            numbers(rates, unit.size),
+            rates,
             colours[Colour.FLEET],
-            unit=unit.name,
-            error_y=whiskers,
+            unit,
+            error_y=whiskers(halves, unit, colours[Colour.INK]),
         )
     ]
     if any(value is not None for value in firewall):
-        traces.append(
-            draw(
-                "firewall ledger",
-                x,
-                numbers(firewall, unit.size),
-                colours[Colour.LEDGER],
-                unit=unit.name,
-            )
-        )
+        traces.append(draw("firewall ledger", x, firewall, colours[Colour.LEDGER], unit))
     return frame(
         theme,
         f"Bursts: fleet{' and firewall' if len(traces) > 1 else ''}, {name}"
@@ -96,21 +82,8 @@ def trend(view: RunView, theme: Theme) -> Figure:
         f"{time.name} since the first burst, {begun:%Y-%m-%d %H:%M:%S} UTC",
         f"{unit.name}, {name}",
         [
-            marks(
-                "fleet received",
-                at,
-                numbers(rates, unit.size),
-                colours[Colour.FLEET],
-                unit=unit.name,
-            ),
-            line(
-                "least squares",
-                at,
-                numbers(fitted, unit.size),
-                colours[Colour.LEDGER],
-                dash="dash",
-                unit=unit.name,
-            ),
+            marks("fleet received", at, rates, colours[Colour.FLEET], unit),
+            line("least squares", at, fitted, colours[Colour.LEDGER], unit, dash="dash"),
         ],
         shapes=[level(target / unit.size, colours[Colour.TARGET])] if target else [],
     )
@@ -129,9 +102,9 @@ def completeness(view: RunView, theme: Theme) -> Figure:
                 bars(
                     state.value,
                     [burst.index + 1 for burst in rows],
-                    numbers([100 * s / p for s, p in zip(seconds, planned, strict=True)]),
+                    [s / p for s, p in zip(seconds, planned, strict=True)],
                     "",
-                    unit="%",
+                    PERCENT,
                     marker=state_marker(state, colours),
                 )
             )

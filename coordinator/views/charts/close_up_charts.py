@@ -14,7 +14,6 @@ from coordinator.views.charts.figure import (
     frame,
     line,
     marks,
-    numbers,
     rate_unit,
     upright,
 )
@@ -37,10 +36,11 @@ def scale_out(study: Study, theme: Theme) -> Figure:
             marks(
                 "step",
                 at,
-                numbers([step.after_bits_per_second for step in found.steps], unit.size),
+                [step.after_bits_per_second for step in found.steps],
                 colours[Colour.MISSING],
-                unit=unit.name,
-                marker={"color": colours[Colour.MISSING], "size": 9, "symbol": "x"},
+                unit,
+                size=9,
+                symbol="x",
             )
         )
     shapes = [
@@ -62,14 +62,7 @@ def drilled(study: Study, theme: Theme) -> Figure:
     top = max((dip.level_bits_per_second for dip in found.flows), default=0.0)
     if top:
         traces.append(
-            line(
-                "the event",
-                [0.0, 0.0],
-                numbers([0.0, top], unit.size),
-                colours[Colour.TARGET],
-                dash="dash",
-                unit=unit.name,
-            )
+            line("the event", [0.0, 0.0], [0.0, top], colours[Colour.TARGET], unit, dash="dash")
         )
     shapes = []
     if found.outage_from_at is not None and found.outage_s is not None:
@@ -85,13 +78,7 @@ def _course(course: RateCourse, zero_at: datetime, theme: Theme) -> tuple[Unit, 
     unit = rate_unit(rates)
     first_s = _after(course.start_at, zero_at)
     at = [first_s + course.every_s * (number + 0.5) for number in range(len(rates))]
-    drawn = line(
-        "payload received",
-        at,
-        numbers(rates, unit.size),
-        PALETTES[theme][Colour.FLEET],
-        unit=unit.name,
-    )
+    drawn = line("payload received", at, rates, PALETTES[theme][Colour.FLEET], unit)
     return unit, [drawn], len(rates) * course.every_s
 
 

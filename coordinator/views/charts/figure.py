@@ -28,6 +28,10 @@ class Unit:
     size: float
 
 
+PERCENT: Final = Unit(name="%", size=0.01)
+MILLISECONDS: Final = Unit(name="ms", size=1e-3)
+
+
 def rate_unit(bits_per_second: Iterable[float | None]) -> Unit:
     """The decimal unit in which the largest rate reads well."""
     top = max((abs(v) for v in bits_per_second if v is not None and math.isfinite(v)), default=0.0)
@@ -55,13 +59,13 @@ def numbers(values: Values, size: float = 1.0) -> list[float | None]:
 def line(
     name: str,
     x: Values,
-    y: list[float | None],
+    y: Values,
     colour: str,
+    unit: Unit,
     *,
     dash: str = "solid",
     width: float = 1.75,
     steps: bool = False,
-    unit: str = "",
     **more: Any,
 ) -> Trace:
     """A line that breaks where a value is unknown."""
@@ -70,7 +74,7 @@ def line(
         "mode": "lines",
         "name": name,
         "x": numbers(x),
-        "y": y,
+        "y": numbers(y, unit.size),
         "connectgaps": False,
         "line": {
             "color": colour,
@@ -78,13 +82,21 @@ def line(
             "dash": dash,
             "shape": "hv" if steps else "linear",
         },
-        "hovertemplate": f"%{{y:.4~g}} {unit}",
+        "hovertemplate": f"%{{y:.4~g}} {unit.name}",
         **more,
     }
 
 
 def marks(
-    name: str, x: Values, y: list[float | None], colour: str, *, unit: str = "", **more: Any
+    name: str,
+    x: Values,
+    y: Values,
+    colour: str,
+    unit: Unit,
+    *,
+    size: float = 6,
+    symbol: str | None = None,
+    **more: Any,
 ) -> Trace:
     """Points."""
     return {
@@ -92,9 +104,9 @@ def marks(
         "mode": "markers",
         "name": name,
         "x": numbers(x),
-        "y": y,
-        "marker": {"color": colour, "size": 6},
-        "hovertemplate": f"%{{y:.4~g}} {unit}",
+        "y": numbers(y, unit.size),
+        "marker": {"color": colour, "size": size, **({"symbol": symbol} if symbol else {})},
+        "hovertemplate": f"%{{y:.4~g}} {unit.name}",
         **more,
     }
 
@@ -102,10 +114,9 @@ def marks(
 def bars(
     name: str,
     x: list[Any],
-    y: list[float | None],
+    y: Values,
     colour: str | list[str],
-    *,
-    unit: str = "",
+    unit: Unit,
     **more: Any,
 ) -> Trace:
     """Bars; an unknown value is no bar."""
@@ -113,11 +124,17 @@ def bars(
         "type": "bar",
         "name": name,
         "x": x,
-        "y": y,
+        "y": numbers(y, unit.size),
         "marker": {"color": colour},
-        "hovertemplate": f"%{{y:.4~g}} {unit}",
+        "hovertemplate": f"%{{y:.4~g}} {unit.name}",
         **more,
     }
+
+
+def whiskers(half: Values, unit: Unit, colour: str, width: float = 3) -> Mapping[str, Any]:
+    """What each value is uncertain by, up and down."""
+    array = numbers(half, unit.size)
+    return {"type": "data", "array": array, "color": colour, "thickness": 1, "width": width}
 
 
 def upright(at: float, until: float, colour: str) -> Shape:

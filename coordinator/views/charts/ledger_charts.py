@@ -9,14 +9,15 @@ from coordinator.core.measure.series import BurstSeries
 from coordinator.core.summary import Reconciliation
 from coordinator.views.charts.chart_inputs import RunView, scaled
 from coordinator.views.charts.figure import (
+    PERCENT,
     Figure,
     bars,
     frame,
     level,
     line,
-    numbers,
     rate_unit,
     time_unit,
+    whiskers,
 )
 from coordinator.views.charts.theme import PALETTES, Colour, Theme
 
@@ -54,13 +55,7 @@ def bins(
     x = np.column_stack((start, end)).ravel() - begun_s
     traces = [
         line(
-            name,
-            x / time.size,
-            numbers(np.repeat(values, 2), unit.size),
-            colours[colour],
-            dash=dash,
-            steps=True,
-            unit=unit.name,
+            name, x / time.size, np.repeat(values, 2), colours[colour], unit, dash=dash, steps=True
         )
         for name, values, colour, dash in (
             (f"firewall ({held.source})", firewall, Colour.LEDGER, "solid"),
@@ -96,16 +91,10 @@ def residuals(view: RunView, theme: Theme) -> Figure:
             bars(
                 "residual",
                 [number for number, _ in rows],
-                numbers(values, 0.01),
+                values,
                 colours[Colour.FLEET],
-                unit="%",
-                error_y={
-                    "type": "data",
-                    "array": numbers(half, 0.01),
-                    "color": colours[Colour.INK],
-                    "thickness": 1,
-                    "width": 3,
-                },
+                PERCENT,
+                error_y=whiskers(half, PERCENT, colours[Colour.INK]),
             )
         ],
         shapes=[

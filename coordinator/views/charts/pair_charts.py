@@ -4,7 +4,16 @@ from typing import Final
 
 from coordinator.core.summary import State
 from coordinator.views.charts.chart_inputs import BurstView, scaled
-from coordinator.views.charts.figure import Figure, bars, frame, level, marks, numbers, rate_unit
+from coordinator.views.charts.figure import (
+    MILLISECONDS,
+    Figure,
+    bars,
+    frame,
+    level,
+    marks,
+    rate_unit,
+    whiskers,
+)
 from coordinator.views.charts.theme import PALETTES, Colour, Theme, state_marker
 
 NOTHING: Final = "nothing received in the window"
@@ -24,10 +33,10 @@ def pair_rates(view: BurstView, theme: Theme) -> Figure:
                 bars(
                     state.value,
                     [pair.pair_index + 1 for pair in rows],
-                    numbers([pair.received_bits_per_second for pair in rows], unit.size),
+                    [pair.received_bits_per_second for pair in rows],
                     "",
+                    unit,
                     marker=state_marker(state, colours),
-                    unit=unit.name,
                     width=0.8,  # of a pair: plotly goes by the space between those of one state
                     customdata=[pair.reason or "" for pair in rows],
                     hovertemplate="pair %{x}: %{y:.4~g} " + unit.name + " %{customdata}",
@@ -36,16 +45,17 @@ def pair_rates(view: BurstView, theme: Theme) -> Figure:
     nothing = [pair for pair in pairs if not pair.received_bits_per_second]
     if nothing:
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": NOTHING,
-                "x": [pair.pair_index + 1 for pair in nothing],
-                "y": [0.0] * len(nothing),
-                "marker": {"color": colours[Colour.MISSING], "size": 8, "symbol": "x"},
-                "customdata": [f"{pair.state.value}: {pair.reason}" for pair in nothing],
-                "hovertemplate": "pair %{x}: %{customdata}<extra></extra>",
-            }
+            marks(
+                NOTHING,
+                [pair.pair_index + 1 for pair in nothing],
+                [0.0] * len(nothing),
+                colours[Colour.MISSING],
+                unit,
+                size=8,
+                symbol="x",
+                customdata=[f"{pair.state.value}: {pair.reason}" for pair in nothing],
+                hovertemplate="pair %{x}: %{customdata}<extra></extra>",
+            )
         )
     lead = view.summary.flows[0] if len(view.summary.flows) == 1 else None
     middle = None if lead is None else lead.pair_median_bits_per_second
@@ -84,22 +94,15 @@ def starts(view: BurstView, theme: Theme) -> Figure:
         f"pair (whiskers: the clock's own bound{beyond})",
         "ms after the planned start, UTC",
         [
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": "first data",
-                "x": [pair.pair_index + 1 for pair, _ in rows],
-                "y": numbers([error for _, error in rows], 1e-3),
-                "marker": {"color": colours[Colour.FLEET], "size": 6},
-                "error_y": {
-                    "type": "data",
-                    "array": numbers(bounds, 1e-3),
-                    "color": colours[Colour.SENT],
-                    "thickness": 1,
-                    "width": 2,
-                },
-                "hovertemplate": "pair %{x}: %{y:.4~g} ms<extra></extra>",
-            }
+            marks(
+                "first data",
+                [pair.pair_index + 1 for pair, _ in rows],
+                [error for _, error in rows],
+                colours[Colour.FLEET],
+                MILLISECONDS,
+                error_y=whiskers(bounds, MILLISECONDS, colours[Colour.SENT], width=2),
+                hovertemplate="pair %{x}: %{y:.4~g} ms<extra></extra>",
+            )
         ],
         hovermode="closest",
         x_axis={"tickformat": "d"},
@@ -128,14 +131,7 @@ def latency(view: BurstView, theme: Theme) -> Figure:
         "pair",
         "ms, round trip",
         [
-            marks(
-                name,
-                x,
-                numbers(values, 1e-3),
-                colours[colour],
-                unit="ms",
-                marker={"color": colours[colour], "size": size, "symbol": symbol},
-            )
+            marks(name, x, values, colours[colour], MILLISECONDS, size=size, symbol=symbol)
             for name, values, colour, size, symbol in series
         ],
         x_axis={"tickformat": "d"},

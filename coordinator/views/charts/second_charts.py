@@ -11,6 +11,8 @@ from coordinator.core.measure.columns import Floats
 from coordinator.core.summary import Reconciliation
 from coordinator.views.charts.chart_inputs import BurstView, scaled
 from coordinator.views.charts.figure import (
+    MILLISECONDS,
+    PERCENT,
     Figure,
     Trace,
     Unit,
@@ -50,34 +52,10 @@ def throughput(view: BurstView, theme: Theme) -> Figure:
     traces = []
     if ledger is not None:
         x, y, name = ledger
-        traces.append(
-            line(
-                name,
-                x / time.size,
-                numbers(y, unit.size),
-                colours[Colour.LEDGER],
-                steps=True,
-                unit=unit.name,
-            )
-        )
+        traces.append(line(name, x / time.size, y, colours[Colour.LEDGER], unit, steps=True))
     traces += [
-        line(
-            "fleet sent",
-            at,
-            numbers(sent, unit.size),
-            colours[Colour.SENT],
-            dash="dot",
-            width=1.25,
-            unit=unit.name,
-        ),
-        line(
-            "fleet received",
-            at,
-            numbers(received, unit.size),
-            colours[Colour.FLEET],
-            width=2.25,
-            unit=unit.name,
-        ),
+        line("fleet sent", at, sent, colours[Colour.SENT], unit, dash="dot", width=1.25),
+        line("fleet received", at, received, colours[Colour.FLEET], unit, width=2.25),
     ]
     inside = _inside(view, series.coverage_ratio)
     usual = np.nanmax(inside) if not np.isnan(inside).all() else 0.0
@@ -87,10 +65,11 @@ def throughput(view: BurstView, theme: Theme) -> Figure:
             marks(
                 "fewer pairs on record than at best",
                 at,
-                numbers(partly, unit.size),
+                partly,
                 colours[Colour.WARN],
-                unit=unit.name,
-                marker={"color": colours[Colour.WARN], "size": 5, "symbol": "circle-open"},
+                unit,
+                size=5,
+                symbol="circle-open",
             )
         )
     shapes = []
@@ -103,11 +82,11 @@ def throughput(view: BurstView, theme: Theme) -> Figure:
             line(
                 "target",
                 ends,
-                numbers([target, target], unit.size),
+                [target, target],
                 colours[Colour.TARGET],
+                unit,
                 dash="dash",
                 width=1.5,
-                unit=unit.name,
             )
         )
     return frame(
@@ -135,15 +114,15 @@ def band(view: BurstView, theme: Theme) -> Figure:
         colour = colours[Colour.FLEET if number == 0 else Colour.OTHER]
         edge = {"width": 1, "dash": "dot" if number == 0 else "dashdot"}
         low, high, middle = (
-            numbers(_inside(view, values), unit.size)
+            _inside(view, values)
             for values in (
                 flow.pair_p5_bits_per_second,
                 flow.pair_p95_bits_per_second,
                 flow.pair_p50_bits_per_second,
             )
         )
-        top = line(f"p95{of}", at, high, colour, unit=unit.name, legendgroup=group)
-        bottom = line(f"p5{of}", at, low, colour, unit=unit.name, legendgroup=group)
+        top = line(f"p95{of}", at, high, colour, unit, legendgroup=group)
+        bottom = line(f"p5{of}", at, low, colour, unit, legendgroup=group)
         for trace in (top, bottom):
             trace["line"] |= edge
         if number == 0 and not _gaps(low) and not _gaps(high):
@@ -152,7 +131,7 @@ def band(view: BurstView, theme: Theme) -> Figure:
         traces += [
             top,
             bottom,
-            line(f"median{of}", at, middle, colour, width=2.25, unit=unit.name, legendgroup=group),
+            line(f"median{of}", at, middle, colour, unit, width=2.25, legendgroup=group),
         ]
     return frame(
         theme,
@@ -219,7 +198,7 @@ def rtt(view: BurstView, theme: Theme) -> Figure:
         theme,
         "Round-trip time, mean over the sending pairs (TCP)",
         "ms, TCP round trip",
-        Unit(name="ms", size=1e-3),
+        MILLISECONDS,
         [(flow.flow, flow.rtt_mean_s) for flow in view.series.flows],
     )
 
@@ -247,9 +226,7 @@ def cpu(view: BurstView, theme: Theme) -> Figure:
         _x_title(time),
         "% of all cores, host",
         [
-            line(
-                name, at, numbers(_inside(view, values) * 100), colours[colour], dash=dash, unit="%"
-            )
+            line(name, at, _inside(view, values), colours[colour], PERCENT, dash=dash)
             for name, values, colour, dash in (
                 ("clients", view.series.client_cpu_ratio, Colour.FLEET, "solid"),
                 ("servers", view.series.server_cpu_ratio, Colour.OTHER, "dash"),
@@ -275,10 +252,10 @@ def _simple(
         line(
             flow.value if len(flows) > 1 else y_title.split(",")[0],
             at,
-            numbers(_inside(view, values), unit.size),
+            _inside(view, values),
             colours[Colour.FLEET if number == 0 else Colour.OTHER],
+            unit,
             dash="solid" if number == 0 else "dash",
-            unit=unit.name,
         )
         for number, (flow, values) in enumerate(flows)
     ]
@@ -367,7 +344,7 @@ def _column_means(cells: NDArray[np.float64], width: int) -> NDArray[np.float64]
     return means
 
 
-def _gaps(values: list[float | None]) -> bool:
+def _gaps(values: Floats) -> bool:
     """Whether an unknown value lies between known ones."""
-    known = [place for place, value in enumerate(values) if value is not None]
-    return not known or None in values[known[0] : known[-1] + 1]
+    known = np.flatnonzero(~np.isnan(values))
+    return not len(known) or len(known) <= known[-1] - known[0]

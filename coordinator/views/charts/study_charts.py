@@ -12,6 +12,7 @@ from coordinator.studies.trials import planned_trials
 from coordinator.views.charts.catalogue import UnknownChart
 from coordinator.views.charts.close_up_charts import drilled, scale_out
 from coordinator.views.charts.figure import (
+    PERCENT,
     Figure,
     Trace,
     bars,
@@ -87,24 +88,26 @@ def sweep(study: Study, theme: Theme) -> Figure:
         drawn = (
             other or "payload received",
             [x for x, _ in points],
-            numbers([y for _, y in points], unit.size),
+            [y for _, y in points],
             colours[colour],
+            unit,
         )
         if axis.is_numeric:
             dash = _DASHES[number // len(_LINES) % len(_DASHES)]
-            traces.append(line(*drawn, dash=dash, unit=unit.name))
+            traces.append(line(*drawn, dash=dash))
         else:
-            traces.append(bars(*drawn, unit=unit.name))
+            traces.append(bars(*drawn))
     knees = study.conclusion.knees if study.conclusion is not None else ()
     if knees:
         traces.append(
             marks(
                 "knee",
                 [knee.value for knee in knees],
-                numbers([knee.received_bits_per_second for knee in knees], unit.size),
+                [knee.received_bits_per_second for knee in knees],
                 colours[Colour.MISSING],
-                unit=unit.name,
-                marker={"color": colours[Colour.MISSING], "size": 11, "symbol": "x"},
+                unit,
+                size=11,
+                symbol="x",
             )
         )
     title, y_title = f"Payload over {axis.field}", f"{unit.name}, payload at real scale"
@@ -149,7 +152,7 @@ def modes(study: Study, theme: Theme) -> Figure:
         [(name, words.rate(mean)) for name, mean in zip(names, means, strict=True)],
         "% of the best payload; % of cores busy",
         [
-            bars(name, _places(names), numbers(values, 0.01), colours[colour], unit="%")
+            bars(name, _places(names), values, colours[colour], PERCENT)
             for name, values, colour in shown
             if any(value is not None for value in values)
         ],
@@ -176,8 +179,7 @@ def _by_device(grouped: Mapping[str, Sequence[TrialResult]], theme: Theme) -> Fi
         colour = colours[_DEVICES[number % len(_DEVICES)]]
         for what, values, hatch in (("payload", shares, ""), ("CPU", cpus, _CPU_HATCH)):
             if any(value is not None for value in values):
-                drawn = numbers(values, 0.01)
-                bar = bars(f"{device}, {what}", _places(grouped), drawn, colour, unit="%")
+                bar = bars(f"{device}, {what}", _places(grouped), values, colour, PERCENT)
                 bar["marker"] |= {"pattern": {"shape": hatch}} if hatch else {}
                 traces.append(bar)
     return _by_name(
@@ -210,10 +212,10 @@ def search(study: Study, theme: Theme) -> Figure:
         line(
             "all that was offered",
             numbers([0.0, max(offers)], unit.size),
-            numbers([0.0, max(offers)], unit.size),
+            [0.0, max(offers)],
             colours[Colour.TARGET],
+            unit,
             dash="dash",
-            unit=unit.name,
         )
     ]
     for within, name, colour in (
@@ -226,14 +228,11 @@ def search(study: Study, theme: Theme) -> Figure:
                 marks(
                     name,
                     numbers([x for x, _ in points], unit.size),
-                    numbers([y for _, y in points], unit.size),
+                    [y for _, y in points],
                     colours[colour],
-                    unit=unit.name,
-                    marker={
-                        "color": colours[colour],
-                        "size": 9,
-                        "symbol": "circle" if within else "x",
-                    },
+                    unit,
+                    size=9,
+                    symbol="circle" if within else "x",
                 )
             )
     return frame(
