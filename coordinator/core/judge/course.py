@@ -202,9 +202,8 @@ def course_findings(said: Course, *, silent_controls_count: int = 0) -> list[Fin
                 severity="note",
                 weight=42,
                 sentence=f"the load was carried for {words.ratio(down.up_ratio)} of "
-                f"{down.planned_s} "
-                f"planned pair-seconds; {down.down_s} were below the floor, {down.unknown_s} are "
-                "unknown",
+                f"{down.planned_s} planned pair-seconds; {down.down_s} were below the floor, "
+                f"{down.unknown_s} are unknown",
             )
         )
     findings += [

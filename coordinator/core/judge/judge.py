@@ -517,8 +517,7 @@ def _observations(spec: RunSpec, burst: BurstSummary) -> list[Finding]:
                 severity="problem",
                 weight=74,
                 sentence=f"at {burst.cliff.at:%H:%M:%S} UTC the fleet fell by "
-                f"{words.ratio(fall, 0)}, from "
-                f"{words.rate(burst.cliff.before_bits_per_second)} to "
+                f"{words.ratio(fall, 0)}, from {words.rate(burst.cliff.before_bits_per_second)} to "
                 f"{words.rate(burst.cliff.after_bits_per_second)} of payload, and stayed there",
                 next_step="look at what the firewall and the hosts logged at that second",
             )

@@ -98,10 +98,9 @@ def causes(
             Cause(
                 id="foreign-traffic",
                 share_ratio=figure(foreign_ratio) or 0.0,
-                sentence="the firewall carried "
-                f"{words.number(foreign_bits_per_second / 1e9, 3)} Gbit/s while no plan sent, "
-                f"{words.ratio(foreign_ratio, 1)} of what the fleet accounts for; that level is "
-                "taken off before the ledgers are compared",
+                sentence=f"the firewall carried {words.number(foreign_bits_per_second / 1e9, 3)} "
+                f"Gbit/s while no plan sent, {words.ratio(foreign_ratio, 1)} of what the fleet "
+                "accounts for; that level is taken off before the ledgers are compared",
             )
         )
     if named and all(open_ratio > uncertainty for open_ratio, _ in found):

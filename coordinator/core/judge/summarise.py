@@ -97,9 +97,8 @@ def broken_promises(
                 id="ledger-thin",
                 weight=93,
                 sentence=f"the firewall's own count ({plan.ledger.source}) was to know "
-                f"{words.ratio(least, 0)} "
-                f"of each burst's bytes: of {len(thin)} of {len(bursts)} bursts it knows less, of "
-                f"burst {worst} {words.ratio(thin[worst], 1)}",
+                f"{words.ratio(least, 0)} of each burst's bytes: of {len(thin)} of {len(bursts)} "
+                f"bursts it knows less, of burst {worst} {words.ratio(thin[worst], 1)}",
                 next_step="wait until the metric has settled, then recompute the verdict",
             )
 

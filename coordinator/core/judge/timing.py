@@ -31,8 +31,7 @@ def hold_clocks(
     if steady_ratio < floor:
         what = (
             f"{words.ratio(steady_ratio, 1)} of the planned pair-seconds were measured by clocks "
-            "that stayed "
-            f"within the gate of {words.time(spec.clock_bound_max_s)}"
+            f"that stayed within the gate of {words.time(spec.clock_bound_max_s)}"
         )
     else:
         what = (

@@ -153,13 +153,10 @@ def clocks_section(source: Source) -> Section:
         title="Clock proof",
         paragraphs=(
             (
-                "Each agent reads its clock's own source before and after a burst. The bound "
-                "is the "
-                "largest error that the source admits: |offset| + root dispersion + root "
-                "delay / 2 for "
-                "chrony (RFC 5905, root distance), the kernel's maxerror for adjtimex. Over "
-                "the gate of "
-                f"{time(source.plan.spec.clock_bound_max_s)} an agent stands down."
+                "Each agent reads its clock's own source before and after a burst. The bound is "
+                "the largest error that the source admits: |offset| + root dispersion + root delay "
+                "/ 2 for chrony (RFC 5905, root distance), the kernel's maxerror for adjtimex. "
+                f"Over the gate of {time(source.plan.spec.clock_bound_max_s)} an agent stands down."
             ),
         )
         if rows

@@ -68,8 +68,7 @@ def course_sections(source: Source) -> tuple[Section, ...]:
                 (
                     "A pair-second carries the load when it is at or above the pair's own running "
                     "median less the allowed drop. Seconds that nobody recorded are unknown, "
-                    "neither "
-                    "carried nor not."
+                    "neither carried nor not."
                 ),
             ),
             facts=facts,

@@ -199,11 +199,9 @@ def pairs_section(source: Source) -> Section:
         paragraphs=(
             (
                 "A pair counts as measured when it ran on time and at least "
-                f"{ratio(PAIR_FLOOR_RATIO, 0)} of its "
-                "seconds are on "
-                "record. Pairs that do not count are listed with the reason; those that ran "
-                "late are "
-                "in the fleet's rate and not in its coverage."
+                f"{ratio(PAIR_FLOOR_RATIO, 0)} of its seconds are on record. Pairs that do not "
+                "count are listed with the reason; those that ran late are in the fleet's rate and "
+                "not in its coverage."
             ),
         ),
         tables=tuple(tables),
@@ -322,8 +320,7 @@ def completeness_section(source: Source) -> Section:
         paragraphs=(
             (
                 f"Every one of the {count(seen.planned_s)} planned pair-seconds has one state; "
-                "they "
-                f"sum to all. Below a coverage of {ratio(floor, 1)} no verdict is a pass."
+                f"they sum to all. Below a coverage of {ratio(floor, 1)} no verdict is a pass."
             ),
         ),
         tables=(

@@ -28,9 +28,8 @@ def reconciliation_section(source: Source) -> Section:
             title="Reconciliation",
             paragraphs=(
                 (
-                    "No firewall ledger was read. That the traffic crossed the firewall is "
-                    "not shown by "
-                    "this report; what the fleet's receivers saw stands for itself."
+                    "No firewall ledger was read. That the traffic crossed the firewall is not "
+                    "shown by this report; what the fleet's receivers saw stands for itself."
                 ),
             ),
         )

@@ -173,8 +173,7 @@ def device_section(source: Source) -> Section:
         paragraphs=(
             (
                 "As stated at launch (`--set device.sku=...`); Broadside does not read the "
-                "device's "
-                "configuration."
+                "device's configuration."
             ),
         ),
         facts=facts,
@@ -265,9 +264,8 @@ def deviations_section(source: Source) -> Section:
         title="Deviations from RFC 9411",
         paragraphs=(
             (
-                "RFC 9411 describes benchmarks of network security devices. This run follows "
-                "its ideas "
-                "of a sustain phase and of inspected throughput, and departs from it where "
+                "RFC 9411 describes benchmarks of network security devices. This run follows its "
+                "ideas of a sustain phase and of inspected throughput, and departs from it where "
                 "said. A rate that was reached with loss, or with segments sent again, is no "
                 "throughput in the sense of RFC 2544 (zero loss)."
             ),
@@ -284,11 +282,9 @@ def recompute_section(source: Source) -> Section:
         title="Recompute",
         paragraphs=(
             (
-                "Every figure follows from rows that are stored. The first command computes "
-                "the summary "
-                "again from them and compares it with the stored one byte for byte; the hash "
-                "below is "
-                "of those bytes."
+                "Every figure follows from rows that are stored. The first command computes the "
+                "summary again from them and compares it with the stored one byte for byte; the "
+                "hash below is of those bytes."
             ),
         ),
         facts={"SHA-256 of the stored summary": source.summary_sha256},
