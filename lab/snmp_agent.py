@@ -21,12 +21,32 @@ from lab.offspring import die_with_parent
 
 FORTINET: Final = "1.3.6.1.4.1.12356.101"
 CPU, MEMORY, SESSIONS = (f"{FORTINET}.4.1.{n}.0" for n in (3, 4, 8))  # profile `fortinet`
+DESCRIPTION: Final = "1.3.6.1.2.1.2.2.1.2"  # ifDescr
 NARROW_IN: Final = "1.3.6.1.2.1.2.2.1.10"  # ifInOctets
 READY_S: Final = 30.0  # a busy machine takes seconds to start a Python
 ASK_S: Final = 1.0
 STOP_S: Final = 5.0
 USER: Final = "broadside"
 Figures = Mapping[str, Mapping[str, Any]]
+
+
+def gauge(*points: tuple[float, float]) -> dict[str, Any]:
+    """(epoch s, value): the last that is past counts."""
+    return {"type": "gauge", "points": [list(point) for point in points]}
+
+
+def interface32(name: str, index: int, rate: float, *, from_s: float, start: float) -> Figures:
+    """IF-MIB of an interface that has 32-bit counters only, and does not tell its speed."""
+    return {
+        f"{DESCRIPTION}.{index}": {"type": "string", "text": name},
+        f"{NARROW_IN}.{index}": {
+            "type": "counter",
+            "rate": rate,
+            "from_s": from_s,
+            "start": start,
+            "turn": 2**32,
+        },
+    }
 
 
 @dataclass(slots=True)

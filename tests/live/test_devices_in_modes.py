@@ -5,12 +5,10 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from coordinator.device.witnesses.snmp_witness import IF_DESCR
-from lab.snmp_agent import CPU, NARROW_IN, SESSIONS, Figures, SnmpAgent, answering
+from lab.snmp_agent import CPU, SESSIONS, SnmpAgent, answering, gauge, interface32
 from tests.live.live_site import Site, wait_for_fleet
 
 pytestmark = [
@@ -37,28 +35,15 @@ SMALL = [
 PACED = ["--set=traffic.streams_count=1", "--set=traffic.stream_bits_per_second=50M"]
 
 
-def gauge(value: float) -> dict[str, Any]:
-    return {"type": "gauge", "points": [[0, value]]}
-
-
-def interface32(name: str, index: int, rate: float, *, from_s: float) -> Figures:
-    """IF-MIB of an interface that has 32-bit counters only, and does not tell its speed."""
-    counter = {"type": "counter", "rate": rate, "from_s": from_s, "start": 0, "turn": 2**32}
-    return {
-        f"{IF_DESCR}.{index}": {"type": "string", "text": name},
-        f"{NARROW_IN}.{index}": counter,
-    }
-
-
 def test_a_matrix_over_two_devices_finds_what_was_planted(tmp_path: Path) -> None:
     now_s = time.time()
     boxes = [SnmpAgent(tmp_path / name) for name in ("fw-a", "fw-b")]
     for number, box in enumerate(boxes):
-        eth0 = interface32("eth0", 1, 10e6 * SHARES[number], from_s=now_s)
-        box.figures = {CPU: gauge(5), SESSIONS: gauge(100), **eth0}
+        eth0 = interface32("eth0", 1, 10e6 * SHARES[number], from_s=now_s, start=0)
+        box.figures = {CPU: gauge((0, 5)), SESSIONS: gauge((0, 100)), **eth0}
         box.folder.mkdir()
         for mode, busy in {**MODES, "rest": (5, 5)}.items():
-            figures = {**box.figures, CPU: gauge(busy[number])}
+            figures = {**box.figures, CPU: gauge((0, busy[number]))}
             (box.folder / f"{mode}.json").write_text(json.dumps(figures))
     folders = [str(box.folder) for box in boxes]
     lines = [
