@@ -2,14 +2,14 @@
 
 A partition of a table takes about 2,000 rows a second, a Standard namespace 1,000 credits a second.
 So pairs go by their number, :data:`PAIRS_PER_S` of them a second: a pair needs no count of the
-fleet, and thirty pairs lose a tenth of a second by it. Servers know no pair: their tests lie in
+fleet, and thirty pairs lose a seventh of a second by it. Servers know no pair: their tests lie in
 shares, by the agent's name. docs/azure-limits.md has the sums.
 """
 
 from typing import Final
 from zlib import crc32
 
-PAIRS_PER_S: Final = 250  # four rows a pair at a burst's end: half of what a partition takes
+PAIRS_PER_S: Final = 200  # four rows a pair at a burst's end, and looks: under half a partition
 TURN_MAX_S: Final = 8.0  # s: of the 20 s for which a burst's jobs are visible before its instant
 ARMED_TURN_MAX_S: Final = 2.0  # s: of those for which a pair is armed before its instant
 SERVER_SHARES_COUNT: Final = 8  # partitions of an hour's server-side tests

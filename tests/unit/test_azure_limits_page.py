@@ -24,5 +24,12 @@ def test_a_fleet_takes_no_more_than_this_part_of_any_limit_in_its_worst_second(
         assert asked <= most * limit, where
 
 
+@pytest.mark.parametrize("kind", ["control: run", "results: burst", "results: tests"])
+def test_what_falls_on_one_partition_together_takes_half_of_it_at_a_thousand_pairs(
+    kind: str,
+) -> None:
+    assert SCRIPT["most_of"](1_000, kind) <= SCRIPT["PARTITION_PER_S"] / 2
+
+
 def test_a_copy_of_the_control_row_has_its_readers_only() -> None:
     assert SCRIPT["loads"](3_000)["control: one copy of the control row"][0] <= CONTROL_PAIRS_COUNT
