@@ -233,7 +233,11 @@ class _Part:
         return len(self.chunks) == 1 and bool(self.flat.is_tidy[self.chunks[0]])
 
     def bounds_s(self) -> tuple[Floats, Floats]:
-        return self._kept(self.flat.start_s), self._kept(self.flat.end_s)
+        start_s, end_s = self._kept(self.flat.start_s), self._kept(self.flat.end_s)
+        if len(start_s) > 1 and np.array_equal(start_s[1:], end_s[:-1]):
+            edges = np.append(start_s[:1], end_s)  # half the memory: each bound once
+            return edges[:-1], edges[1:]
+        return start_s, end_s
 
     def level(self, name: str) -> float | None:
         """What every reading has, NaN too; None where they differ."""

@@ -18,7 +18,6 @@ from coordinator.core.summary import Basis
 from exchange.messages import Flow, Side
 
 FILL_LEAST_S: Final = 0.5  # s that the sender must have seen beyond the receiver to fill in
-_ROUNDED_S: Final = 0.01  # s by which seconds by bounds and those summed over cells differ, at most
 OWN_EDGE_RATIO: Final = 0.1  # of a cell: how far two ends' first and last cells differ anyway
 SECOND_SEEN_RATIO: Final = 0.5  # of a second: covered at least so far, the second counts as seen
 _PORTION_COUNT: Final = 50_000  # intervals that are spread at once
@@ -256,11 +255,10 @@ class FlowRows:
         for name, matrix in self._of_sender.items():
             how = cells.mean if name in _LEVELS else cells.share
             _put_known(matrix, rows, portion.column(name), how)
-        heard_s = self._own_coverage[rows].sum(axis=1, dtype=np.float64)
-        if (self._own_s(portion) - heard_s < FILL_LEAST_S - _ROUNDED_S).all():
-            return
         own_cells = self._own(portion)
-        beyond_s = own_cells.coverage.sum(axis=1) - heard_s
+        beyond_s = own_cells.coverage.sum(axis=1) - self._own_coverage[rows].sum(
+            axis=1, dtype=np.float64
+        )
         if not (beyond_s > FILL_LEAST_S).any():
             return
         own_seconds = own_cells.over(amount)
@@ -304,14 +302,6 @@ class FlowRows:
         return Spread(
             portion.column("start_s"), portion.column("end_s"), self._own_edges, portion.counts
         )
-
-    def _own_s(self, portion: _Portion[TrackColumns]) -> Floats:
-        """Seconds of all own cells that each track covers, by its bounds alone."""
-        first, last = self._own_edges[[0, -1]]
-        start_s, end_s = portion.column("start_s"), portion.column("end_s")
-        inside_s = end_s.clip(first, last) - start_s.clip(first, last)
-        counts = np.array(portion.counts, np.intp)
-        return np.asarray(np.add.reduceat(inside_s, np.cumsum(counts) - counts))
 
     def _on_grid(self, portion: _Portion[TrackColumns], edges: Floats) -> Spread:
         """Over UTC seconds, by each end's corrected clock."""

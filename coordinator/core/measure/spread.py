@@ -34,8 +34,7 @@ class Spread:
 
     def over(self, amount: NDArray[np.floating]) -> Floats:
         """The cells' parts of ``amount``, one value an interval."""
-        amount = amount.astype(np.float64, copy=False)  # a third of summing into doubles
-        total = np.cumsum(amount) - amount
+        total = np.cumsum(amount, dtype=np.float64) - amount
         at_edges: Floats = total.take(self._place)
         at_edges += amount.take(self._place) * self._inside
         cells = at_edges[:, 1:] - at_edges[:, :-1]
