@@ -1,15 +1,12 @@
 """``broadside audit``: what was changed over the API, by whom, from where."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from coordinator.cli.connection import run
 from coordinator.cli.lists import RowsOption, show_list
 from coordinator.cli.options import Api, Json
-
-if TYPE_CHECKING:
-    pass
 
 
 def audit(

@@ -1,7 +1,7 @@
 """``broadside estimate`` and ``price``: what a run would cost, and what one has cost so far."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,9 +15,6 @@ from coordinator.core.plan.cost_estimate import Appraisal, Estimate
 from coordinator.core.plan.price import Bill
 from coordinator.core.words import dollars, dollars_each
 from coordinator.views.requests import EstimateRequest
-
-if TYPE_CHECKING:
-    pass
 
 
 def estimate(

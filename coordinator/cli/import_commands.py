@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -27,9 +27,6 @@ from coordinator.imports.import_requests import LabelValues, Recordings, Recordi
 from coordinator.imports.iperf3_files import read_recordings
 from coordinator.imports.original_tables import Reading, read_original
 from coordinator.imports.time_text import parse_time, to_utc
-
-if TYPE_CHECKING:
-    pass
 
 FINDINGS_SHOWN_COUNT = 20
 

@@ -1,7 +1,7 @@
 """``broadside schedule``: runs at instants to come."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -16,9 +16,6 @@ from coordinator.core.plan.schedule import BadSchedule, MissedPolicy, Overlap, c
 from coordinator.views.answers import ScheduleView
 from coordinator.views.requests import ScheduleRequest
 from exchange.troubles import utc_now
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(
     help="Launch runs at instants to come; of any number of `broadside serve`, one fires each.",

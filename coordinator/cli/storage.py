@@ -1,6 +1,6 @@
 """What is stored of runs: an engine's raw output, and forgetting old runs."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
@@ -13,9 +13,6 @@ from coordinator.cli.screen_text import write_bytes
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.runs.retention import PruneRequest
 from exchange.messages import Side
-
-if TYPE_CHECKING:
-    pass
 
 
 def raw(
