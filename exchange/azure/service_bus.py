@@ -713,6 +713,8 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
         return refusal
     if any_is(ClientAuthenticationError):  # of a credential that was given
         return ExchangeMisconfigured(f"{address}: no token for {address.identity}: {said}")
+    if "ExpiredToken" in said:  # on the way: this host stood still, or its clock is behind
+        return ExchangeUnavailable(f"{address} had a token that was over: {said}; asked for anew")
     # Behind a custom endpoint the SDK calls a refused token a connection error.
     refused = any(getattr(cause, "status_code", None) in (401, 403) for cause in causes)
     if refused or any_is(ServiceBusAuthenticationError, ServiceBusAuthorizationError):

@@ -36,7 +36,7 @@ from tests.unit.agent.jobs import make_settings
 QUEUE: Final = "queue to client agent"
 TABLE: Final = "table to agents"
 ENGINE: Final = "agent to engine"
-POISON_COUNT: Final = 2_000
+POISON_COUNT: Final = 500  # each is set aside by a commit of its own, synced
 
 
 def _run(work: Callable[[], Coroutine[Any, Any, str]]) -> str:

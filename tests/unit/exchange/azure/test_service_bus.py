@@ -116,6 +116,11 @@ NO_CREDENTIAL = ClientAuthenticationError(
             [ROLE, "Description: Expired"],
         ),
         (
+            ServiceBusConnectionError(error=_Refused("ExpiredToken: The token is expired.")),
+            ExchangeUnavailable,
+            ["had a token that was over", "asked for anew"],
+        ),
+        (
             ServiceBusError("Handler failed", error=NO_CREDENTIAL),
             ExchangeMisconfigured,
             ["ManagedIdentityCredential: no answer", "no token for identity 42"],
