@@ -104,7 +104,7 @@ async def _read_hold(
     )
     broke = (
         *summary.disruptions,
-        *as_reset(*(cut_off, summary.disruptions, received_bytes, start_s, summary.planned_end_at)),
+        *as_reset(cut_off, summary.disruptions, received_bytes, start_s, summary.planned_end_at),
     )
     return Hold(
         start_s=start_s,

@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from coordinator.core.measure.disruptions import HISTORY_LEAST_S
 from coordinator.core.measure.drill import Drilled
 from coordinator.core.summary import Disruption, DisruptionKind, SilentStream
 
 END_S: Final = 3.0  # s before a burst's end to which a silence must last
 SLACK_S: Final = 1.0  # s by which a second of payload is dated early
-LEVEL_LEAST_S: Final = 3  # s before a cut, from which the level that it took from is known
 
 
 def cut_streams(
@@ -69,7 +69,7 @@ def as_reset(
 
     ``received_bytes``: the fleet's payload in each second from ``start_s`` (epoch s), NaN where it
     is unknown. What is short is what those seconds, until ``ended_at``, are under the median of
-    those before the cut; of a level that fewer than :data:`LEVEL_LEAST_S` tell it is unknown.
+    those before the cut; of a level that fewer than :data:`HISTORY_LEAST_S` tell it is unknown.
     """
     broken = {name for each in known if each.kind is DisruptionKind.RESET for name in each.pairs}
     cut = [each for each in cut if each.pair not in broken]
@@ -79,7 +79,7 @@ def as_reset(
     place = max(0, int(begun_at.timestamp() - start_s))
     before, after = (part[~np.isnan(part)] for part in np.split(received_bytes, [place]))
     short = None
-    if len(before) >= LEVEL_LEAST_S and len(after):
+    if len(before) >= HISTORY_LEAST_S and len(after):
         short = max(0.0, float((np.median(before) - after).sum()))
     return (
         Disruption(

@@ -48,9 +48,7 @@ class CapacityStep(Message):
     after_overload_s: float
     before_bits_per_second: float
     after_bits_per_second: float
-    size_bits_per_second: (
-        float  # the mean of all where they differ by no more than noise makes them
-    )
+    size_bits_per_second: float  # the mean of all where noise alone tells them apart
     half_width_bits_per_second: float  # of the size's 95 % interval
     capped: bool = False  # it ended at what was offered
     in_pause: bool = False  # between two holds: nobody saw it happen
