@@ -100,6 +100,10 @@ class _Gone(ExchangeError):
     """A scheduled message is no longer there."""
 
 
+class _TokenOver(ExchangeRefused):
+    """The token was over when the service read it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """How long the SDK tries before a call raises :class:`ExchangeUnavailable`.
@@ -532,22 +536,28 @@ class _Link(Generic[_Handler]):
             if self._closed:
                 raise ExchangeUnavailable("the queue was closed at this end")
             try:
-                async with asyncio.timeout(self._call_s):
-                    if self._handler is None:
-                        self._handler = self._watched(self._make())
-                    elif _is_broken(self._handler):
-                        await self._handler._close_handler()  # type: ignore[no-untyped-call]
-                    await self._handler.__aenter__()  # nothing to do where it is open
-                    done = await work(self._handler)
-                    self._troubles.went_well(TroubleKind.QUEUE_AWAY)
-                    return done
-            except Exception as error:
-                explained = self._explain(error)
-                if isinstance(error, TimeoutError):  # which the SDK, cut short, has not told
-                    self._troubles.failed(TroubleKind.QUEUE_AWAY)
-                if not isinstance(explained, (LockLost, MessageTooLarge, _Gone)):
-                    await self._drop()
-                raise explained from error
+                return await self._attempt(work)
+            except _TokenOver:  # it ended on its way, as this host stood still
+                return await self._attempt(work)  # with a token asked for anew
+
+    async def _attempt(self, work: Callable[[_Handler], Awaitable[_T]]) -> _T:
+        try:
+            async with asyncio.timeout(self._call_s):
+                if self._handler is None:
+                    self._handler = self._watched(self._make())
+                elif _is_broken(self._handler):
+                    await self._handler._close_handler()  # type: ignore[no-untyped-call]
+                await self._handler.__aenter__()  # nothing to do where it is open
+                done = await work(self._handler)
+                self._troubles.went_well(TroubleKind.QUEUE_AWAY)
+                return done
+        except Exception as error:
+            explained = self._explain(error)
+            if isinstance(error, TimeoutError):  # which the SDK, cut short, has not told
+                self._troubles.failed(TroubleKind.QUEUE_AWAY)
+            if not isinstance(explained, (LockLost, MessageTooLarge, _Gone)):
+                await self._drop()
+            raise explained from error
 
     def _watched(self, handler: _Handler) -> _Handler:
         """The SDK tells of an attempt that it repeats nowhere but here, inside itself.
@@ -713,8 +723,6 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
         return refusal
     if any_is(ClientAuthenticationError):  # of a credential that was given
         return ExchangeMisconfigured(f"{address}: no token for {address.identity}: {said}")
-    if "ExpiredToken" in said:  # on the way: this host stood still, or its clock is behind
-        return ExchangeUnavailable(f"{address} had a token that was over: {said}; asked for anew")
     # Behind a custom endpoint the SDK calls a refused token a connection error.
     refused = any(getattr(cause, "status_code", None) in (401, 403) for cause in causes)
     if refused or any_is(ServiceBusAuthenticationError, ServiceBusAuthorizationError):
@@ -725,7 +733,8 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
                 "copy BROADSIDE_SERVICEBUS_CONNECTION_STRING anew from the portal, of a policy "
                 f"with the right {right}, or use an identity with the role '{role}'"
             )
-        return ExchangeRefused(f"{address} refuses {address.identity}: {said}; {fix}")
+        kind = _TokenOver if "ExpiredToken" in said else ExchangeRefused
+        return kind(f"{address} refuses {address.identity}: {said}; {fix}")
     if any_is(ssl.SSLCertVerificationError, FileNotFoundError):
         return ExchangeMisconfigured(
             f"{address}: its certificate cannot be checked: {said}; "

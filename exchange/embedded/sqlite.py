@@ -224,8 +224,7 @@ class Database:
     def _ready(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = self._connect()
-            self._inode = self._found_inode()
-        elif self._found_inode() != self._inode:  # SQLite goes on with a file without a name
+        if self._found_inode() != self._inode:  # SQLite goes on with a file without a name
             raise StorageGone(
                 f"{self._path}: removed or replaced while in use: what was written to it is "
                 "lost; stop every Broadside on this host, then start again"
@@ -268,6 +267,7 @@ class Database:
             ) from error
         self._refuse_links()
         self._keep_private()
+        self._inode = self._found_inode()  # before it is opened: it may go while it is laid out
         connection = sqlite3.connect(self._path, timeout=self._busy_s, isolation_level=None)
         connection.text_factory = _REPLACING  # one row's odd byte is not the end of a scan
         try:

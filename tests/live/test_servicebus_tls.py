@@ -123,6 +123,20 @@ async def test_a_wrong_token_is_refused_with_its_reason_and_the_role(
     assert "eyJ" not in said, "a token is a secret"
 
 
+async def test_a_token_that_ended_on_its_way_is_asked_for_anew(address: ServiceBusAddress) -> None:
+    class StoodStill(Identity):
+        """Its first token is over when it comes; those after it are good."""
+
+        async def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+            given = await super().get_token(*scopes)
+            self._token = issue_jwt(JWT_KEY, now=time.time())
+            return given
+
+    queue = ServiceBusQueue(address, bounds=HASTY, credential=StoodStill(age_s=7200))
+    await _round_trip(queue)
+    await queue.close()
+
+
 async def test_each_role_opens_its_half(address: ServiceBusAddress) -> None:
     roles = [f"Azure Service Bus Data {role}" for role in ("Sender", "Receiver")]
     sender, receiver = (

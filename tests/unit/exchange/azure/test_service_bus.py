@@ -117,8 +117,8 @@ NO_CREDENTIAL = ClientAuthenticationError(
         ),
         (
             ServiceBusConnectionError(error=_Refused("ExpiredToken: The token is expired.")),
-            ExchangeUnavailable,
-            ["had a token that was over", "asked for anew"],
+            ExchangeRefused,
+            [ROLE, "ExpiredToken"],
         ),
         (
             ServiceBusError("Handler failed", error=NO_CREDENTIAL),
@@ -141,7 +141,8 @@ def test_an_error_is_one_line_of_our_tree(
     error: Exception, kind: type[ExchangeError], parts: list[str]
 ) -> None:
     explained = _explain(error, ADDRESS, ROLE)
-    assert type(explained) is kind
+    assert isinstance(explained, kind)
+    assert isinstance(explained, ExchangeMisconfigured) is issubclass(kind, ExchangeMisconfigured)
     said = str(explained)
     assert "\n" not in said
     for part in parts if kind is LockLost else ["'jobs' of x.servicebus.windows.net", *parts]:

@@ -35,6 +35,7 @@ from exchange.ports import (
     ExchangeUnavailable,
     LockLost,
     Outgoing,
+    StorageGone,
 )
 
 ROW = Entity(partition_key="part", row_key="row", properties={"n": 1})
@@ -338,6 +339,24 @@ async def test_somebody_elses_database_is_left_alone(tmp_path: Path) -> None:
     before = (tmp_path / "results.sqlite3").read_bytes()
     await refused(tmp_path, ExchangeMisconfigured, "not Broadside's")
     assert (tmp_path / "results.sqlite3").read_bytes() == before
+
+
+async def test_a_file_removed_while_it_is_laid_out_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = EmbeddedTable(tmp_path, "results")
+    lay_out = table._database._create
+
+    def lay_out_and_lose(connection: sqlite3.Connection) -> None:
+        lay_out(connection)
+        for file in tmp_path.iterdir():
+            file.unlink()
+
+    monkeypatch.setattr(table._database, "_create", lay_out_and_lose)
+    for _ in range(2):  # and it does not come to be at peace with it
+        with pytest.raises(StorageGone, match="removed or replaced while in use"):
+            await table.get("p", "k")
+    await table.close()
 
 
 async def test_a_newer_layout_is_named(tmp_path: Path) -> None:
