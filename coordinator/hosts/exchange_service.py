@@ -53,6 +53,8 @@ ANSWERS_KEPT_COUNT: Final = 20_000
 WANTS_KEPT_COUNT: Final = 20_000
 BURSTS_KEPT_COUNT: Final = 64  # whose jobs it is known who was given
 ROWS_KEPT_COUNT: Final = 50_000  # whose newest write is known
+GATHER_S: Final = 20e-6  # s a stream for which a write waits for others': they share one commit
+GATHER_MAX_S: Final = 0.02
 PAGE_MAX_COUNT: Final = 256
 WANT_MAX_S: Final = 120.0
 _OVERWRITES: Final = frozenset({"upsert", "batch", "delete"})
@@ -160,6 +162,7 @@ class ExchangeService:
         self._wanted = asyncio.Event()
         self._locks: OrderedDict[str, tuple[str, Delivery]] = OrderedDict()
         self._watches: dict[str, _Watch] = {}
+        self._gathering: asyncio.Future[None] | None = None
 
     # Operations -------------------------------------------------------------------------------
 
@@ -211,7 +214,23 @@ class ExchangeService:
         answer.set_result(done)
         return done
 
+    async def _gathered(self) -> None:
+        """Wait until the writes of this moment go to the store, all at once: a thousand agents that
+        write by turns would else have a commit each, and few agents wait for next to nothing."""
+        if self._gathering is None:
+            loop = asyncio.get_running_loop()
+            self._gathering = loop.create_future()
+            pause_s = min(GATHER_S * len(self._sessions), GATHER_MAX_S)
+            loop.call_later(pause_s, self._end_gathering, self._gathering)
+        await asyncio.shield(self._gathering)
+
+    def _end_gathering(self, gathering: "asyncio.Future[None]") -> None:
+        self._gathering = None
+        gathering.set_result(None)
+
     async def _do(self, rights: Rights, operation: Mapping[str, Any]) -> Any:
+        if operation["do"] not in _READS:
+            await self._gathered()
         if (name := operation.get("table")) is not None:
             if operation["do"] in _OVERWRITES and self._is_late(rights, operation):
                 return None

@@ -1,0 +1,63 @@
+"""Writes of many agents at about one moment share a commit; those of few wait for nobody."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.hosts import exchange_service
+from coordinator.hosts.exchange_service import ExchangeService
+from exchange.fabric import FabricSettings, open_fabric
+from exchange.ports import Delivery, Entity
+from exchange.row_text import entity_fields
+
+WRITES_COUNT = 40
+
+
+class Anyone:
+    """Rights to everything."""
+
+    name = "client.c1"
+    address = "::1"
+
+    async def allow(self, operation: Mapping[str, Any]) -> None: ...
+
+    async def hand(self, delivery: Delivery) -> None: ...
+
+
+async def _write(service: ExchangeService, number: int) -> dict[str, Any]:
+    row = entity_fields(Entity(partition_key="p", row_key=f"{number:03d}", properties={"n": 1}))
+    [answer] = await service.do(
+        Anyone(), [{"id": f"s.{number}", "do": "upsert", "table": "results", "row": row}]
+    )
+    return answer
+
+
+async def test_writes_of_one_moment_share_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path / "data"))
+    service = ExchangeService(fabric)
+    assert "ok" in await _write(service, 0)  # with no stream there is nobody to wait for
+    said: list[str] = []
+    monkeypatch.setattr(exchange_service, "GATHER_S", 1.0)
+    monkeypatch.setattr(exchange_service, "GATHER_MAX_S", 1.0)
+    stream = service.stream(Anyone(), "one")
+    await anext(stream)
+    database = fabric.results._database  # type: ignore[attr-defined]  # the embedded table's
+    await database.read(lambda connection: connection.set_trace_callback(said.append))
+    writes = []
+    for number in range(WRITES_COUNT):
+        writes.append(asyncio.create_task(_write(service, number)))
+        await asyncio.sleep(0)  # each comes by itself
+    given_up = writes.pop()
+    given_up.cancel()
+    assert all("ok" in answer for answer in await asyncio.gather(*writes))
+    assert said.count("COMMIT") == 1
+    assert [row.row_key async for row in fabric.results.scan("p")] == [
+        f"{number:03d}" for number in range(WRITES_COUNT - 1)
+    ]
+    await stream.aclose()
+    await fabric.close()
