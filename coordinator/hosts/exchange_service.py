@@ -162,7 +162,7 @@ class ExchangeService:
         self._wanted = asyncio.Event()
         self._locks: OrderedDict[str, tuple[str, Delivery]] = OrderedDict()
         self._watches: dict[str, _Watch] = {}
-        self._gathering: asyncio.Future[None] | None = None
+        self._gathering: asyncio.Event | None = None
 
     # Operations -------------------------------------------------------------------------------
 
@@ -218,15 +218,14 @@ class ExchangeService:
         """Wait until the writes of this moment go to the store, all at once: a thousand agents that
         write by turns would else have a commit each, and few agents wait for next to nothing."""
         if self._gathering is None:
-            loop = asyncio.get_running_loop()
-            self._gathering = loop.create_future()
+            self._gathering = asyncio.Event()
             pause_s = min(GATHER_S * len(self._sessions), GATHER_MAX_S)
-            loop.call_later(pause_s, self._end_gathering, self._gathering)
-        await asyncio.shield(self._gathering)
+            asyncio.get_running_loop().call_later(pause_s, self._end_gathering, self._gathering)
+        await self._gathering.wait()
 
-    def _end_gathering(self, gathering: "asyncio.Future[None]") -> None:
+    def _end_gathering(self, gathering: asyncio.Event) -> None:
         self._gathering = None
-        gathering.set_result(None)
+        gathering.set()
 
     async def _do(self, rights: Rights, operation: Mapping[str, Any]) -> Any:
         if operation["do"] not in _READS:

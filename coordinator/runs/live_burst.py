@@ -19,6 +19,7 @@ from coordinator.core.live.look import (
     picture_onwards,
     picture_so_far,
 )
+from coordinator.core.measure.align import Chosen
 from coordinator.core.measure.columns import NO_HOST, HostColumns, TrackColumns
 from coordinator.core.measure.evidence import (
     HOLD_MAX_S,
@@ -53,8 +54,10 @@ class LiveBurst:
         self.measuring: asyncio.Task[Picture] | None = None  # all of the burst, just now
         self._whole_at_s = self._whole_cost_s = 0.0  # monotonic; s
         self._evidence: BurstEvidence | None = None  # without any seconds
+        self._followed: BurstEvidence | None = None  # that with the tails, as last looked at
         self._clients: dict[int, _End] = {}  # tails by pair index
         self._servers: dict[str, _End] = {}  # and by a server test's key
+        self._chosen: dict[int, Chosen] = {}  # of pairs that told nothing new
         self._etags: dict[str, str] = {}
         self._test_etags: dict[str, str] = {}
 
@@ -108,6 +111,7 @@ class LiveBurst:
                 key = server_test_key(pair.server_test)
                 _put_newer(self._servers, key, pair.server_tracks, pair.server_host)
         self._evidence = replace(evidence, unpack=None)  # it holds no second
+        self._followed = None
         self._whole_at_s = time.monotonic()
         self._whole_cost_s = self._whole_at_s - began_s
         return shown
@@ -121,26 +125,35 @@ class LiveBurst:
             self._records.bursts.read_tails(plan.run_id, burst.index, self._etags),
             self._records.bursts.read_test_tails(begin_at, burst.planned_end_at, self._test_etags),
         )
+        evidence = self._evidence
+        followed = await asyncio.to_thread(
+            self._follow, self._followed or evidence, clients, servers, self._followed is None
+        )
+        if self._evidence is evidence:  # no whole reading came meanwhile
+            self._followed = followed
         return await asyncio.to_thread(
-            self._follow, self._picture, self._evidence, clients, servers, now
+            picture_onwards, plan, self._picture, followed, now, self._chosen
         )
 
     def _follow(
         self,
-        before: Picture,
         evidence: BurstEvidence,
         clients: Mapping[int, PackedEnd],
         servers: Mapping[str, PackedEnd],
-        now: datetime,
-    ) -> Picture | None:
-        self._clients |= self._decoded(clients)
-        self._servers |= self._decoded(servers)
-        return picture_onwards(
-            self._plan,
-            before,
-            replace(evidence, pairs=tuple(map(self._with_tails, evidence.pairs))),
-            now,
-        )
+        is_first: bool,
+    ) -> BurstEvidence:
+        """The evidence with its newest tails; a pair that told nothing new is the same object."""
+        new_clients, new_servers = self._decoded(clients), self._decoded(servers)
+        self._clients |= new_clients
+        self._servers |= new_servers
+
+        def followed(pair: PairEvidence) -> PairEvidence:
+            test = pair.server_test
+            is_new = pair.pair_index in new_clients
+            is_new |= test is not None and server_test_key(test) in new_servers
+            return self._with_tails(pair) if is_new or is_first else pair
+
+        return replace(evidence, pairs=tuple(map(followed, evidence.pairs)))
 
     def _decoded(self, packed: Mapping[_Key, PackedEnd]) -> dict[_Key, _End]:
         """An end that is whole has no tail any more: what it last had stands."""

@@ -22,7 +22,7 @@ from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.live.progress import progress
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from coordinator.core.measure.aggregate import series_of
-from coordinator.core.measure.align import align
+from coordinator.core.measure.align import Chosen, align
 from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
 from coordinator.core.measure.grid_rows import Grid
@@ -252,12 +252,17 @@ def picture_so_far(
 
 
 def picture_onwards(
-    plan: Plan, before: Picture, evidence: BurstEvidence, now: datetime
+    plan: Plan,
+    before: Picture,
+    evidence: BurstEvidence,
+    now: datetime,
+    known: dict[int, Chosen] | None = None,
 ) -> Picture | None:
     """``before`` with the seconds that ends' newest rows tell, its figures as they stood.
 
-    ``evidence`` holds the tails of tracks. None where they do not reach back to what stood before:
-    then all of the burst has to be read.
+    ``evidence`` holds the tails of tracks; ``known`` is of earlier looks, as :func:`align` keeps
+    it. None where the tails do not reach back to what stood before: then all of the burst has to be
+    read.
     """
     burst, reach = evidence.burst, _reach(_spans(evidence))
     if before.figures is None or not len(reach):
@@ -270,7 +275,7 @@ def picture_onwards(
     count = max(1, math.ceil(reach[-1]) + 1 - first)
     part = burst.model_copy(update={"omit_s": first, "duration_s": count})
     grid = Grid(start_s=math.floor(zero_s) + first, count=count)
-    aligned = align(replace(evidence, burst=part), plan.spec.traffic.direction, grid)
+    aligned = align(replace(evidence, burst=part), plan.spec.traffic.direction, grid, known)
     new = picture(
         before.figures.summary,
         series_of(part, aligned),

@@ -49,7 +49,7 @@ class Aligned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Pair:
+class Chosen:
     """One pair's tracks, chosen and corrected, on the way to the grid."""
 
     evidence: PairEvidence
@@ -60,9 +60,18 @@ class _Pair:
     bound_s: float
 
 
-def align(evidence: BurstEvidence, direction: Direction, grid: Grid | None = None) -> Aligned:
-    """Align a burst, or with ``grid`` what of it lies there."""
-    alignment = Alignment(evidence, direction, grid)
+def align(
+    evidence: BurstEvidence,
+    direction: Direction,
+    grid: Grid | None = None,
+    known: dict[int, Chosen] | None = None,
+) -> Aligned:
+    """Align a burst, or with ``grid`` what of it lies there.
+
+    ``known`` has, by their numbers, pairs as they were chosen before, for who aligns a burst again
+    and again: a pair whose evidence is the same object is not chosen anew.
+    """
+    alignment = Alignment(evidence, direction, grid, known)
     for block in evidence.blocks():
         alignment.add(block)
     return alignment.done()
@@ -78,11 +87,16 @@ class Alignment:
     """
 
     def __init__(
-        self, evidence: BurstEvidence, direction: Direction, grid: Grid | None = None
+        self,
+        evidence: BurstEvidence,
+        direction: Direction,
+        grid: Grid | None = None,
+        known: dict[int, Chosen] | None = None,
     ) -> None:
         burst = evidence.burst
         self._pairs = evidence.in_order
         self._direction = direction
+        self._known = known
         self._planned_s = burst.planned_start_at.timestamp()
         self._length_s = burst.duration_s + burst.omit_s
         self._first_s, self._last_s = self._planned_s - 1, self._planned_s + self._length_s + 1
@@ -98,7 +112,7 @@ class Alignment:
 
     def add(self, block: Sequence[PairEvidence]) -> None:
         """The next pairs, with their seconds."""
-        chosen = [_choose(pair, self._direction, self._planned_s) for pair in block]
+        chosen = [self._choose(pair) for pair in block]
         self._grow(chosen)
         edges = self._grid.edges
         for pair in chosen:
@@ -127,7 +141,16 @@ class Alignment:
             server_only=frozenset(self._server_only),
         )
 
-    def _grow(self, chosen: Sequence["_Pair"]) -> None:
+    def _choose(self, evidence: PairEvidence) -> Chosen:
+        if self._known is None:
+            return _choose(evidence, self._direction, self._planned_s)
+        chosen = self._known.get(evidence.pair_index)
+        if chosen is None or chosen.evidence is not evidence:
+            chosen = _choose(evidence, self._direction, self._planned_s)
+            self._known[evidence.pair_index] = chosen
+        return chosen
+
+    def _grow(self, chosen: Sequence[Chosen]) -> None:
         """Have the grid reach as far as these pairs' data."""
         if self._is_fixed:
             return
@@ -156,7 +179,7 @@ def receiving_side(flow: Flow) -> Side:
     return Side.SERVER if flow is Flow.UP else Side.CLIENT
 
 
-def _choose(evidence: PairEvidence, direction: Direction, planned_s: float) -> _Pair:
+def _choose(evidence: PairEvidence, direction: Direction, planned_s: float) -> Chosen:
     report, fixes = evidence.report, evidence.clock_fixes
     whole = report is not None and report.outcome in (Outcome.MEASURED, Outcome.LATE)
     received: dict[Flow, TrackColumns] = {}
@@ -194,7 +217,7 @@ def _choose(evidence: PairEvidence, direction: Direction, planned_s: float) -> _
     if math.isnan(start_s):
         start_s = starts.get(Side.SERVER, math.nan)
     bounds = [bound for _, bound in fixes.values() if bound is not None]
-    return _Pair(
+    return Chosen(
         evidence=evidence,
         received=received,
         sent=sent,
