@@ -62,17 +62,21 @@ attack: setup ## try every attack on every boundary; print what stopped each
 hunt: setup ## look for a wrong verdict in fleets with planted truth; ARGS="--minutes 10 --seed N"
 	@$(BIN)/python -m tests.hunt $(ARGS)
 
-bench: setup ## one table: what it costs, its limits, peers beside; ARGS="--json"; bench-all: every bench
-	@$(BIN)/python -m tests.bench $(ARGS)
+bench: setup .tools/peers/peers.lock ## one table: what it costs, its limits, peers beside; ARGS="--json"; bench-all: every bench
+	@PYTHONPATH=.tools/peers $(BIN)/python -m tests.bench $(ARGS)
 
-bench-all: setup ## print the figures of every file of tests/bench; fails when one misses its floor
-	@failed=0; for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python -m "$$(echo $${bench%.py} | tr / .)" || failed=1; done; exit $$failed
+.tools/peers/peers.lock: tests/bench/peers.lock | setup
+	@.tools/uv/bin/uv pip install -q --python $(BIN)/python --target $(@D) --require-hashes --no-deps -r $< && cp $< $@
+
+bench-all: setup .tools/peers/peers.lock ## print the figures of every file of tests/bench; fails when one misses its floor
+	@failed=0; for bench in tests/bench/bench_*.py; do echo "== $$bench"; PYTHONPATH=.tools/peers $(BIN)/python -m "$$(echo $${bench%.py} | tr / .)" || failed=1; done; exit $$failed
 
 LOCK := .tools/uv/bin/uv pip compile pyproject.toml --generate-hashes --universal --python-version 3.11 --no-header -q
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock, and what images need of it
 	@$(LOCK) --all-extras --group dev -o requirements.lock
 	@$(LOCK) --extra azure --extra reports --extra witnesses --group build -c requirements.lock -o deploy/docker/requirements.lock
+	@.tools/uv/bin/uv pip compile tests/bench/peers.in -c requirements.lock --generate-hashes --universal --python-version 3.11 --no-header -q -o tests/bench/peers.lock
 	@$(VM_LOCK) deploy/azure/bundle/agent.in -o deploy/azure/bundle/agent.lock
 	@$(VM_LOCK) pyproject.toml --extra azure --extra reports --extra witnesses -o deploy/azure/bundle/coordinator.lock
 	@$(HOST_LOCK) pyproject.toml --extra witnesses deploy/hosts/hosts.in -o deploy/hosts/hosts.lock

@@ -61,8 +61,8 @@ class RunFilter:
         return (
             self.scenario in (None, header.scenario)
             and self.by in (None, header.created_by)
-            and all(header.labels.get(k) == v for k, v in (self.labels or {}).items())
-            and self.state in (None, state_of(header))
+            and (not self.labels or self.labels.items() <= header.labels.items())
+            and (self.state is None or self.state == state_of(header))
             and self.verdict in (None, outcome and outcome.verdict)
             and (self.from_at is None or traffic_at(header) >= self.from_at)
             and (self.before_at is None or traffic_at(header) < self.before_at)

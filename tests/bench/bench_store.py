@@ -3,7 +3,7 @@
 Run: ``python -m tests.bench.bench_store``. The whole way: rows, chunks, columns, both ends joined,
 grid, summary, on the embedded fabric. Beside it, in the same run and on this machine, the sums
 alone over the same readings that are already one array: numpy, and DuckDB and polars where they
-are installed (they are no part of Broadside's lock).
+are installed, as ``make bench`` does beside the checkout (``peers.lock``).
 """
 
 import asyncio
