@@ -60,7 +60,6 @@ def test_the_run_stays_and_a_second_one_stands_beside_it(site: Site) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.usefixtures("both_cores")
 def test_two_demos_one_after_the_other_pass_in_one_data_directory(site: Site) -> None:
     """Alike runs within five minutes, each through a firewall of its own: neither is taken for the
     other, late. A busy host may leave one or two more undecided, for other reasons."""
@@ -78,7 +77,6 @@ def test_two_demos_one_after_the_other_pass_in_one_data_directory(site: Site) ->
 
 
 @pytest.mark.alone
-@pytest.mark.usefixtures("both_cores")
 def test_agents_of_other_hosts_carry_the_same_demo(site: Site) -> None:
     summary = passed(site, "--fabric", "http", "--bursts", "1", "--pairs", "8")
     assert summary["pairs_measured"] == 8
@@ -101,8 +99,6 @@ def test_the_real_azure_sdks_carry_the_same_demo(site: Site) -> None:
     assert abs(held["residual_ratio"]) <= 0.02  # one burst: what was under way at its end is 1 %
 
 
-@pytest.mark.alone
-@pytest.mark.usefixtures("both_cores")
 def test_a_killed_client_is_named_and_never_passes(site: Site) -> None:
     options = ["--pairs", "8", "--bursts", "1", "--seconds", "6", "--kill-one"]
     summary, code = demo(site, *options)
@@ -119,7 +115,6 @@ def test_a_killed_client_is_named_and_never_passes(site: Site) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.usefixtures("both_cores")
 def test_a_firewall_half_as_fast_fails_and_is_named(site: Site) -> None:
     options = ["--pairs", "8", "--bursts", "1", "--seconds", "12", "--firewall-rate-ratio", "0.5"]
     for _ in range(3):  # hosts that others keep busy may be the limit for a while, as it then says
