@@ -52,6 +52,16 @@ def client_directives(prefix: str, host_name: str, offset_s: float = 0.0) -> tup
     )
 
 
+def _keep_folder(prefix: str) -> None:
+    """Make chronyd's folder, with a file of this lab in it: another lab that ends removes the
+    folder where it is empty, as it is until a first chronyd writes."""
+    while True:
+        CHRONY_PATH.mkdir(exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # removed this very moment
+            pid_path(prefix, "lab").touch()
+            return
+
+
 def start_clocks(lab: Lab) -> str | None:
     """Start every chronyd that is not running; return why there are no clocks, or None.
 
@@ -60,7 +70,7 @@ def start_clocks(lab: Lab) -> str | None:
     prefix = lab.spec.prefix
     try:
         find_tool("chronyc")
-        CHRONY_PATH.mkdir(exist_ok=True)
+        _keep_folder(prefix)
         running = _running(prefix)
         if "fw" not in running:
             _start(prefix, "fw", server_directives(prefix))

@@ -7,6 +7,7 @@ from typing import Final
 from exchange.messages import SILENT_STREAMS_MAX_COUNT, Flow, StreamSilence
 
 SILENT_LEAST_S: Final = 2.5  # three seconds, whose ends wander: TCP's first two timeouts take three
+_KEPT_MAX_COUNT: Final = 2_000  # silences that are remembered: the longest, of which few are told
 BLOCKS_LEAST: Final = 10  # that a stream carried meanwhile: a slow pace leaves seconds empty
 
 
@@ -38,7 +39,12 @@ class StreamSilences:
                 silence.to_s = end_s
                 silence.usual_bytes += sum(loud) / max(1, len(loud))
             elif silence:
-                self._over.append((flow, socket, self._now.pop((flow, socket))))
+                del self._now[flow, socket]
+                if silence.length_s >= SILENT_LEAST_S:
+                    self._over.append((flow, socket, silence))
+        if len(self._over) > _KEPT_MAX_COUNT:  # a pace so slow that none of them tells anything
+            self._over.sort(key=lambda each: -each[2].length_s)
+            del self._over[_KEPT_MAX_COUNT // 2 :]
 
     def told(self, ports: Mapping[int, int], block_bytes: int) -> tuple[StreamSilence, ...]:
         """The longest so far in time order; ``ports`` has each socket's port at the client."""

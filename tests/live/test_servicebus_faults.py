@@ -143,7 +143,7 @@ async def test_every_call_survives_an_interruption(
 ) -> None:
     """A cut, an idle connection that is closed, idle links that are detached: a sender's, a
     receiver's, those of requests and of tokens. The next call goes through."""
-    queue = opened(broker, name, Bounds(backoff_s=0.05, attempt_s=3))
+    queue = opened(broker, name, Bounds(backoff_s=0.05, attempt_s=8))
     async with closing(queue):
         count = await _before_every_call(
             queue, broker, name, lambda: INTERRUPTIONS[how](broker, name)

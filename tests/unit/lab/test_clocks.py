@@ -1,7 +1,11 @@
 """What each chronyd is told."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from lab import clocks, namespaces
 from lab.clocks import client_directives, server_directives
 
 
@@ -24,3 +28,24 @@ def test_each_has_a_pid_file_of_its_own_and_no_socket(directives: tuple[str, ...
 def test_only_a_planted_clock_is_off() -> None:
     assert "offset" not in client_directives("bs", "c001")[0]
     assert client_directives("bs", "c001", 0.08)[0].endswith(" offset 0.080000000")
+
+
+def test_a_lab_that_ends_leaves_the_folder_to_one_that_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the folder and its first pid file another lab may remove what it finds empty."""
+    folder = tmp_path / "chrony"
+    for module in (clocks, namespaces):
+        monkeypatch.setattr(module, "CHRONY_PATH", folder)
+    made = Path.mkdir
+    others = iter([True, True, False])
+
+    def mkdir_and_lose(path: Path, *given: Any, **named: Any) -> None:
+        made(path, *given, **named)
+        if next(others):  # ends this very moment
+            path.rmdir()
+
+    monkeypatch.setattr(Path, "mkdir", mkdir_and_lose)
+    clocks._keep_folder("bs7")
+    with pytest.raises(OSError, match="not empty"):
+        folder.rmdir()

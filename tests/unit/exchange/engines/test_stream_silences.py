@@ -11,6 +11,7 @@ import pytest
 from exchange.engines.iperf3_text import read_any
 from exchange.engines.merge import merge
 from exchange.engines.port import Reading
+from exchange.engines.stream_silences import StreamSilences
 from exchange.messages import Flow
 
 RECORDINGS = Path(__file__).parents[3] / "data" / "iperf3"
@@ -97,3 +98,20 @@ def test_several_processes_tell_of_all_their_streams() -> None:
     two = recorded("3.22", silent(0, begin=2, end=9))
     both = merge([replace(each, first_data_at_s=1000.0) for each in (one, two)])
     assert [each.from_s for each in both.report.silent_streams] == [2, 3]
+
+
+def test_a_slow_pace_costs_no_memory_and_hides_no_silence() -> None:
+    """Streams that are silent in most seconds for a day, one of them for a minute."""
+    silences = StreamSilences()
+    streams_count, long_s = 8, (40_000, 40_060)
+    for second in range(86_400):
+        moved = {
+            socket: 1000
+            * ((second + socket) % 5 == 0)
+            * (socket != 1 or second not in range(*long_s))
+            for socket in range(streams_count)
+        }
+        silences.take(Flow.UP, second, second + 1.0, moved)
+    assert len(silences._over) <= 2_000
+    told = silences.told({}, block_bytes=1)
+    assert max(each.to_s - each.from_s for each in told) >= long_s[1] - long_s[0]
