@@ -23,11 +23,11 @@ GROUPS_MAX_COUNT: Final = 1_000
 _INTERVAL_FROM_COUNT: Final = 3  # runs, as a comparison asks of its groups
 # Traffic begins so long after its launch at most: a period's boundary, and the longest lead.
 _AHEAD_MAX: Final = timedelta(days=7, hours=1)
-_TIMES: Final = {
-    "hour": "%Y-%m-%dT%H:00%z",
-    "day": "%Y-%m-%d",
-    "week": "%G-W%V",  # ISO 8601
-    "month": "%Y-%m",
+_TIMES: Final[Mapping[str, Callable[[datetime], str]]] = {
+    "hour": lambda at: at.strftime("%Y-%m-%dT%H:00%z"),
+    "day": lambda at: at.date().isoformat(),  # strftime takes ten times as long
+    "week": lambda at: at.strftime("%G-W%V"),  # ISO 8601
+    "month": lambda at: at.date().isoformat()[:7],
 }
 GROUPINGS: Final = "scenario, verdict, hour, day, week, month, label:NAME or device:FIELD"
 
@@ -226,8 +226,8 @@ async def aggregate_runs(
 
 
 def _grouping(group_by: str, zone: tzinfo) -> Callable[[RunHeader], str | None]:
-    if form := _TIMES.get(group_by):
-        return lambda header: traffic_at(header).astimezone(zone).strftime(form)
+    if told := _TIMES.get(group_by):
+        return lambda header: told(traffic_at(header).astimezone(zone))
     if group_by == "scenario":
         return lambda header: header.scenario
     if group_by == "verdict":
