@@ -20,7 +20,6 @@ What survives: instants and RTT to the microsecond, jitter to the nanosecond, CP
 counts and bytes exactly (any 64-bit integer).
 """
 
-import json
 import math
 import operator
 import struct
@@ -32,6 +31,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final, cast
 
+from pydantic_core import from_json, to_json
+
 from exchange.messages import HostSecond, Interval
 from exchange.ports import RecordUnreadable
 from exchange.rows import bounded_json
@@ -39,6 +40,7 @@ from exchange.rows import bounded_json
 _MAGIC: Final = b"BSC"
 _VERSION: Final = 1
 _PREFIX: Final = struct.Struct("<3sBIH")
+SMALLEST, AS_IT_IS = 9, 0  # levels of deflate: for what is kept, and for what is soon read again
 _CHECKED_FROM: Final = 8  # the checksum covers what follows it
 # Both bound what a hostile header can make us allocate.
 _ROWS_MAX_COUNT: Final = 1_000_000
@@ -65,8 +67,8 @@ _RATE_BITS: Final = 32  # of the fraction of packets a byte
 Column = Sequence[int | None]
 
 
-def pack_intervals(intervals: Sequence[Interval]) -> bytes:
-    """Pack one flow's intervals, in the order given."""
+def pack_intervals(intervals: Sequence[Interval], level: int = SMALLEST) -> bytes:
+    """Pack one flow's intervals, in the order given, deflated at that level."""
     starts_us = [_scaled(interval.start_s, MICROSECONDS) for interval in intervals]
     ends_us = [_scaled(interval.end_s, MICROSECONDS) for interval in intervals]
     return pack(
@@ -82,7 +84,8 @@ def pack_intervals(intervals: Sequence[Interval]) -> bytes:
             "packets": [interval.packets_count for interval in intervals],
             "lost": [interval.lost_count for interval in intervals],
             "jitter_ns": [_scaled_known(interval.jitter_s, _NS) for interval in intervals],
-        }
+        },
+        level,
     )
 
 
@@ -131,8 +134,8 @@ def unpack_intervals(packed: bytes) -> tuple[Interval, ...]:
     )
 
 
-def pack_host(seconds: Sequence[HostSecond]) -> bytes:
-    """Pack one host's counters, in the order given."""
+def pack_host(seconds: Sequence[HostSecond], level: int = SMALLEST) -> bytes:
+    """Pack one host's counters, in the order given, deflated at that level."""
     starts_us = [_scaled(second.start_at_s, MICROSECONDS) for second in seconds]
     ends_us = [_scaled(second.end_at_s, MICROSECONDS) for second in seconds]
     columns: dict[str, Column] = {
@@ -147,7 +150,7 @@ def pack_host(seconds: Sequence[HostSecond]) -> bytes:
         name: [10 * _scaled(getattr(second, name), CPU_RATIO_UNITS / 10) for second in seconds]
         for name in _HOST_RATIOS
     }
-    return pack(columns)
+    return pack(columns, level)
 
 
 def _over_rate(way: str, counted_bytes: Column, packets: Column) -> dict[str, Column]:
@@ -197,8 +200,8 @@ def unpack_host(packed: bytes) -> tuple[HostSecond, ...]:
     )
 
 
-def pack(columns: Mapping[str, Column]) -> bytes:
-    """Pack named columns of equal length; ``None`` is an unknown value.
+def pack(columns: Mapping[str, Column], level: int = SMALLEST) -> bytes:
+    """Pack named columns of equal length; ``None`` is an unknown value. ``level`` is deflate's.
 
     Raises ``ValueError`` for columns of unequal length or a value beyond 64 bits.
     """
@@ -215,12 +218,12 @@ def pack(columns: Mapping[str, Column]) -> bytes:
             continue
         mask = b""
         if len(known) < rows_count:
-            mask = _deflated(bytes(value is not None for value in values))
-        order, first, low, step, column_planes = _column_planes(name, known)
+            mask = _deflated(bytes(value is not None for value in values), level)
+        order, first, low, step, column_planes = _column_planes(name, known, level)
         lengths = [len(plane) for plane in column_planes]
         described.append([name, len(mask), order, first, low, step, lengths])
         planes += [mask, *column_planes]
-    header = zlib.compress(json.dumps([rows_count, described], separators=(",", ":")).encode(), 9)
+    header = zlib.compress(to_json([rows_count, described]), level)
     body = b"".join([struct.pack("<H", len(header)), header, *planes])
     return _MAGIC + struct.pack("<BI", _VERSION, zlib.crc32(body)) + body
 
@@ -313,7 +316,9 @@ def _known(columns: Mapping[str, list[int | None]], name: str) -> list[int]:
     return cast(list[int], values)
 
 
-def _column_planes(name: str, known: list[int]) -> tuple[int, int, int, int, list[bytes]]:
+def _column_planes(
+    name: str, known: list[int], level: int
+) -> tuple[int, int, int, int, list[bytes]]:
     """``(order, first, low, step, planes)`` of the narrower of two forms.
 
     Order 0: ``value = low + step * offset``; order 1: the same gives the *difference* to the value
@@ -334,12 +339,12 @@ def _column_planes(name: str, known: list[int]) -> tuple[int, int, int, int, lis
         words.byteswap()
     raw = words.tobytes()
     width_bytes = (max(words).bit_length() + 7) // 8
-    return order, first, low, step, [_deflated(raw[k::8]) for k in range(width_bytes)]
+    return order, first, low, step, [_deflated(raw[k::8], level) for k in range(width_bytes)]
 
 
-def _deflated(plane: bytes) -> bytes:
+def _deflated(plane: bytes, level: int) -> bytes:
     """The plane, deflated when that makes it shorter."""
-    deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
+    deflate = zlib.compressobj(level, zlib.DEFLATED, -15)
     shorter = deflate.compress(plane) + deflate.flush()
     return shorter if len(shorter) < len(plane) else plane
 
@@ -349,7 +354,7 @@ def _columns(
 ) -> dict[str, PackedColumn]:
     index = operator.index
     header = zlib.decompressobj().decompress(packed[header_at:planes_at], _HEADER_MAX_BYTES)
-    rows_count, described = json.loads(bounded_json(header, _HEADER_MAX_BYTES))
+    rows_count, described = from_json(bounded_json(header, _HEADER_MAX_BYTES))
     if not 0 <= operator.index(rows_count) <= _ROWS_MAX_COUNT:
         raise ValueError(f"{rows_count} rows")
     if len(described) > _COLUMNS_MAX_COUNT:

@@ -17,7 +17,9 @@ from itertools import product
 from typing import Final, TypeVar
 
 from exchange.chunks import (
+    AS_IT_IS,
     MICROSECONDS,
+    SMALLEST,
     pack,
     pack_host,
     pack_intervals,
@@ -201,12 +203,17 @@ def chunk_rows(
         name = f"{track.side}_{track.flow}"
         middles_s = [(interval.start_s + interval.end_s) / 2 for interval in track.intervals]
         for n, intervals in by_chunk(track.intervals, middles_s):
-            chunks[n] |= cut_properties(name, pack_intervals(intervals))
+            chunks[n] |= cut_properties(name, pack_intervals(intervals, _level(n)))
             chunks[n][f"{name}_first_data_at_s"] = float(track.first_data_at_s)
     middles_s = [(second.start_at_s + second.end_at_s) / 2 - host_zero_s for second in host]
     for n, seconds in by_chunk(host, middles_s):
-        chunks[n] |= cut_properties("host", pack_host(seconds))
+        chunks[n] |= cut_properties("host", pack_host(seconds, _level(n)))
     return [make_row(partition, f"{prefix}.{n}", chunks[n]) for n in sorted(chunks)]
+
+
+def _level(n: str) -> int:
+    """A tail is soon read, and soon written anew: deflating it would cost both ends more."""
+    return AS_IT_IS if n == TAIL else SMALLEST
 
 
 def _chunk(row: Entity, name: str) -> PackedChunk:

@@ -7,7 +7,7 @@ import MLRsearch  # noqa: F401 - its classes walk the stack as they are made: ea
 import pytest
 from hypothesis import HealthCheck, settings
 
-from coordinator.rare_collections import collect_rarely
+from coordinator.process_memory import collect_rarely
 
 # A test never asserts an absolute time: on shared cores a slow example says nothing of the code.
 settings.register_profile(

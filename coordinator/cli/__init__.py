@@ -18,7 +18,7 @@ from coordinator.cli.command_list import COMMANDS, EXAMPLES, GROUPS
 from coordinator.cli.exits import DEBUG, Exit, code_of
 from coordinator.cli.screen_text import printable
 from coordinator.cli.token_option import offer_token
-from coordinator.rare_collections import collect_rarely
+from coordinator.process_memory import collect_rarely
 
 
 class Commands(TyperGroup):

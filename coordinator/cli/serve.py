@@ -58,7 +58,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from coordinator.notices.places import NoticesMisconfigured, open_places
     from coordinator.prices import BadPrices
     from coordinator.prices import load as load_prices
-    from coordinator.rare_collections import collect_rarely
+    from coordinator.process_memory import collect_rarely, keep_one_heap
     from coordinator.runs.coordinator import Coordinator
     from coordinator.runs.storage_watch import storage_gone
     from coordinator.studies.switch import SwitchError, read_switches
@@ -152,6 +152,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
             ssl_keyfile=door.tls_key_file,
         )
         server = Server(config)
+        keep_one_heap()
         collect_rarely()
         beside = [asyncio.create_task(watch_storage(server))]
         if hosts is not None:

@@ -174,6 +174,7 @@ def _read_ends(
 
 def _track(track: PackedTrack, part: "_Part") -> TrackColumns:
     start_s, end_s = part.bounds_s()
+    omitted = part.level("omitted")
     columns = TrackColumns(
         side=track.side,
         flow=track.flow,
@@ -181,17 +182,16 @@ def _track(track: PackedTrack, part: "_Part") -> TrackColumns:
         start_s=start_s,
         end_s=end_s,
         transferred_bytes=part.floats("bytes"),
-        omitted=part.floats("omitted") == 1,
+        omitted=_constant(np.bool_, False, len(start_s))
+        if omitted == 0
+        else part.floats("omitted") == 1,
         retransmits_count=part.singles("retransmits"),
         rtt_s=part.singles("rtt_us", MICROSECONDS),
         cwnd_bytes=part.singles("cwnd"),
         packets_count=part.singles("packets"),
         lost_count=part.singles("lost"),
     )
-    is_tidy = part.is_tidy and part.level("omitted") == 0
-    if is_tidy and (columns.transferred_bytes >= 0).all():
-        return columns
-    return disjoint_track(columns)
+    return columns if part.is_tidy and omitted == 0 else disjoint_track(columns)
 
 
 def _host(part: "_Part") -> HostColumns:
@@ -229,10 +229,12 @@ class _Part:
 
     @property
     def is_tidy(self) -> bool:
-        """Its readings are in order, and none lies over another."""
-        return len(self.chunks) == 1 and bool(self.flat.is_tidy[self.chunks[0]])
+        """Its readings are in order, none lies over another, and none is of bytes below 0."""
+        return len(self.chunks) == 1 and self.flat.is_tidy[self.chunks[0]]
 
     def bounds_s(self) -> tuple[Floats, Floats]:
+        if len(self.chunks) == 1 and (edges := self.flat.bounds_s(self.chunks[0])) is not None:
+            return edges[:-1], edges[1:]
         start_s, end_s = self._kept(self.flat.start_s), self._kept(self.flat.end_s)
         if len(start_s) > 1 and np.array_equal(start_s[1:], end_s[:-1]):
             edges = np.append(start_s[:1], end_s)  # half the memory: each bound once
@@ -356,7 +358,10 @@ class _Flat:
         self.end_us = _sums(_integers(self._columns("gap_us")) + spans_us, self._counts)
         self.start_us = self.end_us - spans_us
         self.start_s, self.end_s = self.start_us / MICROSECONDS, self.end_us / MICROSECONDS
-        self.is_tidy = self._find_tidy()
+        self.is_tidy, self._is_joined = self._find_order()
+        places = self.edges[:-1][self._counts > 0]
+        self._bounds_s = np.insert(self.end_s, places, self.start_s[places])
+        self._bounds_at = np.cumsum(self._counts + (self._counts > 0)).tolist()
 
     def find_beyond(self, max_s: float) -> frozenset[int]:
         """Chunks with an instant that no test reaches."""
@@ -365,6 +370,12 @@ class _Flat:
         wrong |= (self.end_us < -most_us) | (self.start_us > most_us)
         places = np.flatnonzero(wrong)
         return frozenset((np.searchsorted(self.edges, places, side="right") - 1).tolist())
+
+    def bounds_s(self, number: int) -> Floats | None:
+        """One chunk's bounds, half the memory: each once; None where its readings do not meet."""
+        count = self.chunks[number].rows_count
+        at = self._bounds_at[number] - count - 1
+        return self._bounds_s[at : at + count + 1] if count and self._is_joined[number] else None
 
     def level(self, number: int, name: str) -> float | None:
         """What every row of a chunk has, NaN too; None where they differ."""
@@ -399,19 +410,25 @@ class _Flat:
         values[np.frombuffer(b"".join(masks), np.uint8) != 0] = known
         return values
 
-    def _find_tidy(self) -> NDArray[np.bool_]:
-        """Chunks whose readings :func:`disjoint_track` would leave as they are."""
+    def _find_order(self) -> tuple[list[bool], list[bool]]:
+        """Of each chunk whether :func:`disjoint_track` would leave its readings as they are, and
+        whether each begins where the one before it ends."""
         start_s, end_s = self.start_s, self.end_s
-        follows = np.ones(len(start_s), np.bool_)
+        follows, meets = np.ones(len(start_s), np.bool_), np.ones(len(start_s), np.bool_)
         follows[1:] = (start_s[1:] > start_s[:-1]) & (end_s[1:] >= end_s[:-1])
         follows[1:] &= start_s[1:] >= end_s[:-1] - OVERLAP_S
+        meets[1:] = start_s[1:] == end_s[:-1]
         full = self._counts > 0
         first = self.edges[:-1][full]
-        follows[first] = True
+        follows[first] = meets[first] = True
         follows &= end_s > start_s
-        tidy = np.ones(len(self._counts), np.bool_)
-        tidy[full] = np.logical_and.reduceat(follows, first) if len(first) else True
-        return tidy
+        if "bytes" in self.names:
+            follows &= self.floats("bytes") >= 0
+        of_chunks = np.ones((2, len(self._counts)), np.bool_)
+        if len(first):
+            of_chunks[:, full] = np.logical_and.reduceat([follows, meets], first, axis=1)
+        tidy, joined = of_chunks.tolist()
+        return tidy, joined
 
 
 def _integers(columns: Sequence[PackedColumn]) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.live.status import due_at
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.summary import canonical
-from coordinator.rare_collections import collect_rarely
+from coordinator.process_memory import collect_rarely, keep_one_heap
 from coordinator.runs.evidence_rows import read_evidence
 from exchange.fabric import FabricSettings, open_fabric
 from tests.bench.limit_rows import Row, show
@@ -80,6 +80,7 @@ def _summarise(folder: str, pairs: int, seconds: int) -> tuple[float, float, flo
     """CPU-seconds in all, of those for reading, and the process's peak in MB."""
 
     async def summarise() -> tuple[float, float]:
+        keep_one_heap()
         collect_rarely()
         fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
         plan = plan_of(pairs, seconds)

@@ -21,7 +21,7 @@ from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.live.status import due_at
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.summary import canonical
-from coordinator.rare_collections import collect_rarely
+from coordinator.process_memory import collect_rarely
 from coordinator.runs.evidence_rows import read_evidence
 from coordinator.runs.live_burst import LiveBurst
 from exchange.fabric import FabricSettings, open_fabric

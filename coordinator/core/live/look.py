@@ -517,7 +517,7 @@ def _spans(evidence: BurstEvidence) -> list[tuple[float, float]]:
     spans = []
     for pair in chain.from_iterable(evidence.blocks(instants_only=True)):
         sides = [
-            [(track.first_data_at_s, float(track.end_s.max())) for track in tracks if len(track)]
+            [(track.first_data_at_s, float(track.end_s[-1])) for track in tracks if len(track)]
             for tracks in (pair.client_tracks, pair.server_tracks)
         ]
         reached = [max(begin_s + end_s for begin_s, end_s in side) for side in sides if side]

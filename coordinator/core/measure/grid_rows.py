@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.core.measure.columns import Floats, HostColumns, Singles, TrackColumns
-from coordinator.core.measure.spread import TOUCH_S, Spread
+from coordinator.core.measure.spread import Spread
 from coordinator.core.summary import Basis
 from exchange.messages import Flow, Side
 
@@ -359,10 +359,9 @@ class HostRows:
             edges,
             portion.counts,
         )
-        self._busy.made()[rows] = cells.mean(portion.column("cpu_busy_ratio"))
-        self._core.made()[rows] = cells.mean(portion.column("cpu_busiest_core_ratio"))
-        sent_bytes = cells.over(portion.column("nic_tx_bytes"))
-        self._sent.made()[rows] = np.where(cells.coverage > TOUCH_S, sent_bytes, np.nan)
+        _put_known(self._busy, rows, portion.column("cpu_busy_ratio"), cells.mean)
+        _put_known(self._core, rows, portion.column("cpu_busiest_core_ratio"), cells.mean)
+        _put_known(self._sent, rows, portion.column("nic_tx_bytes"), cells.where_covered)
         self._drops[rows] = [host.drops_count.sum() for host in portion.columns]
 
 

@@ -40,6 +40,10 @@ class Spread:
         cells = at_edges[:, 1:] - at_edges[:, :-1]
         return cells[0] if self._flat else cells
 
+    def where_covered(self, amount: NDArray[np.floating]) -> Floats:
+        """The same, NaN where no interval reaches."""
+        return np.where(self.coverage > TOUCH_S, self.over(amount), np.nan)
+
     def mean(self, values: NDArray[np.floating]) -> Floats:
         """Mean of the values over each cell, weighted by overlap; NaN where none is known."""
         weighted, known = self._known(values, values * self._length_s)

@@ -1,12 +1,14 @@
-"""The garbage collector of a coordinator: seldom, but it comes."""
+"""The memory of a coordinator: garbage is collected seldom, but it is, and one heap is used."""
 
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from coordinator.rare_collections import NEW_MAX_COUNT, collect_rarely
+from coordinator.process_memory import NEW_MAX_COUNT, collect_rarely
 
 
 class Cycle:
@@ -51,3 +53,33 @@ def test_garbage_in_cycles_goes_all_the_same() -> None:
 
     assert kept
     assert garbage() is None
+
+
+PAGES_FRESH = """
+import resource, sys
+from concurrent.futures import ThreadPoolExecutor
+import numpy
+from coordinator.process_memory import keep_one_heap
+
+def work():
+    return len([numpy.ones(250_000) for _ in range(10)])
+
+assert sys.argv[1] == "own" or keep_one_heap()
+with ThreadPoolExecutor(4) as threads:
+    list(threads.map(lambda _: work(), range(8)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        threads.submit(work).result()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def fresh_pages(heap: str) -> int:
+    said = subprocess.run(
+        [sys.executable, "-c", PAGES_FRESH, heap], capture_output=True, text=True, check=True
+    )
+    return int(said.stdout)
+
+
+def test_threads_make_arrays_where_others_were() -> None:
+    assert fresh_pages("one") * 4 < fresh_pages("own")
