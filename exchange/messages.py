@@ -36,24 +36,20 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-_EARLIEST_AT: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-_BEFORE_AT: Final = datetime(2286, 1, 1, tzinfo=UTC)  # keys hold 13 digits of milliseconds
-
 
 def _utc(at: datetime) -> datetime:
     try:
         utc_at = at.astimezone(UTC)
     except OverflowError as error:
         raise ValueError("an instant from 1970 to 2285 is wanted") from error
-    if not _EARLIEST_AT <= utc_at < _BEFORE_AT:
+    if not 1970 <= utc_at.year < 2286:  # keys hold 13 digits of milliseconds
         raise ValueError("an instant from 1970 to 2285 is wanted")
     return utc_at
 
 
 def no_number(at: object) -> object:
     """Pydantic would take a number for seconds since 1970."""
-    if isinstance(at, int | float) or (isinstance(at, str) and ":" not in at):
+    if ":" not in at if isinstance(at, str) else isinstance(at, int | float):
         raise ValueError("an instant such as 2026-11-22T14:00:00Z is wanted")
     return at
 

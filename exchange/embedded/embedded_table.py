@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
+from pydantic_core import from_json
+
 from exchange.embedded.sqlite import Database, transaction
 from exchange.limits import batches, check_entity, check_key
 from exchange.ports import Entity, EntityChanged, EntityExists, EntityNotFound, Value
@@ -256,7 +258,7 @@ def _decode(properties: str, binary: bytes) -> dict[str, Value]:
 def _decoded(properties: str, binary: bytes) -> dict[str, Value]:
     values: dict[str, Value] = {}
     at = 0
-    for name, field in json.loads(properties).items():
+    for name, field in from_json(properties).items():
         match field:
             case ["bytes", length]:
                 values[name] = binary[at : at + length]

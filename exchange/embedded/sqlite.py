@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 _LAYOUT_VERSION: Final = 1
 GROUP_MAX_COUNT: Final = 64  # writes in one commit: others' processes wait for no longer one
-_REPLACING: Final = partial(str, encoding="utf-8", errors="replace")
+_REPLACING: Final = methodcaller("decode", "utf-8", "replace")
 _FLOCK: Final = "hhqqi"  # struct flock of 64-bit Linux: type, whence, start, length, pid
 _SHARED_BYTE: Final = 128  # of FILE-shm: each connection holds a lock on it (SQLite's UNIX_SHM_DMS)
 
