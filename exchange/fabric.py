@@ -74,7 +74,7 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
     troubles = TroubleLog()
     raw: RawStore | None = None
     if settings.blobs_endpoint or settings.blobs_connection_string:
-        raw = _azure("blob_storage", "a blob account is set").open_raw(settings, troubles)
+        raw = _azure("a blob account is set").open_raw(settings, troubles)
     match settings.fabric:
         case "embedded":
             from exchange.embedded.embedded_queue import EmbeddedQueue
@@ -102,7 +102,7 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
         case "http":
             return _http(settings, troubles)
         case "azure":
-            azure = _azure("azure_fabric", "BROADSIDE_FABRIC=azure")
+            azure = _azure("BROADSIDE_FABRIC=azure")
             return Fabric(
                 queue=azure.open_queue(settings, troubles),
                 raw=raw,
@@ -148,10 +148,10 @@ def environment_settings() -> FabricSettings:
         raise ExchangeMisconfigured(f"{name}={first['input']}: {first['msg']}") from error
 
 
-def _azure(module: str, asked_by: str) -> Any:
-    """Azure's adapters of this module, which an agent on one host never loads."""
+def _azure(asked_by: str) -> Any:
+    """The Azure adapters, which an agent on one host never loads."""
     try:
-        return importlib.import_module(f"exchange.azure.{module}")
+        return importlib.import_module("exchange.azure.azure_fabric")
     except ModuleNotFoundError as error:
         raise ExchangeMisconfigured(
             f"{asked_by}: {error.name} is missing; pip install 'broadside[azure]'"
