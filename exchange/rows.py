@@ -6,7 +6,7 @@ JSON that somebody else wrote is looked at before it is parsed.
 import logging
 import re
 from collections.abc import Mapping
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -62,7 +62,7 @@ def message_row(partition: str, key: str, message: Message) -> Entity:
 def parse_row(model: type[_M], row: Entity) -> _M:
     try:
         text = bounded_json(str(row.properties.get("json")), PROPERTY_MAX_BYTES)
-        return cast(_M, model.__pydantic_validator__.validate_json(text))  # no detour: of each run
+        return model.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "json"

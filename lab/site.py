@@ -138,7 +138,8 @@ def staged(
     }
     in_azure = fabric["BROADSIDE_FABRIC"] == "azure"
     embedded = ("exchange.embedded.embedded_queue", "exchange.embedded.embedded_table")
-    warmed = ("exchange.azure.azure_fabric",) if in_azure else embedded
+    azure = ("exchange.azure.azure_fabric", "exchange.azure.blob_client")
+    warmed = azure if in_azure else embedded
     environment = {**fabric, **ledger, **coordinator}
     if other_hosts:
         at = environment["BROADSIDE_HOSTS_LISTEN"] = hosts.free_address(lab)

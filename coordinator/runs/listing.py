@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from coordinator.core.figures import FIGURE
+from coordinator.core.figures import FIGURE, RECEIVED
 from coordinator.core.plan.schedule import BadSchedule, check_zone
 from coordinator.core.summary import RunSummary, Verdict
 from exchange.messages import Message, UtcDatetime
@@ -271,7 +271,7 @@ class _Sums:
         self.cancelled_count += outcome.cancelled
         self.verdicts[verdict] += 1
         self.completeness.append(outcome.completeness_ratio)
-        if (rate := outcome.fleet_received_bits_per_second) is not None:
+        if (rate := RECEIVED.of_run(outcome)) is not None:
             inconclusive = verdict == Verdict.INCONCLUSIVE
             rates = self.received_inconclusive if inconclusive else self.received
             rates.append(rate * outcome.scale)

@@ -9,11 +9,10 @@ import asyncio
 import re
 import zlib
 from dataclasses import dataclass
-from typing import Any, Final
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
-from azure.storage.blob import ContentSettings
-from azure.storage.blob.aio import ContainerClient, ExponentialRetry
 
 from exchange.azure.wire import StorageAddress, StorageBounds, StorageService, code_of, way_in
 from exchange.documents import DOCUMENT_MAX_BYTES, Packed, inflate, inflated_pieces
@@ -22,10 +21,15 @@ from exchange.messages import TroubleKind
 from exchange.ports import ExchangeError, ExchangeMisconfigured, RawName, RecordUnreadable
 from exchange.troubles import TroubleLog
 
+if TYPE_CHECKING:
+    from exchange.azure.blob_client import ContainerClient
+
 CALL_S: Final = 120.0  # one call with all its attempts: a burst's output is megabytes
 _CONTAINER_NAME: Final = re.compile(r"(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 _GZIP_FORM: Final = 16 + zlib.MAX_WBITS  # as zlib takes it
-_GZIP: Final = ContentSettings(content_type="application/gzip")
+
+if find_spec("azure.storage.blob") is None:  # said at the start, though it is loaded later
+    raise ModuleNotFoundError("the blobs' SDK is missing", name="azure.storage.blob")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,24 +68,7 @@ def open_raw(settings: FabricSettings, troubles: TroubleLog | None = None) -> "B
     return raw
 
 
-class _Retries(ExponentialRetry):
-    """The SDK's own, which heed a ``Retry-After`` and pause as the tables' client does."""
-
-    def __init__(self, bounds: StorageBounds) -> None:
-        super().__init__(**bounds.tries)
-        self._bounds = bounds
-
-    def get_backoff_time(self, settings: dict[str, Any]) -> float:
-        newest = settings["history"][-1].http_response
-        try:
-            return float(newest.headers["Retry-After"])
-        except (AttributeError, KeyError, ValueError):  # no answer, or it does not say
-            again_count = len(settings["history"])
-        doubled_s = self._bounds.backoff_s * 2 ** (again_count - 1)
-        return min(doubled_s, self._bounds.backoff_max_s) if again_count > 1 else 0.0
-
-
-class BlobRaw(StorageService[ContainerClient]):
+class BlobRaw(StorageService["ContainerClient"]):
     """One container of a storage account; its connections open at the first call.
 
     Needs the role *Storage Blob Data Contributor* on the container or its account.
@@ -93,15 +80,19 @@ class BlobRaw(StorageService[ContainerClient]):
     _trouble = TroubleKind.RAW_AWAY
     _refusal = ExchangeError
 
-    def _make_client(self) -> ContainerClient:
-        return self._make(ContainerClient, retry_policy=_Retries(self._bounds))
+    def _make_client(self) -> "ContainerClient":
+        from exchange.azure.blob_client import ContainerClient, Retries
+
+        return self._make(ContainerClient, retry_policy=Retries(self._bounds))
 
     async def save(self, name: RawName, text: bytes) -> None:
+        from exchange.azure.blob_client import GZIP
+
         packed = await asyncio.to_thread(_gzipped, text)
 
-        async def upload(client: ContainerClient) -> None:
+        async def upload(client: "ContainerClient") -> None:
             try:
-                await client.upload_blob(_path(name), packed, content_settings=_GZIP)
+                await client.upload_blob(_path(name), packed, content_settings=GZIP)
             except ResourceExistsError as error:
                 if code_of(error) != "BlobAlreadyExists":
                     raise
@@ -109,7 +100,7 @@ class BlobRaw(StorageService[ContainerClient]):
         await self._call(upload)
 
     async def read(self, name: RawName) -> bytes | None:
-        async def download(client: ContainerClient) -> bytes | None:
+        async def download(client: "ContainerClient") -> bytes | None:
             try:
                 found = await client.download_blob(_path(name))
                 if found.size > DOCUMENT_MAX_BYTES:  # packed it is no larger than its text
@@ -129,7 +120,7 @@ class BlobRaw(StorageService[ContainerClient]):
         return await asyncio.to_thread(inflate, packed, where, form=_GZIP_FORM)
 
     async def delete_folder(self, folder: str) -> int:
-        async def delete(client: ContainerClient) -> int:
+        async def delete(client: "ContainerClient") -> int:
             names = [blob.name async for blob in client.list_blobs(name_starts_with=f"{folder}/")]
             for name in names:
                 try:

@@ -65,11 +65,23 @@ def test_azure_without_its_adapter_says_so(monkeypatch: pytest.MonkeyPatch) -> N
         open_fabric(FabricSettings(fabric="azure"))
 
 
-def test_an_embedded_fabric_loads_no_azure() -> None:
+BLOBS = "blobs_endpoint='https://site.blob.core.windows.net'"
+
+
+def test_blobs_without_their_adapter_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "azure.storage.blob", None)
+    for name in ("azure_fabric", "blob_storage"):
+        monkeypatch.delitem(sys.modules, f"exchange.azure.{name}", raising=False)
+    with pytest.raises(ExchangeMisconfigured, match=r"azure.storage.blob is missing"):
+        open_fabric(FabricSettings(blobs_endpoint="https://site.blob.core.windows.net"))
+
+
+@pytest.mark.parametrize(("settings", "package"), [("", "azure"), (BLOBS, "azure.storage.blob")])
+def test_what_is_not_asked_yet_is_not_loaded(settings: str, package: str) -> None:
     script = (
         "import sys; from exchange.fabric import FabricSettings, open_fabric;"
-        "open_fabric(FabricSettings(fabric='embedded'));"
-        "print(*(name for name in sys.modules if name.partition('.')[0] == 'azure'))"
+        f"open_fabric(FabricSettings(fabric='embedded', {settings}));"
+        f"print(*(name for name in sys.modules if f'{{name}}.'.startswith('{package}.')))"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == ""

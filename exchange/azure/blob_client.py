@@ -1,0 +1,29 @@
+"""The blobs' SDK, which is loaded at the first call: most agents of a run keep no output."""
+
+from typing import Any, Final
+
+from azure.storage.blob import ContentSettings
+from azure.storage.blob.aio import ContainerClient, ExponentialRetry
+
+from exchange.azure.wire import StorageBounds
+
+__all__ = ["GZIP", "ContainerClient", "Retries"]
+
+GZIP: Final = ContentSettings(content_type="application/gzip")
+
+
+class Retries(ExponentialRetry):
+    """The SDK's own, which heed a ``Retry-After`` and pause as the tables' client does."""
+
+    def __init__(self, bounds: StorageBounds) -> None:
+        super().__init__(**bounds.tries)
+        self._bounds = bounds
+
+    def get_backoff_time(self, settings: dict[str, Any]) -> float:
+        newest = settings["history"][-1].http_response
+        try:
+            return float(newest.headers["Retry-After"])
+        except (AttributeError, KeyError, ValueError):  # no answer, or it does not say
+            again_count = len(settings["history"])
+        doubled_s = self._bounds.backoff_s * 2 ** (again_count - 1)
+        return min(doubled_s, self._bounds.backoff_max_s) if again_count > 1 else 0.0
