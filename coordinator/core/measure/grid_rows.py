@@ -255,12 +255,11 @@ class FlowRows:
         for name, matrix in self._of_sender.items():
             how = cells.mean if name in _LEVELS else cells.share
             _put_known(matrix, rows, portion.column(name), how)
-        own_cells = self._own(portion)
-        beyond_s = own_cells.coverage.sum(axis=1) - self._own_coverage[rows].sum(
-            axis=1, dtype=np.float64
-        )
-        if not (beyond_s > FILL_LEAST_S).any():
+        heard_s = self._own_coverage[rows].sum(axis=1, dtype=np.float64)
+        if not (self._own_reach_s(portion) - heard_s > FILL_LEAST_S).any():
             return
+        own_cells = self._own(portion)
+        beyond_s = own_cells.coverage.sum(axis=1) - heard_s
         own_seconds = own_cells.over(amount)
         for place in np.flatnonzero(beyond_s > FILL_LEAST_S):
             self._fill(
@@ -302,6 +301,18 @@ class FlowRows:
         return Spread(
             portion.column("start_s"), portion.column("end_s"), self._own_edges, portion.counts
         )
+
+    def _own_reach_s(self, portion: _Portion[TrackColumns]) -> Floats:
+        """Of each track the most seconds that :meth:`_own` can cover: from its first to its last,
+        and what its readings lie over each other."""
+        counts = np.array(portion.counts, np.intp)
+        firsts = np.cumsum(counts) - counts
+        start_s, end_s = portion.column("start_s"), portion.column("end_s")
+        begins_s, ends_s = start_s[firsts], end_s[firsts + counts - 1]
+        twice_s = np.add.reduceat(end_s - start_s, firsts) - (ends_s - begins_s)
+        edges = self._own_edges
+        reach_s = np.minimum(ends_s, edges[-1]) - np.maximum(begins_s, edges[0])
+        return np.asarray(reach_s + np.maximum(twice_s, 0.0))
 
     def _on_grid(self, portion: _Portion[TrackColumns], edges: Floats) -> Spread:
         """Over UTC seconds, by each end's corrected clock."""
