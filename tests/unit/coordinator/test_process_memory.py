@@ -1,6 +1,8 @@
 """The memory of a coordinator: garbage is collected seldom, but it is, and one heap is used."""
 
 import gc
+import os
+import re
 import subprocess
 import sys
 import weakref
@@ -55,31 +57,50 @@ def test_garbage_in_cycles_goes_all_the_same() -> None:
     assert garbage() is None
 
 
-PAGES_FRESH = """
-import resource, sys
-from concurrent.futures import ThreadPoolExecutor
+# What glibc says of itself before four threads hold an array each, and while they do.
+HELD_BY_THREADS = """
+import ctypes, sys, threading
 import numpy
 from coordinator.process_memory import keep_one_heap
 
-def work():
-    return len([numpy.ones(250_000) for _ in range(10)])
-
 assert sys.argv[1] == "own" or keep_one_heap()
-with ThreadPoolExecutor(4) as threads:
-    list(threads.map(lambda _: work(), range(8)))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(20):
-        threads.submit(work).result()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+libc = ctypes.CDLL(None)
+made, said = threading.Barrier(5), threading.Barrier(5)
+
+def say():
+    libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+    libc.fflush(None)
+
+def hold():
+    array = numpy.ones(250_000)
+    made.wait(60)
+    said.wait(60)
+    return array
+
+threads = [threading.Thread(target=hold) for _ in range(4)]
+say()
+for each in threads:
+    each.start()
+made.wait(60)
+say()
+said.wait(60)
 """
 
 
-def fresh_pages(heap: str) -> int:
+def heaps_and_fresh_arrays(heaps: str) -> tuple[int, int]:
+    """How many heaps the threads made, and how many arrays in none: fresh from the kernel."""
+    by_default = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
     said = subprocess.run(
-        [sys.executable, "-c", PAGES_FRESH, heap], capture_output=True, text=True, check=True
-    )
-    return int(said.stdout)
+        [sys.executable, "-c", HELD_BY_THREADS, heaps],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=by_default | {"GLIBC_TUNABLES": ""},
+    ).stdout
+    before, held = map(int, re.findall(r'<total type="mmap" count="(\d+)"', said))
+    return said.count("<heap ") - 2, held - before
 
 
 def test_threads_make_arrays_where_others_were() -> None:
-    assert fresh_pages("one") * 4 < fresh_pages("own")
+    assert heaps_and_fresh_arrays("one") == (0, 0)
+    assert heaps_and_fresh_arrays("own")[0] > 0
