@@ -42,6 +42,7 @@ _T = TypeVar("_T")
 
 _LAYOUT_VERSION: Final = 1
 GROUP_MAX_COUNT: Final = 64  # writes in one commit: others' processes wait for no longer one
+_PAUSE_S: Final = (0.0005, 0.002)  # between two looks at a lock that another process holds
 _REPLACING: Final = methodcaller("decode", "utf-8", "replace")
 _FLOCK: Final = "hhqqi"  # struct flock of 64-bit Linux: type, whence, start, length, pid
 _SHARED_BYTE: Final = 128  # of FILE-shm: each connection holds a lock on it (SQLite's UNIX_SHM_DMS)
@@ -188,7 +189,7 @@ class Database:
     def _do(self, work: _Work) -> _Done:
         """One by itself."""
         try:
-            return _Done(work, result=work.call(self._ready()))
+            return _Done(work, result=self._patiently(lambda: work.call(self._ready())))
         except BaseException as error:
             return _Done(work, error=self._told(error))
 
@@ -198,28 +199,47 @@ class Database:
         None is told before the commit is on the disk. Where the transaction itself fails (a full
         disk), nothing of it stands, and each is tried by itself.
         """
-        done: list[_Done] = []
         try:
-            connection = self._ready()
-            with transaction(connection):
-                for work in works:
-                    try:
-                        with transaction(connection):
-                            result = work.call(connection)
-                    except Exception as error:
-                        if not connection.in_transaction:  # it took the others along
-                            raise
-                        done.append(_Done(work, error=self._told(error)))
-                    else:
-                        done.append(_Done(work, result=result))
+            return self._patiently(lambda: self._do_in_one(works))
         except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:
+            if not _is_busy(error):
                 return list(map(self._do, works))
             # each would wait as long again
             return [_Done(work, error=self._told(error)) for work in works]
         except BaseException as error:  # whatever it is: who waits for an answer has one
             return [_Done(work, error=error) for work in works]
+
+    def _do_in_one(self, works: list[_Work]) -> list[_Done]:
+        """The transaction of a group. Raises what it failed with, and then nothing of it stands."""
+        done: list[_Done] = []
+        connection = self._ready()
+        with transaction(connection):
+            for work in works:
+                try:
+                    with transaction(connection):
+                        result = work.call(connection)
+                except Exception as error:
+                    if not connection.in_transaction:  # it took the others along
+                        raise
+                    done.append(_Done(work, error=self._told(error)))
+                else:
+                    done.append(_Done(work, result=result))
         return done
+
+    def _patiently(self, work: Callable[[], _T]) -> _T:
+        """What ``work`` answers, once no other process holds the lock that it asks for.
+
+        Who is refused has done nothing yet. All look equally often: SQLite's own pauses grow to
+        0.1 s, so that who has waited longest looks most seldom.
+        """
+        deadline_s = time.monotonic() + self._busy_s
+        while True:
+            try:
+                return work()
+            except sqlite3.Error as error:
+                if not _is_busy(error) or time.monotonic() > deadline_s:
+                    raise
+            time.sleep(random.uniform(*_PAUSE_S))  # noqa: S311 - jitter, no secret
 
     def _ready(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -268,7 +288,7 @@ class Database:
         self._refuse_links()
         self._keep_private()
         self._inode = self._found_inode()  # before it is opened: it may go while it is laid out
-        connection = sqlite3.connect(self._path, timeout=self._busy_s, isolation_level=None)
+        connection = sqlite3.connect(self._path, timeout=0, isolation_level=None)
         connection.text_factory = _REPLACING  # one row's odd byte is not the end of a scan
         try:
             self._prepare(connection)
@@ -323,16 +343,7 @@ class Database:
 
     def _create(self, connection: sqlite3.Connection) -> None:
         """Lay out a new file; of many processes that try at once, one does."""
-        deadline_s = time.monotonic() + self._busy_s
-        while True:  # changing the journal does not always wait for others by itself
-            try:
-                connection.execute("PRAGMA journal_mode=WAL")
-                break
-            except sqlite3.OperationalError as error:
-                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-                if not busy or time.monotonic() > deadline_s:
-                    raise
-                time.sleep(random.uniform(0.005, 0.02))  # noqa: S311 - jitter, no secret
+        connection.execute("PRAGMA journal_mode=WAL")
         with transaction(connection):
             if _identity(connection) == (0, 0):
                 for statement in self._layout.split(";\n"):
@@ -377,6 +388,11 @@ def _set(done: Iterable[_Done]) -> None:
             future.set_result(one.result)
         else:
             future.set_exception(one.error)
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    """Whether another process holds the lock."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _identity(connection: sqlite3.Connection) -> tuple[int, int]:

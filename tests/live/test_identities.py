@@ -126,7 +126,7 @@ def test_agents_work_with_nothing_but_their_rights(place: Site, azure: Identitie
         "period_s": 14,
         "align_to_period": False,
         "lead_s": 15,
-        "lease_s": 10,  # shorter than the run: it is renewed, and the agents read that
+        "lease_s": 20,  # shorter than the run: it is renewed, and the agents read that
         "traffic.streams_count": 1,
         "traffic.stream_bits_per_second": 5_000_000,
     }

@@ -74,6 +74,33 @@ async def test_what_was_done_together_is_told_together(
     assert 0 < len(woken) < 2 * 6, "the one that held, four groups and what was read beside them"
 
 
+@pytest.mark.parametrize("writes_count", [1, 3])
+async def test_who_waits_longest_looks_no_more_seldom(
+    table: EmbeddedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes_count: int
+) -> None:
+    """While another process holds the lock; when it lets go, all that waited stands."""
+    other = sqlite3.connect(
+        tmp_path / "results.sqlite3", isolation_level=None, check_same_thread=False
+    )
+    other.execute("BEGIN IMMEDIATE")
+    pauses_s: list[float] = []
+    pause = time.sleep
+
+    def paused(pause_s: float) -> None:
+        pauses_s.append(pause_s)
+        if len(pauses_s) == 100:
+            other.execute("COMMIT")
+        pause(pause_s)
+
+    await hold(table)  # so that they wait together
+    monkeypatch.setattr("exchange.embedded.sqlite.time.sleep", paused)
+    await asyncio.gather(*(table.insert(row(number)) for number in range(writes_count)))
+    other.close()
+    assert len(pauses_s) == 100
+    assert max(pauses_s[50:]) <= 2 * max(pauses_s[:50])
+    assert len(await keys(table)) == writes_count
+
+
 async def test_one_that_fails_fails_alone(table: EmbeddedTable) -> None:
     await table.insert(row(3))
     await hold(table)
