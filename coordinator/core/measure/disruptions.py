@@ -139,13 +139,14 @@ def judge_levels(
     seen = coverage >= SEEN_RATIO
     rates: Floats = np.full(seen.shape, np.nan)
     np.divide(received_bytes, coverage, out=rates, where=seen)
-    median: Floats = np.full(seen.shape, np.nan)
-    low = np.zeros(seen.shape, np.bool_)
     floor_ratio = 1 - drop_ratio
     if seen.all():  # most bursts: nothing to decide
         usual = _moving_median(rates)
-        if not (rates <= floor_ratio * usual).any():
+        # Pair by pair: a whole matrix more would be the most that a burst's measuring holds.
+        if not any((own <= floor_ratio * its).any() for own, its in zip(rates, usual, strict=True)):
             return Levels(rates=rates, median=usual, low=rates <= 0, empty=rates <= 0)
+    median: Floats = np.full(seen.shape, np.nan)
+    low = np.zeros(seen.shape, np.bool_)
     head = rates[:, :MEDIAN_S]
     now = _median(np.where(np.isnan(head), np.inf, head))
     ramping = np.ones(len(rates), np.bool_)
@@ -186,16 +187,16 @@ def judge_levels(
 def _moving_median(rates: Floats) -> Floats:
     """Every second's median of the minute before, taken every few seconds; of the first minute its
     own. Nothing in it is unknown."""
-    count = rates.shape[1]
-    head = _median(rates[:, :MEDIAN_S])[:, None].repeat(min(count, MEDIAN_S), axis=1)
-    if count <= MEDIAN_S:
-        return head
-    windows = sliding_window_view(rates, MEDIAN_S, axis=1)[:, :-1:MEDIAN_EVERY_S]
-    middle = (MEDIAN_S - 1) // 2
-    # Copied: a view would hold all of its pair's windows.
-    later = [np.partition(pair, middle, axis=1)[:, middle].copy() for pair in windows]
-    parts = np.repeat(later, MEDIAN_EVERY_S, axis=1)[:, : count - MEDIAN_S]
-    return np.concatenate((head, parts), axis=1)
+    usual = np.empty_like(rates)
+    usual[:, :MEDIAN_S] = _median(rates[:, :MEDIAN_S])[:, None]
+    if rates.shape[1] > MEDIAN_S:
+        windows = sliding_window_view(rates, MEDIAN_S, axis=1)[:, :-1:MEDIAN_EVERY_S]
+        middle = (MEDIAN_S - 1) // 2
+        later = usual[:, MEDIAN_S:]
+        for pair, its in zip(windows, later, strict=True):
+            medians = np.partition(pair, middle, axis=1)[:, middle]
+            its[:] = np.repeat(medians, MEDIAN_EVERY_S)[: len(its)]
+    return usual
 
 
 def _median(values: Floats) -> Floats:
