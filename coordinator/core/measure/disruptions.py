@@ -142,7 +142,7 @@ def judge_levels(
     floor_ratio = 1 - drop_ratio
     if seen.all():  # most bursts: nothing to decide
         usual = _moving_median(rates)
-        # Pair by pair: a whole matrix more would be the most that a burst's measuring holds.
+        # Pair by pair: here measuring holds the most, and a matrix of bounds would be one more.
         if not any((own <= floor_ratio * its).any() for own, its in zip(rates, usual, strict=True)):
             return Levels(rates=rates, median=usual, low=rates <= 0, empty=rates <= 0)
     median: Floats = np.full(seen.shape, np.nan)
