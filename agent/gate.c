@@ -12,6 +12,11 @@
  *
  * A server waits 10 s for a cookie, so the first hold must be shorter.
  *
+ * Of many clients that a host releases at one instant the first would fill its buffers before the
+ * last had a turn. So a held client wakes with real-time priority, where the host allows that
+ * (RLIMIT_RTPRIO). In the second place each sending thread keeps it until its first write; not in
+ * the first one, where iperf3 before 3.16 asks without a pause whether the server has started.
+ *
  * Environment (gate.py sets it; without BROADSIDE_GATE_AT nothing happens):
  *   BROADSIDE_GATE_AT        the instant, epoch s
  *   BROADSIDE_GATE_CONNECTS  connections in all, control included; without it only place 2 holds
@@ -27,8 +32,12 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -44,6 +53,11 @@ static int connects_expected, connects_seen;
 static int control_fd = -1; /* -1 once there is nothing left to hold there */
 static int last_fd = -1;
 static int probing;
+
+static bool urgent; /* real-time, as are the threads that it starts */
+static int usual_policy;
+static atomic_bool unsent[FD_SETSIZE]; /* by stream: no data yet */
+static atomic_int unsent_count;
 
 static double number(const char *name)
 {
@@ -77,9 +91,35 @@ static void hold_until(double epoch_s)
         ;
 }
 
+static void hurry(void)
+{
+    struct sched_param lowest = {.sched_priority = 1};
+    usual_policy = sched_getscheduler(0);
+    if (usual_policy != SCHED_FIFO && usual_policy != SCHED_RR)
+        urgent = sched_setscheduler(0, SCHED_FIFO, &lowest) == 0;
+}
+
+static void calm_down(pid_t thread)
+{
+    struct sched_param none = {0};
+    sched_setscheduler(thread, usual_policy, &none);
+}
+
+/* Whether the server has also said that the test runs, so that nothing is left to wait for. */
+static bool is_running(void)
+{
+    char word;
+    return recv(control_fd, &word, sizeof word, MSG_PEEK | MSG_DONTWAIT) == sizeof word;
+}
+
 static void release(double started_s)
 {
+    hurry();
     hold_until(at_s);
+    if (urgent && !(settle_s > 0 && started_s > 0 && is_running())) {
+        urgent = false;
+        calm_down(0);
+    }
     control_fd = -1;
     dprintf(STDERR_FILENO, "broadside-gate: released %.6f started %.6f\n", now_s(), started_s);
 }
@@ -107,8 +147,14 @@ int connect(int fd, const struct sockaddr *address, socklen_t length)
         if (at_s > 0 && ++connects_seen == 1) {
             control_fd = fd;
             keep_alive(fd);
-        } else if (at_s > 0 && connects_seen == connects_expected)
-            last_fd = fd;
+        } else if (at_s > 0) {
+            if (fd >= 0 && fd < FD_SETSIZE) {
+                unsent[fd] = true;
+                unsent_count++;
+            }
+            if (connects_seen == connects_expected)
+                last_fd = fd;
+        }
     }
     return real_connect(fd, address, length);
 }
@@ -124,6 +170,13 @@ ssize_t write(int fd, const void *bytes, size_t count)
             hold_until(at_s - settle_s);
         else
             release(0.0);
+    } else if (urgent && unsent_count > 0 && fd >= 0 && fd < FD_SETSIZE
+               && atomic_exchange(&unsent[fd], false)) {
+        ssize_t wrote = real_write(fd, bytes, count);
+        calm_down(0);
+        if (atomic_fetch_sub(&unsent_count, 1) == 1)
+            calm_down(getpid()); /* iperf3's main thread, which has started all of them */
+        return wrote;
     }
     return real_write(fd, bytes, count);
 }

@@ -13,7 +13,8 @@ from deploy.check.values import Values
 
 CLOUDS: Final = ("aws", "gcp")
 SCHEMA: Final = ROOT / "tests" / "data" / "azurerm" / "schema.json.gz"
-EXPOSURE_MAX: Final = 1.6  # of 10, by systemd-analyze security: "OK" begins at 5, "SAFE" is 0
+# Of 10, by systemd-analyze security: "OK" begins at 5, "SAFE" is 0; 0.1 is the gate's priority.
+EXPOSURE_MAX: Final = 1.7
 AGENT: Final = boot.Boot(
     service="agent",
     environment={"BROADSIDE_FABRIC": "azure", "BROADSIDE_AGENT_ROLE": "client"},

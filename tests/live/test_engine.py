@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from agent.sockets import read_ports
 from exchange.engines.iperf3 import streams_json
 from exchange.engines.port import StartBasis
 from exchange.messages import Direction, Protocol, Traffic
-from tests.live.engines import carried_bytes, engines, start_client, start_server, until
+from tests.live.engines import Running, carried_bytes, engines, start_client, start_server, until
 from tests.live.free_ports import free_port
 from tests.unit.agent.engine_runs import run_engine
 
@@ -88,6 +89,43 @@ async def test_every_kind_of_test_between_releases_starts_at_the_instant(
         for total in one.reading.report.totals:
             assert total.sent_bytes is not None and total.received_bytes is not None
             assert total.sent_s == pytest.approx(total.received_s, abs=0.5)  # omit_s is 1
+
+    await asyncio.gather(*(fire(traffic, next(ports)) for traffic in KINDS))
+
+
+def _policies(engine: Running) -> set[int]:
+    """Of each of its threads, how the kernel gives it turns."""
+    found = set()
+    for task in Path(f"/proc/{engine.process.pid}/task").iterdir():
+        with suppress(ProcessLookupError):
+            found.add(os.sched_getscheduler(int(task.name)))
+    return found
+
+
+@pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "not allowed"])
+async def test_a_held_client_has_the_first_turn_and_no_other(
+    engine: Iperf3, ports: Iterator[int], allowed: bool
+) -> None:
+    async def fire(traffic: Traffic, port: int) -> None:
+        serving = await start_server(engine, port)
+        at_s = time.time() + 2
+        firing = await start_client(
+            engine,
+            port,
+            traffic,
+            duration_s=2,
+            release_at_s=at_s,
+            prefix=() if allowed else ("setpriv", "--bounding-set=-sys_nice"),
+        )
+        seen = set[int]()
+        while time.time() < at_s:
+            seen |= _policies(firing)
+            await asyncio.sleep(0.02)
+        assert (os.SCHED_FIFO in seen) == allowed
+        await asyncio.sleep(1)
+        assert _policies(firing) == {os.SCHED_OTHER}
+        one, other = await asyncio.gather(firing.end(), serving.end())
+        assert one.reading.usable and other.reading.usable
 
     await asyncio.gather(*(fire(traffic, next(ports)) for traffic in KINDS))
 
