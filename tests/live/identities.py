@@ -10,14 +10,12 @@ import http.client
 import json
 import re
 import ssl
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
 
 import jwt
 
@@ -26,6 +24,8 @@ from lab.azurite import ACCOUNT, Azurite
 from lab.relay import Relay
 from lab.servicebus.access_tokens import issue_jwt
 from lab.tls_listener import by_tls
+from tests.live.http_service import Answer, Asked, serving
+from tests.live.started import started
 from tests.live.tls_queue import JWT_KEY, tls_queue
 
 Roles = set[tuple[str, str]]  # role, and the last word of its scope
@@ -111,29 +111,14 @@ def _requests(method: str, path: str, body: bytes) -> list[tuple[str, str]]:
     return [pair for inner, at in lines for pair in _requests(inner, at, b"")] or [(method, "?")]
 
 
-class _Metadata(BaseHTTPRequestHandler):
+def _metadata(identities: Identities, asked: Asked) -> Answer:
     """The host's own token service."""
-
-    identities: Identities
-
-    def do_GET(self) -> None:
-        asked = parse_qs(urlsplit(self.path).query)
-        identity = asked.get("client_id", [""])[0]
-        known = identity in self.identities.roles and self.headers["X-IDENTITY-HEADER"] == _HEADER
-        said: dict[str, Any] = {"statusCode": 400, "message": "no such identity"}
-        if known:
-            token = self.identities.token(identity, asked["resource"][0])
-            said = {"access_token": token, "expires_on": str(int(time.time()) + 3600)}
-            said |= {"resource": asked["resource"][0], "token_type": "Bearer"}
-        body = json.dumps(said).encode()
-        self.send_response(200 if known else 400)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    identity, resource = asked.query.get("client_id", [""])[0], asked.query["resource"][0]
+    if identity not in identities.roles or asked.headers["X-IDENTITY-HEADER"] != _HEADER:
+        return Answer(status=400, body={"statusCode": 400, "message": "no such identity"})
+    token = identities.token(identity, resource)
+    said = {"access_token": token, "expires_on": str(int(time.time()) + 3600)}
+    return Answer(body=said | {"resource": resource, "token_type": "Bearer"})
 
 
 @contextlib.contextmanager
@@ -145,21 +130,15 @@ def standing(folder: Path) -> Iterator[Identities]:
         certificates = queue.certificates
         tls = (certificates.chain, certificates.key)
         (folder / "azurite").mkdir()
-        azurite = Azurite(folder / "azurite", tls=tls)
-        stack.callback(azurite.stop)
-        azurite.start()
+        azurite = stack.enter_context(started(Azurite(folder / "azurite", tls=tls)))
         azurite.create_tables(authority=certificates.authority)
         relay = stack.enter_context(_RoleRelay(identities, azurite, *tls))
-        handler = type("Metadata", (_Metadata,), {"identities": identities})
-        metadata = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        threading.Thread(target=metadata.serve_forever, args=(0.05,), daemon=True).start()
-        stack.callback(metadata.server_close)
-        stack.callback(metadata.shutdown)
+        metadata = stack.enter_context(serving(partial(_metadata, identities)))
         identities.environment = {
             **queue.environment,
             "BROADSIDE_TABLES_ENDPOINT": f"https://127.0.0.1:{relay.port}/{ACCOUNT}",
             "BROADSIDE_TABLES_CA_FILE": str(certificates.authority),
-            "IDENTITY_ENDPOINT": f"http://127.0.0.1:{metadata.server_port}/token",
+            "IDENTITY_ENDPOINT": f"{metadata}/token",
             "IDENTITY_HEADER": _HEADER,
         }
         yield identities

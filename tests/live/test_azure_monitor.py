@@ -1,14 +1,11 @@
 """Azure Monitor, by the real SDK client, from the lab's endpoint and a planted ledger."""
 
-import json
+import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import numpy as np
@@ -24,6 +21,7 @@ from exchange.messages import Direction, Flow
 from lab.ledger import COLUMNS
 from lab.monitor import MonitorServer, MonitorSpec
 from tests.live.certificates import make_certificates
+from tests.live.http_service import Answer, Asked, serving
 
 pytestmark = pytest.mark.live
 
@@ -171,16 +169,21 @@ async def test_points_that_stay_away_are_waited_for_in_vain_and_it_is_said(
     assert np.nansum(settled.bytes) == 0
 
 
-async def settle(place: Place, clock: Clock) -> tuple[FirewallLedger, int]:
-    """What settles, and how many seconds after the run's end, looked at every ten."""
-    span = Span(
+def span_of_run(margin_s: float) -> Span:
+    """What is asked of the ledger, so much before the run and after it."""
+    return Span(
         run_id="run-1",
-        from_at=BEGUN - timedelta(seconds=360),
-        before_at=ENDED + timedelta(seconds=360),
+        from_at=BEGUN - timedelta(seconds=margin_s),
+        before_at=ENDED + timedelta(seconds=margin_s),
         begun_at=BEGUN,
         ended_at=ENDED,
         direction=Direction.FORWARD,
     )
+
+
+async def settle(place: Place, clock: Clock) -> tuple[FirewallLedger, int]:
+    """What settles, and how many seconds after the run's end, looked at every ten."""
+    span = span_of_run(360)
     settling = Settling(place.source(), clock, GLANCE_S)
     for after_s in range(0, 2000, 10):
         clock.now = ENDED + timedelta(seconds=after_s)
@@ -201,14 +204,7 @@ async def test_throttling_is_respected(place: Place, clock: Clock) -> None:
     place.server.asked.clear()
     clock.now = ENDED + timedelta(minutes=5)
     settling = Settling(place.source(), clock, GLANCE_S)
-    span = Span(
-        run_id="run-1",
-        from_at=BEGUN,
-        before_at=ENDED,
-        begun_at=BEGUN,
-        ended_at=ENDED,
-        direction=Direction.FORWARD,
-    )
+    span = span_of_run(0)
     assert await settling.read(span) is None
     asked_at: list[int] = []
     for second in range(1, 100):
@@ -260,41 +256,23 @@ BALANCER = FIREWALL.replace("azureFirewalls/fw", "loadBalancers/lb")
 async def test_a_balancers_health_is_told_by_backend_and_all_are_asked_for(tmp_path: Path) -> None:
     """Of a metric that is split the service gives ten series, where not more are asked for."""
     healths = {f"10.0.0.{number}": 100.0 for number in range(4, 16)} | {"10.0.0.9": 25.0}
-    asked: list[dict[str, list[str]]] = []
+    asked: list[Mapping[str, list[str]]] = []
 
-    class Service(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(parse_qs(urlsplit(self.path).query))
-            [metric] = json.loads(json.dumps(PUBLISHED["value"]))
-            metric["name"]["value"] = "DipAvailability"
-            metric["timeseries"] = [
-                {
-                    "metadatavalues": [{"name": {"value": "backendipaddress"}, "value": backend}],
-                    "data": [{"timeStamp": f"{BEGUN:%Y-%m-%dT%H:%M:%SZ}", "average": health}],
-                }
-                for backend, health in list(healths.items())[: int(asked[-1].get("top", ["10"])[0])]
-            ]
-            body = json.dumps({**PUBLISHED, "value": [metric]}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(request: Asked) -> Answer:
+        asked.append(request.query)
+        [metric] = copy.deepcopy(PUBLISHED["value"])
+        metric["name"]["value"] = "DipAvailability"
+        metric["timeseries"] = [
+            {
+                "metadatavalues": [{"name": {"value": "backendipaddress"}, "value": backend}],
+                "data": [{"timeStamp": f"{BEGUN:%Y-%m-%dT%H:%M:%SZ}", "average": health}],
+            }
+            for backend, health in list(healths.items())[: int(request.query.get("top", ["10"])[0])]
+        ]
+        return Answer(body={**PUBLISHED, "value": [metric]})
 
-        def log_message(self, *_: object) -> None:
-            """Nothing on standard error."""
-
-    server = HTTPServer(("127.0.0.1", 0), Service)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        told = await witness_at(f"http://127.0.0.1:{server.server_port}", BALANCER, tmp_path).read(
-            BEGUN, ENDED
-        )
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(answer) as endpoint:
+        told = await witness_at(endpoint, BALANCER, tmp_path).read(BEGUN, ENDED)
     assert asked[0]["$filter"] == ["BackendIPAddress eq '*'"]
     found = {each.instance: float(each.values[0]) for each in told.of(Quantity.HEALTH)}
     assert found == {backend: health / 100 for backend, health in healths.items()}

@@ -14,6 +14,7 @@ from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
 from tests.contract.recorded_azure import Answers, Asked, RecordedAzure
 from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
+from tests.live.started import started
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -48,38 +49,37 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
     folder = tmp_path_factory.mktemp("limits")
     (folder / "broker").mkdir()
     settings = {"jobs": QueueSettings(lock_s=20, max_delivery_count=5)}
-    broker = BrokerProcess(folder / "broker", settings)
-    broker.start()
-    try:
-        with RecordedAzure(Answers(ANSWERS)) as azure, Site(folder) as site:
-            azure.create("control", "results", "private", "raw")
-            site.environment |= {
-                "BROADSIDE_FABRIC": "azure",
-                "BROADSIDE_SERVICEBUS_CONNECTION_STRING": broker.connection_string,
-                "BROADSIDE_SERVICEBUS_QUEUE": "jobs",
-                "BROADSIDE_TABLES_CONNECTION_STRING": azure.connection_string,
-                "BROADSIDE_BLOBS_CONNECTION_STRING": azure.connection_string,
-                "BROADSIDE_BLOBS_CONTAINER": "raw",
-            }
-            _, url = site.start_coordinator()
-            site.start_fleet(PAIRS)
-            wait_for_fleet(url, 2 * PAIRS)
-            azure.asked.clear()
-            time.sleep(IDLE_S)
-            idle = tuple(azure.asked)
-            before = Counter(broker.ask("asked"))
-            azure.asked.clear()
-            began_s = time.monotonic()
-            run: dict[str, Any] = call(
-                url, "POST", "/v1/runs", json={"scenario": "smoke", "overrides": SPEC}
-            )
-            summary = wait_for_summary(url, run["run_id"], 120)
-            run_s = time.monotonic() - began_s
-            assert summary["pairs_measured"] == PAIRS, summary["findings"]
-            queue = Counter(broker.ask("asked")) - before
-            yield Counted(idle=idle, run=tuple(azure.asked), run_s=run_s, queue=queue)
-    finally:
-        broker.stop()
+    with (
+        started(BrokerProcess(folder / "broker", settings)) as broker,
+        RecordedAzure(Answers(ANSWERS)) as azure,
+        Site(folder) as site,
+    ):
+        azure.create("control", "results", "private", "raw")
+        site.environment |= {
+            "BROADSIDE_FABRIC": "azure",
+            "BROADSIDE_SERVICEBUS_CONNECTION_STRING": broker.connection_string,
+            "BROADSIDE_SERVICEBUS_QUEUE": "jobs",
+            "BROADSIDE_TABLES_CONNECTION_STRING": azure.connection_string,
+            "BROADSIDE_BLOBS_CONNECTION_STRING": azure.connection_string,
+            "BROADSIDE_BLOBS_CONTAINER": "raw",
+        }
+        _, url = site.start_coordinator()
+        site.start_fleet(PAIRS)
+        wait_for_fleet(url, 2 * PAIRS)
+        azure.asked.clear()
+        time.sleep(IDLE_S)
+        idle = tuple(azure.asked)
+        before = Counter(broker.ask("asked"))
+        azure.asked.clear()
+        began_s = time.monotonic()
+        run: dict[str, Any] = call(
+            url, "POST", "/v1/runs", json={"scenario": "smoke", "overrides": SPEC}
+        )
+        summary = wait_for_summary(url, run["run_id"], 120)
+        run_s = time.monotonic() - began_s
+        assert summary["pairs_measured"] == PAIRS, summary["findings"]
+        queue = Counter(broker.ask("asked")) - before
+        yield Counted(idle=idle, run=tuple(azure.asked), run_s=run_s, queue=queue)
 
 
 def asked_of(log: Sequence[Asked], table: str, partition: str, *methods: str) -> list[Asked]:

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import jwt
 import pytest
-from azure.core.credentials import AccessToken, AccessTokenInfo
 
 from exchange.azure.table_storage import AzureTable, TableAddress
 from exchange.azure.wire import StorageBounds
@@ -26,6 +25,8 @@ from exchange.ports import (
 from lab.azurite import Azurite
 from lab.relay import Relay
 from tests.live.certificates import Certificates, make_certificates
+from tests.live.given_token import GivenToken
+from tests.live.started import started
 
 pytestmark = pytest.mark.live
 
@@ -38,10 +39,8 @@ def row(key: str, **properties: Value) -> Entity:
 
 @pytest.fixture(scope="module")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
-    process = Azurite(tmp_path_factory.mktemp("azurite"))
-    process.start()
-    yield process
-    process.stop()
+    with started(Azurite(tmp_path_factory.mktemp("azurite"))) as azurite:
+        yield azurite
 
 
 @pytest.fixture
@@ -174,31 +173,15 @@ async def test_a_row_of_equal_content_is_not_ours_unless_we_repeated(table: Azur
 # Who may enter ------------------------------------------------------------------------------------
 
 
-class Identity:
-    """A token credential with a token of our own making."""
-
-    def __init__(self, **claims: Any) -> None:
-        now = int(datetime.now(UTC).timestamp())
-        good = {
-            "aud": "https://storage.azure.com",
-            "iss": "https://sts.windows.net/tenant",
-            **{"iat": now, "nbf": now - 60, "exp": now + 600},
-        }
-        self._token = jwt.encode(good | claims, "unused: Azurite checks no signature, of 32 bytes")
-        self._expires_s = now + 600
-
-    async def get_token(self, *_: str, **__: Any) -> AccessToken:
-        return AccessToken(self._token, self._expires_s)
-
-    async def get_token_info(self, *_: str, **__: Any) -> AccessTokenInfo:
-        return AccessTokenInfo(self._token, self._expires_s)
-
-    async def close(self) -> None: ...
-
-    async def __aenter__(self) -> "Identity":
-        return self
-
-    async def __aexit__(self, *_: object) -> None: ...
+def identity(**claims: Any) -> GivenToken:
+    """A token of our own making."""
+    now = int(datetime.now(UTC).timestamp())
+    good = {
+        "aud": "https://storage.azure.com",
+        "iss": "https://sts.windows.net/tenant",
+        **{"iat": now, "nbf": now - 60, "exp": now + 600},
+    }
+    return GivenToken(jwt.encode(good | claims, "unused: Azurite checks no signature, of 32 bytes"))
 
 
 @pytest.fixture(scope="module")
@@ -212,27 +195,25 @@ def secured(
 ) -> Iterator[Azurite]:
     """TLS and bearer tokens, as in production, with one table."""
     folder = tmp_path_factory.mktemp("secured")
-    process = Azurite(folder, tls=(certificates.chain, certificates.key))
-    process.start()
-    process.create_tables("secured", authority=certificates.authority)
-    yield process
-    process.stop()
+    with started(Azurite(folder, tls=(certificates.chain, certificates.key))) as azurite:
+        azurite.create_tables("secured", authority=certificates.authority)
+        yield azurite
 
 
 @asynccontextmanager
 async def entered(
-    secured: Azurite, identity: Identity, ca_file: Path | None
+    secured: Azurite, credential: GivenToken, ca_file: Path | None
 ) -> AsyncIterator[AzureTable]:
     address = TableAddress(
         table="secured", endpoint=secured.endpoint, client_id="c1", ca_file=ca_file
     )
-    table = AzureTable(address, bounds=BOUNDS, credential=identity)
+    table = AzureTable(address, bounds=BOUNDS, credential=credential)
     yield table
     await table.close()
 
 
 async def test_an_identity_enters_over_tls(secured: Azurite, certificates: Certificates) -> None:
-    async with entered(secured, Identity(), certificates.authority) as table:
+    async with entered(secured, identity(), certificates.authority) as table:
         await table.upsert(row("a", n=1))
         await table.batch([row("b", n=1)])
         assert [entity.row_key async for entity in table.scan("part")] == ["a", "b"]
@@ -242,7 +223,7 @@ async def test_an_identity_enters_over_tls(secured: Azurite, certificates: Certi
 async def test_a_wrong_token_names_the_role(
     secured: Azurite, certificates: Certificates, claims: dict[str, Any]
 ) -> None:
-    async with entered(secured, Identity(**claims), certificates.authority) as table:
+    async with entered(secured, identity(**claims), certificates.authority) as table:
         with pytest.raises(ExchangeMisconfigured, match="Storage Table Data Contributor") as caught:
             await table.upsert(row("a", n=1))
     assert "table 'secured' at https://127.0.0.1:" in str(caught.value)
@@ -262,7 +243,7 @@ async def test_a_refusal_after_we_were_let_in_is_an_outage(table: AzureTable, re
 
 
 async def test_an_unknown_authority_names_the_setting(secured: Azurite) -> None:
-    async with entered(secured, Identity(), None) as table:
+    async with entered(secured, identity(), None) as table:
         with pytest.raises(ExchangeMisconfigured, match="BROADSIDE_TABLES_CA_FILE"):
             await table.upsert(row("a", n=1))
 

@@ -11,12 +11,10 @@ import signal
 import subprocess
 import sys
 import tarfile
-import threading
 from collections.abc import Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
-from urllib.parse import parse_qs, urlsplit
+from typing import Any
 
 import httpx
 import pytest
@@ -26,8 +24,10 @@ from deploy.check.__main__ import COORDINATOR, EXPOSURE_MAX
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Presence
 from tests.live.free_ports import free_port
+from tests.live.http_service import Answer, Asked, serving
 from tests.live.live_site import BROADSIDE, ROOT, call, wait_for
 from tests.live.machine import Machine, system_python, why_not
+from tests.live.terraform_outputs import outputs
 from tests.unit.deploy.written import files_of
 
 pytestmark = pytest.mark.live
@@ -311,37 +311,26 @@ def test_a_killed_agents_tunnel_is_gone_before_it_is_back(notebook: Machine) -> 
 # The package --------------------------------------------------------------------------------------
 
 
-class _Azure(BaseHTTPRequestHandler):
+@dataclass(kw_only=True)
+class Azure:
     """The metadata service and Blob storage, as far as fetch.py goes."""
 
-    bundle: ClassVar[bytes] = b""
-    refusals: ClassVar[int] = 0
-    asked: ClassVar[list[str]] = []
+    url: str = ""
+    bundle: bytes = b""
+    refusals: int = 0  # still to come: the role has not reached storage yet
 
-    def do_GET(self) -> None:
-        path = urlsplit(self.path)
-        type(self).asked.append(path.path)
-        if path.path == "/metadata/identity/oauth2/token":
-            query = parse_qs(path.query)
-            known = query["resource"] == ["https://storage.azure.com/"] and query["client_id"]
-            right = self.headers["Metadata"] == "true" and known
-            self._answer(200 if right else 400, json.dumps({"access_token": "secret"}).encode())
-        elif type(self).refusals:
-            type(self).refusals -= 1  # the role has not reached storage yet
-            self._answer(403, b"AuthorizationPermissionMismatch")
-        elif self.headers["Authorization"] != "Bearer secret" or not self.headers["x-ms-version"]:
-            self._answer(401, b"")
-        else:
-            self._answer(200, type(self).bundle)
-
-    def _answer(self, code: int, body: bytes) -> None:
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def answer(self, asked: Asked) -> Answer:
+        if asked.path == "/metadata/identity/oauth2/token":
+            known = asked.query["resource"] == ["https://storage.azure.com/"]
+            right = asked.headers["Metadata"] == "true" and known and asked.query["client_id"]
+            return Answer(status=200 if right else 400, body={"access_token": "secret"})
+        if self.refusals:
+            self.refusals -= 1
+            return Answer(status=403, body=b"AuthorizationPermissionMismatch")
+        signed = asked.headers["Authorization"] == "Bearer secret"
+        if not signed or not asked.headers["x-ms-version"]:
+            return Answer(status=401)
+        return Answer(body=self.bundle)
 
 
 def packed(**files: str) -> bytes:
@@ -355,21 +344,18 @@ def packed(**files: str) -> bytes:
 
 
 @pytest.fixture
-def azure() -> Iterator[str]:
-    _Azure.refusals, _Azure.asked = 0, []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Azure)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+def azure() -> Iterator[Azure]:
+    azure = Azure()
+    with serving(azure.answer) as azure.url:
+        yield azure
 
 
-def fetch(tmp_path: Path, azure: str, sha256: str) -> "subprocess.CompletedProcess[str]":
+def fetch(tmp_path: Path, azure: Azure, sha256: str) -> "subprocess.CompletedProcess[str]":
     """The rendered fetch.py, told of this bundle."""
     config = boot.Boot(
         service="agent",
         environment={},
-        bundle_url=f"{azure}/agent/bundle.tar.gz",
+        bundle_url=f"{azure.url}/agent/bundle.tar.gz",
         bundle_sha256=sha256,
     )
     files = files_of(boot.render(FOLDER, config))
@@ -379,7 +365,7 @@ def fetch(tmp_path: Path, azure: str, sha256: str) -> "subprocess.CompletedProce
         [sys.executable, str(tmp_path / "fetch.py"), str(tmp_path / "bundle.json")],
         env=os.environ
         | {
-            "BROADSIDE_IMDS": azure,
+            "BROADSIDE_IMDS": azure.url,
             "BROADSIDE_BUNDLE_FOLDER": str(tmp_path / "cache"),
             "BROADSIDE_FETCH_PATIENCE_S": "2",
         },
@@ -390,18 +376,18 @@ def fetch(tmp_path: Path, azure: str, sha256: str) -> "subprocess.CompletedProce
     )
 
 
-def test_the_package_is_fetched_checked_and_installed(tmp_path: Path, azure: str) -> None:
-    _Azure.bundle = packed(install_sh=f"echo $1 > {tmp_path}/installed")
-    _Azure.refusals = 2
-    done = fetch(tmp_path, azure, hashlib.sha256(_Azure.bundle).hexdigest())
+def test_the_package_is_fetched_checked_and_installed(tmp_path: Path, azure: Azure) -> None:
+    azure.bundle = packed(install_sh=f"echo $1 > {tmp_path}/installed")
+    azure.refusals = 2
+    done = fetch(tmp_path, azure, hashlib.sha256(azure.bundle).hexdigest())
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "installed").read_text() == "agent\n"
     assert done.stderr.count("HTTP Error 403") == 2
     assert "secret" not in done.stderr
 
 
-def test_another_package_is_not_installed(tmp_path: Path, azure: str) -> None:
-    _Azure.bundle = packed(install_sh=f"touch {tmp_path}/installed")
+def test_another_package_is_not_installed(tmp_path: Path, azure: Azure) -> None:
+    azure.bundle = packed(install_sh=f"touch {tmp_path}/installed")
     done = fetch(tmp_path, azure, "0" * 64)
     assert done.returncode == 1
     assert "not 000" in done.stderr
@@ -409,9 +395,9 @@ def test_another_package_is_not_installed(tmp_path: Path, azure: str) -> None:
 
 
 def test_a_package_that_stays_refused_ends_with_the_role_to_give(
-    tmp_path: Path, azure: str
+    tmp_path: Path, azure: Azure
 ) -> None:
-    _Azure.refusals = 1000
+    azure.refusals = 1000
     done = fetch(tmp_path, azure, "0" * 64)
     assert done.returncode == 1
     assert "Storage Blob Data Reader" in done.stderr
@@ -434,16 +420,7 @@ def terraform_rendering(tmp_path: Path, config: boot.Boot) -> str:
         "identity_client_id": config.identity_client_id,
     }
     (folder / "terraform.tfvars.json").write_text(json.dumps(variables))
-    quiet = os.environ | {"CHECKPOINT_DISABLE": "1", "TF_CLI_CONFIG_FILE": os.devnull}
-    for command in (["init", "-input=false"], ["apply", "-auto-approve", "-input=false"]):
-        subprocess.run(
-            ["terraform", *command], cwd=folder, env=quiet, check=True, capture_output=True
-        )
-    told = subprocess.run(
-        ["terraform", "output", "-raw", "cloud_init"],
-        cwd=folder, env=quiet, check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    return told.stdout
+    return str(outputs(folder)["cloud_init"])
 
 
 @pytest.mark.skipif(shutil.which("terraform") is None, reason="terraform is not installed")

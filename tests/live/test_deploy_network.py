@@ -1,10 +1,8 @@
 """What the range lets through and tells its agents, as Terraform works it out of our own locals."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from agent.agent_settings import AgentSettings
 from deploy.check import hcl
 from deploy.check.tools import AZURE
 from exchange.engines.ftp import PASSIVE_PORTS
+from tests.live.terraform_outputs import outputs
 
 pytestmark = [
     pytest.mark.live,
@@ -44,19 +43,7 @@ def worked_out(folder: Path, locals_: str, wanted: str, given: Mapping[str, Any]
     """An expression's value, of locals and variables alone: that needs no provider."""
     (folder / "main.tf").write_text(f"{locals_}\noutput told {{\n value = {wanted}\n}}")
     (folder / "terraform.tfvars.json").write_text(json.dumps(given))
-    quiet = os.environ | {"CHECKPOINT_DISABLE": "1", "TF_CLI_CONFIG_FILE": os.devnull}
-
-    def terraform(*words: str) -> str:
-        done = subprocess.run(
-            ["terraform", *words, "-no-color"],
-            cwd=folder, env=quiet, check=False, capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    terraform("init", "-input=false")
-    terraform("apply", "-auto-approve", "-input=false")
-    return json.loads(terraform("output", "-json", "told"))
+    return outputs(folder)["told"]
 
 
 def passing(folder: Path, **given: Any) -> set[tuple[str, str, str, str, str]]:

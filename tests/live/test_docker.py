@@ -1,25 +1,25 @@
 """What the containers run, run outside of them: no image is built here."""
 
-import asyncio
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
+from agent.sockets import read_ports
 from exchange.azure.service_bus import open_queue
 from exchange.fabric_settings import FabricSettings
 from exchange.messages import Role
-from exchange.ports import ExchangeMisconfigured, JobQueue, Outgoing
+from exchange.ports import JobQueue, Outgoing
 from lab.azurite import Azurite
 from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
+from tests.live.engines import until
+from tests.live.http_service import Answer, serving
 from tests.live.live_site import ROOT, Site, kill, wait_for, wait_for_fleet
+from tests.live.started import started
 
 pytestmark = pytest.mark.live
 
@@ -58,49 +58,29 @@ def test_health_follows_the_agent_and_the_coordinator(site: Site) -> None:
     assert script(site, "healthy.py", "coordinator", BROADSIDE_PORT=port)[0] == 1
 
 
-class _Health(BaseHTTPRequestHandler):
-    """Unwell at first, as an emulator is that waits for its database."""
-
-    answers = iter((503, 503))
-
-    def do_GET(self) -> None:
-        self.send_response(next(self.answers, 200))
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 def test_the_table_is_made_once_the_emulators_are_well(site: Site) -> None:
-    server = HTTPServer(("127.0.0.1", 0), _Health)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    health = iter((503, 503))  # unwell at first, as an emulator is that waits for its database
     folder = site.folder / "azurite"
     folder.mkdir()
-    azurite = Azurite(folder)
-    azurite.start()
-    try:
+    with (
+        serving(lambda _: Answer(status=next(health, 200))) as emulator,
+        started(Azurite(folder)) as azurite,
+    ):
         site.environment |= {
             "BROADSIDE_FABRIC": "azure",
             "BROADSIDE_SERVICEBUS_CONNECTION_STRING": "Endpoint=sb://127.0.0.1:9;"
             "SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true",
             "BROADSIDE_TABLES_CONNECTION_STRING": azurite.connection_string(),
         }
-        health = f"http://127.0.0.1:{server.server_port}/health"
         for _ in range(2):  # a second start finds the table there
-            assert script(site, "emulators_ready.py", health) == (0, "")
+            assert script(site, "emulators_ready.py", f"{emulator}/health") == (0, "")
         assert script(site, "healthy.py", "agent")[1].endswith("was never heard of")
-    finally:
-        azurite.stop()
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path, {"jobs": QueueSettings()}, sas_key="emulated")
-    process.start()
-    yield process
-    process.stop()
+    with started(BrokerProcess(tmp_path, {"jobs": QueueSettings()}, sas_key="emulated")) as broker:
+        yield broker
 
 
 def queue_of(connection_string: str) -> JobQueue:
@@ -113,20 +93,6 @@ def queue_of(connection_string: str) -> JobQueue:
     return open_queue(FabricSettings.model_validate(settings))
 
 
-def connections_count(port: int) -> int:
-    """Established ones at this host's port, by the kernel."""
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(row[3] == "01" and int(row[1].rpartition(":")[2], 16) == port for row in rows)
-
-
-async def settled(port: int, count: int) -> int:
-    """How many connections there are, once there are ``count`` or they never come to that."""
-    end_s = time.monotonic() + 10
-    while (found := connections_count(port)) != count and time.monotonic() < end_s:  # noqa: ASYNC110 - the kernel's
-        await asyncio.sleep(0.05)
-    return found
-
-
 async def test_three_pairs_and_a_doctor_keep_within_the_emulators_ten_connections(
     broker: BrokerProcess,
 ) -> None:
@@ -137,6 +103,12 @@ async def test_three_pairs_and_a_doctor_keep_within_the_emulators_ten_connection
             message_id=name,
             expires_at=now + timedelta(hours=1),
             enqueue_at=None if minutes is None else now + timedelta(minutes=minutes),
+        )
+
+    async def have(connections_count: int) -> None:
+        await until(
+            lambda: read_ports([broker.port])[broker.port].tcp_count == connections_count,
+            f"{connections_count} connections",
         )
 
     queues = [queue_of(broker.connection_string) for _ in range(5)]
@@ -155,25 +127,10 @@ async def test_three_pairs_and_a_doctor_keep_within_the_emulators_ten_connection
         (letter,) = await coordinator.dead_letters()
         again_until_at = datetime.now(UTC) + timedelta(hours=1)
         assert await coordinator.resend(letter.sequence_number, again_until_at)
-        assert await settled(broker.port, 6) == 6
+        await have(6)
         await doctor.cancel(await doctor.send([message("probe", 5)]))
         await doctor.counts()
-        assert await settled(broker.port, 9) == 9
+        await have(9)
     finally:
         for queue in queues:
             await queue.close()
-
-
-@pytest.mark.parametrize(
-    ("ask", "right"),
-    [(lambda q: q.cancel([1]), "Send"), (lambda q: q.dead_letters(), "Listen")],
-)
-async def test_a_wrong_key_is_mended_in_the_connection_string_not_by_a_role(
-    broker: BrokerProcess, ask: Callable[[JobQueue], Awaitable[object]], right: str
-) -> None:
-    queue = queue_of(broker.connection_string.replace("emulated", "wrong"))
-    try:
-        with pytest.raises(ExchangeMisconfigured, match=f"CONNECTION_STRING.* right {right}"):
-            await ask(queue)
-    finally:
-        await queue.close()

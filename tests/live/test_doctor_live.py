@@ -2,23 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from exchange.fabric import open_fabric
 from exchange.ports import QueueCounts
-from lab.azurite import Azurite
-from lab.servicebus.broker_process import BrokerProcess
-from lab.servicebus.queues import QueueSettings
+from lab import azure_services
 from tests.live.live_site import Site, wait_for_fleet
 
 pytestmark = pytest.mark.live
-
-GOOD_KEY, WRONG_KEY = "Z29vZA==", "d3Jvbmc="
 
 
 @pytest.fixture(scope="module")
@@ -31,24 +27,11 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield standing
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    folder = tmp_path / "broker"
-    folder.mkdir()
-    process = BrokerProcess(folder, {"jobs": QueueSettings()}, sas_key=GOOD_KEY)
-    process.start()
-    yield process
-    process.stop()
-
-
 @pytest.fixture(scope="module")
-def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
-    process = Azurite(tmp_path_factory.mktemp("azurite"))
-    process.start()
-    process.create_tables()
-    process.create_container("broadside-raw")
-    yield process
-    process.stop()
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
+    """The environment of a process that uses Azure's services in miniature."""
+    with azure_services.standing(tmp_path_factory.mktemp("azure")) as standing:
+        yield standing.fabric()
 
 
 def checks(site: Site) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -133,17 +116,9 @@ def test_a_setting_that_is_none_is_named(site: Site) -> None:
         assert variable in found[name]["detail"]
 
 
-def test_the_role_that_each_service_misses_is_named(
-    site: Site, broker: BrokerProcess, azurite: Azurite
-) -> None:
+def test_the_role_that_each_service_misses_is_named(site: Site, azure: Mapping[str, str]) -> None:
     """With the keys: written and gone again, nothing left. Without: which role mends it."""
-    storage = azurite.connection_string()
-    site.environment |= {
-        "BROADSIDE_FABRIC": "azure",
-        "BROADSIDE_SERVICEBUS_CONNECTION_STRING": broker.connection_string,
-        "BROADSIDE_TABLES_CONNECTION_STRING": storage,
-        "BROADSIDE_BLOBS_CONNECTION_STRING": storage,
-    }
+    site.environment |= azure
     code, found = checks(site)
     assert code == 0, found
     for name in ("queue send", "queue receive", "table", "raw output"):
@@ -152,14 +127,8 @@ def test_the_role_that_each_service_misses_is_named(
     # Of Service Bus no jobs are counted: that would take peeks.
     assert counts(site) == QueueCounts(active_count=None, scheduled_count=None, dead_count=0)
 
-    wrong = storage.replace("AccountKey=", "AccountKey=AAAA")
-    site.environment |= {
-        "BROADSIDE_SERVICEBUS_CONNECTION_STRING": broker.connection_string.replace(
-            GOOD_KEY, WRONG_KEY
-        ),
-        "BROADSIDE_TABLES_CONNECTION_STRING": wrong,
-        "BROADSIDE_BLOBS_CONNECTION_STRING": wrong,
-    }
+    key = re.compile(r"(SharedAccessKey|AccountKey)=[^;]*")
+    site.environment |= {name: key.sub(r"\1=d3Jvbmc=", value) for name, value in azure.items()}
     code, found = checks(site)
     assert code == 4
     for name, role in (
@@ -171,11 +140,9 @@ def test_the_role_that_each_service_misses_is_named(
         assert f"role '{role}'" in found[name]["fix"], found[name]
 
 
-def test_a_container_that_is_missing_is_named(site: Site, azurite: Azurite) -> None:
-    site.environment |= {
-        "BROADSIDE_BLOBS_CONNECTION_STRING": azurite.connection_string(),
-        "BROADSIDE_BLOBS_CONTAINER": "elsewhere",
-    }
+def test_a_container_that_is_missing_is_named(site: Site, azure: Mapping[str, str]) -> None:
+    account = "BROADSIDE_BLOBS_CONNECTION_STRING"
+    site.environment |= {account: azure[account], "BROADSIDE_BLOBS_CONTAINER": "elsewhere"}
     _, found = checks(site)
     assert "'elsewhere' does not exist" in found["raw output"]["detail"]
     assert "BROADSIDE_BLOBS_CONTAINER" in found["raw output"]["fix"]

@@ -26,6 +26,7 @@ from exchange.ports import (
 )
 from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
+from tests.live.started import started
 
 pytestmark = [pytest.mark.live, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -52,10 +53,8 @@ def sockets_collected() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path_factory.mktemp("faults"), {}, sas_key=KEY)
-    process.start()
-    yield process
-    process.stop()
+    with started(BrokerProcess(tmp_path_factory.mktemp("faults"), {}, sas_key=KEY)) as broker:
+        yield broker
 
 
 @pytest.fixture
@@ -461,14 +460,20 @@ async def test_a_refused_key_names_the_role_and_never_the_key(
         queue=name, connection_string=broker.connection_string.replace(KEY, wrong)
     )
     queue = ServiceBusQueue(address, bounds=Bounds(retries_max_count=0))
+    asks: list[tuple[Callable[[], Any], str, str]] = [
+        (lambda: queue.send([outgoing("a")]), "Send", "Sender"),
+        (lambda: queue.cancel([1]), "Send", "Sender"),
+        (lambda: queue.receive(1), "Listen", "Receiver"),
+        (queue.dead_letters, "Listen", "Receiver"),
+    ]
     async with closing(queue):
-        with pytest.raises(ExchangeMisconfigured, match=r"InvalidSignature.*Data Sender") as caught:
-            await queue.send([outgoing("a")])
-        with pytest.raises(ExchangeMisconfigured, match=r"InvalidSignature.*Data Receiver"):
-            await queue.receive(1)
-    assert "\n" not in str(caught.value)
-    shown = f"{address} {address!r} {caught.value!r} {queue!r} {caplog.text}"
-    assert wrong not in shown
+        for ask, right, role in asks:
+            words = f"InvalidSignature.*CONNECTION_STRING.* right {right},.*Data {role}"
+            with pytest.raises(ExchangeMisconfigured, match=words) as caught:
+                await ask()
+            assert "\n" not in str(caught.value)
+            shown = f"{address} {address!r} {caught.value!r} {queue!r} {caplog.text}"
+            assert wrong not in shown
 
 
 async def test_a_malformed_connection_string_is_refused_without_showing_it() -> None:

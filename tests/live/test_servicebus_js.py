@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab.servicebus.broker_process import BrokerProcess
+from tests.live.started import started
 
 pytestmark = pytest.mark.live
 
@@ -33,17 +34,14 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
     binary = node()
     if binary is None or not SDK.is_dir():
         pytest.skip("no Node or no JavaScript SDK here: run `sh deploy/npm.sh servicebus-js`")
-    broker = BrokerProcess(tmp_path_factory.mktemp("js"), {}, sas_key="a key for JavaScript too")
-    broker.start()
-    try:
+    folder = tmp_path_factory.mktemp("js")
+    with started(BrokerProcess(folder, {}, sas_key="a key for JavaScript too")) as broker:
         for verb in VERBS:
             broker.ask("create", queue=verb, lock_s=60.0)
         argv = [str(binary), str(PROGRAM), str(SDK), broker.connection_string, *VERBS]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
         lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
         yield {verb.split(":")[0]: f"{word} {verb}" for word, verb in lines} | {"": done.stderr}
-    finally:
-        broker.stop()
 
 
 @pytest.mark.parametrize("verb", VERBS)

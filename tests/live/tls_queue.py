@@ -13,6 +13,7 @@ from exchange.ports import Outgoing
 from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
 from tests.live.certificates import Certificates, make_certificates
+from tests.live.started import started
 
 JWT_KEY: Final = "the lab's own signing key, long enough for HS256"
 NAMESPACE: Final = "broadside.servicebus.windows.net"
@@ -56,11 +57,8 @@ def tls_queue(folder: Path, *, lock_s: float) -> Iterator[TlsQueue]:
         jwt_key=JWT_KEY,
         tls=(certificates.chain, certificates.key),
     )
-    broker.start()
-    try:
+    with started(broker):
         yield TlsQueue(broker=broker, certificates=certificates)
-    finally:
-        broker.stop()
 
 
 def outgoing() -> Outgoing:

@@ -1,0 +1,92 @@
+"""A Resource Manager with one resource: PUT under an ETag, then an operation that is polled."""
+
+import json
+from typing import Any, Final
+
+from tests.live.http_service import Answer, Asked
+
+TOKEN: Final = "t"  # noqa: S105 - a test's
+_AT_ONCE: Final = {"Retry-After": "0"}
+
+
+class ResourceManager:
+    """Answers as ``answer``; its URL is to be told to it."""
+
+    def __init__(self, **properties: Any) -> None:
+        self.url = ""
+        self.properties = properties
+        self.state = "Succeeded"
+        self.polls_left = 0  # until the change under way is through
+        self.puts: list[dict[str, Any]] = []  # those that were taken
+        self.observed: list[float | None] = []  # of its metric, minute by minute
+        # What goes otherwise than well:
+        self.put_status = 202
+        self.polls_each = 2  # polls for which a change goes on
+        self.throttled = 0  # requests still to be answered 429
+        self.broken = 0  # requests still to be answered 503
+        self.refuses_puts = 0  # PUTs still to be answered 403
+        self.rivals: list[dict[str, Any]] = []  # what others set, one before each PUT of ours
+        self.hides_operations = False
+        self.fails = False  # changes end as Failed
+        self.keeps_old = False  # takes a PUT and changes nothing
+        self._version = 1
+        self._wanted: dict[str, Any] = {}
+
+    def body(self) -> dict[str, Any]:
+        properties = {**self.properties, "provisioningState": self.state}
+        where = {"name": "fw", "location": "eastus", "zones": ["1"]}
+        return {**where, "etag": f'W/"{self._version}"', "properties": properties}
+
+    def poll(self) -> None:
+        """Time goes by."""
+        self.polls_left -= 1
+        if self.state == "Updating" and self.polls_left <= 0:
+            self.state, self._version = "Failed" if self.fails else "Succeeded", self._version + 1
+            if not self.fails and not self.keeps_old:
+                self.properties |= self._wanted
+
+    def answer(self, asked: Asked) -> Answer:
+        if asked.headers["Authorization"] != f"Bearer {TOKEN}":
+            return Answer(status=401, body={"error": {"message": "no token"}})
+        if self.throttled:
+            self.throttled -= 1
+            said = {"error": {"message": "slow down"}}
+            return Answer(status=429, body=said, headers=_AT_ONCE)
+        if self.broken:
+            self.broken -= 1
+            return Answer(status=503, body={}, headers=_AT_ONCE)
+        if asked.method == "PUT":
+            return self._put(json.loads(asked.body), asked.headers["If-Match"])
+        if "Microsoft.Insights" in asked.path:
+            data = [
+                {"timeStamp": f"2026-11-21T12:0{at}:00Z", "minimum": value}
+                for at, value in enumerate(self.observed)
+            ]
+            return Answer(body={"value": [{"timeseries": [{"data": data}]}]})
+        self.poll()
+        if "/operations/" not in asked.path:
+            return Answer(body=self.body(), headers={"ETag": self.body()["etag"]})
+        if self.hides_operations:
+            return Answer(status=403, body={"error": {"code": "AuthorizationFailed"}})
+        status = "InProgress" if self.state == "Updating" else self.state
+        progress = {"status": status, "error": {"message": "no room"}}
+        return Answer(body=progress, headers=_AT_ONCE)
+
+    def _put(self, told: dict[str, Any], etag: str) -> Answer:
+        if self.rivals:
+            self.properties |= self.rivals.pop()
+            self._version += 1
+        if etag != self.body()["etag"]:
+            return Answer(status=412, body={"error": {"code": "PreconditionFailed"}})
+        if self.refuses_puts:
+            self.refuses_puts -= 1
+            return Answer(status=403, body={"error": {"message": "AuthorizationFailed"}})
+        if self.state == "Updating":
+            return Answer(status=409, body={"error": {"message": "busy"}}, headers=_AT_ONCE)
+        self.puts.append(told)
+        self._wanted = told["properties"]
+        self.state, self.polls_left = "Updating", self.polls_each
+        self._version += 1
+        operation = f"{self.url}/subscriptions/0/operations/1?api-version=1"
+        headers = {"Azure-AsyncOperation": operation, **_AT_ONCE}
+        return Answer(status=self.put_status, body=self.body(), headers=headers)

@@ -1,0 +1,72 @@
+"""A service of a test's own on loopback, in place of one that Azure has."""
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request."""
+
+    method: str
+    path: str  # without its query
+    query: Mapping[str, list[str]]
+    headers: Message
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the service says: bytes as they are, anything else as JSON."""
+
+    status: int = 200
+    body: object = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def serving(answer: Callable[[Asked], Answer]) -> Iterator[str]:
+    """Its URL. Requests that come together are answered in threads of their own."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def _serve(self) -> None:
+            parts = urlsplit(self.path)
+            told = answer(
+                Asked(
+                    method=self.command,
+                    path=parts.path,
+                    query=parse_qs(parts.query),
+                    headers=self.headers,
+                    body=self.rfile.read(int(self.headers.get("Content-Length", 0))),
+                )
+            )
+            content = told.body if isinstance(told.body, bytes) else json.dumps(told.body).encode()
+            with contextlib.suppress(ConnectionError):  # who asked may have gone
+                self.send_response(told.status)
+                if not isinstance(told.body, bytes):
+                    self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(content)))
+                for name, value in told.headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(content)
+
+        do_GET = do_PUT = _serve
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on standard error."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
