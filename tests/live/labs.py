@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import socket
 import time
 from collections.abc import Callable
@@ -12,7 +13,9 @@ import pytest
 from lab.namespaces import inside
 from lab.topology import Host
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="builds network namespaces as root")
+needs_snmpd = pytest.mark.skipif(
+    shutil.which("snmpd", path="/usr/sbin:/usr/bin") is None, reason="snmpd is not installed"
+)
 _numbers = count()
 
 

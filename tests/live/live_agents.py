@@ -21,6 +21,7 @@ from exchange.messages import Control, Job, JobReport, Presence
 from exchange.ports import Outgoing
 from exchange.records import RunHeader
 from exchange.second_rows import PairSeconds, TestSeconds
+from tests.live.free_ports import free_port
 from tests.one_table import read_seconds
 
 REPORT_WITHIN_S: Final = 60.0
@@ -37,6 +38,13 @@ def find_engine(*, streaming: bool) -> Iperf3 | None:
         if streams_json(engine.version) is streaming:
             return engine
     return None
+
+
+def find_any_engine() -> Iperf3:
+    """The best iperf3 of this machine."""
+    found = find_engine(streaming=True) or find_engine(streaming=False)
+    assert found is not None, "iperf3: not installed; apt-get install iperf3"
+    return found
 
 
 _AGENT: Final = """
@@ -163,6 +171,14 @@ class Range:
         agent = AgentProcess(self.fabric_settings, log, hurry=hurry, **(defaults | settings))
         self.agents.append(agent)
         return agent
+
+    async def start_pair(self, name: str, engine: Iperf3) -> tuple[AgentProcess, AgentProcess, int]:
+        """A server, which listens on the port when this returns, and a client."""
+        port = free_port()
+        server = self.start("server", engine, agent_id=f"server-{name}", ports=port)
+        client = self.start("client", engine, agent_id=f"client-{name}")
+        await self.presence(f"server-{name}", lambda presence: presence.ports == (port,))
+        return server, client, port
 
     async def presence(
         self, agent_id: str, ready: Callable[[Presence], bool], within_s: float = 60.0

@@ -146,11 +146,11 @@ def call(url: str, method: str, path: str, **arguments: Any) -> Any:
     return response.json()
 
 
-def wait_for_fleet(url: str, agents_count: int) -> None:
-    """Every agent has said hello and can work."""
+def wait_for_fleet(url: str, agents_count: int, **arguments: Any) -> None:
+    """Every agent has said hello and can work; ``arguments`` are those of the API calls."""
 
     def all_well() -> bool:
-        presences = call(url, "GET", "/v1/presences")
+        presences = call(url, "GET", "/v1/presences", **arguments)
         well = [p for p in presences if p["problem"] is None]
         ports = [p for p in well if p["role"] == "client" or p["ports"]]
         return len(ports) == agents_count

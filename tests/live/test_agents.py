@@ -30,11 +30,11 @@ from exchange.messages import (
     StartMethod,
     Track,
 )
-from lab.loopback import steady_clock
 from tests.live.free_ports import free_port
 from tests.live.live_agents import (
     AgentProcess,
     Range,
+    find_any_engine,
     find_engine,
     is_alive,
     until,
@@ -45,12 +45,6 @@ from tests.unit.agent.doubles import MemoryTable, make_tools
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
 
 TRAFFIC_S: Final = 2.0  # of which something is to be kept; an old iperf3 tells only at its end
-
-
-@pytest.fixture(scope="module")
-def clock() -> Iterator[str]:
-    with steady_clock() as socket_path:
-        yield socket_path
 
 
 @dataclass
@@ -216,17 +210,12 @@ async def test_cancelled_while_running_stops_within_five_seconds(pair: Pair) -> 
 
 @pytest.fixture(scope="module")
 def any_engine() -> Iperf3:
-    found = find_engine(streaming=True) or find_engine(streaming=False)
-    assert found is not None, "iperf3: not installed; apt-get install iperf3"
-    return found
+    return find_any_engine()
 
 
 async def test_a_lapsed_lease_stops_a_running_burst(site: Range, any_engine: Iperf3) -> None:
     """Also: jobs that are late, refused, poison or delivered twice, before it on one client."""
-    port = free_port()
-    site.start("server", any_engine, agent_id="server-l", ports=port)
-    site.start("client", any_engine, agent_id="client-l")
-    await site.presence("server-l", lambda presence: presence.ports == (port,))
+    _, _, port = await site.start_pair("l", any_engine)
 
     late = await site.launch(port, starts_in_s=-1.0)
     report = await site.report(late)
@@ -265,9 +254,9 @@ async def test_a_busy_server_is_tried_again_until_it_is_free(
     site: Range, any_engine: Iperf3
 ) -> None:
     port = free_port()
-    server = site.start("server", any_engine, agent_id="server-b", ports=port)
+    site.start("server", any_engine, agent_id="server-b", ports=port)
     await site.presence("server-b", lambda presence: presence.ports == (port,))
-    client = site.start("client", any_engine, agent_id="client-b", arm_lead_s=6)
+    site.start("client", any_engine, agent_id="client-b", arm_lead_s=6)
     await site.presence("client-b", lambda presence: presence.engine_version is not None)
     foreign = await asyncio.create_subprocess_exec(
         *any_engine.binary, "-c", "127.0.0.1", "-p", str(port), "-t", "60", "-b", "1M",
@@ -282,16 +271,11 @@ async def test_a_busy_server_is_tried_again_until_it_is_free(
     report = await site.report(job)
     assert report.outcome is Outcome.MEASURED, report.reason
     assert "busy" in (report.reason or ""), site.words("client-b")
-    client.kill()
-    server.stop()
 
 
 async def test_nothing_is_lost_while_the_table_is_away(site: Range, any_engine: Iperf3) -> None:
     """Nobody can write from the first second of a burst until after its end."""
-    port = free_port()
-    server = site.start("server", any_engine, agent_id="server-o", ports=port)
-    client = site.start("client", any_engine, agent_id="client-o")
-    await site.presence("server-o", lambda presence: presence.ports == (port,))
+    _, _, port = await site.start_pair("o", any_engine)
     job = await site.launch(port, duration_s=6)
     await site.under_way(job, intervals_count=1)
     table = sqlite3.connect(site.fabric_settings.data_dir / "results.sqlite3", isolation_level=None)
@@ -313,35 +297,31 @@ async def test_nothing_is_lost_while_the_table_is_away(site: Range, any_engine: 
     test = await site.tests(port, lambda t: t.test.ended_at is not None)
     assert_seconds_carry(test.tracks[0], sent.received_bytes)
     await until(lambda: not any(any(spool.iterdir()) for spool in spools))
-    server.stop()
-    client.kill()
 
 
 async def test_nobody_there_is_a_failure_in_the_engines_words(
     site: Range, any_engine: Iperf3
 ) -> None:
-    client = site.start("client", any_engine, agent_id="client-n")
+    site.start("client", any_engine, agent_id="client-n")
     await site.presence("client-n", lambda presence: presence.problem is None)
     job = await site.launch(free_port())
     report = await site.report(job)
     assert report.outcome is Outcome.FAILED
     assert "unable to connect" in (report.reason or "")
-    client.kill()
 
 
 async def test_without_an_engine_no_job_is_taken(site: Range, any_engine: Iperf3) -> None:
-    client = site.start("client", any_engine, agent_id="client-e", iperf3="/nowhere/iperf3")
+    site.start("client", any_engine, agent_id="client-e", iperf3="/nowhere/iperf3")
     presence = await site.presence("client-e", lambda presence: presence.problem is not None)
     assert "/nowhere/iperf3" in (presence.problem or "")
     assert presence.engine_version is None
     job = await site.launch(free_port(), starts_in_s=1.0)
     await asyncio.sleep(1.0)  # past its instant
     assert await site.fabric.records.bursts.read_claims(job.run_id, 0) == {}
-    client.kill()
 
 
 async def test_a_clock_over_the_gate_stands_down(site: Range, any_engine: Iperf3) -> None:
-    client = site.start("client", any_engine, agent_id="client-c", chronyc_socket="/nowhere")
+    site.start("client", any_engine, agent_id="client-c", chronyc_socket="/nowhere")
     await site.presence("client-c", lambda presence: presence.engine_version is not None)
     job = await site.launch(free_port())
     report = await site.report(job)
@@ -349,16 +329,12 @@ async def test_a_clock_over_the_gate_stands_down(site: Range, any_engine: Iperf3
     assert "clock unknown" in (report.reason or "")
     assert report.clock_before is not None
     assert report.clock_before.source is ClockSource.UNKNOWN
-    client.kill()
 
 
 async def test_a_killed_client_leaves_the_servers_record_and_no_engine(
     site: Range, any_engine: Iperf3
 ) -> None:
-    port = free_port()
-    server = site.start("server", any_engine, agent_id="server-k", ports=port)
-    client = site.start("client", any_engine, agent_id="client-k")
-    await site.presence("server-k", lambda presence: presence.ports == (port,))
+    _, client, port = await site.start_pair("k", any_engine)
     job = await site.launch(port, duration_s=20)
     await site.under_way(job, intervals_count=2)
     engines = client.children()
@@ -374,16 +350,12 @@ async def test_a_killed_client_leaves_the_servers_record_and_no_engine(
     claim = (await site.fabric.records.bursts.read_claims(job.run_id, 0))[0]
     assert claim.phase is Phase.RUNNING
     await site.presence("server-k", lambda presence: presence.ports == (port,))
-    server.stop()
 
 
 async def test_a_stopped_client_reports_abandoned_and_a_stopped_server_keeps_its_part(
     site: Range, any_engine: Iperf3
 ) -> None:
-    port = free_port()
-    server = site.start("server", any_engine, agent_id="server-s", ports=port)
-    client = site.start("client", any_engine, agent_id="client-s")
-    await site.presence("server-s", lambda presence: presence.ports == (port,))
+    server, client, port = await site.start_pair("s", any_engine)
     job = await site.launch(port, duration_s=20)
     await site.under_way(job, intervals_count=1)
     assert server.stop() == 0
@@ -406,7 +378,7 @@ async def test_a_port_in_use_is_a_problem_until_it_is_free(site: Range, any_engi
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         squatter.bind(("127.0.0.1", port))
         squatter.listen()
-        server = site.start("server", any_engine, agent_id="server-p", ports=port)
+        site.start("server", any_engine, agent_id="server-p", ports=port)
         presence = await site.presence("server-p", lambda p: p.problem is not None)
         assert presence.ports == ()
         assert f"port {port}" in (presence.problem or "")
@@ -416,7 +388,6 @@ async def test_a_port_in_use_is_a_problem_until_it_is_free(site: Range, any_engi
     presence = await site.presence("server-p", lambda p: p.ports == (port,), within_s=20)
     assert presence.problem is None
     assert starts == 1  # said once, not at every try
-    server.stop()
 
 
 async def test_a_stuck_server_is_replaced(site: Range, any_engine: Iperf3) -> None:
@@ -432,7 +403,6 @@ async def test_a_stuck_server_is_replaced(site: Range, any_engine: Iperf3) -> No
         await until(lambda: stuck not in server.children(), within_s=30)
     assert "sends nothing" in site.words("server-d")
     await site.presence("server-d", lambda presence: presence.ports == (port,))
-    server.stop()
 
 
 async def test_a_server_that_is_to_listen_elsewhere_is_not_free_until_it_does(

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.keyserver import AUDIENCE, TENANT, KeyServer, key_server
-from tests.live.live_site import HTTP, ROOT, Site, kill, wait_for
+from tests.live.live_site import HTTP, ROOT, Site, kill, wait_for, wait_for_fleet
 
 pytestmark = pytest.mark.live
 
@@ -87,15 +87,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
             viewer=made["viewer"].stdout.strip(),
             keys=keys,
         )
-
-        def all_well() -> bool:
-            presences = found.ask("GET", "/v1/presences").json()
-            return (
-                sum(p["problem"] is None and bool(p["ports"]) for p in presences) == 2
-                and len(presences) == 4
-            )
-
-        wait_for("four agents", all_well)
+        wait_for_fleet(url, 4, headers={"Authorization": f"Bearer {found.operator}"})
         yield found
 
 

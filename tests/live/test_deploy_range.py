@@ -105,12 +105,17 @@ class Stubs:
         (self.directory / "main.tf").write_text("")
         (self.directory / "examples").mkdir()
         (self.directory / "examples" / "soak.tfvars").write_text("")
-        self.answer(outputs={name: {"value": value} for name, value in OUTPUTS.items()})
+        self.has()
         self.answer(resources=[], groups=[], needs=json.dumps(NEEDS))
 
     def answer(self, **answers: Any) -> None:
         for name, value in answers.items():
             (self.folder / name).write_text(json.dumps(value))
+
+    def has(self, **outputs: Any) -> None:
+        """What Terraform tells of the range that stands."""
+        told = OUTPUTS | outputs
+        self.answer(outputs={name: {"value": value} for name, value in told.items()})
 
     def run(self, *words: str, path: str | None = None) -> Done:
         with self._monkeypatch.context() as patch:
@@ -245,8 +250,7 @@ def test_down_deletes_nothing_that_carries_another_tag(stubs: Stubs) -> None:
 
 
 def test_in_somebody_elses_group_down_deletes_what_has_the_tag_and_no_more(stubs: Stubs) -> None:
-    outputs = OUTPUTS | {"own_group": False}
-    stubs.answer(outputs={name: {"value": value} for name, value in outputs.items()})
+    stubs.has(own_group=False)
     stubs.answer(resources=LEFT)
     done = stubs.run("down", "--yes")
     assert done.returncode == 0, done.stderr
@@ -389,8 +393,7 @@ def test_park_gives_the_firewall_back_and_unpark_brings_it_with_all_it_had(stubs
         "ipConfigurations": [{"name": "data", "properties": {"subnet": {"id": "s"}}}],
         "managementIpConfiguration": None,
     }
-    outputs = OUTPUTS | {"firewall_addresses": addresses, "parked": True}
-    stubs.answer(outputs={name: {"value": value} for name, value in outputs.items()})
+    stubs.has(firewall_addresses=addresses, parked=True)
     kept = {"provisioningState": "Succeeded", "autoscaleConfiguration": {"minCapacity": 2}}
     stubs.answer(firewall={"etag": "1", "location": "eastus", "properties": kept | addresses})
     put = "az rest --method put --url /subscriptions/0/x?api-version=2025-05-01"
@@ -414,8 +417,7 @@ def test_park_gives_the_firewall_back_and_unpark_brings_it_with_all_it_had(stubs
 def test_a_throttled_request_is_made_again(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     """az repeats by itself, but not where it is asked for a plain request."""
     monkeypatch.setattr("coordinator.cli.terraform.REST_PAUSE_S", 0.0)
-    outputs = OUTPUTS | {"firewall_addresses": {"ipConfigurations": [{"name": "data"}]}}
-    stubs.answer(outputs={name: {"value": value} for name, value in outputs.items()})
+    stubs.has(firewall_addresses={"ipConfigurations": [{"name": "data"}]})
     given = {"ipConfigurations": [{"name": "data"}], "provisioningState": "Succeeded"}
     stubs.answer(firewall={"properties": given}, throttled=True)
     done = stubs.run("park", "--yes")
@@ -427,8 +429,7 @@ def test_a_throttled_request_is_made_again(stubs: Stubs, monkeypatch: pytest.Mon
 
 
 def test_park_says_when_azure_did_not_take_it(stubs: Stubs) -> None:
-    outputs = OUTPUTS | {"firewall_addresses": {"ipConfigurations": [{"name": "data"}]}}
-    stubs.answer(outputs={name: {"value": value} for name, value in outputs.items()})
+    stubs.has(firewall_addresses={"ipConfigurations": [{"name": "data"}]})
     failed = {"ipConfigurations": [{"name": "data"}], "provisioningState": "Failed"}
     stubs.answer(firewall={"properties": failed})
     done = stubs.run("park", "--yes")

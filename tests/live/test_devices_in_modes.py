@@ -1,7 +1,6 @@
 """Four modes over two boxes side by side: their planted CPU and shares are found, and drawn."""
 
 import json
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -9,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from lab.snmp_agent import CPU, SESSIONS, SnmpAgent, answering, gauge, interface32
+from tests.live.labs import needs_snmpd
 from tests.live.live_site import Site, wait_for_fleet
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(
-        shutil.which("snmpd", path="/usr/sbin:/usr/bin") is None, reason="snmpd is not installed"
-    ),
+    needs_snmpd,
 ]
 
 MODES = {  # CPU of each box in %, as seed E's routers have it by service

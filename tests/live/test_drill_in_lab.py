@@ -11,10 +11,10 @@ import pytest
 from lab import profiles
 from lab.site import built, staged
 from lab.topology import Lab, LabSpec
-from tests.live.labs import needs_root, new_prefix
+from tests.live.labs import new_prefix
 from tests.live.live_site import Site
 
-pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.alone, needs_root]
+pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.alone]
 
 SMALL = [
     f"--set={field}"

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,10 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.engine_process import (
-    EngineUnusable,
-    Iperf3,
-)
+from agent.engine_process import EngineUnusable, Iperf3
 from agent.gate import find_gate
 from agent.sockets import read_ports
 from exchange.engines.iperf3 import streams_json
@@ -23,6 +19,7 @@ from exchange.engines.port import StartBasis
 from exchange.messages import Direction, Protocol, Traffic
 from tests.live.engines import Running, carried_bytes, engines, start_client, start_server, until
 from tests.live.free_ports import free_port
+from tests.live.live_agents import is_alive
 from tests.unit.agent.engine_runs import run_engine
 
 pytestmark = pytest.mark.live
@@ -183,6 +180,14 @@ async def test_a_loaded_gate_without_an_instant_does_nothing(
     assert b'"sum_received"' in b"".join(lines)
 
 
+async def under_way(engine: Iperf3, port: int) -> tuple[Running, Running]:
+    """Server and client of a test whose first interval is over."""
+    serving = await start_server(engine, port)
+    firing = await start_client(engine, port, FORWARD, duration_s=10)
+    await until(lambda: carried_bytes(port) > INTERVAL_BYTES, "a first interval")
+    return serving, firing
+
+
 # Tests that do not -------------------------------------------------------------------------------
 
 
@@ -206,10 +211,7 @@ async def test_busy(engine: Iperf3, ports: Iterator[int]) -> None:
 async def test_a_killed_server_leaves_the_client_with_what_it_counted(
     engine: Iperf3, ports: Iterator[int]
 ) -> None:
-    port = next(ports)
-    serving = await start_server(engine, port)
-    firing = await start_client(engine, port, FORWARD, duration_s=10)
-    await until(lambda: carried_bytes(port) > INTERVAL_BYTES, "a first interval")
+    serving, firing = await under_way(engine, next(ports))
     os.kill(serving.process.pid, signal.SIGKILL)
     one, other = await asyncio.gather(firing.end(), serving.end())
     assert "closed unexpectedly" in (one.reading.report.error or "")
@@ -223,10 +225,7 @@ async def test_a_killed_server_leaves_the_client_with_what_it_counted(
 async def test_a_killed_client_leaves_the_server_with_what_came(
     engine: Iperf3, ports: Iterator[int]
 ) -> None:
-    port = next(ports)
-    serving = await start_server(engine, port)
-    firing = await start_client(engine, port, FORWARD, duration_s=10)
-    await until(lambda: carried_bytes(port) > INTERVAL_BYTES, "a first interval")
+    serving, firing = await under_way(engine, next(ports))
     os.kill(firing.process.pid, signal.SIGKILL)
     one, other = await asyncio.gather(firing.end(), serving.end())
     assert other.reading.report.error == "the client has unexpectedly closed the connection"
@@ -279,35 +278,6 @@ def ignore(line: bytes, at_s: float) -> None:
     """A reader that does not care."""
 
 
-def gone(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-async def test_an_engine_dies_with_its_agent(engine: Iperf3, ports: Iterator[int]) -> None:
-    program = (
-        "import asyncio, sys\n"
-        "from agent.engine_process import EngineProcess\n"
-        "async def main():\n"
-        "    engine = await EngineProcess.spawn(sys.argv[1:], on_line=print, deadline_at_s=None)\n"
-        "    print(engine.pid, flush=True)\n"
-        "    await engine.wait()\n"
-        "asyncio.run(main())\n"
-    )
-    argv = (*engine.binary, "--server", "--port", str(next(ports)))
-    agent = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, *argv, stdout=asyncio.subprocess.PIPE
-    )
-    assert agent.stdout is not None
-    pid = int(await agent.stdout.readline())
-    assert not gone(pid)
-    agent.kill()
-    await agent.wait()
-    await until(lambda: gone(pid), "the engine to die with its agent")
-
-
 async def test_the_kernel_ends_an_engine_whose_agent_hangs(
     engine: Iperf3, ports: Iterator[int]
 ) -> None:
@@ -321,33 +291,6 @@ async def test_the_kernel_ends_an_engine_whose_agent_hangs(
     assert exit_.stopped is None
 
 
-async def test_a_stopped_agents_engine_ends_at_the_hard_stop() -> None:
-    """SIGSTOP to the agent alone, before the deadline that it would have kept by its own clock."""
-    program = """
-import asyncio, sys, time
-from agent.engine_process import EngineProcess
-async def main():
-    process = await EngineProcess.spawn(
-        ["sleep", "60"], on_line=lambda line, at_s: None,
-        deadline_at_s=time.time() + 2, hard_stop_at_s=time.time() + 3)
-    print(process.pid, flush=True)
-    await process.wait()
-asyncio.run(main())
-"""
-    agent = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE
-    )
-    try:
-        assert agent.stdout is not None
-        pid = int(await agent.stdout.readline())
-        agent.send_signal(signal.SIGSTOP)
-        assert not gone(pid)
-        await until(lambda: gone(pid), "the kernel's timer to end the engine")
-    finally:
-        agent.kill()
-        await agent.wait()
-
-
 async def test_who_ignores_a_request_is_killed_with_its_children() -> None:
     lines: list[bytes] = []
     exit_ = await run_engine(
@@ -356,7 +299,7 @@ async def test_who_ignores_a_request_is_killed_with_its_children() -> None:
         deadline_at_s=time.time() + 2,
     )
     assert (exit_.exit_code, exit_.stopped) == (-signal.SIGKILL, "deadline")
-    await until(lambda: gone(int(lines[0])), "the child to die")
+    await until(lambda: not is_alive(int(lines[0])), "the child to die")
 
 
 async def test_a_cancelled_waiter_kills_the_engine() -> None:
@@ -372,7 +315,7 @@ async def test_a_cancelled_waiter_kills_the_engine() -> None:
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert gone(pids[0])
+    assert not is_alive(pids[0])
 
 
 async def test_a_reader_that_fails_ends_the_engine() -> None:

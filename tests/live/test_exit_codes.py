@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.cli.exits import Exit, code_of
+from tests.live.live_site import wait_for
 from tests.live.test_lab_rights import AS_NOBODY
 
 _ENDS_WITHIN_S = 60.0  # s: far beyond what any of these takes
@@ -95,7 +95,7 @@ def test_damaged_rows(data_dir: Path) -> None:
     assert (code, told.count("left out")) == (Exit.PASS, len(damage)), told
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+@pytest.mark.needs_root
 def test_anothers_data_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory() as open_folder:  # pytest's own are root's alone
         Path(open_folder).chmod(0o755)
@@ -125,8 +125,7 @@ def served(data_dir: Path) -> Iterator["subprocess.Popen[str]"]:
 def test_a_deleted_data_directory_ends_the_coordinator(
     served: "subprocess.Popen[str]", data_dir: Path
 ) -> None:
-    while not (data_dir / "private.sqlite3-wal").exists():  # the first look at the runs makes it
-        time.sleep(0.05)
+    wait_for("the first look at the runs", (data_dir / "private.sqlite3-wal").exists)
     shutil.rmtree(data_dir, ignore_errors=True)
     shutil.rmtree(data_dir, ignore_errors=True)  # a file may have come meanwhile
     _, told = served.communicate(timeout=_ENDS_WITHIN_S)

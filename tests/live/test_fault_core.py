@@ -7,9 +7,8 @@ import sys
 import pytest
 
 from lab.faults.matrix import CORE
-from tests.live.labs import needs_root
 
-pytestmark = [pytest.mark.live, needs_root]
+pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 
 def test_no_cell_of_the_core_breaks_a_rule() -> None:

@@ -13,9 +13,9 @@ from exchange.ports import Entity, ExchangeUnavailable
 from lab.namespaces import inside, run_batch
 from lab.site import built
 from lab.topology import Batch, Host, Lab, LabSpec, switch_namespace
-from tests.live.labs import needs_root, new_prefix
+from tests.live.labs import new_prefix
 
-pytestmark = [pytest.mark.live, pytest.mark.needs_root, needs_root]
+pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 PORT = 10002
 OUT_S = 1.0  # s more than the attempts take

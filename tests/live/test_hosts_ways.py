@@ -37,7 +37,7 @@ from lab.serving import Serving
 from lab.site import built, staged
 from lab.topology import Lab, LabSpec, management_name
 from tests.live.certificates import Certificates, make_certificates
-from tests.live.labs import needs_root, new_prefix
+from tests.live.labs import new_prefix
 from tests.live.live_site import GENTLE, ROOT, wait_for, wait_for_summary
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
@@ -53,6 +53,25 @@ def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, timeout=20, capture_output=True)
 
 
+def inherited() -> dict[str, str]:
+    """This process's environment, without settings of ours."""
+    kept = {name: value for name, value in os.environ.items() if "BROADSIDE" not in name}
+    return kept | {"PYTHONPATH": str(ROOT)}
+
+
+def of_an_agent(coordinator: str, agent_id: str, role: str, spool: Path) -> dict[str, str]:
+    """The settings of one on loopback, whose coordinator is on another host."""
+    return {
+        "BROADSIDE_FABRIC": "http",
+        "BROADSIDE_COORDINATOR": coordinator,
+        "BROADSIDE_AGENT_AGENT_ID": agent_id,
+        "BROADSIDE_AGENT_ROLE": role,
+        "BROADSIDE_AGENT_NIC": "lo",
+        "BROADSIDE_AGENT_ADDRESS": "127.0.0.1",
+        "BROADSIDE_AGENT_SPOOL_DIR": str(spool),
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways:
     """Three hosts in a row."""
@@ -62,11 +81,10 @@ class Ways:
     started: list["subprocess.Popen[bytes]"]
 
     def start(self, where: str, *argv: str, **environment: str) -> "subprocess.Popen[bytes]":
-        inherited = {n: v for n, v in os.environ.items() if "BROADSIDE" not in n}
         with (self.folder / f"{where}.log").open("ab") as log:
             process = subprocess.Popen(
                 ["ip", "netns", "exec", self.prefix + where, sys.executable, "-m", *argv],
-                env=inherited | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | environment,
+                env=inherited() | {"PYTHONUNBUFFERED": "1"} | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -81,18 +99,9 @@ class Ways:
 
     def join(self, code: str, coordinator: str, **environment: str) -> None:
         """A client agent on its host."""
-        settings = {
-            "BROADSIDE_FABRIC": "http",
-            "BROADSIDE_COORDINATOR": coordinator,
-            "BROADSIDE_AGENT_JOIN": code,
-            "BROADSIDE_AGENT_AGENT_ID": "far",
-            "BROADSIDE_AGENT_ROLE": "client",
-            "BROADSIDE_AGENT_NIC": "lo",
-            "BROADSIDE_AGENT_ADDRESS": "127.0.0.1",
-            "BROADSIDE_AGENT_HEARTBEAT_S": "1",
-            "BROADSIDE_AGENT_SPOOL_DIR": str(self.folder / "spool"),
-        }
-        self.start(AGENT, "agent", **settings, **environment)
+        settings = of_an_agent(coordinator, "far", "client", self.folder / "spool")
+        hasty = {"BROADSIDE_AGENT_JOIN": code, "BROADSIDE_AGENT_HEARTBEAT_S": "1"}
+        self.start(AGENT, "agent", **settings, **hasty, **environment)
 
     @property
     def data(self) -> Path:
@@ -181,7 +190,6 @@ async def a_job_is_taken(data: Path, name: str) -> None:
         await queue.close()
 
 
-@needs_root
 @pytest.mark.needs_root
 def test_through_a_proxy_and_again_when_that_was_gone(ways: Ways) -> None:
     ways.serve()
@@ -202,7 +210,6 @@ def test_through_a_proxy_and_again_when_that_was_gone(ways: Ways) -> None:
     asyncio.run(a_job_is_taken(ways.data, "2"))
 
 
-@needs_root
 @pytest.mark.needs_root
 def test_the_coordinators_host_is_a_time_source_of_last_resort(ways: Ways) -> None:
     """By the lines of docs/hosts.md, between two hosts that have no other."""
@@ -255,7 +262,6 @@ def with_ipv6_alone(lab: Lab) -> Lab:
     return replace(lab, clients=clients, servers=servers, management_address=f"{SIX}::1")
 
 
-@needs_root
 @pytest.mark.needs_root
 def test_a_burst_over_ipv6_alone(tmp_path: Path) -> None:
     """Data and control: no IPv4 but the lab's own time service."""
@@ -464,21 +470,10 @@ def test_agents_are_let_in_by_a_coordinator_of_an_old_backup(tmp_path: Path) -> 
 
 def agent_on_loopback(folder: Path, at: str, agent_id: str, role: str) -> "subprocess.Popen[bytes]":
     """One that has its credential already; what it says is in ``agent.log``."""
-    environment = {name: value for name, value in os.environ.items() if "BROADSIDE" not in name}
-    environment |= {
-        "BROADSIDE_FABRIC": "http",
-        "BROADSIDE_COORDINATOR": at,
-        "BROADSIDE_AGENT_AGENT_ID": agent_id,
-        "BROADSIDE_AGENT_ROLE": role,
-        "BROADSIDE_AGENT_NIC": "lo",
-        "BROADSIDE_AGENT_ADDRESS": "127.0.0.1",
-        "BROADSIDE_AGENT_SPOOL_DIR": str(folder),
-        "PYTHONPATH": str(ROOT),
-    }
     with (folder / "agent.log").open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "agent"],
-            env=environment,
+            env=inherited() | of_an_agent(at, agent_id, role, folder),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,14 +36,6 @@ def azure(stood: Identities) -> Identities:
     return stood
 
 
-@pytest.fixture
-def place(azure: Identities, tmp_path: Path) -> Iterator[Site]:
-    folder = tmp_path / "site"
-    folder.mkdir()
-    with Site(folder) as site:
-        yield site
-
-
 def doctor(
     site: Site, azure: Identities, vm: str, who: str, **settings: str
 ) -> tuple[int, dict[str, Any]]:
@@ -53,28 +44,28 @@ def doctor(
     return done.returncode, {check["name"]: check for check in json.loads(done.stdout)}
 
 
-def test_the_doctor_proves_what_no_identity_can_do(place: Site, azure: Identities) -> None:
+def test_the_doctor_proves_what_no_identity_can_do(site: Site, azure: Identities) -> None:
     for who, vm in VMS.items():
-        code, found = doctor(place, azure, vm, who)
+        code, found = doctor(site, azure, vm, who)
         assert code == 0, found
         assert len(found) == 7
         refused = {name.removeprefix(f"{who} cannot ") for name in found if " cannot " in name}
         assert refused == CANNOT[who]
         assert all("refuses" in found[f"{who} cannot {what}"]["detail"] for what in refused)
 
-    _, found = doctor(place, azure, "clients", "coordinator")
+    _, found = doctor(site, azure, "clients", "coordinator")
     lacking = found["coordinator can read a token"]
     assert not lacking["ok"]
     assert "Storage Table Data Contributor" in lacking["fix"]
 
 
-def test_a_right_too_many_is_found(place: Site, azure: Identities) -> None:
+def test_a_right_too_many_is_found(site: Site, azure: Identities) -> None:
     azure.roles["clients"] |= {
         ("Storage Table Data Reader", "private"),
         ("Storage Table Data Contributor", "control"),
         ("Azure Service Bus Data Sender", "jobs"),
     }
-    code, found = doctor(place, azure, "clients", "client")
+    code, found = doctor(site, azure, "clients", "client")
     assert code == 4
     wrong = {name: check for name, check in found.items() if not check["ok"]}
     assert wrong.keys() == {f"client cannot {what}" for what in CANNOT["client"]} - {
@@ -83,9 +74,9 @@ def test_a_right_too_many_is_found(place: Site, azure: Identities) -> None:
     assert all("take away the role" in check["fix"] for check in wrong.values())
 
 
-def test_no_answer_proves_nothing(place: Site, azure: Identities) -> None:
+def test_no_answer_proves_nothing(site: Site, azure: Identities) -> None:
     nobody = {"BROADSIDE_TABLES_CA_FILE": "/dev/null"}
-    code, found = doctor(place, azure, "clients", "client", **nobody)
+    code, found = doctor(site, azure, "clients", "client", **nobody)
     assert code == 4
     assert not found["client cannot read a token"]["ok"]
     assert "cannot be told" in found["client cannot read a token"]["detail"]
@@ -93,12 +84,12 @@ def test_no_answer_proves_nothing(place: Site, azure: Identities) -> None:
 
 @pytest.mark.parametrize("role", ["client", "server"])
 def test_an_agents_host_proves_it_without_the_coordinators_package(
-    place: Site, azure: Identities, role: str
+    site: Site, azure: Identities, role: str
 ) -> None:
     agent = {"BROADSIDE_AGENT_ROLE": role, "BROADSIDE_AGENT_AGENT_ID": "a1"}
     done = subprocess.run(
         [sys.executable, "-m", "agent.check", "--rights"],
-        env={**place.environment, **azure.of(VMS[role]), **agent},
+        env={**site.environment, **azure.of(VMS[role]), **agent},
         capture_output=True,
         text=True,
         timeout=90,
@@ -110,14 +101,14 @@ def test_an_agents_host_proves_it_without_the_coordinators_package(
     assert all(check["ok"] for check in found)
 
 
-def test_agents_work_with_nothing_but_their_rights(place: Site, azure: Identities) -> None:
+def test_agents_work_with_nothing_but_their_rights(site: Site, azure: Identities) -> None:
     """Presence, claim, lease, seconds, report and the server's record: none is refused, and none
     asks for more than the agents' two tables and the queue's receiving end."""
-    place.environment |= azure.of("coordinator")
-    _, url = place.start_coordinator()
+    site.environment |= azure.of("coordinator")
+    _, url = site.start_coordinator()
     for role, name, vm in ((Role.SERVER, "s1", "servers"), (Role.CLIENT, "c1", "clients")):
-        place.environment |= azure.of(vm)
-        place.start_agent(role, name)
+        site.environment |= azure.of(vm)
+        site.start_agent(role, name)
     wait_for_fleet(url, 2)
     overrides = {
         "pairs_count": 1,

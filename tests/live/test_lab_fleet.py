@@ -17,7 +17,7 @@ from lab.fleet import AgentPlan, Fleet
 from lab.namespaces import list_owned, list_processes
 from lab.site import built
 from lab.topology import LabSpec
-from tests.live.labs import needs_root, new_prefix, wait_until
+from tests.live.labs import new_prefix, wait_until
 
 pytestmark = pytest.mark.live
 
@@ -135,7 +135,7 @@ def test_down_ends_a_fleet(prefix: str, tmp_path: Path) -> None:
         assert stubs.stop() == ()
 
 
-@needs_root
+@pytest.mark.needs_root
 def test_only_the_labs_own_processes_are_ever_its_own(prefix: str, tmp_path: Path) -> None:
     """Not a shell that names them, and nobody who shares their fork server's network."""
     script = f": -m lab.fleet --broadside-lab={prefix} /run/chrony/broadside-{prefix}-c001.pid; cat"
@@ -175,7 +175,7 @@ def test_a_namespace_that_is_not_there(prefix: str, tmp_path: Path) -> None:
     assert list_owned(prefix) == []
 
 
-@needs_root
+@pytest.mark.needs_root
 def test_each_agent_stands_in_its_own_namespace(tmp_path: Path) -> None:
     spec = LabSpec(pairs_count=2, prefix=new_prefix())
     with built(spec, tmp_path) as lab:

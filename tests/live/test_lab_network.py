@@ -23,10 +23,10 @@ from lab.ledger import LedgerReading, read_ledger
 from lab.namespaces import NAMESPACES_PATH, inside, list_namespaces, list_owned, list_processes, run
 from lab.site import built
 from lab.topology import Host, Lab, LabSpec
-from tests.live.labs import needs_root, new_prefix, send, wait_until
+from tests.live.labs import new_prefix, send, wait_until
 from tests.live.taken import Taken
 
-pytestmark = [pytest.mark.live, needs_root]
+pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 
 LEDGER_ERROR_S = 0.3  # s by which a busy host may date a reading too late
@@ -142,8 +142,9 @@ def test_up_with_another_shape_builds_anew(tmp_path: Path) -> None:
         assert list_namespaces(spec.prefix).keys() == set(topology.namespaces(smaller.spec))
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.2, 0.3])
-@pytest.mark.parametrize("then", ["up", "down"])
+@pytest.mark.parametrize(
+    ("delay_s", "then"), [(0.0, "up"), (0.1, "down"), (0.2, "up"), (0.3, "down")]
+)
 def test_killed_in_the_middle(delay_s: float, then: str, tmp_path: Path) -> None:
     """SIGKILL of ``up`` after its first namespace plus a while; then another up, or a down."""
     spec = LabSpec(pairs_count=8, prefix=new_prefix())

@@ -12,9 +12,9 @@ from lab.ledger import read_ledger
 from lab.namespaces import inside, list_owned
 from lab.site import built
 from lab.topology import Lab, LabSpec
-from tests.live.labs import needs_root, new_prefix, send, wait_until
+from tests.live.labs import new_prefix, send, wait_until
 
-pytestmark = [pytest.mark.live, pytest.mark.needs_root, needs_root]
+pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 NIC_BITS_PER_SECOND = 40_000_000
 FIREWALL_BITS_PER_SECOND = 60_000_000

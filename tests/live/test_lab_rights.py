@@ -17,9 +17,9 @@ from lab.namespaces import list_processes
 from lab.privileges import Finding, Rights
 from lab.site import built
 from lab.topology import LabSpec
-from tests.live.labs import needs_root, new_prefix, wait_until
+from tests.live.labs import new_prefix, wait_until
 
-pytestmark = [pytest.mark.live, needs_root]
+pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 NOBODY = "65534"
 CHECKOUT = Path(__file__).parents[2]

@@ -204,15 +204,20 @@ async def test_tokens_are_renewed_while_it_receives(
     troubles = TroubleLog()
     async with opened(address, troubles) as queue, opened(address) as sender:
         before = bed.broker.ask("asked").get("token", 0)
-        renewals_count = 0  # of two connections, each opened with one
+
+        async def after_a_message() -> int:
+            """How many tokens the broker was shown by then."""
+            await sender.send([outgoing()])
+            delivery = await queue.receive(4)
+            assert delivery is not None
+            await queue.complete(delivery)
+            tokens_count: int = bed.broker.ask("asked")["token"] - before
+            return tokens_count
+
+        opened_with = await after_a_message()
         async with asyncio.timeout(10 * metadata.ttl_s):
-            while renewals_count < 3:
-                await sender.send([outgoing()])
-                delivery = await queue.receive(4)
-                assert delivery is not None
-                await queue.complete(delivery)
+            while await after_a_message() < 3 * opened_with:  # each was renewed two times
                 assert await queue.receive(1) is None
-                renewals_count = bed.broker.ask("asked")["token"] - before - 2
 
 
 async def test_a_token_that_cannot_be_renewed_and_later_can(

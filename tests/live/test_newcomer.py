@@ -26,7 +26,7 @@ import pytest
 from deploy.hosts.archive import build
 from lab.site import built
 from lab.topology import Lab, LabSpec, management_name
-from tests.live.labs import needs_root, new_prefix
+from tests.live.labs import new_prefix
 from tests.live.live_site import ROOT, wait_for
 from tests.live.machine import HOME, Machine, system_python, why_not
 
@@ -34,7 +34,6 @@ pytestmark = [
     pytest.mark.live,
     pytest.mark.needs_root,
     pytest.mark.timeout(900),
-    needs_root,
 ]
 
 BLOCK: Final = re.compile(r"^```sh (coordinator|client|server)\n(.*?)^```", re.M | re.S)

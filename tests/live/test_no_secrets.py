@@ -17,7 +17,7 @@ from coordinator.auth.rights import RIGHTS
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.ports import ExchangeError
 from lab import azure_services
-from tests.live.live_site import HTTP, Site, wait_for
+from tests.live.live_site import HTTP, Site, wait_for, wait_for_fleet
 
 pytestmark = pytest.mark.live
 
@@ -132,11 +132,7 @@ def _use(site: Site, url: str, token: str, seen: dict[str, bytes]) -> None:
         seen[f"{method} {path} {len(seen)}"] = shown.encode()
         return answer
 
-    def ready() -> bool:
-        there = ask("GET", "/v1/presences").json()
-        return sum(not each["problem"] for each in there) == 2
-
-    wait_for("a pair", ready)
+    wait_for_fleet(url, 2, headers=headers)
     file = site.folder / "me.token"
     file.write_text(token)
     overrides = ["pairs_count=1", "bursts_count=1", "burst_s=3", "lead_s=8"]

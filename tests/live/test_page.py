@@ -20,11 +20,11 @@ from exchange.records.shelf import Shelf
 from lab.site import built, staged
 from lab.topology import LabSpec
 from tests.live.browser_pages import Watched, quiet_chromium
-from tests.live.labs import needs_root, new_prefix
+from tests.live.labs import new_prefix
 from tests.live.live_site import Site
 from tests.unit.coordinator.studies.samples import IN_MODES, MODES, SWEPT
 
-pytestmark = [pytest.mark.live, needs_root]
+pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 PAIRS = 2
 GOING = "20261120-130000-w-00ab"

@@ -17,13 +17,12 @@ from lab.namespaces import inside
 from lab.serving import Serving
 from lab.site import built, staged
 from lab.topology import Host, Lab, LabSpec
-from tests.live.labs import needs_root, new_prefix
-from tests.live.live_site import Site, wait_for, wait_for_summary
+from tests.live.labs import new_prefix
+from tests.live.live_site import GENTLE, Site, wait_for, wait_for_summary
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.needs_root,
-    needs_root,
     pytest.mark.skipif(
         shutil.which("ethtool", path="/usr/sbin:/usr/bin:/sbin") is None,
         reason="ethtool is not installed",
@@ -76,23 +75,15 @@ def test_an_ioctl_says_what_ethtool_says_and_gro_off_is_named(lab: Lab) -> None:
     assert f"generic-receive-offload: {odd.name} has off, 2 have on" in finding.sentence
 
 
-GENTLE = {
-    "pairs_count": 3,
-    "bursts_count": 1,
-    "burst_s": 4,
-    "lead_s": 10,
-    "late_after_s": 5,
-    "traffic.streams_count": 1,
-    "traffic.stream_bits_per_second": 2_000_000,
-}
-
-
-@pytest.mark.alone
 def test_gro_off_is_named_in_the_verdict_and_between_two_runs(lab: Lab, tmp_path: Path) -> None:
     odd = lab.clients[1]
     for host in lab.clients:
         ethtool(host, "-K", host.nic, "gro", "off" if host is odd else "on")
-    body = {"scenario": "smoke", "overrides": GENTLE, "by": "tester"}
+    body = {
+        "scenario": "smoke",
+        "overrides": {**GENTLE, "pairs_count": 3, "burst_s": 4},
+        "by": "tester",
+    }
     run_ids, told = [], []
     with Site(tmp_path) as site, staged(lab, tmp_path, ledger={}) as stage:
         for _ in range(2):

@@ -1,7 +1,6 @@
 """The device itself is pinged over real sockets: a listening port, a closed one, and nobody."""
 
 import asyncio
-import os
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,10 +12,7 @@ from coordinator.core.measure.testimony import Quantity, Witnessed
 from coordinator.device.witnesses.polled import PolledWitness
 from coordinator.device.witnesses.witness_file import open_witnesses
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(os.geteuid() != 0, reason="an ICMP echo needs a right"),
-]
+pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from lab import profiles
 from lab.scenarios.cases import CASES, Bed, Case, Expected
 from lab.scenarios.scenario_range import Range, standing
 from lab.site import free_prefix
-from tests.live.labs import needs_root
 from tests.live.taken import Taken
 
 pytestmark = [
@@ -22,7 +21,6 @@ pytestmark = [
     pytest.mark.needs_root,
     pytest.mark.alone,
     pytest.mark.timeout(200),
-    needs_root,
 ]
 
 BED = Bed(

@@ -18,7 +18,7 @@ from coordinator.core.measure.testimony import Quantity, Witnessed
 from coordinator.device.witnesses.witness_file import open_witnesses
 from coordinator.views.metrics import METRICS
 from tests.live.free_ports import free_port
-from tests.live.live_site import HTTP, Site, call, wait_for
+from tests.live.live_site import HTTP, Site, call, wait_for, wait_for_fleet
 from tests.unit.dashboards.test_generated import dashboard_queries
 
 pytestmark = pytest.mark.live
@@ -72,12 +72,6 @@ def token_of(site: Site, role: str) -> str:
     return token
 
 
-def well(presence: dict[str, Any]) -> bool:
-    """Whether an agent can work."""
-    listens = presence["role"] == "client" or bool(presence["ports"])
-    return presence["problem"] is None and listens
-
-
 async def witnessed(folder: Path, url: str) -> Witnessed:
     """What a witness reads of the last minute, as a run's end would have it read."""
     path = folder / "witnesses.toml"
@@ -97,13 +91,7 @@ async def witnessed(folder: Path, url: str) -> Witnessed:
 
 def test_prometheus_reads_the_fleets_rate_with_a_token(tmp_path: Path) -> None:
     with Site(tmp_path) as site:
-        added = site.run("token", "add", "prometheus", "--role", "viewer", "--json")
-        token = str(json.loads(added.stdout)["token"])
-        launcher = str(
-            json.loads(site.run("token", "add", "me", "--role", "operator", "--json").stdout)[
-                "token"
-            ]
-        )
+        token, launcher = (token_of(site, role) for role in ("viewer", "operator"))
         _, url = site.start_coordinator(BROADSIDE_SIGN_IN="on")
         site.start_fleet(2)
         assert httpx.get(f"{url}/metrics", timeout=10).status_code == 401
@@ -111,10 +99,7 @@ def test_prometheus_reads_the_fleets_rate_with_a_token(tmp_path: Path) -> None:
         prometheus, process = start_prometheus(tmp_path)
         site.processes.append(process)
         signed = {"headers": {"Authorization": f"Bearer {launcher}"}}
-        wait_for(
-            "two clients and two servers that listen",
-            lambda: len([p for p in call(url, "GET", "/v1/presences", **signed) if well(p)]) == 4,
-        )
+        wait_for_fleet(url, 4, **signed)
         wait_for("Prometheus", lambda: serves(prometheus))
         body = {"scenario": "smoke", "overrides": BURST | PACED}
         call(url, "POST", "/v1/runs", json=body, **signed)

@@ -12,7 +12,6 @@ from typing import Any, Final
 import pytest
 
 from lab.offspring import die_with_parent
-from tests.live.labs import needs_root
 from tests.live.live_site import ROOT
 from tests.live.taken import Taken
 
@@ -26,7 +25,6 @@ pytestmark = [
     pytest.mark.alone,
     pytest.mark.needs_root,
     pytest.mark.timeout(900),
-    needs_root,
 ]
 
 

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from exchange.fabric import FabricSettings, open_fabric
@@ -75,33 +74,6 @@ def test_each_instant_fires_once_while_coordinators_die_and_come(site: Site) -> 
     assert len(call(url, "GET", "/v1/runs")) == RUNS_COUNT
     by = {run["created_by"] for run in call(url, "GET", "/v1/runs")}
     assert by == {"schedule often"}
-
-
-def test_mistakes_are_one_line_each(site: Site) -> None:
-    _, url = site.start_coordinator()
-    good = {"name": "good", "scenario": "smoke", "cron": "0 2 * * 6"}
-    call(url, "POST", "/v1/schedules", json=good)
-    cases = {
-        "taken": (good, 409, "there is one of that name"),
-        "cron": ({**good, "name": "a", "cron": "0 26 * * 6"}, 422, "hour '26'"),
-        "zone": ({**good, "name": "a", "timezone": "Europe/Amsterdm"}, 422, "Europe/Amsterdam?"),
-        "past": ({**good, "name": "a", "cron": None, "at": "2020-01-01T00:00"}, 422, "in the past"),
-        "both": ({**good, "name": "a", "at": "2040-01-01T00:00"}, 422, "one of the two"),
-        "neither": ({"name": "a", "scenario": "smoke"}, 422, "one of the two"),
-        "scenario": ({**good, "name": "a", "scenario": "smok"}, 422, "did you mean 'smoke'"),
-        "name": ({**good, "name": "A/B"}, 422, "name"),
-    }
-    for case, (body, code, words) in cases.items():
-        answer = httpx.post(f"{url}/v1/schedules", json=body)
-        assert answer.status_code == code, case
-        assert words in answer.json()["detail"], case
-    assert httpx.get(f"{url}/v1/schedules/none").status_code == 404
-    assert call(url, "POST", "/v1/schedules/good/pause")["state"] == "paused"
-    assert call(url, "POST", "/v1/schedules/good/resume")["state"] == "active"
-    names = [view["schedule"]["name"] for view in call(url, "GET", "/v1/schedules")]
-    assert "good" in names
-    call(url, "DELETE", "/v1/schedules/good")
-    assert httpx.get(f"{url}/v1/schedules/good").status_code == 404
 
 
 def test_the_commands_add_show_and_remove(site: Site) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from lab.site import built, staged
 from lab.topology import LabSpec
-from tests.live.labs import needs_root, new_prefix
+from tests.live.labs import new_prefix
 from tests.live.live_site import Site, call
 
-pytestmark = [pytest.mark.live, pytest.mark.needs_root, needs_root]
+pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 SCALE = 10
 FIREWALL_BITS_PER_SECOND = 40_000_000  # IP layer, in the lab

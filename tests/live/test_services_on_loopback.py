@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -26,12 +26,11 @@ from exchange.messages import (
     StartMethod,
 )
 from exchange.second_rows import TestSeconds
-from lab.loopback import steady_clock
 from tests.live.free_ports import free_port
 from tests.live.live_agents import (
     AgentProcess,
     Range,
-    find_engine,
+    find_any_engine,
     is_alive,
     until,
 )
@@ -39,12 +38,6 @@ from tests.live.live_agents import (
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
 
 SERVICES = ("http", "https", "ftp")
-
-
-@pytest.fixture(scope="module")
-def clock() -> Iterator[str]:
-    with steady_clock() as socket_path:
-        yield socket_path
 
 
 @dataclass
@@ -77,8 +70,7 @@ class Pair:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pair(clock: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
-    engine = find_engine(streaming=True) or find_engine(streaming=False)
-    assert engine is not None
+    engine = find_any_engine()
     site = Range(folder=tmp_path_factory.mktemp("range"), clock=clock)
     ports = {name: free_port() for name in SERVICES}
     services = " ".join(f"{name}={port}" for name, port in ports.items())
@@ -249,10 +241,8 @@ async def test_nothing_of_a_killed_agent_lives_on(pair: Pair) -> None:
     pair.client.kill()
     await until(lambda: not any(is_alive(pid) for pid in (*daemons, *client_children)))
     assert _folders("server-1") != []
-    engine = find_engine(streaming=True) or find_engine(streaming=False)
-    assert engine is not None
     for role in ("server", "client"):
-        pair.range.start(role, engine, agent_id=f"{role}-1", ports=free_port())
+        pair.range.start(role, find_any_engine(), agent_id=f"{role}-1", ports=free_port())
     await until(lambda: _folders("server-1") == [] and _folders("client-1") == [])
 
 

@@ -10,10 +10,10 @@ from coordinator.core.summary import RunSummary
 from lab.namespaces import run, run_batch
 from lab.site import built, staged
 from lab.topology import Batch, LabSpec, firewall_namespace
-from tests.live.labs import needs_root, new_prefix
+from tests.live.labs import new_prefix
 from tests.live.live_site import GENTLE, call, wait_for, wait_for_summary
 
-pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(300), needs_root]
+pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(300)]
 
 STREAM_BYTES = 100_000  # that none but a stream has sent: no control connection
 

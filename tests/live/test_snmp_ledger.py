@@ -1,7 +1,6 @@
 """A firewall whose own count is read live over SNMP, by a coordinator that starts again."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,13 @@ from lab.serving import Serving
 from lab.site import built, staged
 from lab.snmp_agent import answering
 from lab.topology import LabSpec
-from tests.live.labs import needs_root, new_prefix, wait_until
+from tests.live.labs import needs_snmpd, new_prefix, wait_until
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.needs_root,
     pytest.mark.alone,
-    needs_root,
-    pytest.mark.skipif(
-        shutil.which("snmpd", path="/usr/sbin:/usr/bin") is None, reason="snmpd is not installed"
-    ),
+    needs_snmpd,
 ]
 
 BODY = {

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +21,10 @@ from lab.serving import Serving
 from lab.site import Site, built, staged
 from lab.soak import SoakOptions, soak
 from lab.topology import Lab, LabSpec
-from tests.live.labs import needs_root, new_prefix
+from tests.live.labs import new_prefix
 from tests.live.live_site import wait_for
 
-pytestmark = [pytest.mark.live, needs_root]
+pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
 
 @pytest.mark.alone
@@ -105,7 +106,7 @@ def launch(serving: Serving, **overrides: object) -> str:
     return run_id
 
 
-def status(serving: Serving, run_id: str) -> dict[str, object]:
+def status(serving: Serving, run_id: str) -> dict[str, Any]:
     answer = serving.get(f"/v1/runs/{run_id}")
     return dict(answer or {"state": "unknown"})
 
@@ -158,6 +159,9 @@ def test_after_an_abort_the_last_byte_leaves_within_five_seconds(
     stands = status(serving, run_id)
     assert (stands["cancelled_by"], stands["cancel_reason"]) == ("tester", "seen enough")
     assert stands["state"] == "cancelled"
+    assert stands["bursts"][0]["outcomes"] == {"abandoned": 30}
+    assert summary["verdict"] != "pass"
+    assert 0 < summary["completeness_ratio"] < 0.5
     assert summary["bursts"][0]["completeness"]["measured_s"] > 30, "what was measured is kept"
     assert messages_count(Path(serving.environment["BROADSIDE_DATA_DIR"])) == 0, (
         "the bursts to come left the queue"

@@ -10,14 +10,13 @@ import pytest
 
 from lab.invariants import left_behind
 from lab.namespaces import list_namespaces, list_owned
-from tests.live.labs import needs_root, wait_until
+from tests.live.labs import wait_until
 from tests.live.live_site import BROADSIDE, Site, wait_for
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.needs_root,
     pytest.mark.timeout(200),
-    needs_root,
 ]
 
 

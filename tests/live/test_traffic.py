@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
+from coordinator.core.figures import FIGURE
+from coordinator.core.summary import RunSummary
 from exchange.messages import Role
 from tests.live.free_ports import free_port
 from tests.live.live_site import Site, call, wait_for, wait_for_fleet, wait_for_summary
@@ -29,7 +30,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with Site(tmp_path_factory.mktemp("site")) as site:
         _, address = site.start_coordinator()
         ports = f"{free_port()},{free_port()}"
-        site.start_agent(Role.SERVER, "s1", ports=ports, services=f"http={free_port()}")
+        services = f"http={free_port()}"
+        site.start_agent(Role.SERVER, "s1", ports=ports, services=services, echo_port=free_port())
         site.start_agent(Role.CLIENT, "c1", arm_lead_s=3)
         wait_for_fleet(address, 2)
 
@@ -129,6 +131,25 @@ def test_http_is_judged_by_success_and_latency(url: str) -> None:
     assert pair["server_cpu_ratio"] is not None
 
 
+@pytest.mark.needs_root
+def test_the_device_is_pinged_idle_and_loaded_and_each_streams_round_trip_is_told(
+    url: str,
+) -> None:
+    probe = {"device": "127.0.0.1", "device_tcp_port": 1}  # nobody listens: refused
+    streams = {"traffic.streams_count": 3, "traffic.stream_bits_per_second": 20_000_000}
+    summary = RunSummary.model_validate(run(url, burst_s=8, **streams, **{"traffic.probe": probe}))
+    for name in (
+        *("client_ping_icmp_idle_p50_s", "client_ping_icmp_loaded_p99_s"),
+        *("client_ping_tcp_idle_p50_s", "client_ping_tcp_loaded_p99_s"),
+        *("stream_rtt_p50_s", "stream_rtt_p95_s", "stream_rtt_max_s"),
+    ):
+        value = FIGURE[name].of_run(summary)
+        assert value is not None, name
+        assert 0 < value < 1, name
+    for name in ("client_ping_icmp_loss_ratio", "client_ping_tcp_loss_ratio"):
+        assert FIGURE[name].of_run(summary) == 0.0, name
+
+
 def test_a_sweep_over_engines_ranks_them(url: str) -> None:
     engines = {"field": "traffic.engine", "values": ["iperf3", "http"]}
     overrides = SHORT | {"burst_s": 2, "traffic.window_bytes": 65536}
@@ -149,29 +170,3 @@ def test_a_sweep_over_engines_ranks_them(url: str) -> None:
     assert conclusion["notes"] == [
         "http: runs with traffic.direction: reverse, traffic.window_bytes: none"
     ]
-
-
-def test_what_no_engine_here_can_do_is_refused_at_launch_with_the_field(url: str) -> None:
-    for overrides, said in (
-        ({"traffic.engine": "https"}, "traffic.engine: no server agent serves https"),
-        (
-            {"traffic.engine": "ftp", "traffic.protocol": "udp"},
-            "traffic.protocol: ftp cannot do udp",
-        ),
-        (
-            {"traffic.engine": "http", "objective.retransmit_max_ratio": 0.1},
-            "objective.retransmit_max_ratio: http over tcp does not measure it",
-        ),
-        (
-            {
-                "traffic.protocol": "udp",
-                "traffic.stream_bits_per_second": 1000,
-                "objective.retransmit_max_ratio": 0.1,
-            },
-            "objective.retransmit_max_ratio: iperf3 over udp does not measure it",
-        ),
-    ):
-        body = {"scenario": "smoke", "overrides": SHORT | overrides}
-        answer = httpx.post(f"{url}/v1/runs", json=body, timeout=30)
-        assert answer.status_code in (409, 422), answer.text
-        assert said in answer.json()["detail"]

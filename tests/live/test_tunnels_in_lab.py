@@ -23,14 +23,13 @@ from lab.lab_programs import find_tool
 from lab.namespaces import inside, run
 from lab.site import built, sqlite_fabric, staged
 from lab.topology import Host, Lab, LabSpec
-from tests.live.labs import needs_root, new_prefix, wait_until
+from tests.live.labs import new_prefix, wait_until
 from tests.live.live_site import call, wait_for, wait_for_summary
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.needs_root,
     pytest.mark.timeout(200),
-    needs_root,
 ]
 
 AGENT = {

@@ -17,7 +17,7 @@ import pytest
 
 from coordinator import scenarios
 from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import FabricSettings, open_fabric
+from exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.live.live_site import BROADSIDE, Site, wait_for
 from tests.unit.coordinator.presences import fleet
 from tests.unit.coordinator.stored_run import store_run
@@ -92,75 +92,68 @@ def on_terminal(site: Site, *arguments: str) -> Iterator[Terminal]:
         terminal.close()
 
 
-async def test_a_run_that_is_over_ends_with_its_verdict(tmp_path: Path) -> None:
-    with Site(tmp_path) as site:
-        fabric = open_fabric(FabricSettings(data_dir=tmp_path / "data"))
-        run_id = await store_run(fabric)
-        await fabric.close()
-        with on_terminal(site, "watch", run_id) as terminal:
+async def launched(fabric: Fabric) -> str:
+    """A run that fires in ten minutes, on a fleet that only seems to be there."""
+    now = datetime.now(UTC)
+    for agent in fleet(2):
+        clock = agent.clock and agent.clock.model_copy(update={"read_at": now})
+        await fabric.records.fleet.beat(agent.model_copy(update={"beat_at": now, "clock": clock}))
+    spec = scenarios.load("smoke", {"pairs_count": 2, "lead_s": 600})
+    return (await Coordinator(fabric).launch(spec, by="me")).run_id
+
+
+async def test_a_run_that_is_over_ends_with_its_verdict(site: Site) -> None:
+    fabric = open_fabric(FabricSettings(data_dir=site.folder / "data"))
+    run_id = await store_run(fabric)
+    await fabric.close()
+    with on_terminal(site, "watch", run_id) as terminal:
+        said = terminal.until(None)
+    assert terminal.process.returncode == 2, said
+    assert "\x1b[?1049h" in said  # a screen of its own, and back
+    assert said.index("\x1b[?1049l") < said.index("verdict:")
+    plain = site.run("watch", run_id, "--plain")
+    assert plain.returncode == 2
+    assert "\x1b[?1049h" not in plain.stdout + plain.stderr
+
+
+async def test_plain_lines_outlive_a_killed_coordinator(site: Site) -> None:
+    fabric = open_fabric(FabricSettings(data_dir=site.folder / "data"))
+    run_id = await launched(fabric)
+    await fabric.close()
+    serve, url = site.start_coordinator()
+    log = site.folder / "watch.log"
+
+    def says(text: str) -> bool:
+        return text in log.read_text()
+
+    watch = start(site, log, "watch", run_id, "--plain", "--api", url)
+    wait_for("a line of the run", lambda: says("fires in"))
+    serve.kill()
+    serve.wait()
+    wait_for("a word of the silence", lambda: says("no answer"))
+    port = url.rsplit(":", 1)[1]
+    start(site, site.folder / "again.log", "serve", "--port", port)
+    assert site.run("abort", run_id).returncode == 0
+    assert watch.wait(60) == 2, log.read_text()  # cancelled before it fired: inconclusive
+    assert says("verdict:")
+
+
+async def test_leaving_a_run_does_not_abort_it(site: Site) -> None:
+    fabric = open_fabric(FabricSettings(data_dir=site.folder / "data"))
+    run_id = await launched(fabric)
+    for by_key in (True, False):
+        with on_terminal(site, "watch", "last") as terminal:
+            terminal.until("fires in")
+            if by_key:
+                terminal.press("q")
+            else:
+                terminal.process.send_signal(signal.SIGINT)
             said = terminal.until(None)
-        assert terminal.process.returncode == 2, said
-        assert "\x1b[?1049h" in said  # a screen of its own, and back
-        assert said.index("\x1b[?1049l") < said.index("verdict:")
-        plain = site.run("watch", run_id, "--plain")
-        assert plain.returncode == 2
-        assert "\x1b[?1049h" not in plain.stdout + plain.stderr
-
-
-async def test_plain_lines_outlive_a_killed_coordinator(tmp_path: Path) -> None:
-    with Site(tmp_path) as site:
-        fabric = open_fabric(FabricSettings(data_dir=tmp_path / "data"))
-        now = datetime.now(UTC)
-        for agent in fleet(2):
-            clock = agent.clock and agent.clock.model_copy(update={"read_at": now})
-            await fabric.records.fleet.beat(
-                agent.model_copy(update={"beat_at": now, "clock": clock})
-            )
-        spec = scenarios.load("smoke", {"pairs_count": 2, "lead_s": 600})
-        plan = await Coordinator(fabric).launch(spec, by="me")
-        await fabric.close()
-        serve, url = site.start_coordinator()
-        log = tmp_path / "watch.log"
-
-        def says(text: str) -> bool:
-            return text in log.read_text()
-
-        watch = start(site, log, "watch", plan.run_id, "--plain", "--api", url)
-        wait_for("a line of the run", lambda: says("fires in"))
-        serve.kill()
-        serve.wait()
-        wait_for("a word of the silence", lambda: says("no answer"))
-        port = url.rsplit(":", 1)[1]
-        start(site, tmp_path / "again.log", "serve", "--port", port)
-        assert site.run("abort", plan.run_id).returncode == 0
-        assert watch.wait(60) == 2, log.read_text()  # cancelled before it fired: inconclusive
-        assert says("verdict:")
-
-
-async def test_leaving_a_run_does_not_abort_it(tmp_path: Path) -> None:
-    with Site(tmp_path) as site:
-        fabric = open_fabric(FabricSettings(data_dir=tmp_path / "data"))
-        now = datetime.now(UTC)
-        for agent in fleet(2):
-            clock = agent.clock and agent.clock.model_copy(update={"read_at": now})
-            await fabric.records.fleet.beat(
-                agent.model_copy(update={"beat_at": now, "clock": clock})
-            )
-        spec = scenarios.load("smoke", {"pairs_count": 2, "lead_s": 600})
-        plan = await Coordinator(fabric).launch(spec, by="me")
-        for by_key in (True, False):
-            with on_terminal(site, "watch", "last") as terminal:
-                terminal.until("fires in")
-                if by_key:
-                    terminal.press("q")
-                else:
-                    terminal.process.send_signal(signal.SIGINT)
-                said = terminal.until(None)
-            assert terminal.process.returncode == 130, said
-            assert f"left {plan.run_id} without aborting it" in said
-            assert "broadside serve" in said  # nobody else looks after it, and it says so
-            assert "Traceback" not in said
-        control = await fabric.records.runs.read_control(plan.run_id)
-        await fabric.close()
-        assert control is not None
-        assert control.cancelled_at is None
+        assert terminal.process.returncode == 130, said
+        assert f"left {run_id} without aborting it" in said
+        assert "broadside serve" in said  # nobody else looks after it, and it says so
+        assert "Traceback" not in said
+    control = await fabric.records.runs.read_control(run_id)
+    await fabric.close()
+    assert control is not None
+    assert control.cancelled_at is None

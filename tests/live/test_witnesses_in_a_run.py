@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 import time
 import zlib
 from pathlib import Path
@@ -13,13 +12,12 @@ import pytest
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.records import Document
 from lab.snmp_agent import CPU, MEMORY, SESSIONS, SnmpAgent, answering, gauge, interface32
+from tests.live.labs import needs_snmpd
 from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(
-        shutil.which("snmpd", path="/usr/sbin:/usr/bin") is None, reason="snmpd is not installed"
-    ),
+    needs_snmpd,
 ]
 
 BURST_S = 14
