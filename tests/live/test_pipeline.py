@@ -63,8 +63,10 @@ def test_the_steps_satisfy_the_published_schema_of_their_makers(
         ]
         return subprocess.run(command, check=False, timeout=60, capture_output=True).returncode
 
-    assert check("azure-pipelines", template) == (0 if mistake is None else 1)
-    assert check("azure-pipelines", copied / "azure-devops" / "example.yml") == 0
+    if mistake is not None:
+        assert check("azure-pipelines", template) == 1
+        return
+    assert check("azure-pipelines", template, copied / "azure-devops" / "example.yml") == 0
     assert check("github-actions", copied / "github" / "action.yml") == 0
 
 
