@@ -17,7 +17,7 @@ from agent.engine_process import EngineError, Iperf3, find_iperf3
 from exchange.engines import filled_in
 from exchange.engines.iperf3 import streams_json
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Control, Job, JobReport, Presence
+from exchange.messages import Claim, Control, Job, JobReport, Presence
 from exchange.ports import Outgoing
 from exchange.records import RunHeader
 from exchange.second_rows import PairSeconds, TestSeconds
@@ -262,16 +262,24 @@ class Range:
                     return
                 await asyncio.sleep(0.1)
 
-    async def reached(self, job: Job, instant: str) -> None:
-        """Wait until a job's claim has an instant: ``armed_at``, where the engine holds, or
-        ``running_at``.
-        """
+    async def claim(self, job: Job, holds: Callable[[Claim], bool]) -> Claim:
+        """Wait until a job's claim is so: it moves on a little after what it tells of."""
         async with asyncio.timeout(REPORT_WITHIN_S):
             while True:
                 claims = await self.fabric.records.bursts.read_claims(job.run_id, job.burst_index)
-                if any(getattr(claim, instant) is not None for claim in claims.values()):
-                    return
+                for claim in filter(holds, claims.values()):
+                    return claim
                 await asyncio.sleep(0.05)
+
+    async def raw(self, job: Job) -> bytes:
+        """Wait for what a job's client printed, which leaves its agent in the background."""
+        bursts = self.fabric.records.bursts
+        async with asyncio.timeout(REPORT_WITHIN_S):
+            while True:
+                raw = await bursts.read_raw(job.run_id, job.burst_index, job.pair_index)
+                if raw is not None:
+                    return raw
+                await asyncio.sleep(0.1)
 
     async def seconds(self, job: Job) -> PairSeconds | None:
         found = await read_seconds(self.fabric.records, job.run_id, job.burst_index)

@@ -145,11 +145,8 @@ async def test_a_job_is_measured_at_both_ends(pair: Pair) -> None:
     assert (received.side, received.flow) == (Side.SERVER, Flow.UP)
     assert_seconds_carry(received, totals.received_bytes)
 
-    raw = await site.fabric.records.bursts.read_raw(job.run_id, 0, 0)
-    assert raw is not None
-    assert b"sum_received" in raw
-    claim = (await site.fabric.records.bursts.read_claims(job.run_id, 0))[0]
-    assert claim.phase is Phase.REPORTED
+    assert b"sum_received" in await site.raw(job)
+    claim = await site.claim(job, lambda claim: claim.phase is Phase.REPORTED)
     assert None not in (claim.armed_at, claim.running_at, claim.clock)
 
 
@@ -173,7 +170,7 @@ async def test_cancelled_before_the_instant_sends_nothing(pair: Pair) -> None:
     site, port = pair.range, pair.port
     await site.presence("server-1", lambda presence: presence.ports == (port,))
     job = await site.launch(port)
-    await site.reached(job, "armed_at")
+    await site.claim(job, lambda claim: claim.armed_at is not None)
     await site.fabric.records.runs.cancel_run(
         job.run_id, at=datetime.now(UTC), by="ann", reason="too dear"
     )
@@ -189,7 +186,7 @@ async def test_cancelled_while_running_stops_within_five_seconds(pair: Pair) -> 
     site, port = pair.range, pair.port
     await site.presence("server-1", lambda presence: presence.ports == (port,))
     job = await site.launch(port, duration_s=30)
-    await site.reached(job, "running_at")
+    await site.claim(job, lambda claim: claim.running_at is not None)
     await asyncio.sleep(TRAFFIC_S)
     cancelled_at = datetime.now(UTC)
     await site.fabric.records.runs.cancel_run(

@@ -150,9 +150,7 @@ async def test_downloads_at_a_rate_of_requests_over_tls(pair: Pair) -> None:
     (latency,) = report.engine.distributions
     assert (latency.name, latency.unit) == ("latency", "s")
     assert sum(latency.counts.values()) == count
-    raw = await pair.range.fabric.records.bursts.read_raw(job.run_id, 0, 0)
-    assert raw is not None
-    assert len(raw.splitlines()) == count
+    assert len((await pair.range.raw(job)).splitlines()) == count
 
 
 async def test_downloads_of_what_is_not_there_are_errors_by_kind(pair: Pair) -> None:
