@@ -119,6 +119,10 @@ class Site:
         """A ``broadside`` command, to its end."""
         return shell().run(list(arguments), self.environment, self.folder, timeout_s)
 
+    def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """A ``broadside`` command beside the test; what it says is in ``name.log``."""
+        return self._start([*BROADSIDE, *arguments], name, {})
+
     def _start(
         self, argv: list[str], name: str, variables: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:

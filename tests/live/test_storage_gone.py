@@ -1,12 +1,11 @@
 """The data directory is removed under a run: everybody who works with it ends, and says why."""
 
 import shutil
-import subprocess
 
 import pytest
 
 from coordinator.cli.exits import Exit
-from tests.live.live_site import BROADSIDE, Site, wait_for
+from tests.live.live_site import Site, wait_for
 
 pytestmark = pytest.mark.live
 
@@ -18,15 +17,7 @@ def test_launch_and_agents_end_at_once_and_no_engine_stays(site: Site) -> None:
     words = [
         word for each in ("pairs_count=1", "burst_s=120", "lead_s=8") for word in ("--set", each)
     ]
-    with log.open("wb") as out:
-        launch = subprocess.Popen(
-            [*BROADSIDE, "launch", "smoke", *words],
-            env=site.environment,
-            cwd=site.folder,
-            stdout=out,
-            stderr=out,
-        )
-    site.processes.append(launch)
+    launch = site.start("launch", "launch", "smoke", *words)
     wait_for("a burst under way", lambda: "running" in log.read_text())
     shutil.rmtree(site.folder / "data", ignore_errors=True)
     ends = {"launch": launch, **site.agents}

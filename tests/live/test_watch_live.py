@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -69,20 +68,6 @@ class Terminal:
         os.close(self._master)
 
 
-def start(site: Site, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """A command away from any terminal, that ends with its site."""
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [*BROADSIDE, *arguments],
-            env=site.environment,
-            cwd=site.folder,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
-    site.processes.append(process)
-    return process
-
-
 @contextmanager
 def on_terminal(site: Site, *arguments: str) -> Iterator[Terminal]:
     terminal = Terminal(list(arguments), site)
@@ -126,13 +111,13 @@ async def test_plain_lines_outlive_a_killed_coordinator(site: Site) -> None:
     def says(text: str) -> bool:
         return text in log.read_text()
 
-    watch = start(site, log, "watch", run_id, "--plain", "--api", url)
+    watch = site.start("watch", "watch", run_id, "--plain", "--api", url)
     wait_for("a line of the run", lambda: says("fires in"))
     serve.kill()
     serve.wait()
     wait_for("a word of the silence", lambda: says("no answer"))
     port = url.rsplit(":", 1)[1]
-    start(site, site.folder / "again.log", "serve", "--port", port)
+    site.start("again", "serve", "--port", port)
     assert site.run("abort", run_id).returncode == 0
     assert watch.wait(60) == 2, log.read_text()  # cancelled before it fired: inconclusive
     assert says("verdict:")
