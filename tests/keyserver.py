@@ -4,11 +4,9 @@ import base64
 import hashlib
 import hmac
 import json
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, Final
 
 import jwt
@@ -16,6 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from coordinator.auth.signin_settings import SignInSettings
+from tests.loopback_server import answering
 
 TENANT: Final = "8f5e2a3c-0000-4000-8000-000000000001"
 AUDIENCE: Final = "api://broadside-test"
@@ -96,26 +95,12 @@ def _segment(data: bytes) -> bytes:
 @contextmanager
 def key_server() -> Iterator[KeyServer]:
     """A key server that listens on loopback."""
-    served = KeyServer()
+    keys = KeyServer()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            served.fetched_count += 1
-            body = served.key_set()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def told() -> Iterator[bytes]:
+        keys.fetched_count += 1
+        yield keys.key_set()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        served.url = f"http://127.0.0.1:{server.server_port}/keys"
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        try:
-            yield served
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(told, {}) as url:
+        keys.url = f"{url}/keys"
+        yield keys

@@ -6,14 +6,11 @@ import gzip
 import socket
 import ssl
 import tempfile
-import threading
-import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -26,10 +23,11 @@ from exchange.http.joining import join, new_code
 from exchange.messages import Role
 from exchange.ports import ExchangeError, ExchangeMisconfigured
 from lab.serving import Serving
-from lab.tls_listener import by_tls
-from tests.attack import Attack
+from tests.attack import Attack, memory_within, refusal
+from tests.loopback_server import answering
 
 WIRE: Final = "wire to agents' port"
+READ_MAX_BYTES: Final = 20_000_000  # of an answer, and taken for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +83,20 @@ def true_one() -> Listening:
     return stack.enter_context(listening())
 
 
+@contextmanager
+def unproven_wire(timeout_s: float) -> Iterator[ssl.SSLSocket]:
+    """A connection to the agents' port, by somebody who does not ask whose it is."""
+    host, _, port = true_one().at.removeprefix("https://").rpartition(":")
+    unproven = ssl.create_default_context()
+    unproven.check_hostname = False
+    unproven.verify_mode = ssl.CERT_NONE
+    with (
+        socket.create_connection((host, int(port)), timeout_s) as plain,
+        unproven.wrap_socket(plain, server_hostname=host) as wire,
+    ):
+        yield wire
+
+
 async def _ping(credential: Credential) -> None:
     link = Link(credential)
     try:
@@ -98,73 +110,45 @@ def _false_coordinator() -> str:
     true = true_one()
     agent = true.join(true.code(), "c1")
     with listening() as false:
-        try:
-            false.join(true.code(), "c2")
-        except ExchangeMisconfigured as error:
-            stopped = str(error).partition(": ")[2]
-        else:
-            raise AssertionError("an agent joined another's coordinator")
-        try:
-            asyncio.run(_ping(replace(agent, coordinators=(false.at,), path=None)))
-        except ExchangeError:
-            return f"{stopped}; who is enrolled does not trust it either"
-    raise AssertionError("an agent went over to another coordinator")
+        stopped = refusal(
+            ExchangeMisconfigured,
+            lambda: false.join(true.code(), "c2"),
+            "an agent joined another's coordinator",
+        ).partition(": ")[2]
+        moved = replace(agent, coordinators=(false.at,), path=None)
+        refusal(
+            ExchangeError,
+            lambda: asyncio.run(_ping(moved)),
+            "an agent went over to another coordinator",
+        )
+    return f"{stopped}; who is enrolled does not trust it either"
 
 
-def _flooding(packed: bool) -> Callable[[], str]:
+def _flooding(packed: bool) -> str:
     """Somebody in between, whom a joining agent asks for the authority: an answer without end."""
+    sent_bytes = 0
+    part = gzip.compress(bytes(10**8)) if packed else bytes(2**16)
 
-    def attack() -> str:
-        sent_bytes = 0
-        part = gzip.compress(bytes(10**8)) if packed else bytes(2**16)
+    def flood() -> Iterator[bytes]:
+        nonlocal sent_bytes
+        for _ in range(1 if packed else 2_000):  # 130 MB
+            yield part
+            sent_bytes += len(part)
 
-        class Flood(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                nonlocal sent_bytes
-                self.send_response(200)
-                if packed:
-                    self.send_header("Content-Encoding", "gzip")
-                self.end_headers()
-                with suppress(OSError):
-                    for _ in range(1 if packed else 2_000):  # 130 MB
-                        self.wfile.write(part)
-                        sent_bytes += len(part)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        with tempfile.TemporaryDirectory() as folder:
-            shown = own_authority(Path(folder), datetime.now(UTC))
-            server = HTTPServer(("127.0.0.1", 0), Flood)
-            server.socket = by_tls(server.socket, shown.certificate_file, shown.key_file)
-            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-            code, _ = new_code(shown.authority)
-            at = (f"https://127.0.0.1:{server.server_port}",)
-            tracemalloc.start()
-            try:
-                asyncio.run(join(code, at, "c1", "client", Path(folder) / "c1.json"))
-            except ExchangeError as error:
-                stopped = str(error).partition(": ")[2]
-            else:
-                raise AssertionError("it joined")
-            finally:
-                _, peak_bytes = tracemalloc.get_traced_memory()
-                tracemalloc.stop()
-                server.shutdown()
-                server.server_close()
-        assert peak_bytes < 20_000_000, f"{peak_bytes} bytes were taken"
-        assert sent_bytes < 20_000_000, f"{sent_bytes} bytes were read"
-        return stopped
-
-    return attack
+    with tempfile.TemporaryDirectory() as folder:
+        shown = own_authority(Path(folder), datetime.now(UTC))
+        code, _ = new_code(shown.authority)
+        own = (shown.certificate_file, shown.key_file)
+        headers = {"Content-Encoding": "gzip"} if packed else {}
+        with answering(flood, headers, tls=own) as url, memory_within(READ_MAX_BYTES):
+            asked = join(code, (url,), "c1", "client", Path(folder) / "c1.json")
+            said = refusal(ExchangeError, lambda: asyncio.run(asked), "it joined")
+    assert sent_bytes < READ_MAX_BYTES, f"{sent_bytes} bytes were read"
+    return said.partition(": ")[2]
 
 
 def _two_in_one() -> str:
     """A request in another's body, on whose end two readers of HTTP may differ (RFC 9112, 11.2)."""
-    host, _, port = true_one().at.removeprefix("https://").rpartition(":")
-    unproven = ssl.create_default_context()
-    unproven.check_hostname = False
-    unproven.verify_mode = ssl.CERT_NONE
     hidden = b"GET /v1/exchange/authority HTTP/1.1\r\nHost: x\r\n\r\n"
     outer = (
         b"POST /v1/exchange/operations HTTP/1.1\r\nHost: x\r\nContent-Length: "
@@ -172,10 +156,7 @@ def _two_in_one() -> str:
         + b"\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
     )
     said = b""
-    with (
-        socket.create_connection((host, int(port)), 20) as plain,
-        unproven.wrap_socket(plain, server_hostname=host) as wire,
-    ):
+    with unproven_wire(20) as wire:
         wire.sendall(outer + hidden)
         wire.settimeout(5)
         with suppress(OSError):
@@ -187,7 +168,7 @@ def _two_in_one() -> str:
 
 ATTACKS: Final = (
     Attack("a false coordinator", WIRE, "a code, and an agent's secret", _false_coordinator),
-    Attack("an authority without end", WIRE, "a joining agent's memory", _flooding(False)),
-    Attack("an authority that unfolds", WIRE, "a joining agent's memory", _flooding(True)),
+    Attack("an authority without end", WIRE, "a joining agent's memory", partial(_flooding, False)),
+    Attack("an authority that unfolds", WIRE, "a joining agent's memory", partial(_flooding, True)),
     Attack("a request within a request", WIRE, "two lengths of one body", _two_in_one),
 )

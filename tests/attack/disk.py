@@ -7,6 +7,7 @@ import sqlite3
 import tempfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 from unittest import mock
@@ -20,8 +21,8 @@ from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.engines.port import File, Process, Watch
 from exchange.http.credential import Credential
-from exchange.ports import Entity, ExchangeMisconfigured, RawName
-from tests.attack import Attack, quiet
+from exchange.ports import Entity, ExchangeError, ExchangeMisconfigured, RawName
+from tests.attack import Attack, each, quiet, refusal
 from tests.unit.agent.doubles import MemoryTable
 
 DISK: Final = "other users of the host"
@@ -81,85 +82,68 @@ def _opened_before() -> str:
 # Links -------------------------------------------------------------------------------------------
 
 
-def _linked(attack: Callable[[Path, Path], str]) -> Callable[[], str]:
+def _linked(attack: Callable[..., str], *given: object) -> str:
     """An attack with a folder and somebody else's file, which has to stay as it is."""
-
-    def run() -> str:
-        with tempfile.TemporaryDirectory() as base:
-            theirs, folder = Path(base) / "theirs", Path(base) / "ours"
-            theirs.write_bytes(SECRET)
-            theirs.chmod(0o644)
-            folder.mkdir()
-            with quiet():
-                said = attack(folder, theirs)
-            assert theirs.read_bytes() == SECRET, "it was written"
-            assert theirs.stat().st_mode & 0o777 == 0o644, "who may read it was changed"
-            return said
-
-    return run
+    with tempfile.TemporaryDirectory() as base:
+        theirs, folder = Path(base) / "theirs", Path(base) / "ours"
+        theirs.write_bytes(SECRET)
+        theirs.chmod(0o644)
+        folder.mkdir()
+        with quiet():
+            said = attack(folder, theirs, *given)
+        assert theirs.read_bytes() == SECRET, "it was written"
+        assert theirs.stat().st_mode & 0o777 == 0o644, "who may read it was changed"
+        return said
 
 
-def _database(end: str) -> Callable[[], str]:
-    def attack(folder: Path, theirs: Path) -> str:
-        (folder / f"results.sqlite3{end}").symlink_to(theirs)
-        table = EmbeddedTable(folder, "results")
+def _database(folder: Path, theirs: Path, end: str) -> str:
+    (folder / f"results.sqlite3{end}").symlink_to(theirs)
+    return refusal(ExchangeMisconfigured, lambda: touch(folder, "results"), "it was opened")
 
-        async def read() -> None:
-            try:
-                await table.get("a", "b")
-            finally:
-                await table.close()
 
+def touch(folder: Path, name: str) -> None:
+    """Open a folder's table, read of it, and close it."""
+
+    async def read() -> None:
+        table = EmbeddedTable(folder, name)
         try:
-            asyncio.run(read())
-        except ExchangeMisconfigured as error:
-            return str(error)
-        raise AssertionError("it was opened")
+            await table.get("a", "b")
+        finally:
+            await table.close()
 
-    return _linked(attack)
+    asyncio.run(read())
 
 
-def _spooled(name: str) -> Callable[[], str]:
+def _drained(table: MemoryTable, spool: Spool) -> None:
+    async def drain() -> None:
+        await SpooledTable(table, spool).drain()
+        await SpooledRaw(TableRaw(table), spool).drain()
+
+    asyncio.run(drain())
+
+
+def _spooled(folder: Path, theirs: Path, name: str) -> str:
     """A link among the spool's files, to be sent, replaced or followed."""
-
-    def attack(folder: Path, theirs: Path) -> str:
-        (folder / name).symlink_to(theirs)
-        (folder / "000000000007.row").symlink_to(folder / "nowhere")
-        table, spool = MemoryTable(), Spool(folder, 10**6)
-        row = Entity(partition_key="p", row_key="r", properties={})
-        spool.put(row)
-        spool.put_raw(RawName(folder="f", file="x"), b"text")
-
-        async def drain() -> None:
-            await SpooledTable(table, spool).drain()
-            await SpooledRaw(TableRaw(table), spool).drain()
-
-        asyncio.run(drain())
-        assert SECRET not in repr(table.rows).encode()
-        assert {key for _, key in table.rows} == {"r", "x.000"}
-        return "links are removed, not followed; what is our own is sent"
-
-    return _linked(attack)
+    (folder / name).symlink_to(theirs)
+    (folder / "000000000007.row").symlink_to(folder / "nowhere")
+    table, spool = MemoryTable(), Spool(folder, 10**6)
+    spool.put(Entity(partition_key="p", row_key="r", properties={}))
+    spool.put_raw(RawName(folder="f", file="x"), b"text")
+    _drained(table, spool)
+    assert SECRET not in repr(table.rows).encode()
+    assert {key for _, key in table.rows} == {"r", "x.000"}
+    return "links are removed, not followed; what is our own is sent"
 
 
-def _spool_file(name: str, text: bytes | Callable[[], bytes]) -> Callable[[], str]:
+def _spool_file(folder: Path, _theirs: Path, name: str, text: bytes | Callable[[], bytes]) -> str:
     """A file in the spool that is none of ours."""
-
-    def attack(folder: Path, _theirs: Path) -> str:
-        (folder / name).write_bytes(text if isinstance(text, bytes) else text())
-        table, spool = MemoryTable(), Spool(folder, 10**7)
-
-        async def drain() -> None:
-            await SpooledTable(table, spool).drain()
-            await SpooledRaw(TableRaw(table), spool).drain()
-
-        asyncio.run(drain())
-        assert not table.rows
-        left = [path.name for path in folder.iterdir()]
-        assert left == [f"{name.partition('.')[0]}.refused"], left
-        return f"set aside as {left[0]}"
-
-    return _linked(attack)
+    (folder / name).write_bytes(text if isinstance(text, bytes) else text())
+    table = MemoryTable()
+    _drained(table, Spool(folder, 10**7))
+    assert not table.rows
+    left = [path.name for path in folder.iterdir()]
+    assert left == [f"{name.partition('.')[0]}.refused"], left
+    return f"set aside as {left[0]}"
 
 
 def _credential_part(folder: Path, theirs: Path) -> str:
@@ -168,23 +152,18 @@ def _credential_part(folder: Path, theirs: Path) -> str:
         coordinators=("https://x",), authority=None, agent_id="a", role="client",
         secret="", issued_s=0.0,
     )  # fmt: skip
-    try:
-        credential.save(folder / "credential.json")
-    except OSError as error:
-        return str(error)
-    raise AssertionError("written through the link")
+    path = folder / "credential.json"
+    return refusal(OSError, lambda: credential.save(path), "written through the link")
 
 
 def _workspace_file(_folder: Path, theirs: Path) -> str:
     workspace = Workspace("attacked")
     try:
         (workspace.path / "script").symlink_to(theirs)
-        workspace.fill([File(name="script", text="!id")])
-    except OSError as error:
-        return str(error)
+        script = File(name="script", text="!id")
+        return refusal(OSError, lambda: workspace.fill([script]), "written through the link")
     finally:
         workspace.close()
-    raise AssertionError("written through the link")
 
 
 def _watched_log(folder: Path, theirs: Path) -> str:
@@ -206,25 +185,12 @@ def _watched_log(folder: Path, theirs: Path) -> str:
 
 def _foreign_rows(folder: Path, _theirs: Path) -> str:
     """A view in place of a table, in a file that says it is ours."""
-    table = EmbeddedTable(folder, "results")
-    asyncio.run(_touched(table))
+    touch(folder, "results")
     with sqlite3.connect(folder / "results.sqlite3") as foreign:
         foreign.execute("DROP TABLE entity")
         foreign.execute("CREATE VIEW entity AS SELECT 1 AS partition_key")
     foreign.close()
-    try:
-        asyncio.run(_touched(EmbeddedTable(folder, "results")))
-    except Exception as error:
-        assert type(error).__module__ == "exchange.ports", repr(error)
-        return str(error)
-    raise AssertionError("it was read")
-
-
-async def _touched(table: EmbeddedTable) -> None:
-    try:
-        await table.get("a", "b")
-    finally:
-        await table.close()
+    return refusal(ExchangeError, lambda: touch(folder, "results"), "it was read")
 
 
 _DEEP: Final = b"[" * 100_000
@@ -243,26 +209,39 @@ _SPOOL_FILES: Final[dict[str, tuple[str, bytes | Callable[[], bytes]]]] = {
 ATTACKS: Final[tuple[Attack, ...]] = (
     Attack("open modes", DISK, "reading data, spool and raw output with umask 0", _modes),
     Attack("a file left open", DISK, "a database file of mode 0644", _opened_before),
-    *(
-        Attack(f"a link as results.sqlite3{end}", DISK, "another's file, changed", _database(end))
-        for end in ("", "-wal", "-shm")
+    *each(
+        "a link as results.sqlite3{}",
+        DISK,
+        "another's file, changed",
+        partial(_linked, _database),
+        ("", "-wal", "-shm"),
     ),
-    *(
-        Attack(f"a link as the spool's {name}", DISK, "another's file, sent", _spooled(name))
-        for name in (
+    *each(
+        "a link as the spool's {}",
+        DISK,
+        "another's file, sent",
+        partial(_linked, _spooled),
+        (
             "000000000001.row",
             "000000000001.raw",
             "000000000001.refused",
             "000000000001.row-part",
             "000000000008.row-part",
-        )
+        ),
     ),
-    *(
-        Attack(f"in the spool: {name}", DISK, "the agent's start", _spool_file(*file))
-        for name, file in _SPOOL_FILES.items()
+    *each(
+        "in the spool: {}", DISK, "the agent's start", partial(_linked, _spool_file), _SPOOL_FILES
     ),
-    Attack("a link as a credential", DISK, "another's file", _linked(_credential_part)),
-    Attack("a link as an engine's log", DISK, "another's file", _linked(_watched_log)),
-    Attack("a link in an engine's folder", DISK, "another's file", _linked(_workspace_file)),
-    Attack("a view as a table", DISK, "a crash of the reader", _linked(_foreign_rows)),
+    *each(
+        "a link {}",
+        DISK,
+        "another's file",
+        _linked,
+        {
+            "as a credential": _credential_part,
+            "as an engine's log": _watched_log,
+            "in an engine's folder": _workspace_file,
+        },
+    ),
+    Attack("a view as a table", DISK, "a crash of the reader", partial(_linked, _foreign_rows)),
 )

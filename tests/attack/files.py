@@ -4,10 +4,10 @@ import asyncio
 import sqlite3
 import tarfile
 import tempfile
-import tracemalloc
 import zlib
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from exchange.embedded.backup import BackupUnusable, restore
 from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.ports import Entity, Outgoing
-from tests.attack import Attack
+from tests.attack import Attack, each, memory_within, refusal
 
 FILES: Final = "a file that we are given"
 _MEMORY_MAX_BYTES: Final = 32 * 1_048_576
@@ -72,29 +72,17 @@ _BACKUPS: Final[dict[str, Callable[[], bytes]]] = {
 }
 
 
-def _restored(made: Callable[[], bytes]) -> Callable[[], str]:
+def _restored(made: Callable[[], bytes]) -> str:
     """It is refused; nothing is anywhere that was not there."""
-
-    def attack() -> str:
-        with tempfile.TemporaryDirectory() as base:
-            file, data = Path(base) / "given.tar.gz", Path(base) / "in" / "data"
-            data.parent.mkdir()
-            file.write_bytes(made())
-            tracemalloc.start()
-            try:
-                restore(file, data)
-            except (BackupUnusable, OSError) as error:
-                said = str(error).replace(base, "")
-            else:
-                raise AssertionError("it was laid out")
-            finally:
-                _, peak_bytes = tracemalloc.get_traced_memory()
-                tracemalloc.stop()
-            assert peak_bytes < _MEMORY_MAX_BYTES, f"{peak_bytes} bytes were taken"
-            assert {path.name for path in Path(base).rglob("*")} == {"given.tar.gz", "in"}
-            return said
-
-    return attack
+    with tempfile.TemporaryDirectory() as base:
+        file, data = Path(base) / "given.tar.gz", Path(base) / "in" / "data"
+        data.parent.mkdir()
+        file.write_bytes(made())
+        refusing = (BackupUnusable, OSError)
+        with memory_within(_MEMORY_MAX_BYTES):
+            said = refusal(refusing, lambda: restore(file, data), "it was laid out")
+        assert {path.name for path in Path(base).rglob("*")} == {"given.tar.gz", "in"}
+        return said.replace(base, "")
 
 
 # Rows of an embedded store -----------------------------------------------------------------------
@@ -124,58 +112,47 @@ def _spoil(path: Path, table: str, column: str, also: str = "") -> None:
     other.close()
 
 
-def _queued(column: str) -> Callable[[], str]:
+async def _queued(folder: Path, column: str) -> str:
     """Messages with an odd value, before a true one: that one is delivered."""
-
-    async def attack(folder: Path) -> str:
-        queue = EmbeddedQueue(folder, lock_s=0.01, deliveries_max_count=2)
-        until = datetime.now(UTC) + timedelta(minutes=5)
-        names = [f"odd-{number}" for number in range(len(_ODD))]
-        await queue.send([Outgoing(body=b"odd", message_id=n, expires_at=until) for n in names])
-        dead = ", dead_us = 1" if column in ("reason", "description") else ""
-        _spoil(folder / "queue.sqlite3", "message", column, dead)
-        await queue.send([Outgoing(body=b"true", message_id="true", expires_at=until)])
-        found = None
-        async with asyncio.timeout(60):
-            while found is None or found.body != b"true":
-                found = await queue.receive(0.1)
-        await queue.counts()
-        letters = await queue.dead_letters()
-        for letter in letters:
-            assert isinstance(letter.body, bytes)
-            assert isinstance(letter.description, str)
-        purged_count = await queue.purge()
-        await queue.close()
-        return f"the true one is delivered; {len(letters)} set aside, {purged_count} purged"
-
-    return _in_a_folder(attack)
+    queue = EmbeddedQueue(folder, lock_s=0.01, deliveries_max_count=2)
+    until = datetime.now(UTC) + timedelta(minutes=5)
+    names = [f"odd-{number}" for number in range(len(_ODD))]
+    await queue.send([Outgoing(body=b"odd", message_id=n, expires_at=until) for n in names])
+    dead = ", dead_us = 1" if column in ("reason", "description") else ""
+    _spoil(folder / "queue.sqlite3", "message", column, dead)
+    await queue.send([Outgoing(body=b"true", message_id="true", expires_at=until)])
+    found = None
+    async with asyncio.timeout(60):
+        while found is None or found.body != b"true":
+            found = await queue.receive(0.1)
+    await queue.counts()
+    letters = await queue.dead_letters()
+    for letter in letters:
+        assert isinstance(letter.body, bytes)
+        assert isinstance(letter.description, str)
+    purged_count = await queue.purge()
+    await queue.close()
+    return f"the true one is delivered; {len(letters)} set aside, {purged_count} purged"
 
 
-def _stored(column: str) -> Callable[[], str]:
+async def _stored(folder: Path, column: str) -> str:
     """Rows with an odd value, beside a true one: that one is read."""
-
-    async def attack(folder: Path) -> str:
-        table = EmbeddedTable(folder, "results")
-        for name in (*(f"row-{number}" for number in range(len(_ODD))), "true"):
-            await table.upsert(Entity(partition_key="p", row_key=name, properties={"n": 1}))
-        _spoil(folder / "results.sqlite3", "entity", column)
-        rows = [row async for row in table.scan("p")]
-        assert "true" in {row.row_key for row in rows}
-        changed = [row async for row in table.scan_changed("p", {}, row_from="0", row_before="z")]
-        assert "true" in {row.row_key for row in changed}
-        assert (await table.get("p", "true")) is not None
-        await table.close()
-        return f"{len(rows)} of {len(_ODD) + 1} are read"
-
-    return _in_a_folder(attack)
+    table = EmbeddedTable(folder, "results")
+    for name in (*(f"row-{number}" for number in range(len(_ODD))), "true"):
+        await table.upsert(Entity(partition_key="p", row_key=name, properties={"n": 1}))
+    _spoil(folder / "results.sqlite3", "entity", column)
+    rows = [row async for row in table.scan("p")]
+    assert "true" in {row.row_key for row in rows}
+    changed = [row async for row in table.scan_changed("p", {}, row_from="0", row_before="z")]
+    assert "true" in {row.row_key for row in changed}
+    assert (await table.get("p", "true")) is not None
+    await table.close()
+    return f"{len(rows)} of {len(_ODD) + 1} are read"
 
 
-def _in_a_folder(attack: Callable[[Path], Coroutine[Any, Any, str]]) -> Callable[[], str]:
-    def run() -> str:
-        with tempfile.TemporaryDirectory() as base:
-            return asyncio.run(attack(Path(base)))
-
-    return run
+def _in_a_folder(attack: Callable[[Path, str], Coroutine[Any, Any, str]], column: str) -> str:
+    with tempfile.TemporaryDirectory() as base:
+        return asyncio.run(attack(Path(base), column))
 
 
 _QUEUED: Final = (
@@ -183,16 +160,19 @@ _QUEUED: Final = (
     *("dead_us", "reason", "description"),
 )
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *(
-        Attack(f"a backup with {name}", FILES, "other files, memory, the disk", _restored(made))
-        for name, made in _BACKUPS.items()
+    *each("a backup with {}", FILES, "other files, memory, the disk", _restored, _BACKUPS),
+    *each(
+        "a queue's rows: odd {}",
+        FILES,
+        "a true one's delivery",
+        partial(_in_a_folder, _queued),
+        _QUEUED,
     ),
-    *(
-        Attack(f"a queue's rows: odd {column}", FILES, "a true one's delivery", _queued(column))
-        for column in _QUEUED
-    ),
-    *(
-        Attack(f"a table's rows: odd {column}", FILES, "a true one's reading", _stored(column))
-        for column in ("row_key", "etag", "properties", "binary")
+    *each(
+        "a table's rows: odd {}",
+        FILES,
+        "a true one's reading",
+        partial(_in_a_folder, _stored),
+        ("row_key", "etag", "properties", "binary"),
     ),
 )

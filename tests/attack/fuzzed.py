@@ -11,21 +11,23 @@ import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from agent.control_reads import Answer, ControlReads, NoAnswer
 from agent.tunnels import TunnelKeeper
 from agent.worker import Worker
-from exchange.messages import Control, Job, Presence, Role, Tunnel, tunnel_of
+from exchange.messages import Control, Job, Presence, Role, tunnel_of
 from exchange.ports import Entity, RecordUnreadable, Value
 from exchange.records.job_digests import jobs_rows
 from exchange.records.keys import ASK, run_partition, tunnels_partition
 from exchange.rows import message_row, parse_row
 from tests.attack.injections import INJECTIONS
 from tests.one_table import records_in
-from tests.unit.agent.doubles import MemoryQueue, MemoryTable, make_tools
+from tests.unit.agent.doubles import MemoryQueue, MemoryTable, make_tools, work_until_idle
 from tests.unit.agent.jobs import make_job
 from tests.unit.coordinator.presences import presence
 
@@ -113,7 +115,7 @@ async def fuzz_messages(count: int, seed: int) -> Counter[str]:
         for number in range(some):
             body = mangled(job.model_dump_json(), draw)
             queue.put(body if body != job.body else b"", str(number))
-        await _until_idle(worker, queue)
+        await work_until_idle(worker, queue)
         assert len(queue.settled) == some, "a message was not settled"
         assert len({settled[1] for settled in queue.settled}) == some, "one was settled twice"
         for verb, _, *why in queue.settled:
@@ -124,21 +126,10 @@ async def fuzz_messages(count: int, seed: int) -> Counter[str]:
     assert not any(key.startswith("claim.") for key in table.written), "one was claimed"
     queue = MemoryQueue()
     queue.put(job.body, "true")
-    await _until_idle(Worker(queue=queue, tools=make_tools(records)), queue)
+    await work_until_idle(Worker(queue=queue, tools=make_tools(records)), queue)
     assert [settled[0] for settled in queue.settled] == ["complete"], "the true job was lost"
     assert "claim.00002" in table.written
     return told
-
-
-async def _until_idle(worker: Worker, queue: MemoryQueue) -> None:
-    queue.idle.clear()
-    work = asyncio.create_task(worker.run())
-    idle = asyncio.create_task(queue.idle.wait())
-    await asyncio.wait({work, idle}, return_when=asyncio.FIRST_COMPLETED)
-    worker.tools.stopping.set()
-    idle.cancel()
-    await asyncio.gather(idle, return_exceptions=True)
-    await work  # raises what ended it
 
 
 def _row(text: str, partition: str, key: str, draw: random.Random) -> Entity:
@@ -189,37 +180,25 @@ async def fuzz_rows(count: int, seed: int) -> Counter[str]:
                 await keeper.look()
             case 2:
                 bad_digests = draw.randbytes(draw.randrange(10_000))
-                properties = dict(digests.properties) | {"digests_0": bad_digests}
-                await table.upsert(
-                    Entity(
-                        partition_key=digests.partition_key,
-                        row_key=digests.row_key,
-                        properties=properties,
-                    )
-                )
-                told[
-                    "digests: " + await _outcome(lambda: records.runs.read_jobs("run-1", 0, 2))
-                ] += 1
+                changed = {**digests.properties, "digests_0": bad_digests}
+                await table.upsert(replace(digests, properties=changed))
+                with _counted(told, "digests"):
+                    await records.runs.read_jobs("run-1", 0, 2)
             case _:
                 row = _row(there.model_dump_json(), "presence", "client.c", draw)
-                told["presence: " + _parsed(lambda row=row: parse_row(Presence, row))] += 1  # type: ignore[misc]
+                with _counted(told, "presence"):
+                    parse_row(Presence, row)
     await reads.close()
     return told
 
 
-async def _outcome(read: Callable[[], Any]) -> str:
+@contextmanager
+def _counted(told: Counter[str], name: str) -> Iterator[None]:
+    """Whether what was read within was still one of ours, or set aside with a reason."""
     try:
-        await read()
+        yield
     except RecordUnreadable as error:
         assert str(error)
-        return "set aside"
-    return "still one"
-
-
-def _parsed(read: Callable[[], Presence | Tunnel]) -> str:
-    try:
-        read()
-    except RecordUnreadable as error:
-        assert str(error)
-        return "set aside"
-    return "still one"
+        told[f"{name}: set aside"] += 1
+    else:
+        told[f"{name}: still one"] += 1

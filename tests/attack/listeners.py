@@ -11,8 +11,9 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -25,8 +26,8 @@ from coordinator.api.app import create_app
 from coordinator.api.door import Guard
 from coordinator.hosts.authority import own_authority
 from coordinator.runs.coordinator import Coordinator
-from tests.attack import Attack
-from tests.attack.between import true_one
+from tests.attack import Attack, each
+from tests.attack.between import unproven_wire
 from tests.attack.on_door import site
 
 PORTS: Final = "stranger to listeners"
@@ -98,17 +99,16 @@ def _served(at: tuple[str, int], scheme: str = "http") -> None:
     assert httpx.get(url, verify=False, timeout=PATIENCE_S).status_code == 200  # noqa: S501
 
 
-def _endless(at: tuple[str, int], begin: bytes, part: bytes) -> str:
+def _endless(wire: socket.socket, begin: bytes, part: bytes) -> str:
     """Send without end; how much was taken until the connection was closed."""
     sent_bytes = 0
-    with socket.create_connection(at, PATIENCE_S) as wire:
-        with contextlib.suppress(ConnectionError):
-            wire.sendall(begin)
-            while sent_bytes < 100_000_000:
-                wire.sendall(part)
-                sent_bytes += len(part)
-        assert sent_bytes < TAKEN_MAX_BYTES, f"{sent_bytes} bytes were taken"
-    return "closed"
+    with contextlib.suppress(ConnectionError, ssl.SSLError):
+        wire.sendall(begin)
+        while sent_bytes < 100_000_000:
+            wire.sendall(part)
+            sent_bytes += len(part)
+    assert sent_bytes < TAKEN_MAX_BYTES, f"{sent_bytes} bytes were taken"
+    return f"closed after {sent_bytes} bytes"
 
 
 _FLOODS: Final = {
@@ -129,33 +129,18 @@ _FLOODS: Final = {
 }
 
 
-def _flood(begin: bytes, part: bytes) -> Callable[[], str]:
-    def attack() -> str:
-        with _standing() as at:
-            said = _endless(at, begin, part)
-            _served(at)
-        return said
-
-    return attack
+def _flood(begin: bytes, part: bytes) -> str:
+    with _standing() as at:
+        with socket.create_connection(at, PATIENCE_S) as wire:
+            said = _endless(wire, begin, part)
+        _served(at)
+    return said
 
 
 def _flood_a_process() -> str:
-    """The same, at a coordinator's own two ports: its memory stays."""
-    host, _, port = true_one().at.removeprefix("https://").rpartition(":")
-    unproven = ssl.create_default_context()
-    unproven.check_hostname, unproven.verify_mode = False, ssl.CERT_NONE
-    sent_bytes = 0
-    with (
-        socket.create_connection((host, int(port)), PATIENCE_S) as plain,
-        unproven.wrap_socket(plain) as wire,
-        contextlib.suppress(ConnectionError, ssl.SSLError),
-    ):
-        wire.sendall(ASK + b"X: ")
-        while sent_bytes < 100_000_000:
-            wire.sendall(b"a" * 65_536)
-            sent_bytes += 65_536
-    assert sent_bytes < TAKEN_MAX_BYTES, f"{sent_bytes} bytes were taken by the agents' port"
-    return f"closed after {sent_bytes} bytes"
+    """The same, at the agents' port of a coordinator: its memory stays."""
+    with unproven_wire(PATIENCE_S) as wire:
+        return _endless(wire, ASK + b"X: ", b"a" * 65_536)
 
 
 _SLOW: Final = {
@@ -167,32 +152,37 @@ _SLOW: Final = {
 }
 
 
-def _slow(said: bytes, *, drip: bool) -> Callable[[], str]:
+@contextlib.contextmanager
+def _connected(at: tuple[str, int]) -> Iterator[list[socket.socket]]:
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(socket.create_connection(at, PATIENCE_S)) for _ in range(MANY_COUNT)
+        ]
+
+
+def _told_until_closed(wire: socket.socket, part: bytes, pause_s: float) -> None:
+    """Say a little now and then. Raises AssertionError where the connection stays."""
+    end_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end_s:
+        time.sleep(pause_s)
+        try:
+            wire.sendall(part)
+        except ConnectionError:
+            return
+    raise AssertionError("it is still held")
+
+
+def _slow(said: bytes, *, drip: bool = False) -> str:
     """Many connections that are never done; ``drip``: a byte now and then."""
-
-    def attack() -> str:
-        with _standing(HEAD_S=0.5) as at, contextlib.ExitStack() as stack:
-            wires = [
-                stack.enter_context(socket.create_connection(at, PATIENCE_S))
-                for _ in range(MANY_COUNT)
-            ]
-            for wire in wires:
-                wire.sendall(said)
-            dripping = drip
-            end_s = time.monotonic() + PATIENCE_S
-            while dripping:
-                assert time.monotonic() < end_s, "it is still open"
-                time.sleep(0.05)
-                try:
-                    wires[0].sendall(b"x")
-                except ConnectionError:
-                    dripping = False
-            for wire in wires:
-                _ended(wire)
-            _served(at)
-        return f"{MANY_COUNT} connections were closed"
-
-    return attack
+    with _standing(HEAD_S=0.5) as at, _connected(at) as wires:
+        for wire in wires:
+            wire.sendall(said)
+        if drip:
+            _told_until_closed(wires[0], b"x", 0.05)
+        for wire in wires:
+            _ended(wire)
+        _served(at)
+    return f"{MANY_COUNT} connections were closed"
 
 
 def _slow_body() -> str:
@@ -206,26 +196,18 @@ def _slow_body() -> str:
     return said.partition(b"\r\n")[0].decode()
 
 
-def _many(*, tls: bool) -> Callable[[], str]:
+def _many(*, tls: bool) -> str:
     """More connections than wait at once, of which none is done (with TLS: none has begun)."""
-
-    def attack() -> str:
-        scheme = "https" if tls else "http"
-        with (
-            _standing(tls=tls, WAITING_MAX_COUNT=MANY_COUNT // 2) as at,
-            contextlib.ExitStack() as stack,
-        ):
-            wires = [
-                stack.enter_context(socket.create_connection(at, PATIENCE_S))
-                for _ in range(MANY_COUNT)
-            ]
-            _served(at, scheme)
-            for wire in wires[: MANY_COUNT // 2]:
-                assert _ended(wire) == b""
-            _served(at, scheme)
-        return f"of {MANY_COUNT} who waited longest were closed; others are served"
-
-    return attack
+    scheme = "https" if tls else "http"
+    with (
+        _standing(tls=tls, WAITING_MAX_COUNT=MANY_COUNT // 2) as at,
+        _connected(at) as wires,
+    ):
+        _served(at, scheme)
+        for wire in wires[: MANY_COUNT // 2]:
+            assert _ended(wire) == b""
+        _served(at, scheme)
+    return f"of {MANY_COUNT} who waited longest were closed; others are served"
 
 
 def _unread() -> str:
@@ -234,35 +216,22 @@ def _unread() -> str:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         wire.connect(at)
         wire.sendall(b"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        end_s = time.monotonic() + PATIENCE_S
-        gone = False
-        while not gone and time.monotonic() < end_s:
-            time.sleep(0.2)
-            try:
-                wire.sendall(b"\r\n")
-            except ConnectionError:
-                gone = True
-        assert gone, "it is still held"
+        _told_until_closed(wire, b"\r\n", 0.2)
         _served(at)
     return "the kernel gave the connection up"
 
 
+_DRIP: Final = partial(_slow, drip=True)
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *(Attack(name, PORTS, "memory", _flood(*how)) for name, how in _FLOODS.items()),
+    *each("{}", PORTS, "memory", _flood, _FLOODS),
     Attack("a header without end, to a process", PORTS, "its memory", _flood_a_process),
-    *(
-        Attack(f"slow: {name}", PORTS, "every connection there is", _slow(said, drip=False))
-        for name, said in _SLOW.items()
-    ),
-    Attack("slow: a byte at a time", PORTS, "the same, and patience", _slow(ASK, drip=True)),
+    *each("slow: {}", PORTS, "every connection there is", _slow, _SLOW),
+    Attack("slow: a byte at a time", PORTS, "the same, and patience", partial(_DRIP, ASK)),
     Attack(
-        "slow: an answer, then a byte at a time",
-        PORTS,
-        "the same",
-        _slow(ASK + b"\r\n", drip=True),
+        "slow: an answer, then a byte at a time", PORTS, "the same", partial(_DRIP, ASK + b"\r\n")
     ),
     Attack("slow: a body", PORTS, "the same", _slow_body),
-    Attack("many that say nothing", PORTS, "the next one's turn", _many(tls=False)),
-    Attack("many that begin no TLS", PORTS, "the next one's turn", _many(tls=True)),
+    Attack("many that say nothing", PORTS, "the next one's turn", partial(_many, tls=False)),
+    Attack("many that begin no TLS", PORTS, "the next one's turn", partial(_many, tls=True)),
     Attack("an answer that nobody reads", PORTS, "memory", _unread),
 )

@@ -2,8 +2,10 @@
 
 import asyncio
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -15,9 +17,9 @@ from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.engines import engines
 from exchange.engines.port import Process
 from exchange.messages import Control, Job, Tunnel, tunnel_of
-from exchange.ports import Entity, Outgoing
+from exchange.ports import Entity, Outgoing, RecordUnreadable
 from exchange.rows import parse_row
-from tests.attack import Attack, quiet
+from tests.attack import Attack, each, quiet, refusal
 from tests.attack.fuzzed import fuzz_messages, fuzz_rows, planned_job
 from tests.attack.injections import (
     INJECTIONS,
@@ -30,7 +32,7 @@ from tests.attack.injections import (
     written,
 )
 from tests.one_table import records_in
-from tests.unit.agent.doubles import MemoryQueue, MemoryTable, make_tools
+from tests.unit.agent.doubles import MemoryQueue, MemoryTable, make_tools, work_until_idle
 from tests.unit.agent.jobs import make_settings
 
 QUEUE: Final = "queue to client agent"
@@ -76,7 +78,7 @@ def _forge(changes: dict[str, Any]) -> str:
         queue.put(forged.body, "forged")
         queue.put(true.body, "true")
         worker = Worker(queue=queue, tools=make_tools(records))
-        await _until_settled(worker, queue, 2)
+        await work_until_idle(worker, queue)
         verb, _, reason, said = queue.settled[0]
         assert (verb, reason) == ("dead_letter", "NotPlanned"), queue.settled[0]
         assert queue.settled[1] == ("complete", "true"), "the true job was not taken"
@@ -89,17 +91,6 @@ def _forge(changes: dict[str, Any]) -> str:
     return _run(attack)
 
 
-async def _until_settled(worker: Worker, queue: MemoryQueue, count: int) -> None:
-    work = asyncio.create_task(worker.run())
-    try:
-        async with asyncio.timeout(30):
-            while len(queue.settled) < count and not work.done():  # noqa: ASYNC110 - the worker's
-                await asyncio.sleep(0)
-    finally:
-        worker.tools.stopping.set()
-        await work
-
-
 def _without_control() -> str:
     """The plan cannot be read: nothing is carried out unchecked."""
 
@@ -110,7 +101,8 @@ def _without_control() -> str:
         )
         table.away = True
         queue.put(soon.body, "unchecked")
-        await _until_settled(Worker(queue=queue, tools=make_tools(records_in(table))), queue, 1)
+        worker = Worker(queue=queue, tools=make_tools(records_in(table)))
+        await work_until_idle(worker, queue)
         assert queue.settled == [("abandon", "unchecked")]
         assert not table.written, "something was claimed"
         return "not believed: given back, and past its instant it is a missed measurement"
@@ -144,7 +136,7 @@ def _send_body(body: bytes) -> str:
         queue = MemoryQueue()
         queue.put(body, "m")
         worker = Worker(queue=queue, tools=make_tools(records_in(MemoryTable())))
-        await _until_settled(worker, queue, 1)
+        await work_until_idle(worker, queue)
         verb, _, reason, said = queue.settled[0]
         assert verb == "dead_letter"
         return f"{reason}: {said[:160]}"
@@ -152,16 +144,8 @@ def _send_body(body: bytes) -> str:
     return _run(attack)
 
 
-def _low_port() -> str:
-    job = planned_job(endpoint={"agent_id": "s", "address": "10.2.1.3", "port": 22})
-    ending = check(job, make_settings(), datetime.now(UTC) - timedelta(days=1))
-    assert ending is not None
-    assert ending.outcome == "refused"
-    return str(ending.reason)
-
-
-def _outside() -> str:
-    job = planned_job(endpoint={"agent_id": "s", "address": "8.8.8.8", "port": 5201})
+def _target(address: str, port: int) -> str:
+    job = planned_job(endpoint={"agent_id": "s", "address": address, "port": port})
     ending = check(job, make_settings(), datetime.now(UTC) - timedelta(days=1))
     assert ending is not None
     assert ending.outcome == "refused"
@@ -283,113 +267,78 @@ def _told_to_an_engine() -> str:
     return said
 
 
-def _bad_tunnel(**changes: Any) -> Callable[[], str]:
-    def attack() -> str:
-        job = planned_job(traffic={"encapsulation": "vxlan"})
-        fields = tunnel_of(job, client_address="10.1.1.1").model_dump(mode="json") | changes
-        try:
-            Tunnel.model_validate(fields)
-        except ValueError as error:
-            return str(error).splitlines()[2].strip()
-        raise AssertionError(f"a tunnel with {changes}")
-
-    return attack
+def _bad_tunnel(**changes: Any) -> str:
+    job = planned_job(traffic={"encapsulation": "vxlan"})
+    fields = tunnel_of(job, client_address="10.1.1.1").model_dump(mode="json") | changes
+    said = refusal(ValueError, lambda: Tunnel.model_validate(fields), f"a tunnel with {changes}")
+    return said.splitlines()[2].strip()
 
 
-def _bad_row(json: str) -> Callable[[], str]:
-    def attack() -> str:
-        row = Entity(partition_key="run.r", row_key="control", properties={"json": json})
-        try:
-            parse_row(Control, row)
-        except Exception as error:
-            assert type(error).__name__ == "RecordUnreadable", repr(error)
-            return str(error)[:160]
-        raise AssertionError("it was read")
-
-    return attack
+def _bad_row(json: str) -> str:
+    row = Entity(partition_key="run.r", row_key="control", properties={"json": json})
+    return refusal(RecordUnreadable, lambda: parse_row(Control, row), "it was read")[:160]
 
 
 # The table ---------------------------------------------------------------------------------------
 
 
-def _fuzz(what: str, count: int) -> Callable[[], str]:
-    def attack() -> str:
-        with quiet():
-            fuzz = fuzz_messages if what == "messages" else fuzz_rows
-            told = asyncio.run(fuzz(count, 20261122))
-        return ", ".join(f"{number} {kind}" for kind, number in told.most_common())
-
-    return attack
+def _fuzz(fuzz: Callable[[int, int], Coroutine[Any, Any, Counter[str]]], count: int) -> str:
+    with quiet():
+        told = asyncio.run(fuzz(count, 20261122))
+    return ", ".join(f"{number} {kind}" for kind, number in told.most_common())
 
 
-def _of(work: Callable[[Any], str], value: object) -> Callable[[], str]:
-    return lambda: work(value)
-
+_TUNNELS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "tunnel to itself": (
+        "inner addresses of somebody's network",
+        {"inner_server_address": "10.0.0.1"},
+    ),
+    "tunnel of commands": (
+        "lines for ip -batch",
+        {"inner_server_address": "1.1.1.1\nlink delete eth0"},
+    ),
+    "tunnel of another id": ("another tunnel's addresses", {"vni": 5}),
+    "tunnel's opener a path": ("a job id that climbs", {"opened_by": "../../x"}),
+}
+_ROWS: Final = {  # what is tried, the row's text
+    "deep control row": ("100,000 brackets in a run's control row", "[" * 100_000),
+    "large control row": ("2 MB in a run's control row", '"' + "a" * 2**21 + '"'),
+    "half a character": ("a lone surrogate in a row", "\ud800"),
+}
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *(
-        Attack(
-            f"forged job: {name}",
-            QUEUE,
-            f"a job like the planned one, but {name}",
-            _of(_forge, changes),
-        )
-        for name, changes in FORGED.items()
-    ),
+    *each("forged job: {}", QUEUE, "a job like the planned one, but {}", _forge, FORGED),
     Attack("job while control is away", QUEUE, "a job whose plan cannot be read", _without_control),
-    *(
-        Attack(f"body: {name}", QUEUE, f"a message of {name}", _of(_send_body, body))
-        for name, body in BODIES.items()
+    *each("body: {}", QUEUE, "a message of {}", _send_body, BODIES),
+    Attack(
+        "target port 22",
+        QUEUE,
+        "a planned job to a network's own service",
+        partial(_target, "10.2.1.3", 22),
     ),
-    Attack("target port 22", QUEUE, "a planned job to a network's own service", _low_port),
-    Attack("target outside", QUEUE, "a planned job to an address of the Internet", _outside),
+    Attack(
+        "target outside",
+        QUEUE,
+        "a planned job to an address of the Internet",
+        partial(_target, "8.8.8.8", 5201),
+    ),
     Attack("poisoned queue", QUEUE, f"{POISON_COUNT} messages before a true one", _poisoned_queue),
-    Attack("fuzzed messages", QUEUE, "2,000 messages of nobody's", _fuzz("messages", 2_000)),
-    Attack("fuzzed rows", TABLE, "2,000 rows of nobody's", _fuzz("rows", 2_000)),
-    *(
-        Attack(
-            f"field {field}",
-            TABLE,
-            "commands, paths and escapes as text",
-            _of(_inject_field, field),
-        )
-        for field, kind in KINDS.items()
-        if kind is not Kind.OWN
+    Attack(
+        "fuzzed messages", QUEUE, "2,000 messages of nobody's", partial(_fuzz, fuzz_messages, 2_000)
     ),
-    *(
-        Attack(
-            f"writers: {place}",
-            ENGINE,
-            "an unchecked value in argv and scripts",
-            _of(_inject_writer, place),
-        )
-        for place in PLACES
+    Attack("fuzzed rows", TABLE, "2,000 rows of nobody's", partial(_fuzz, fuzz_rows, 2_000)),
+    *each(
+        "field {}",
+        TABLE,
+        "commands, paths and escapes as text",
+        _inject_field,
+        (field for field, kind in KINDS.items() if kind is not Kind.OWN),
     ),
+    *each("writers: {}", ENGINE, "an unchecked value in argv and scripts", _inject_writer, PLACES),
     Attack("an engine's environment", ENGINE, "secrets, proxies", _told_to_an_engine),
-    Attack(
-        "tunnel to itself",
-        TABLE,
-        "inner addresses of somebody's network",
-        _bad_tunnel(inner_server_address="10.0.0.1"),
+    *(
+        Attack(name, TABLE, tried, partial(_bad_tunnel, **changes))
+        for name, (tried, changes) in _TUNNELS.items()
     ),
-    Attack(
-        "tunnel of commands",
-        TABLE,
-        "lines for ip -batch",
-        _bad_tunnel(inner_server_address="1.1.1.1\nlink delete eth0"),
-    ),
-    Attack("tunnel of another id", TABLE, "another tunnel's addresses", _bad_tunnel(vni=5)),
-    Attack(
-        "tunnel's opener a path", TABLE, "a job id that climbs", _bad_tunnel(opened_by="../../x")
-    ),
-    Attack(
-        "deep control row",
-        TABLE,
-        "100,000 brackets in a run's control row",
-        _bad_row("[" * 100_000),
-    ),
-    Attack(
-        "large control row", TABLE, "2 MB in a run's control row", _bad_row('"' + "a" * 2**21 + '"')
-    ),
-    Attack("half a character", TABLE, "a lone surrogate in a row", _bad_row("\ud800")),
+    *(Attack(name, TABLE, tried, partial(_bad_row, json)) for name, (tried, json) in _ROWS.items()),
 )

@@ -1,43 +1,24 @@
 """Attacks of the metric source's own: what stands where Azure Monitor or Prometheus should."""
 
 import asyncio
-import contextlib
 import gzip
 import json
-import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 from coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
 from coordinator.device.ledgers.prometheus_source import PrometheusLedger
 from coordinator.device.ledgers.source import BUSY_MAX_S, LedgerBusy, LedgerError, LedgerSource
 from exchange.messages import Direction
-from tests.attack import Attack
-from tests.attack.loopback_server import Quiet, served
+from tests.attack import Attack, each, memory_within
+from tests.loopback_server import answering
 
 SOURCE: Final = "metric source"
 _RESOURCE: Final = "/subscriptions/0/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"
 _MEMORY_MAX_BYTES: Final = 150 * 1_048_576  # that reading any of them may take
-
-
-@contextlib.contextmanager
-def _answering(body: bytes, status: int, headers: Mapping[str, str]) -> Iterator[str]:
-    """Somebody on loopback who answers every question so."""
-
-    class Handler(Quiet):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            with contextlib.suppress(OSError):  # they may hang up on us
-                self.wfile.write(body)
-
-    with served(Handler) as url:
-        yield url
 
 
 def _monitor(url: str) -> LedgerSource:
@@ -50,33 +31,23 @@ def _prometheus(url: str) -> LedgerSource:
 
 def _hostile(
     opened: Callable[[str], LedgerSource],
-    body: Callable[[], bytes],
+    made: Callable[[], bytes],
     status: int = 200,
-    **headers: str,
-) -> Callable[[], str]:
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Such an answer is a ``LedgerError``, in bounded memory and time."""
-
-    def attack() -> str:
-        made = body()
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        now = datetime.now(UTC)
-        with _answering(made, status, named) as url:
-            tracemalloc.start()
-            try:
-                source = opened(url)
-                asyncio.run(source.read(now - timedelta(minutes=5), now, Direction.FORWARD))
-            except LedgerBusy as error:
-                assert 0 <= error.retry_after_s <= BUSY_MAX_S, error.retry_after_s
-                return f"come back in {error.retry_after_s:g} s at most"
-            except LedgerError as error:
-                return str(error)
-            finally:
-                _, peak_bytes = tracemalloc.get_traced_memory()
-                tracemalloc.stop()
-                assert peak_bytes < _MEMORY_MAX_BYTES, f"{peak_bytes} bytes were taken"
-        raise AssertionError("it was taken for figures")
-
-    return attack
+    body, now = made(), datetime.now(UTC)
+    told = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
+    with answering(lambda: [body], told, status=status) as url, memory_within(_MEMORY_MAX_BYTES):
+        try:
+            source = opened(url)
+            asyncio.run(source.read(now - timedelta(minutes=5), now, Direction.FORWARD))
+        except LedgerBusy as error:
+            assert 0 <= error.retry_after_s <= BUSY_MAX_S, error.retry_after_s
+            return f"come back in {error.retry_after_s:g} s at most"
+        except LedgerError as error:
+            return str(error)
+    raise AssertionError("it was taken for figures")
 
 
 def _metric(**changes: Any) -> bytes:
@@ -123,37 +94,31 @@ _MONITOR: Final[Mapping[str, Callable[[], bytes]]] = {
     "a value of text": lambda: _metric(point={"average": "many"}),
 }
 
+_PACKED: Final = {
+    f"{name}: packed {times} times": (
+        opened,
+        partial(_packed, times),
+        200,
+        {"Content-Encoding": ", ".join(["gzip"] * times)},
+    )
+    for name, opened in (("Azure Monitor", _monitor), ("Prometheus", _prometheus))
+    for times in (1, 2)
+}
+_COME_BACK: Final = {
+    f"{name}: come back in {said[:12]}": (opened, lambda: b"{}", 429, {"Retry-After": said})
+    for name, opened in (("Azure Monitor", _monitor), ("Prometheus", _prometheus))
+    for said in ("9" * 400, "inf", "nan", "-5", "\xb2", "tomorrow")
+}
+
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *(
-        Attack(f"Azure Monitor: {name}", SOURCE, "figures or a crash", _hostile(_monitor, body))
-        for name, body in _MONITOR.items()
+    *each("Azure Monitor: {}", SOURCE, "figures or a crash", partial(_hostile, _monitor), _MONITOR),
+    *each(
+        "served Prometheus: {}",
+        SOURCE,
+        "memory or a crash",
+        partial(_hostile, _prometheus),
+        _BODIES,
     ),
-    *(
-        Attack(f"served Prometheus: {name}", SOURCE, "memory or a crash", _hostile(_prometheus, b))
-        for name, b in _BODIES.items()
-    ),
-    *(
-        Attack(
-            f"{name}: packed {times} times",
-            SOURCE,
-            "200 MB in a few bytes",
-            _hostile(
-                opened,
-                lambda times=times: _packed(times),  # type: ignore[misc]
-                Content_Encoding=", ".join(["gzip"] * times),
-            ),
-        )
-        for name, opened in (("Azure Monitor", _monitor), ("Prometheus", _prometheus))
-        for times in (1, 2)
-    ),
-    *(
-        Attack(
-            f"{name}: come back in {said[:12]}",
-            SOURCE,
-            "to be waited for without end",
-            _hostile(opened, lambda: b"{}", 429, Retry_After=said),
-        )
-        for name, opened in (("Azure Monitor", _monitor), ("Prometheus", _prometheus))
-        for said in ("9" * 400, "inf", "nan", "-5", "\xb2", "tomorrow")
-    ),
+    *each("{}", SOURCE, "200 MB in a few bytes", _hostile, _PACKED),
+    *each("{}", SOURCE, "to be waited for without end", _hostile, _COME_BACK),
 )

@@ -1,18 +1,16 @@
 """Attacks by whom we ask: keys, tokens, storage, a collector, a coordinator that is none."""
 
 import asyncio
-import contextlib
 import importlib.util
 import io
 import itertools
 import os
 import sys
 import tempfile
-import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -21,7 +19,7 @@ from unittest import mock
 from opentelemetry.sdk.metrics.export import MetricsData
 
 from coordinator.auth.entra import Entra, EntraTrust
-from coordinator.auth.principal import KeysUnavailable, SignInError
+from coordinator.auth.principal import KeysUnavailable
 from coordinator.cli import client, event_stream, main
 from coordinator.cli.refused import ApiError
 from coordinator.notices.otlp import Otlp
@@ -30,45 +28,14 @@ from exchange.azure.blob_storage import BlobAddress, BlobRaw
 from exchange.azure.identity import Credential, NoToken
 from exchange.azure.table_storage import AzureTable, TableAddress
 from exchange.ports import ExchangeError, RawName
-from tests.attack import Attack
-from tests.attack.loopback_server import Quiet, served
+from tests.attack import Attack, each, memory_within, refusal
 from tests.keyserver import TENANT, KeyServer
+from tests.loopback_server import answering
 
 ASKED: Final = "whom we ask"
 _ANSWER_MAX_BYTES: Final = 8 * 1_048_576  # in place of storage's and the API's, to be quick
 _MEMORY_MAX_BYTES: Final = 64 * 1_048_576
-_SENT_MAX_BYTES: Final = 256 * 1_048_576
 _FETCH: Final = Path(__file__).parents[2] / "deploy/azure/modules/boot/files/fetch.py"
-
-
-@contextlib.contextmanager
-def _answering(pieces: Callable[[], Iterator[bytes]], headers: Mapping[str, str]) -> Iterator[str]:
-    """Somebody on loopback who answers whatever is asked with pieces, maybe without end."""
-
-    class Handler(Quiet):
-        protocol_version = "HTTP/1.1"
-
-        def _answer(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self.send_response(200)
-            for name, value in {**_HEADERS, **headers}.items():
-                self.send_header(name, value)
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            sent_bytes = 0
-            self.close_connection = True
-            with contextlib.suppress(OSError):  # they may hang up on us
-                for piece in pieces():
-                    self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-                    sent_bytes += len(piece)
-                    if sent_bytes > _SENT_MAX_BYTES:
-                        return
-                self.wfile.write(b"0\r\n\r\n")
-
-        do_GET = do_POST = do_PUT = do_DELETE = _answer
-
-    with served(Handler) as url:
-        yield url
 
 
 def _endless() -> Iterator[bytes]:
@@ -107,32 +74,27 @@ _ANSWERS: Final[dict[str, tuple[Callable[[], Iterator[bytes]], Mapping[str, str]
 }
 
 
-async def _keys(url: str) -> str:
+def _keys(url: str) -> str:
     server = KeyServer()
     trust = EntraTrust(
         tenant_id=TENANT, audiences=["x"], issuers=["x"], jwks_url=f"{url}/keys", leeway_s=0
     )
-    try:
-        await Entra(trust).identify(server.token())
-    except SignInError as error:
-        assert isinstance(error, KeysUnavailable), error
-        return str(error)
-    raise AssertionError("somebody is signed in")
+    asked = Entra(trust).identify(server.token())
+    return refusal(KeysUnavailable, lambda: asyncio.run(asked), "somebody is signed in")
 
 
-async def _collector(url: str) -> str:
-    result = await asyncio.to_thread(Otlp(url)._exporter.export, MetricsData(resource_metrics=[]))
+def _collector(url: str) -> str:
+    result = Otlp(url)._exporter.export(MetricsData(resource_metrics=[]))
     return f"its status says all: {result.name}"
 
 
-async def _token(url: str) -> str:
-    with mock.patch.dict(os.environ, {"AZURE_POD_IDENTITY_AUTHORITY_HOST": url}):
+def _token(url: str) -> str:
+    async def ask() -> None:
         async with Credential("1234") as credential:
-            try:
-                await credential.get_token("https://storage.azure.com/.default")
-            except NoToken as error:
-                return str(error)
-    raise AssertionError("it was taken for a token")
+            await credential.get_token("https://storage.azure.com/.default")
+
+    with mock.patch.dict(os.environ, {"AZURE_POD_IDENTITY_AUTHORITY_HOST": url}):
+        return refusal(NoToken, lambda: asyncio.run(ask()), "it was taken for a token")
 
 
 _KEY: Final = "AccountName=x;AccountKey=a2V5"  # nobody's
@@ -163,25 +125,22 @@ async def _blob(url: str) -> str:
     raise AssertionError(f"{len(found or b'')} bytes were taken for an output")
 
 
-def _command(*words: str) -> Callable[[str], str]:
+def _command(*words_and_url: str) -> str:
     """A command on a coordinator's API: 4, and one line."""
-
-    def attack(url: str) -> str:
-        said = io.StringIO()
-        with (
-            mock.patch.object(sys, "argv", ["broadside", *words, "--api", url]),
-            redirect_stdout(io.StringIO()),
-            redirect_stderr(said),
-        ):
-            try:
-                main()
-            except SystemExit as ended:
-                assert ended.code == 4, (ended.code, said.getvalue())
-        [line] = said.getvalue().splitlines()
-        assert "unexpected" not in line, line
-        return line.replace(url, "URL")
-
-    return attack
+    *words, url = words_and_url
+    said = io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["broadside", *words, "--api", url]),
+        redirect_stdout(io.StringIO()),
+        redirect_stderr(said),
+    ):
+        try:
+            main()
+        except SystemExit as ended:
+            assert ended.code == 4, (ended.code, said.getvalue())
+    [line] = said.getvalue().splitlines()
+    assert "unexpected" not in line, line
+    return line.replace(url, "URL")
 
 
 async def _events(url: str) -> str:
@@ -197,7 +156,7 @@ async def _events(url: str) -> str:
     return f"{count} events"
 
 
-def _fetch(url: str, token: str | None = None) -> str:
+def _fetch(token: str | None, url: str) -> str:
     """What a new VM fetches first: its identity's token, then the package."""
     spec = importlib.util.spec_from_file_location("fetch", _FETCH)
     assert spec is not None and spec.loader is not None
@@ -220,41 +179,35 @@ def _fetch(url: str, token: str | None = None) -> str:
     raise AssertionError("it was installed")
 
 
-def _asked(ask: Callable[[str], str], answer: str) -> Callable[[], str]:
-    pieces, headers = _ANSWERS[answer]
-
-    def attack() -> str:
-        with (
-            _answering(pieces, headers) as url,
-            mock.patch.object(wire, "ANSWER_MAX_BYTES", _ANSWER_MAX_BYTES),
-            mock.patch.object(client, "ANSWER_MAX_BYTES", _ANSWER_MAX_BYTES),
-            mock.patch.object(event_stream, "EVENT_MAX_BYTES", _ANSWER_MAX_BYTES),
-        ):
-            tracemalloc.start()
-            try:
-                return ask(url)
-            finally:
-                _, peak_bytes = tracemalloc.get_traced_memory()
-                tracemalloc.stop()
-                assert peak_bytes < _MEMORY_MAX_BYTES, f"{peak_bytes} bytes were taken"
-
-    return attack
+def _asked(
+    ask: Callable[[str], str], pieces: Callable[[], Iterator[bytes]], headers: Mapping[str, str]
+) -> str:
+    with (
+        answering(pieces, {**_HEADERS, **headers}) as url,
+        mock.patch.object(wire, "ANSWER_MAX_BYTES", _ANSWER_MAX_BYTES),
+        mock.patch.object(client, "ANSWER_MAX_BYTES", _ANSWER_MAX_BYTES),
+        mock.patch.object(event_stream, "EVENT_MAX_BYTES", _ANSWER_MAX_BYTES),
+        memory_within(_MEMORY_MAX_BYTES),
+    ):
+        return ask(url)
 
 
 _WHO: Final[dict[str, Callable[[str], str]]] = {
-    "Entra's keys": lambda url: asyncio.run(_keys(url)),
-    "a collector": lambda url: asyncio.run(_collector(url)),
-    "a metadata service": lambda url: asyncio.run(_token(url)),
+    "Entra's keys": _keys,
+    "a collector": _collector,
+    "a metadata service": _token,
     "a table": lambda url: asyncio.run(_table(url)),
     "a blob": lambda url: asyncio.run(_blob(url)),
-    "--api: runs": _command("runs"),
-    "--api: show": _command("show", "x"),
+    "--api: runs": partial(_command, "runs"),
+    "--api: show": partial(_command, "show", "x"),
     "--api: events": lambda url: asyncio.run(_events(url)),
-    "fetch.py, a token": _fetch,
-    "fetch.py, a package": lambda url: _fetch(url, "x"),
+    "fetch.py, a token": partial(_fetch, None),
+    "fetch.py, a package": partial(_fetch, "x"),
 }
 ATTACKS: Final[tuple[Attack, ...]] = tuple(
-    Attack(f"{who}: an answer {answer}", ASKED, "memory, a crash", _asked(ask, answer))
+    attack
     for who, ask in _WHO.items()
-    for answer in _ANSWERS
+    for attack in each(
+        f"{who}: an answer {{}}", ASKED, "memory, a crash", partial(_asked, ask), _ANSWERS
+    )
 )

@@ -3,11 +3,11 @@
 import asyncio
 import atexit
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from coordinator.auth.signin import SignIn
 from coordinator.auth.static_tokens import Tokens
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from tests.attack import Attack
+from tests.attack import Attack, each
 from tests.keyserver import KeyServer, key_server
 from tests.synthetic_runs import store_run
 
@@ -131,13 +131,20 @@ def _stopped(response: Any, *expected: int) -> str:
 # Who asks ----------------------------------------------------------------------------------------
 
 
-def _route(method: str, template: str, token: str | None, *expected: int) -> Callable[[], str]:
-    def attack() -> str:
-        headers = {} if token is None else {"Authorization": f"Bearer {site().tokens[token]}"}
-        path = template.format_map(_NAMES)
-        return _stopped(site().signed.request(method, path, headers=headers, json={}), *expected)
+def bearer(who: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {site().tokens[who]}"}
 
-    return attack
+
+def _route(
+    headers: Callable[[], Mapping[str, str]], expected: int, method: str, template: str
+) -> str:
+    path = template.format_map(_NAMES)
+    return _stopped(site().signed.request(method, path, headers=headers(), json={}), expected)
+
+
+def _launch(header: Callable[[], str], expected: int = 401) -> str:
+    asked = {"Authorization": header()}
+    return _stopped(site().signed.post("/v1/runs", headers=asked, json={}), expected)
 
 
 _HEADERS: Final[dict[str, Callable[[], str]]] = {
@@ -168,48 +175,25 @@ _HEADERS: Final[dict[str, Callable[[], str]]] = {
 }
 
 
-def _signed_so(header: Callable[[], str]) -> Callable[[], str]:
-    def attack() -> str:
-        asked = {"Authorization": header()}
-        return _stopped(site().signed.post("/v1/runs", headers=asked, json={}), 401)
-
-    return attack
+def _without_role(roles: object) -> str:
+    return _launch(lambda: f"Bearer {site().keys.token(roles=roles)}", 403)
 
 
-def _without_role(roles: object) -> Callable[[], str]:
-    def attack() -> str:
-        asked = {"Authorization": f"Bearer {site().keys.token(roles=roles)}"}
-        return _stopped(site().signed.post("/v1/runs", headers=asked, json={}), 403)
-
-    return attack
-
-
-def _elsewhere(**asked: Any) -> Callable[[], str]:
+def _elsewhere(where: str, name: str, text: str) -> str:
     """The token where none is looked for."""
-
-    def attack() -> str:
-        given = {
-            key: {name: value.format(site().tokens["operator"]) for name, value in each.items()}
-            for key, each in asked.items()
-        }
-        return _stopped(site().signed.request("POST", "/v1/runs", json={}, **given), 401)
-
-    return attack
+    asked = {where: {name: text.format(site().tokens["operator"])}}
+    return _stopped(site().signed.request("POST", "/v1/runs", json={}, **asked), 401)
 
 
 # What is asked -----------------------------------------------------------------------------------
 
 
-def _as(who: str, method: str, path: str, *expected: int, **asked: Any) -> Callable[[], str]:
-    def attack() -> str:
-        headers = {"Authorization": f"Bearer {site().tokens[who]}", **asked.get("headers", {})}
-        given = {**asked, "headers": headers}
-        response = site().signed.request(method, path, **given)
-        assert "root:" not in response.text
-        assert response.headers.get("Set-Cookie") is None
-        return _stopped(response, *expected)
-
-    return attack
+def _as(who: str, method: str, path: str, *expected: int, **asked: Any) -> str:
+    given = {**asked, "headers": {**bearer(who), **asked.get("headers", {})}}
+    response = site().signed.request(method, path, **given)
+    assert "root:" not in response.text
+    assert response.headers.get("Set-Cookie") is None
+    return _stopped(response, *expected)
 
 
 async def _chunks() -> Any:
@@ -292,12 +276,16 @@ _SCHEDULES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def _schedule(changes: dict[str, Any]) -> Callable[[], str]:
+def _schedule(changes: dict[str, Any]) -> str:
     body = {"name": "hostile", "scenario": "smoke", **changes}
     return _as("operator", "POST", "/v1/schedules", *_REFUSED, json=body)
 
 
-def _body(path: str, asked: dict[str, Any]) -> Callable[[], str]:
+def _path(path: str) -> str:
+    return _as("operator", "GET", path, *_REFUSED)
+
+
+def _body(path: str, asked: dict[str, Any]) -> str:
     given = {key: value() if callable(value) else value for key, value in asked.items()}
     if "content" in given:
         given["headers"] = {"Content-Type": "application/json"}
@@ -307,29 +295,21 @@ def _body(path: str, asked: dict[str, Any]) -> Callable[[], str]:
 # What a browser is made to ask -------------------------------------------------------------------
 
 
-def _crossed(method: str = "POST", **headers: str) -> Callable[[], str]:
-    def attack() -> str:
-        response = site().local.request(method, "/v1/runs", headers=headers, json={})
-        assert not [name for name in response.headers if name.startswith("access-control")]
-        return _stopped(response, 403)
-
-    return attack
+def _crossed(method: str = "POST", **headers: str) -> str:
+    response = site().local.request(method, "/v1/runs", headers=headers, json={})
+    assert not [name for name in response.headers if name.startswith("access-control")]
+    return _stopped(response, 403)
 
 
-def _marked(path: str) -> Callable[[], str]:
+def _marked(path: str) -> str:
     """A label that is a script, wherever a run is drawn."""
-
-    def attack() -> str:
-        headers = {"Authorization": f"Bearer {site().tokens['viewer']}"}
-        response = site().signed.get(path, headers=headers)
-        assert response.status_code == 200, response.text[:200]
-        if "json" not in response.headers["content-type"]:
-            assert MARK not in response.text
-            assert '"=HYPERLINK' not in response.text
-        assert response.headers["cache-control"] != "public"
-        return f"escaped, as {response.headers['content-type'].partition(';')[0]}"
-
-    return attack
+    response = site().signed.get(f"/v1/runs/{RUN}{path}", headers=bearer("viewer"))
+    assert response.status_code == 200, response.text[:200]
+    if "json" not in response.headers["content-type"]:
+        assert MARK not in response.text
+        assert '"=HYPERLINK' not in response.text
+    assert response.headers["cache-control"] != "public"
+    return f"escaped, as {response.headers['content-type'].partition(';')[0]}"
 
 
 def _policy() -> str:
@@ -341,101 +321,93 @@ def _policy() -> str:
     return "Content-Security-Policy: nothing but our own files, in nobody's frame"
 
 
+_EVIL: Final = "https://evil.example"
+_CROSSED: Final = {  # name, what is tried, how it is asked
+    "another site's page": ("a launch across origins", partial(_crossed, Origin=_EVIL)),
+    "a page without origin": ("Origin: null", partial(_crossed, Origin="null")),
+    "a name bound to loopback": ("Host: evil.example", partial(_crossed, Host="evil.example")),
+    "another port's page": (
+        "Origin of a neighbour",
+        partial(_crossed, Origin="http://127.0.0.1:9"),
+    ),
+    "a preflight": ("OPTIONS from elsewhere", partial(_crossed, "OPTIONS", Origin=_EVIL)),
+    "a half host": ("Host: [::1", partial(_crossed, Host="[::1")),
+}
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *(
-        Attack(
-            f"nobody: {method} {path}", CALLER, "without a token", _route(method, path, None, 401)
-        )
-        for method, path, access in RIGHTS
-        if access is not Access.OPEN
+    *each(
+        "nobody: {}",
+        CALLER,
+        "without a token",
+        partial(_route, dict, 401),
+        {
+            f"{method} {path}": (method, path)
+            for method, path, access in RIGHTS
+            if access is not Access.OPEN
+        },
     ),
-    *(
-        Attack(
-            f"viewer: {method} {path}",
-            VIEWER,
-            "what operators do",
-            _route(method, path, "viewer", 403),
-        )
-        for method, path, access in RIGHTS
-        if access is Access.OPERATOR
+    *each(
+        "viewer: {}",
+        VIEWER,
+        "what operators do",
+        partial(_route, partial(bearer, "viewer"), 403),
+        {
+            f"{method} {path}": (method, path)
+            for method, path, access in RIGHTS
+            if access is Access.OPERATOR
+        },
     ),
-    *(
-        Attack(f"token: {name}", CALLER, "a launch", _signed_so(make))
-        for name, make in _HEADERS.items()
+    *each("token: {}", CALLER, "a launch", _launch, _HEADERS),
+    *each(
+        "roles {}",
+        CALLER,
+        "a launch without the role",
+        _without_role,
+        {repr(r): r for r in ([], ["Operator"], "operator", {"operator": 1}, ["operators"])},
     ),
-    *(
-        Attack(f"roles {roles!r}", CALLER, "a launch without the role", _without_role(roles))
-        for roles in ([], ["Operator"], "operator", {"operator": 1}, ["operators"])
-    ),
-    Attack("token in the address", CALLER, "?token=...", _elsewhere(params={"token": "{}"})),
     Attack(
-        "token in a cookie", CALLER, "Cookie: token", _elsewhere(headers={"Cookie": "token={}"})
+        "token in the address",
+        CALLER,
+        "?token=...",
+        partial(_elsewhere, "params", "token", "{}"),
+    ),
+    Attack(
+        "token in a cookie",
+        CALLER,
+        "Cookie: token",
+        partial(_elsewhere, "headers", "Cookie", "token={}"),
     ),
     Attack(
         "another's method",
         VIEWER,
         "X-HTTP-Method-Override: POST",
-        _as("viewer", "GET", "/v1/audit", 403, headers={"X-HTTP-Method-Override": "POST"}),
+        partial(_as, "viewer", "GET", "/v1/audit", 403, headers={"X-HTTP-Method-Override": "POST"}),
+    ),
+    *each(
+        "door: {}",
+        VIEWER,
+        "round the door's table",
+        lambda path: _as("viewer", "POST", path, 403, json={}),
+        ("/v1//runs", "/v1/runs/", "/V1/RUNS", "/v1/runs%2f", "/web/../v1/runs", "/x/v1/runs"),
     ),
     *(
-        Attack(
-            f"door: {path}",
-            VIEWER,
-            "round the door's table",
-            _as("viewer", "POST", path, 403, json={}),
-        )
-        for path in (
-            "/v1//runs",
-            "/v1/runs/",
-            "/V1/RUNS",
-            "/v1/runs%2f",
-            "/web/../v1/runs",
-            "/x/v1/runs",
-        )
-    ),
-    *(
-        Attack(
-            f"path: {path[:50]}",
-            CALLER,
-            "a file or another's row",
-            _as("operator", "GET", path, *_REFUSED),
-        )
+        Attack(f"path: {path[:50]}", CALLER, "a file or another's row", partial(_path, path))
         for path in _PATHS
     ),
     *(
-        Attack(f"body: {name}", CALLER, path, _body(path, asked))
+        Attack(f"body: {name}", CALLER, path, partial(_body, path, asked))
         for name, (path, asked) in _BODIES.items()
     ),
     *(
-        Attack(f"schedule: {name}", CALLER, str(asked)[:60], _schedule(asked))
+        Attack(f"schedule: {name}", CALLER, str(asked)[:60], partial(_schedule, asked))
         for name, asked in _SCHEDULES.items()
     ),
-    Attack(
-        "another site's page",
+    *(Attack(name, BROWSER, tried, ask) for name, (tried, ask) in _CROSSED.items()),
+    *each(
+        "script: {}",
         BROWSER,
-        "a launch across origins",
-        _crossed(Origin="https://evil.example"),
-    ),
-    Attack("a page without origin", BROWSER, "Origin: null", _crossed(Origin="null")),
-    Attack(
-        "a name bound to loopback", BROWSER, "Host: evil.example", _crossed(Host="evil.example")
-    ),
-    Attack(
-        "another port's page",
-        BROWSER,
-        "Origin of a neighbour",
-        _crossed(Origin="http://127.0.0.1:9"),
-    ),
-    Attack(
-        "a preflight",
-        BROWSER,
-        "OPTIONS from elsewhere",
-        _crossed("OPTIONS", Origin="https://evil.example"),
-    ),
-    Attack("a half host", BROWSER, "Host: [::1", _crossed(Host="[::1")),
-    *(
-        Attack(f"script: {path}", BROWSER, MARK, _marked(f"/v1/runs/{RUN}{path}"))
-        for path in ("/report", "/report?format=html", "/export?format=csv&table=pairs", "/verdict")
+        MARK,
+        _marked,
+        ("/report", "/report?format=html", "/export?format=csv&table=pairs", "/verdict"),
     ),
     Attack("in a frame", BROWSER, "clickjacking, scripts from elsewhere", _policy),
 )

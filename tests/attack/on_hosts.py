@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -26,11 +26,12 @@ from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Claim, Job, Phase, Role
 from exchange.ports import Entity, Value
 from exchange.row_text import entity_fields
-from tests.attack import Attack
+from tests.attack import Attack, each
 from tests.unit.agent.jobs import make_job
 
 PORT: Final = "other hosts to coordinator"
 BASE: Final = "/v1/exchange/"
+OWN_RAW: Final = f"{BASE}raw/raw.run-1.00000/client.00000"  # of the first client
 AGENTS: Final = {"c1": Role.CLIENT, "c2": Role.CLIENT, "s1": Role.SERVER, "gone": Role.CLIENT}
 CODES: Final = {"open": (9, 1.0), "ended": (9, -1.0), "used": (1, 1.0)}  # agents, hours
 
@@ -175,8 +176,8 @@ _PATHS: Final = {
     "POST operations": ("POST", f"{BASE}operations", 401),
     "GET stream": ("GET", f"{BASE}stream?session=s", 401),
     "POST renew": ("POST", f"{BASE}renew", 401),
-    "PUT raw": ("PUT", f"{BASE}raw/raw.run-1.00000/client.00000", 401),
-    "GET raw": ("GET", f"{BASE}raw/raw.run-1.00000/client.00000", 401),
+    "PUT raw": ("PUT", OWN_RAW, 401),
+    "GET raw": ("GET", OWN_RAW, 401),
     "the operators' API": ("POST", "/v1/runs", 404),
     "metrics": ("GET", "/metrics", 404),
     "the page": ("GET", "/", 404),
@@ -204,20 +205,17 @@ def refused(told: Told, *expected: int) -> str:
     return f"{told.status} {told.text[:80]}"
 
 
-def _stranger(method: str, path: str, expected: int) -> Callable[[], str]:
-    return lambda: refused(asyncio.run(port().ask(method, path, b"[]")), expected)
+def _stranger(method: str, path: str, expected: int) -> str:
+    return refused(asyncio.run(port().ask(method, path, b"[]")), expected)
 
 
-def _forged(header: Callable[[Port], str]) -> Callable[[], str]:
-    def attack() -> str:
-        made = port()
-        told = made.ask("POST", f"{BASE}operations", b'[{"do":"ping"}]', header=header(made))
-        return refused(asyncio.run(told), 401)
-
-    return attack
+def _forged(header: Callable[[Port], str]) -> str:
+    made = port()
+    told = made.ask("POST", f"{BASE}operations", b'[{"do":"ping"}]', header=header(made))
+    return refused(asyncio.run(told), 401)
 
 
-_JOINS: Final[dict[str, tuple[str | None, object, str, object]]] = {  # code's name, id, role, hash
+_JOINS: Final[dict[str, tuple[str, object, str, object]]] = {  # code's name, id, role, hash
     "an ended code": ("ended", "new", "client", "1" * 64),
     "a code that is used up": ("used", "new", "client", "1" * 64),
     "as a server by a client's code": ("open", "new", "server", "1" * 64),
@@ -232,16 +230,13 @@ _JOINS: Final[dict[str, tuple[str | None, object, str, object]]] = {  # code's n
 }
 
 
-def _join(code: str | None, agent_id: object, role: str, sha256: object) -> Callable[[], str]:
-    def attack() -> str:
-        made = port()
-        before = {agent.key for agent in asyncio.run(Enrolments(made.fabric.private).agents())}
-        told = asyncio.run(joined(made, made.secrets.get(code or "", ""), agent_id, role, sha256))
-        after = {agent.key for agent in asyncio.run(Enrolments(made.fabric.private).agents())}
-        assert after == before
-        return refused(told, 403)
-
-    return attack
+def _join(code: str, agent_id: object, role: str, sha256: object) -> str:
+    made = port()
+    before = {agent.key for agent in asyncio.run(Enrolments(made.fabric.private).agents())}
+    told = asyncio.run(joined(made, made.secrets[code], agent_id, role, sha256))
+    after = {agent.key for agent in asyncio.run(Enrolments(made.fabric.private).agents())}
+    assert after == before
+    return refused(told, 403)
 
 
 def _who_is_there() -> str:
@@ -278,73 +273,60 @@ def _guesses() -> str:
 # Bodies ------------------------------------------------------------------------------------------
 
 _SMALL: Final = b'{"do":"ping"}'
-_BODIES: Final[dict[str, tuple[Callable[[], bytes], str, tuple[int, ...]]]] = {
-    "13 MB": (lambda: b" " * 13_000_000, "", (413,)),
-    "a billion bytes in a megabyte": (lambda: zlib.compress(bytes(10**9), 9), "deflate", (413,)),
-    "cut short": (lambda: zlib.compress(b"[]" * 900)[:-9], "deflate", (413,)),
-    "not deflated": (lambda: b"[]", "deflate", (400,)),
-    "another packing": (lambda: zlib.compress(b"[]"), "gzip", (400,)),
-    "a million brackets": (lambda: b"[" * 10**6, "", (400,)),
-    "deep objects": (lambda: b'{"a":' * 10**6, "", (400,)),
-    "no list": (lambda: _SMALL, "", (400,)),
-    "no UTF-8": (lambda: b"\xff\xfe", "", (400,)),
-    "a number of 5,000 digits": (lambda: b"[" + b"9" * 5_000 + b"]", "", (400,)),
-    "800,000 operations": (lambda: b"[" + b",".join([_SMALL] * 800_000) + b"]", "", (413,)),
+_BODIES: Final[dict[str, tuple[Callable[[], bytes], str, int]]] = {
+    "13 MB": (lambda: b" " * 13_000_000, "", 413),
+    "a billion bytes in a megabyte": (lambda: zlib.compress(bytes(10**9), 9), "deflate", 413),
+    "cut short": (lambda: zlib.compress(b"[]" * 900)[:-9], "deflate", 413),
+    "not deflated": (lambda: b"[]", "deflate", 400),
+    "another packing": (lambda: zlib.compress(b"[]"), "gzip", 400),
+    "a million brackets": (lambda: b"[" * 10**6, "", 400),
+    "deep objects": (lambda: b'{"a":' * 10**6, "", 400),
+    "no list": (lambda: _SMALL, "", 400),
+    "no UTF-8": (lambda: b"\xff\xfe", "", 400),
+    "a number of 5,000 digits": (lambda: b"[" + b"9" * 5_000 + b"]", "", 400),
+    "800,000 operations": (lambda: b"[" + b",".join([_SMALL] * 800_000) + b"]", "", 413),
 }
 
 
-def _body(body: Callable[[], bytes], encoding: str, expected: tuple[int, ...]) -> Callable[[], str]:
-    def attack() -> str:
-        made = port()
-        asked = made.ask(
-            "POST", f"{BASE}operations", body(), header=made.bearer("c1"), encoding=encoding
-        )
-        return refused(asyncio.run(asked), *expected)
-
-    return attack
+def _body(body: Callable[[], bytes], encoding: str, expected: int) -> str:
+    made = port()
+    asked = made.ask(
+        "POST", f"{BASE}operations", body(), header=made.bearer("c1"), encoding=encoding
+    )
+    return refused(asyncio.run(asked), expected)
 
 
-def _slow(method: str, path: str, name: str | None) -> Callable[[], str]:
+def _slow(method: str, path: str, name: str | None) -> str:
     """A body of which a byte came, and no more."""
+    made = port()
+    header = None if name is None else made.bearer(name)
 
-    def attack() -> str:
-        made = port()
-        header = None if name is None else made.bearer(name)
+    async def ask() -> list[Told]:
+        asked = (made.ask(method, path, b"[", header=header, endless=True) for _ in range(5))
+        return list(await asyncio.gather(*asked))
 
-        async def ask() -> list[Told]:
-            asked = (made.ask(method, path, b"[", header=header, endless=True) for _ in range(5))
-            return list(await asyncio.gather(*asked))
-
-        with mock.patch.object(bounded_listener, "BODY_S", 0.2):
-            told = asyncio.run(ask())
-        assert {one.status for one in told} == {408}, told
-        return f"5 of them: {told[0].status} {told[0].text}, and the next are served"
-
-    return attack
+    with mock.patch.object(bounded_listener, "BODY_S", 0.2):
+        told = asyncio.run(ask())
+    assert {one.status for one in told} == {408}, told
+    return f"5 of them: {told[0].status} {told[0].text}, and the next are served"
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
     *(
-        Attack(f"stranger: {name}", PORT, f"{asked[0]} {asked[1]}", _stranger(*asked))
+        Attack(f"stranger: {name}", PORT, f"{asked[0]} {asked[1]}", partial(_stranger, *asked))
         for name, asked in _PATHS.items()
     ),
-    *(
-        Attack(f"credential: {name}", PORT, "an agent's place", _forged(header))
-        for name, header in _FORGED.items()
-    ),
-    *(Attack(f"join: {name}", PORT, "a credential", _join(*how)) for name, how in _JOINS.items()),
+    *each("credential: {}", PORT, "an agent's place", _forged, _FORGED),
+    *each("join: {}", PORT, "a credential", _join, _JOINS),
     Attack("names without a code", PORT, "which agents there are", _who_is_there),
     Attack("join codes guessed", PORT, "327 of them, near and far", _guesses),
+    *each("body: {}", PORT, "memory, or the loop", _body, _BODIES),
     *(
-        Attack(f"body: {name}", PORT, "memory, or the loop", _body(*how))
-        for name, how in _BODIES.items()
-    ),
-    Attack("slow join", PORT, "connections that never end", _slow("POST", f"{BASE}join", None)),
-    Attack("slow operations", PORT, "the same", _slow("POST", f"{BASE}operations", "c1")),
-    Attack(
-        "slow output",
-        PORT,
-        "both places for output, for ever",
-        _slow("PUT", f"{BASE}raw/raw.run-1.00000/client.00000", "c1"),
+        Attack(f"slow {name}", PORT, tried, partial(_slow, *asked))
+        for name, tried, *asked in (
+            ("join", "connections that never end", "POST", f"{BASE}join", None),
+            ("operations", "the same", "POST", f"{BASE}operations", "c1"),
+            ("output", "both places for output, for ever", "PUT", OWN_RAW, "c1"),
+        )
     ),
 )

@@ -10,9 +10,9 @@ import re
 import sqlite3
 import tempfile
 import zlib
-from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,18 +31,20 @@ from coordinator.core.measure.second_table import Column
 from coordinator.core.summary import problem
 from coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
 from coordinator.device.ledgers.prometheus_source import PrometheusLedger
-from coordinator.device.ledgers.source import LedgerError
+from coordinator.device.ledgers.source import LedgerError, LedgerSource
 from coordinator.views.series_formats import as_csv
 from exchange.documents import read_document
 from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.log_lines import redact
 from exchange.messages import Direction
-from exchange.ports import Entity, EntityExists, RecordUnreadable
+from exchange.ports import EntityExists, RecordUnreadable
 from exchange.records.keys import burst_partition
 from exchange.rows import make_row
-from tests.attack import Attack
+from tests.attack import Attack, each, refusal
+from tests.attack.disk import touch
 from tests.attack.fuzzed_coordinator import fuzz_coordinator
-from tests.attack.on_door import RUN, site
+from tests.attack.injections import SHOWN_UNSEEN
+from tests.attack.on_door import RUN, bearer, site
 from tests.synthetic_runs import SMALL, measured
 
 ROW: Final = "table to coordinator"
@@ -85,42 +87,35 @@ _KINDS: Final[dict[str, tuple[str, str, str]]] = {  # table, partition, key
 }
 
 
-def _spoil(kind: str, properties: dict[str, Any]) -> Callable[[], str]:
-    def attack() -> str:
-        name, partition, key = _KINDS[kind]
-        table = getattr(site().fabric, name)
-        before = asyncio.run(table.get(partition, key))
-        asyncio.run(table.upsert(make_row(partition, key, properties)))
-        try:
-            headers = {"Authorization": f"Bearer {site().tokens['operator']}"}
-            for path in _READ:
-                answer = site().signed.get(path, headers=headers)
-                assert answer.status_code == 200, (path, answer.text[:300])
-        finally:
-            asyncio.run(table.delete(partition, key))
-            if before is not None:
-                asyncio.run(table.upsert(before))
-        return "that row is left out and named in the log; all else answers 200"
-
-    return attack
+def _spoil(place: tuple[str, str, str], properties: dict[str, Any]) -> str:
+    name, partition, key = place
+    table = getattr(site().fabric, name)
+    before = asyncio.run(table.get(partition, key))
+    asyncio.run(table.upsert(make_row(partition, key, properties)))
+    try:
+        for path in _READ:
+            answer = site().signed.get(path, headers=bearer("operator"))
+            assert answer.status_code == 200, (path, answer.text[:300])
+    finally:
+        asyncio.run(table.delete(partition, key))
+        if before is not None:
+            asyncio.run(table.upsert(before))
+    return "that row is left out and named in the log; all else answers 200"
 
 
-def _document(**properties: Any) -> Callable[[], str]:
+def _document(**properties: Any) -> str:
     """A forged document in place of an engine's raw output."""
 
-    async def read() -> str:
+    async def read() -> None:
         with tempfile.TemporaryDirectory() as folder:
             table = EmbeddedTable(Path(folder), "results")
             await table.insert(make_row("raw", "client.000", properties))
             try:
                 await read_document(table, "raw", "client")
-            except RecordUnreadable as error:
-                return str(error)
             finally:
                 await table.close()
-        raise AssertionError("it was read")
 
-    return lambda: asyncio.run(read())
+    return refusal(RecordUnreadable, lambda: asyncio.run(read()), "it was read")
 
 
 def _bomb() -> str:
@@ -129,7 +124,7 @@ def _bomb() -> str:
     parts = {
         f"part_{n}": packed[at : at + 65_536] for n, at in enumerate(range(0, len(packed), 65_536))
     }
-    return _document(rows_count=1, crc=zlib.crc32(packed), **parts)()
+    return _document(rows_count=1, crc=zlib.crc32(packed), **parts)
 
 
 def _agents_half() -> str:
@@ -154,54 +149,35 @@ def _second_token() -> str:
 
 
 def _same_run() -> str:
-    async def again() -> str:
+    async def again() -> None:
         stored = await site().fabric.records.read_run(RUN)
         control = await site().fabric.records.runs.read_control(RUN)
         assert stored is not None
         assert control is not None
-        try:
-            await site().fabric.records.create_run(stored[0], b"{}", control)
-        except EntityExists as error:
-            return str(error)
-        raise AssertionError("a run's plan was replaced")
+        await site().fabric.records.create_run(stored[0], b"{}", control)
 
-    return asyncio.run(again())
+    return refusal(EntityExists, lambda: asyncio.run(again()), "a run's plan was replaced")
 
 
 # The metric source -------------------------------------------------------------------------------
 
 
-def _answers(body: bytes, status: int = 200) -> Callable[[], str]:
-    def attack() -> str:
-        transport = httpx.MockTransport(lambda _: httpx.Response(status, content=body))
-        ledger = PrometheusLedger("http://p", "q", "bytes_per_second", transport=transport)
-        now = datetime.now(UTC)
-        try:
-            asyncio.run(ledger.read(now - timedelta(minutes=5), now, Direction.FORWARD))
-        except LedgerError as error:
-            return str(error)
-        raise AssertionError("it was taken for figures")
-
-    return attack
+def _figures(source: LedgerSource) -> str:
+    now = datetime.now(UTC)
+    asked = source.read(now - timedelta(minutes=5), now, Direction.FORWARD)
+    return refusal(LedgerError, lambda: asyncio.run(asked), "it was taken for figures")
 
 
-def _file(text: bytes) -> Callable[[], str]:
-    def attack() -> str:
-        now = datetime.now(UTC)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "ledger.csv"
-            path.write_bytes(text)
-            try:
-                asyncio.run(
-                    CsvLedger(path, CsvForm()).read(
-                        now, now + timedelta(minutes=5), Direction.FORWARD
-                    )
-                )
-            except LedgerError as error:
-                return str(error)
-        raise AssertionError("it was taken for figures")
+def _answers(body: bytes) -> str:
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=body))
+    return _figures(PrometheusLedger("http://p", "q", "bytes_per_second", transport=transport))
 
-    return attack
+
+def _file(text: bytes) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger.csv"
+        path.write_bytes(text)
+        return _figures(CsvLedger(path, CsvForm()))
 
 
 _SERIES: Final = b'{"status":"success","data":{"result":[%s]}}'
@@ -244,38 +220,41 @@ _ESCAPES: Final = {
 }
 
 
-def _shown(text: str) -> Callable[[], str]:
-    def attack() -> str:
-        out = io.StringIO()
-        console = Console(file=out, width=200, force_terminal=True)
-        display.print_table("", ["finding"], [[f"x{text}[red]y[/red]"]], console=console)
-        seen = out.getvalue()
-        assert text not in seen
-        assert "[red]" in seen
-        told = cleaned({"labels": [{text: text}]})
-        assert printable(repr(told)) == repr(told)
-        err = io.StringIO()
+def _shown(text: str) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=200, force_terminal=True)
+    display.print_table("", ["finding"], [[f"x{text}[red]y[/red]"]], console=console)
+    seen = out.getvalue()
+    assert text not in seen
+    assert "[red]" in seen
+    told = cleaned({"labels": [{text: text}]})
+    assert printable(repr(told)) == repr(told)
 
-        def fails() -> None:
-            raise ValueError(text)
+    def fails() -> None:
+        raise ValueError(text)
 
-        with redirect_stdout(err):
-            code_of(fails)
-        return f"shown as {printable(text)!r}"
-
-    return attack
+    with redirect_stdout(io.StringIO()):
+        code_of(fails)
+    return f"shown as {printable(text)!r}"
 
 
-def _cell(text: str) -> Callable[[], str]:
-    def attack() -> str:
-        column = Column(name="label", unit="", layer=None, values=np.array([text]))
-        (_, (cell,)) = csv.reader(io.StringIO(as_csv({}, [column]).decode()))
-        assert not cell.lstrip().startswith(("=", "+", "-", "@")), cell
-        return f"the cell is {cell!r}"
-
-    return attack
+def _cell(text: str) -> str:
+    column = Column(name="label", unit="", layer=None, values=np.array([text]))
+    (_, (cell,)) = csv.reader(io.StringIO(as_csv({}, [column]).decode()))
+    assert not cell.lstrip().startswith(("=", "+", "-", "@")), cell
+    return f"the cell is {cell!r}"
 
 
+_FORMULAS: Final = (
+    "=1+1",
+    "+1",
+    "-1",
+    "@SUM(A1)",
+    "\t=1+1",
+    "\r=cmd|' /C calc'!A0",
+    " =1",
+    "=HYPERLINK(1)",
+)
 _SECRETS: Final = {
     "our token": "broadside_" + "Ab1-" * 10,
     "a bearer": "Authorization: Bearer abcdefghijklmnop",
@@ -306,53 +285,39 @@ def _log_lines(text: str) -> list[list[str]]:
     ]
 
 
-def _logged(text: str) -> Callable[[], str]:
-    def attack() -> str:
-        secret = max(re.split(r"[\s=;&@/]+", text), key=len)
-        told = _log_lines(f"error: {text}")
-        assert not [line for lines in told for line in lines if secret in line], told
-        return redact(text)
-
-    return attack
+def _logged(text: str) -> str:
+    secret = max(re.split(r"[\s=;&@/]+", text), key=len)
+    told = _log_lines(f"error: {text}")
+    assert not [line for lines in told for line in lines if secret in line], told
+    return redact(text)
 
 
-def _log_line(text: str) -> Callable[[], str]:
+def _log_line(text: str) -> str:
     """A second line in a log, or what a terminal that shows it acts on."""
-
-    def attack() -> str:
-        told = _log_lines(f"x{text}{_FORGED}")
-        for lines in told:
-            assert not [line for line in lines if line.startswith(_FORGED)], lines
-            assert not [line for line in lines if _UNSEEN & set(line)], lines
-        return told[0][0][-len(_FORGED) - 8 :]
-
-    return attack
+    told = _log_lines(f"x{text}{_FORGED}")
+    for lines in told:
+        assert not [line for line in lines if line.startswith(_FORGED)], lines
+        assert not [line for line in lines if SHOWN_UNSEEN & set(line)], lines
+    return told[0][0][-len(_FORGED) - 8 :]
 
 
-_UNSEEN: Final = frozenset(map(chr, [*range(32), *range(127, 160), 0x2028, 0x2029, 0x202E]))
-
-
-def _pipeline(text: str) -> Callable[[], str]:
+def _pipeline(text: str) -> str:
     """Words that a pipeline which reads our output would take for its own commands."""
-
-    def attack() -> str:
-        out = io.StringIO()
-        words = f"engine error {'x' * 60} {text} {'y ' * 900}{text}\n{text}"
-        finding = problem("x", 1.0, words, words)
-        with redirect_stdout(out), redirect_stderr(out):
-            display.print_table("", ["label", "problem"], [[text, words], [f"\n {text}", "x"]])
-            show_summary(measured(SMALL)[2].model_copy(update={"findings": (finding,)}))
-            say(words)
-            typer.echo(printable(text))
-        out.write("\n".join(line for lines in _log_lines(text) for line in lines))
-        told = out.getvalue()
-        assert "##vso[" not in told.lower()
-        assert "##[" not in told
-        lines = [line for line in told.splitlines() if line.lstrip().startswith("::")]
-        assert not lines, lines
-        return f"spelled out, as {printable(text)[:60]}"
-
-    return attack
+    out = io.StringIO()
+    words = f"engine error {'x' * 60} {text} {'y ' * 900}{text}\n{text}"
+    finding = problem("x", 1.0, words, words)
+    with redirect_stdout(out), redirect_stderr(out):
+        display.print_table("", ["label", "problem"], [[text, words], [f"\n {text}", "x"]])
+        show_summary(measured(SMALL)[2].model_copy(update={"findings": (finding,)}))
+        say(words)
+        typer.echo(printable(text))
+    out.write("\n".join(line for lines in _log_lines(text) for line in lines))
+    told = out.getvalue()
+    assert "##vso[" not in told.lower()
+    assert "##[" not in told
+    lines = [line for line in told.splitlines() if line.lstrip().startswith("::")]
+    assert not lines, lines
+    return f"spelled out, as {printable(text)[:60]}"
 
 
 _PIPELINE: Final = {
@@ -372,27 +337,22 @@ def _database() -> str:
         with sqlite3.connect(Path(folder) / "private.sqlite3") as foreign:
             foreign.execute("CREATE TABLE entity (a)")
         foreign.close()
-        table = EmbeddedTable(Path(folder), "private")
-
-        async def read() -> Entity | None:
-            try:
-                return await table.get("a", "b")
-            finally:
-                await table.close()
-
-        try:
-            asyncio.run(read())
-        except Exception as error:
-            assert "not Broadside's" in str(error)
-            return str(error)
-    raise AssertionError("it was read")
+        said = refusal(Exception, lambda: touch(Path(folder), "private"), "it was read")
+    assert "not Broadside's" in said
+    return said
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *(
-        Attack(f"{kind}: {how}", ROW, "one row spoiled, to stop the rest", _spoil(kind, properties))
-        for kind in _KINDS
-        for how, properties in _SPOILED.items()
+    *each(
+        "{}",
+        ROW,
+        "one row spoiled, to stop the rest",
+        _spoil,
+        {
+            f"{kind}: {how}": (place, properties)
+            for kind, place in _KINDS.items()
+            for how, properties in _SPOILED.items()
+        },
     ),
     Attack(
         f"{FUZZED_COUNT} random rows",
@@ -403,56 +363,39 @@ ATTACKS: Final[tuple[Attack, ...]] = (
             for kind, number in fuzz_coordinator(FUZZED_COUNT, 20261122).most_common()
         ),
     ),
-    Attack(
-        "a document of 10^12 rows", ROW, "reading without end", _document(rows_count=10**12, crc=0)
-    ),
-    Attack("a document of -1 rows", ROW, "reading backwards", _document(rows_count=-1, crc=0)),
-    Attack(
-        "a document of noise",
-        ROW,
-        "not deflated",
-        _document(rows_count=1, crc=zlib.crc32(b"x"), part_0=b"x"),
+    *(
+        Attack(f"a document of {name}", ROW, tried, partial(_document, **properties))
+        for name, tried, properties in (
+            ("10^12 rows", "reading without end", {"rows_count": 10**12, "crc": 0}),
+            ("-1 rows", "reading backwards", {"rows_count": -1, "crc": 0}),
+            ("noise", "not deflated", {"rows_count": 1, "crc": zlib.crc32(b"x"), "part_0": b"x"}),
+        )
     ),
     Attack("a zip bomb", ROW, "272 MB in 270 kB of raw output", _bomb),
     Attack("an agent's rights", ROW, "tokens, schedules, audit", _agents_half),
     Attack("a token beside the others", ROW, "a token row where agents write", _second_token),
     Attack("a plan over another", ROW, "creating a run that is there", _same_run),
     Attack("a foreign database", ROW, "another program's file", _database),
+    *each("Prometheus: {}", SOURCE, "figures or a crash", _answers, _ANSWERS),
+    *each("CSV: {}", SOURCE, "figures or a crash", _file, _FILES),
     *(
-        Attack(f"Prometheus: {name}", SOURCE, "figures or a crash", _answers(body))
-        for name, body in _ANSWERS.items()
-    ),
-    *(
-        Attack(f"CSV: {name}", SOURCE, "figures or a crash", _file(text))
-        for name, text in _FILES.items()
-    ),
-    *(
-        Attack(f"terminal: {name}", TERMINAL, repr(text), _shown(text))
+        Attack(f"terminal: {name}", TERMINAL, repr(text), partial(_shown, text))
         for name, text in _ESCAPES.items()
     ),
     *(
-        Attack(f"formula {text[:12]!r}", TERMINAL, "a label that calculates", _cell(text))
-        for text in (
-            "=1+1",
-            "+1",
-            "-1",
-            "@SUM(A1)",
-            "\t=1+1",
-            "\r=cmd|' /C calc'!A0",
-            " =1",
-            "=HYPERLINK(1)",
-        )
+        Attack(f"formula {text[:12]!r}", TERMINAL, "a label that calculates", partial(_cell, text))
+        for text in _FORMULAS
     ),
+    *each("log: {}", TERMINAL, "a secret in an error", _logged, _SECRETS),
     *(
-        Attack(f"log: {name}", TERMINAL, "a secret in an error", _logged(text))
-        for name, text in _SECRETS.items()
-    ),
-    *(
-        Attack(f"pipeline: {name}", TERMINAL, text, _pipeline(text))
+        Attack(f"pipeline: {name}", TERMINAL, text, partial(_pipeline, text))
         for name, text in _PIPELINE.items()
     ),
-    *(
-        Attack(f"log: {name}", TERMINAL, "a line of one's own", _log_line(text))
-        for name, text in {**_ESCAPES, "a line's end": "\n", "a paragraph": "\u2029"}.items()
+    *each(
+        "log: {}",
+        TERMINAL,
+        "a line of one's own",
+        _log_line,
+        {**_ESCAPES, "a line's end": "\n", "a paragraph": "\u2029"},
     ),
 )

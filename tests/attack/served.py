@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ from agent.workspace import Workspace
 from exchange.engines import engines
 from exchange.engines.port import ServerAsk, Tool
 from exchange.programs import program_environment, program_path
-from tests.attack import Attack
+from tests.attack import Attack, each, refusal
 
 SERVED: Final = "stranger to served port"
 NO_SERVER: Final = "not tried: no vsftpd here"
@@ -75,39 +75,30 @@ def served() -> Served | None:
     raise AssertionError("vsftpd does not listen")
 
 
-def _read(path: Callable[[Served], str]) -> Callable[[], str]:
+def _read(path: Callable[[Served], str]) -> str:
     """Somebody else's file, by some name."""
-
-    def attack() -> str:
-        if (there := served()) is None:
-            return NO_SERVER
-        with there.open() as ftp:
-            try:
-                ftp.retrbinary(f"RETR {path(there)}", _told)
-            except ftplib.error_perm as error:
-                return str(error)
-        raise AssertionError(f"{path(there)} was sent")
-
-    return attack
+    if (there := served()) is None:
+        return NO_SERVER
+    named = path(there)
+    with there.open() as ftp:
+        return refusal(
+            ftplib.error_perm, lambda: ftp.retrbinary(f"RETR {named}", _told), f"{named} was sent"
+        )
 
 
 def _told(part: bytes) -> None:
     raise AssertionError(repr(part[:80]))
 
 
-def _command(*commands: str) -> Callable[[], str]:
-    def attack() -> str:
-        if (there := served()) is None:
-            return NO_SERVER
-        with there.open() as ftp:
-            for command in commands:
-                try:
-                    said = ftp.sendcmd(command)
-                except ftplib.error_perm as error:
-                    return str(error)
-        raise AssertionError(said)
-
-    return attack
+def _command(*commands: str) -> str:
+    if (there := served()) is None:
+        return NO_SERVER
+    with there.open() as ftp:
+        return refusal(
+            ftplib.error_perm,
+            lambda: [ftp.sendcmd(command) for command in commands],
+            f"{commands[-1]} was done",
+        )
 
 
 def _forged_transfer() -> str:
@@ -164,12 +155,9 @@ _COMMANDS: Final = {
 }
 
 ATTACKS: Final = (
+    *each("FTP: a file {}", SERVED, "another's file", _read, _PATHS),
     *(
-        Attack(f"FTP: a file {name}", SERVED, "another's file", _read(path))
-        for name, path in _PATHS.items()
-    ),
-    *(
-        Attack(f"FTP: {name}", SERVED, "; ".join(commands), _command(*commands))
+        Attack(f"FTP: {name}", SERVED, "; ".join(commands), partial(_command, *commands))
         for name, commands in _COMMANDS.items()
     ),
     Attack("FTP: transfers in a log", SERVED, "bytes that nobody sent", _forged_transfer),

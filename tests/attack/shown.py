@@ -8,18 +8,18 @@ import os
 import resource
 import sys
 import tempfile
-import threading
 import time
 import zlib
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 from xml.etree import ElementTree
+
+import httpx
 
 from agent.worker import Worker
 from coordinator.cli import main
@@ -33,11 +33,13 @@ from coordinator.views.charts.figure import Figure
 from coordinator.views.charts.svg import alone
 from exchange.chunks import pack
 from exchange.embedded.embedded_queue import EmbeddedQueue
+from exchange.messages import Role
 from exchange.ports import Outgoing
-from tests.attack import Attack, quiet
+from tests.attack import Attack, each, quiet
 from tests.attack.fuzzed import planned_job
-from tests.attack.on_door import site
+from tests.attack.on_door import bearer, site
 from tests.attack.unfolding import forged
+from tests.loopback_server import Quiet, served
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
 from tests.unit.coordinator.presences import presence
@@ -103,36 +105,28 @@ def _figures() -> dict[str, Figure]:
     }
 
 
-def _drawn(label: str) -> Callable[[], str]:
-    def attack() -> str:
-        for name, figure in _figures().items():
-            drawing = alone(_relabelled(figure, label), width=900, height=400)
-            assert label in "".join(ElementTree.fromstring(drawing).itertext()), name  # noqa: S314
-            for element in ElementTree.fromstring(drawing).iter():  # noqa: S314 - our own
-                assert element.tag.rpartition("}")[2] in _TAGS, (name, element.tag)
-                for attribute in element.attrib:
-                    plain = attribute.rpartition("}")[2]
-                    assert not plain.startswith("on"), (name, attribute)
-                    assert plain not in _ADDRESSES or label not in element.attrib[attribute]
-        return f"text, and nothing but text, in {len(_figures())} drawings"
-
-    return attack
+def _drawn(label: str) -> str:
+    for name, figure in _figures().items():
+        drawing = alone(_relabelled(figure, label), width=900, height=400)
+        assert label in "".join(ElementTree.fromstring(drawing).itertext()), name  # noqa: S314
+        for element in ElementTree.fromstring(drawing).iter():  # noqa: S314 - our own
+            assert element.tag.rpartition("}")[2] in _TAGS, (name, element.tag)
+            for attribute in element.attrib:
+                plain = attribute.rpartition("}")[2]
+                assert not plain.startswith("on"), (name, attribute)
+                assert plain not in _ADDRESSES or label not in element.attrib[attribute]
+    return f"text, and nothing but text, in {len(_figures())} drawings"
 
 
 def _painted() -> str:
     """Does the browser that paints a PNG fetch what a label asks for?"""
     asked: list[str] = []
 
-    class Canary(BaseHTTPRequestHandler):
+    class Canary(Quiet):
         def do_GET(self) -> None:
             asked.append(self.path)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Canary) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
+    with served(Canary) as url:
         label = (
             f"<img src={url}/img onerror=\"fetch('{url}/script')\">"
             f'<a href="{url}/a">x</a><script src="{url}/js"></script>'
@@ -143,8 +137,6 @@ def _painted() -> str:
             painted = paint_png(figure, width=600, height=300, scale=1.0)
         except BrowserError as error:
             return f"not painted: {error}"
-        finally:
-            server.shutdown()
     assert asked == [], asked
     return f"a picture of {len(painted)} bytes, and no request"
 
@@ -159,41 +151,38 @@ class _Screen(io.StringIO):
         return True
 
 
-def _dead_letter(*words: str) -> Callable[[], str]:
+async def _die(folder: Path) -> None:
+    queue = EmbeddedQueue(folder)
+    expires_at = datetime.now(UTC) + timedelta(minutes=1)
+    body = f'{{"run_id": "{_ESCAPES}"}}'.encode()
+    await queue.send([Outgoing(body=body, message_id=_ESCAPES, expires_at=expires_at)])
+    delivery = await queue.receive(1)
+    assert delivery is not None
+    await queue.dead_letter(delivery, _ESCAPES, _ESCAPES)
+    await queue.close()
+
+
+def _dead_letter(command: str) -> str:
     """A message whose every word is an escape, looked at by the command line on a terminal."""
-
-    async def die(folder: Path) -> None:
-        queue = EmbeddedQueue(folder)
-        expires_at = datetime.now(UTC) + timedelta(minutes=1)
-        body = f'{{"run_id": "{_ESCAPES}"}}'.encode()
-        await queue.send([Outgoing(body=body, message_id=_ESCAPES, expires_at=expires_at)])
-        delivery = await queue.receive(1)
-        assert delivery is not None
-        await queue.dead_letter(delivery, _ESCAPES, _ESCAPES)
-        await queue.close()
-
-    def attack() -> str:
-        with tempfile.TemporaryDirectory() as base:
-            asyncio.run(die(Path(base)))
-            screen = _Screen()
-            given = {"BROADSIDE_DATA_DIR": base, "COLUMNS": "200", "TERM": "xterm-256color"}
-            with (
-                mock.patch.dict(os.environ, given),
-                mock.patch.object(sys, "argv", ["broadside", "deadletters", *words]),
-                redirect_stdout(screen),
-                redirect_stderr(screen),
-            ):
-                try:
-                    main()
-                except SystemExit as ended:
-                    assert ended.code in (0, None), screen.getvalue()
-        seen = screen.getvalue()
-        for bad in ("\x1b[2J", "\x1b]", "\x9b", "\r", "\x08", "\x07", "\u202e"):
-            assert bad not in seen, ascii(seen)
-        assert "x1b" in seen or words[0] != "explain", ascii(seen)
-        return "escapes are spelled out"
-
-    return attack
+    with tempfile.TemporaryDirectory() as base:
+        asyncio.run(_die(Path(base)))
+        screen = _Screen()
+        given = {"BROADSIDE_DATA_DIR": base, "COLUMNS": "200", "TERM": "xterm-256color"}
+        with (
+            mock.patch.dict(os.environ, given),
+            mock.patch.object(sys, "argv", ["broadside", "deadletters", *command.split()]),
+            redirect_stdout(screen),
+            redirect_stderr(screen),
+        ):
+            try:
+                main()
+            except SystemExit as ended:
+                assert ended.code in (0, None), screen.getvalue()
+    seen = screen.getvalue()
+    for bad in ("\x1b[2J", "\x1b]", "\x9b", "\r", "\x08", "\x07", "\u202e"):
+        assert bad not in seen, ascii(seen)
+    assert "x1b" in seen or not command.startswith("explain"), ascii(seen)
+    return "escapes are spelled out"
 
 
 # Imports -----------------------------------------------------------------------------------------
@@ -230,22 +219,19 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _imported(read: Callable[[Path], str], made: Callable[[], bytes]) -> Callable[[], str]:
-    def attack() -> str:
-        with tempfile.TemporaryDirectory() as base:
-            path = Path(base) / "given"
-            path.write_bytes(made())
-            began_s = time.monotonic()
-            before_bytes = _peak_bytes()
-            try:
-                said = read(path)
-            except BadFile as error:
-                said = str(error).replace(base, "")
-            grown_bytes = _peak_bytes() - before_bytes
-            assert grown_bytes < _MEMORY_MAX_BYTES, f"{grown_bytes / 1e6:.0f} MB were taken"
-            return f"{said[:120]}; {time.monotonic() - began_s:.1f} s"
-
-    return attack
+def _imported(read: Callable[[Path], str], made: Callable[[], bytes]) -> str:
+    with tempfile.TemporaryDirectory() as base:
+        path = Path(base) / "given"
+        path.write_bytes(made())
+        began_s = time.monotonic()
+        before_bytes = _peak_bytes()
+        try:
+            said = read(path)
+        except BadFile as error:
+            said = str(error).replace(base, "")
+        grown_bytes = _peak_bytes() - before_bytes
+        assert grown_bytes < _MEMORY_MAX_BYTES, f"{grown_bytes / 1e6:.0f} MB were taken"
+        return f"{said[:120]}; {time.monotonic() - began_s:.1f} s"
 
 
 def _table(path: Path) -> str:
@@ -267,35 +253,35 @@ _SECONDS: Final[dict[str, Callable[[], bytes]]] = {
 }
 
 
-def _packed(seconds: Callable[[], bytes]) -> Callable[[], str]:
+def _packed(seconds: Callable[[], bytes]) -> str:
     """An import over the API, whose seconds unfold."""
-
-    def attack() -> str:
-        recording = {
-            "file": "x", "state": "measured", "side": "client", "report": {"engine": "iperf3"},
-            "started_at": "2026-11-22T00:00:00Z",
-            "packed": {"up": base64.b64encode(seconds()).decode()},
-        }  # fmt: skip
-        answer = site().signed.post(
-            "/v1/imports/iperf3",
-            headers={"Authorization": f"Bearer {site().tokens['operator']}"},
-            json={"kind": "iperf3", "recordings": [recording]},
-        )
-        assert answer.status_code in (409, 413, 422), answer.text[:300]
-        return f"{answer.status_code} {json.loads(answer.text)['detail']}"[:120]
-
-    return attack
+    recording = {
+        "file": "x", "state": "measured", "side": "client", "report": {"engine": "iperf3"},
+        "started_at": "2026-11-22T00:00:00Z",
+        "packed": {"up": base64.b64encode(seconds()).decode()},
+    }  # fmt: skip
+    answer = site().signed.post(
+        "/v1/imports/iperf3",
+        headers=bearer("operator"),
+        json={"kind": "iperf3", "recordings": [recording]},
+    )
+    assert answer.status_code in (409, 413, 422), answer.text[:300]
+    return f"{answer.status_code} {json.loads(answer.text)['detail']}"[:120]
 
 
 # Between callers ---------------------------------------------------------------------------------
 
 
-def _launched(who: str, key: str, **body: Any) -> tuple[int, str]:
-    answer = site().signed.post(
+def _launch(who: str, key: str, **body: Any) -> httpx.Response:
+    return site().signed.post(
         "/v1/runs",
-        headers={"Authorization": f"Bearer {site().tokens[who]}", "Idempotency-Key": key},
+        headers={**bearer(who), "Idempotency-Key": key},
         json={"scenario": "smoke", **body},
     )
+
+
+def _launched(who: str, key: str, **body: Any) -> tuple[int, str]:
+    answer = _launch(who, key, **body)
     told = answer.json()
     return answer.status_code, str(told.get("run_id") or told.get("detail"))
 
@@ -303,8 +289,6 @@ def _launched(who: str, key: str, **body: Any) -> tuple[int, str]:
 @cache
 def _operators() -> tuple[str, str]:
     """Two operators, and agents enough for a few runs."""
-    from exchange.messages import Role
-
     made = site()
 
     async def prepare() -> None:
@@ -339,22 +323,14 @@ def _reused_key() -> str:
     return said
 
 
-def _keys(key: str) -> Callable[[], str]:
-    def attack() -> str:
-        who, _ = _operators()
-        token = site().tokens[who]
-        try:
-            answer = site().signed.post(
-                "/v1/runs",
-                headers={"Authorization": f"Bearer {token}", "Idempotency-Key": key},
-                json={"scenario": "no-such"},
-            )
-        except (ValueError, UnicodeError) as error:
-            return f"no header: {error}"[:80]
-        assert answer.status_code in (404, 409, 422), answer.text[:200]
-        return f"{answer.status_code} {answer.json()['detail']}"[:100]
-
-    return attack
+def _keys(key: str) -> str:
+    who, _ = _operators()
+    try:
+        answer = _launch(who, key, scenario="no-such")
+    except (ValueError, UnicodeError) as error:
+        return f"no header: {error}"[:80]
+    assert answer.status_code in (404, 409, 422), answer.text[:200]
+    return f"{answer.status_code} {answer.json()['detail']}"[:100]
 
 
 def _reports(table: MemoryTable) -> int:
@@ -401,33 +377,31 @@ def _two_agents() -> str:
         return asyncio.run(attack())
 
 
+_KEYS: Final = {
+    "of another's hash": "0" * 64,
+    "with a zero byte": "a\0nightly",
+    "with a path": "../tokens/operator",
+    "of 300 letters": "a" * 300,
+    "of nothing": "",
+}
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *(Attack(f"SVG: {name}", BROWSER, label, _drawn(label)) for name, label in _LABELS.items()),
+    *(
+        Attack(f"SVG: {name}", BROWSER, label, partial(_drawn, label))
+        for name, label in _LABELS.items()
+    ),
     Attack("PNG: a label that fetches", BROWSER, "the host that paints it", _painted),
-    *(
-        Attack(f"dead letters: {' '.join(words)}", TERMINAL, repr(_ESCAPES), _dead_letter(*words))
-        for words in (("list",), ("explain", "1"), ("purge", "1"), ("list", "--json"))
+    *each(
+        "dead letters: {}",
+        TERMINAL,
+        repr(_ESCAPES),
+        _dead_letter,
+        ("list", "explain 1", "purge 1", "list --json"),
     ),
-    *(
-        Attack(f"{kind}: {name}", IMPORT, "memory, time, a crash", _imported(read, made))
-        for kind, read in (("table", _table), ("iperf3", _recordings))
-        for name, made in _HUGE.items()
-    ),
-    *(
-        Attack(f"seconds over the API: {name}", IMPORT, "memory, a crash", _packed(seconds))
-        for name, seconds in _SECONDS.items()
-    ),
+    *each("table: {}", IMPORT, "memory, time, a crash", partial(_imported, _table), _HUGE),
+    *each("iperf3: {}", IMPORT, "memory, time, a crash", partial(_imported, _recordings), _HUGE),
+    *each("seconds over the API: {}", IMPORT, "memory, a crash", _packed, _SECONDS),
     Attack("another's Idempotency-Key", BETWEEN, "another's run", _same_key),
     Attack("a key with another body", BETWEEN, "a launch in place of another", _reused_key),
-    *(
-        Attack(f"Idempotency-Key {name}", BETWEEN, "another's row", _keys(key))
-        for name, key in {
-            "of another's hash": "0" * 64,
-            "with a zero byte": "a\0nightly",
-            "with a path": "../tokens/operator",
-            "of 300 letters": "a" * 300,
-            "of nothing": "",
-        }.items()
-    ),
+    *each("Idempotency-Key {}", BETWEEN, "another's row", _keys, _KEYS),
     Attack("two agents, one job", AGENTS, "a pair measured twice", _two_agents),
 )

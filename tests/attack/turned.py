@@ -5,8 +5,8 @@ import json
 import secrets
 import time
 import zlib
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 from unittest import mock
 
@@ -15,8 +15,19 @@ from coordinator.hosts import exchange_service
 from coordinator.hosts.agent_rights import AgentRights
 from exchange.ports import Delivery, EntityExists, EntityRefused, Outgoing
 from exchange.row_text import entity_fields
-from tests.attack import Attack
-from tests.attack.on_hosts import BASE, PORT, claim, job, joined, make_row, port, refused, write
+from tests.attack import Attack, each
+from tests.attack.on_hosts import (
+    BASE,
+    OWN_RAW,
+    PORT,
+    claim,
+    job,
+    joined,
+    make_row,
+    port,
+    refused,
+    write,
+)
 
 _TURNED: Final[dict[str, dict[str, Any]]] = {
     "another's claim": write("upsert", claim(1, "c1")),
@@ -59,14 +70,10 @@ _TURNED: Final[dict[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def _turned(operation: dict[str, Any]) -> Callable[[], str]:
-    def attack() -> str:
-        made = port()
-        [answer] = asyncio.run(made.do("c1", [operation]))
-        assert answer.get("error") in ("EntityRefused", "ExchangeRefused"), answer
-        return f"{answer['error']}: {answer['said']}"
-
-    return attack
+def _turned(operation: dict[str, Any]) -> str:
+    [answer] = asyncio.run(port().do("c1", [operation]))
+    assert answer.get("error") in ("EntityRefused", "ExchangeRefused"), answer
+    return f"{answer['error']}: {answer['said']}"
 
 
 _NO_OPERATIONS: Final[dict[str, Any]] = {
@@ -97,17 +104,12 @@ _NO_OPERATIONS: Final[dict[str, Any]] = {
 }  # fmt: skip
 
 
-def _no_operation(operation: Any) -> Callable[[], str]:
+def _no_operation(operation: Any) -> str:
     """It costs itself: what was asked beside it is done."""
-
-    def attack() -> str:
-        made = port()
-        answer, ping = asyncio.run(made.do("c1", [operation, {"do": "ping"}]))
-        assert "error" in answer, answer
-        assert ping == {"ok": None}, ping
-        return f"{answer['error']}: {answer['said']}"
-
-    return attack
+    answer, ping = asyncio.run(port().do("c1", [operation, {"do": "ping"}]))
+    assert "error" in answer, answer
+    assert ping == {"ok": None}, ping
+    return f"{answer['error']}: {answer['said']}"
 
 
 def _replayed_answer() -> str:
@@ -272,15 +274,10 @@ _RAWS: Final = (
 )
 
 
-def _raw(method: str, name: str) -> Callable[[], str]:
-    def attack() -> str:
-        made = port()
-        asked = made.ask(
-            method, f"{BASE}raw/{name}", zlib.compress(b"text"), header=made.bearer("c1")
-        )
-        return refused(asyncio.run(asked), 403, 404)
-
-    return attack
+def _raw(method: str, name: str) -> str:
+    made = port()
+    asked = made.ask(method, f"{BASE}raw/{name}", zlib.compress(b"text"), header=made.bearer("c1"))
+    return refused(asyncio.run(asked), 403, 404)
 
 
 def _raw_bomb() -> str:
@@ -288,29 +285,19 @@ def _raw_bomb() -> str:
     made = port()
     stream = zlib.compressobj(9)
     packed = b"".join(stream.compress(bytes(2**24)) for _ in range(18)) + stream.flush()
-    path = f"{BASE}raw/raw.run-1.00000/client.00000"
-    return refused(asyncio.run(made.ask("PUT", path, packed, header=made.bearer("c1"))), 503)
+    return refused(asyncio.run(made.ask("PUT", OWN_RAW, packed, header=made.bearer("c1"))), 503)
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *(
-        Attack(f"agent: {name}", PORT, "what is not its own", _turned(operation))
-        for name, operation in _TURNED.items()
-    ),
-    *(
-        Attack(f"operation: {name}", PORT, "the end of those beside it", _no_operation(operation))
-        for name, operation in _NO_OPERATIONS.items()
-    ),
+    *each("agent: {}", PORT, "what is not its own", _turned, _TURNED),
+    *each("operation: {}", PORT, "the end of those beside it", _no_operation, _NO_OPERATIONS),
     Attack("an old secret, again", PORT, "a credential that was renewed", _old_secret),
     Attack("an operation, again", PORT, "another's answer, or a second row", _replayed_answer),
     Attack("wishes without end", PORT, "memory", _waits_of_no_end),
     Attack("wishes before all others", PORT, "every job of a burst", _hoards),
     Attack("another's message", PORT, "settling what it was not handed", _others_lock),
     Attack("two claims at once", PORT, "one job carried out twice", _two_claims),
-    *(
-        Attack(f"{method} raw/{name}", PORT, "a file, or another's output", _raw(method, name))
-        for method in ("PUT", "GET")
-        for name in _RAWS
-    ),
+    *each("PUT raw/{}", PORT, "a file, or another's output", partial(_raw, "PUT"), _RAWS),
+    *each("GET raw/{}", PORT, "a file, or another's output", partial(_raw, "GET"), _RAWS),
     Attack("an output that unfolds", PORT, "300 MB from 300 kB", _raw_bomb),
 )

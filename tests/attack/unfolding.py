@@ -5,7 +5,6 @@ import json
 import struct
 import tempfile
 import zlib
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +20,7 @@ from exchange.records import Records
 from exchange.records.keys import burst_partition
 from exchange.rows import make_row, parse_row
 from exchange.second_rows import packed_end
-from tests.attack import Attack
+from tests.attack import Attack, each, refusal
 from tests.attack.on_door import RUN, site
 
 ROW: Final = "table to coordinator"
@@ -57,17 +56,14 @@ _HEADERS: Final[dict[str, Any]] = {
 }
 
 
-def _header(header: Any) -> Callable[[], str]:
-    def attack() -> str:
-        try:
-            unpack_columns(forged(header))
-        except RecordUnreadable as error:
-            return str(error)
-        end = packed_end([make_row("p", "k.000", {"host_0": forged(header)})])
-        assert try_columns(end, 1_000) is None, "it was read"
-        return "left out with its row's name"
-
-    return attack
+def _header(header: Any) -> str:
+    try:
+        unpack_columns(forged(header))
+    except RecordUnreadable as error:
+        return str(error)
+    end = packed_end([make_row("p", "k.000", {"host_0": forged(header)})])
+    assert try_columns(end, 1_000) is None, "it was read"
+    return "left out with its row's name"
 
 
 def _endless_pair() -> str:
@@ -138,18 +134,12 @@ def _endless_tests() -> str:
 def _endless_message() -> str:
     """A row of one message with a list without end."""
     text = '{"agent_id":"a","ports":[' + "1," * 200_000 + "1]}"
-    try:
-        parse_row(Presence, make_row("presence", "client.a", {"json": text}))
-    except RecordUnreadable as error:
-        return str(error)
-    raise AssertionError("it was read")
+    row = make_row("presence", "client.a", {"json": text})
+    return refusal(RecordUnreadable, lambda: parse_row(Presence, row), "it was read")
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *(
-        Attack(f"seconds: {name}", ROW, "memory, or a crash of the reader", _header(header))
-        for name, header in _HEADERS.items()
-    ),
+    *each("seconds: {}", ROW, "memory, or a crash of the reader", _header, _HEADERS),
     Attack("a pair without end", ROW, "80 GB of columns from 10 MB of rows", _endless_pair),
     Attack("a pair's rows without end", ROW, "all of a pair's rows in memory", _endless_rows),
     Attack("tests without end", ROW, "an endpoint's tests in memory", _endless_tests),

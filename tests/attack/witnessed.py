@@ -22,7 +22,7 @@ from coordinator.cli.refused import ApiError
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses.snmp import SnmpDevice, SnmpEntry
 from coordinator.device.witnesses.snmp_witness import SnmpWitness
-from tests.attack import Attack, quiet
+from tests.attack import Attack, each, quiet
 from tests.attack.injections import INJECTIONS
 
 DEVICE: Final = "witness of the device"
@@ -176,44 +176,41 @@ def _answering(make: _Made) -> Iterator[int]:
             thread.join()
 
 
-def _witness(make: _Made) -> Callable[[], str]:
+async def _asked(port: int, folder: Path) -> str:
     """A round of questions: figures, or a ``LedgerError``."""
+    (folder / "community").write_bytes(_COMMUNITY)
+    (folder / "community").chmod(0o600)
+    entry = SnmpEntry(
+        source="snmp",
+        device="fw",
+        address=f"127.0.0.1:{port}",
+        community_file=folder / "community",
+        interfaces=("eth0",),
+    )
+    failed: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: failed.append(told))
+    device = SnmpDevice(entry)
+    try:
+        answer = await SnmpWitness(device, None, entry).ask()
+    except LedgerError as error:
+        said = str(error)
+        assert _COMMUNITY.decode() not in said
+    else:
+        said = f"up {answer.up_s}, {len(answer.readings)} readings"
+    finally:
+        device.close()
+    return f"{said}{', and a line in the log' * bool(failed)}"
 
-    async def ask(port: int, folder: Path) -> str:
-        (folder / "community").write_bytes(_COMMUNITY)
-        (folder / "community").chmod(0o600)
-        entry = SnmpEntry(
-            source="snmp",
-            device="fw",
-            address=f"127.0.0.1:{port}",
-            community_file=folder / "community",
-            interfaces=("eth0",),
-        )
-        failed: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, told: failed.append(told))
-        device = SnmpDevice(entry)
-        try:
-            answer = await SnmpWitness(device, None, entry).ask()
-        except LedgerError as error:
-            said = str(error)
-            assert _COMMUNITY.decode() not in said
-        else:
-            said = f"up {answer.up_s}, {len(answer.readings)} readings"
-        finally:
-            device.close()
-        return f"{said}{', and a line in the log' * bool(failed)}"
 
-    def attack() -> str:
-        with (
-            tempfile.TemporaryDirectory() as base,
-            _answering(make) as port,
-            mock.patch("coordinator.device.witnesses.snmp.ATTEMPT_S", 0.2),
-            mock.patch("coordinator.device.witnesses.snmp.RETRIES_COUNT", 0),
-            mock.patch("coordinator.device.witnesses.snmp.ROWS_MAX_COUNT", 20),
-        ):
-            return asyncio.run(ask(port, Path(base)))
-
-    return attack
+def _witness(make: _Made) -> str:
+    with (
+        tempfile.TemporaryDirectory() as base,
+        _answering(make) as port,
+        mock.patch("coordinator.device.witnesses.snmp.ATTEMPT_S", 0.2),
+        mock.patch("coordinator.device.witnesses.snmp.RETRIES_COUNT", 0),
+        mock.patch("coordinator.device.witnesses.snmp.ROWS_MAX_COUNT", 20),
+    ):
+        return asyncio.run(_asked(port, Path(base)))
 
 
 # An assistant's tools ----------------------------------------------------------------------------
@@ -239,7 +236,7 @@ def _nowhere() -> str:
     return folder
 
 
-def _tool(name: str, argument: str) -> Callable[[], str]:
+def _tool(name: str, argument: str) -> str:
     """Each odd value of one argument: an answer, or a refusal in words."""
 
     async def attack() -> str:
@@ -254,26 +251,22 @@ def _tool(name: str, argument: str) -> Callable[[], str]:
                 assert isinstance(error.__cause__, ToolError | ValidationError | ApiError | None)
         return f"{refused_count} of {len(_ODD)} refused in words, the others answered"
 
-    def run() -> str:
-        settings = {"BROADSIDE_DATA_DIR": _nowhere()}
-        with (
-            mock.patch.dict("os.environ", settings),
-            redirect_stderr(io.StringIO()),
-            quiet(),
-        ):
-            return asyncio.run(attack())
-
-    return run
+    settings = {"BROADSIDE_DATA_DIR": _nowhere()}
+    with mock.patch.dict("os.environ", settings), redirect_stderr(io.StringIO()), quiet():
+        return asyncio.run(attack())
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *(
-        Attack(f"SNMP: {name}", DEVICE, "memory, a crash, a figure", _witness(make))
-        for name, make in _ANSWERS.items()
-    ),
-    *(
-        Attack(f"{tool}: {argument}", ASSISTANT, f"{len(_ODD)} odd values", _tool(tool, argument))
-        for tool, arguments in _TOOLS.items()
-        for argument in arguments
+    *each("SNMP: {}", DEVICE, "memory, a crash, a figure", _witness, _ANSWERS),
+    *each(
+        "{}",
+        ASSISTANT,
+        f"{len(_ODD)} odd values",
+        _tool,
+        {
+            f"{tool}: {argument}": (tool, argument)
+            for tool, arguments in _TOOLS.items()
+            for argument in arguments
+        },
     ),
 )

@@ -10,6 +10,7 @@ from agent.agent_context import Tools
 from agent.counters import HostLog
 from agent.engine_process import Iperf3
 from agent.host import Host
+from agent.worker import Worker
 from exchange.engines.iperf3_account import Version
 from exchange.messages import Passport
 from exchange.ports import (
@@ -194,3 +195,15 @@ class MemoryQueue:
 
     async def close(self) -> None:
         pass
+
+
+async def work_until_idle(worker: Worker, queue: MemoryQueue) -> None:
+    """Let a worker take all that waits, and stop it. Raises what ended it before."""
+    queue.idle.clear()
+    work = asyncio.create_task(worker.run())
+    idle = asyncio.create_task(queue.idle.wait())
+    await asyncio.wait({work, idle}, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+    worker.tools.stopping.set()
+    idle.cancel()
+    await asyncio.gather(idle, return_exceptions=True)
+    await work

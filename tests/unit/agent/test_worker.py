@@ -1,4 +1,3 @@
-import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +9,7 @@ from agent.worker import Worker
 from exchange.messages import Claim, Job, JobReport, Outcome, Phase
 from exchange.ports import Entity, ExchangeUnavailable
 from tests.one_table import records_in
-from tests.unit.agent.doubles import MemoryQueue, MemoryTable, make_tools
+from tests.unit.agent.doubles import MemoryQueue, MemoryTable, make_tools, work_until_idle
 from tests.unit.agent.jobs import make_job
 
 
@@ -30,12 +29,7 @@ class Bench:
             await self.records.runs.save_jobs(job.run_id, job.burst_index, [job])
             self.table.written.clear()
         self.queue.put(body, message_id)
-        self.queue.idle.clear()
-        work = asyncio.create_task(self.worker.run())
-        idle = asyncio.create_task(self.queue.idle.wait())
-        await asyncio.wait({work, idle}, timeout=5, return_when=asyncio.FIRST_COMPLETED)
-        self.worker.tools.stopping.set()
-        await asyncio.gather(work, idle)
+        await work_until_idle(self.worker, self.queue)
 
     async def report(self) -> JobReport:
         return (await self.records.bursts.read_reports("run-1", 0))[2]
