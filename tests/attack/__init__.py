@@ -1,12 +1,16 @@
 """Attacks over every boundary, and what stopped each: ``make attack`` prints the table."""
 
+import asyncio
+import atexit
 import logging
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,25 +20,32 @@ class Attack:
     name: str
     boundary: str  # whose word was not to be believed: queue, table, server agent...
     tried: str
-    run: Callable[[], str]  # what stopped it; raises AssertionError where nothing did
+    how: Callable[[], str | Coroutine[Any, Any, str]]
+
+    def run(self) -> str:
+        """What stopped it. Raises AssertionError where nothing did."""
+        with quiet():
+            said = self.how()
+            return said if isinstance(said, str) else asyncio.run(said)
 
 
 def each(
     name: str,
     boundary: str,
-    tried: str,
-    run: Callable[..., str],
+    tried: str | Callable[..., str],
+    how: Callable[..., str | Coroutine[Any, Any, str]],
     given: Mapping[str, Any] | Iterable[str],
 ) -> Iterator[Attack]:
     """One attack for each of what is given.
 
-    ``{}`` in its name and in what it tries is the key; ``run`` gets the value, of a tuple all
-    parts. What has no key is its own.
+    ``{}`` in its name and in what it tries is the key; ``how`` gets the value, of a tuple all
+    parts, and so does what is tried where it is to be said of that. What has no key is its own.
     """
     cases = given if isinstance(given, Mapping) else {one: one for one in given}
     for key, value in cases.items():
         parts = value if isinstance(value, tuple) else (value,)
-        yield Attack(name.format(key), boundary, tried.format(key), partial(run, *parts))
+        said = tried.format(key) if isinstance(tried, str) else tried(*parts)
+        yield Attack(name.format(key), boundary, said, partial(how, *parts))
 
 
 def refusal(
@@ -46,6 +57,13 @@ def refusal(
     except errors as error:
         return str(error)
     raise AssertionError(went)
+
+
+def lasting(made: AbstractContextManager[T]) -> T:
+    """What is made once and stands until this process ends."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(made)
 
 
 @contextmanager

@@ -1,13 +1,12 @@
 """Attacks on the wire between agents of other hosts and their coordinator: over real TLS."""
 
 import asyncio
-import atexit
 import gzip
 import socket
 import ssl
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -23,7 +22,7 @@ from exchange.http.joining import join, new_code
 from exchange.messages import Role
 from exchange.ports import ExchangeError, ExchangeMisconfigured
 from lab.serving import Serving
-from tests.attack import Attack, memory_within, refusal
+from tests.attack import Attack, lasting, memory_within, refusal
 from tests.loopback_server import answering
 
 WIRE: Final = "wire to agents' port"
@@ -78,9 +77,7 @@ def listening() -> Iterator[Listening]:
 
 @cache
 def true_one() -> Listening:
-    stack = ExitStack()
-    atexit.register(stack.close)
-    return stack.enter_context(listening())
+    return lasting(listening())
 
 
 @contextmanager

@@ -22,61 +22,55 @@ from exchange.embedded.embedded_table import EmbeddedTable
 from exchange.engines.port import File, Process, Watch
 from exchange.http.credential import Credential
 from exchange.ports import Entity, ExchangeError, ExchangeMisconfigured, RawName
-from tests.attack import Attack, each, quiet, refusal
+from tests.attack import Attack, each, refusal
 from tests.unit.agent.doubles import MemoryTable
 
 DISK: Final = "other users of the host"
 SECRET: Final = b"root:x:0:0:a file of somebody else's"
 
 
-def _modes() -> str:
+async def _modes() -> str:
     """With the umask of a careless unit, and over files that are too open already."""
-
-    async def attack() -> str:
-        with tempfile.TemporaryDirectory() as base:
-            root = Path(base)
-            table = EmbeddedTable(root / "data", "results")
-            queue = EmbeddedQueue(root / "data")
-            row = Entity(partition_key="p", row_key="r", properties={"json": "{}"})
-            await table.upsert(row)
-            await queue.counts()
-            spool = Spool(root / "state" / "broadside" / "c1" / "client", 10**6)
-            spool.put(row)
-            spool.put_raw(RawName(folder="f", file="x"), b"text")
-            seen = await asyncio.to_thread(lambda: list(root.rglob("*")))
-            assert any(path.name.endswith("-wal") for path in seen)
-            assert any(path.suffix == ".raw" for path in seen)
-            open_to_others = [
-                f"{path.relative_to(root)} {path.stat().st_mode & 0o777:o}"
-                for path in seen
-                if path.stat().st_mode & 0o077
-            ]
-            await table.close()
-            await queue.close()
-            assert not open_to_others, open_to_others
-            return f"{len(seen)} files and folders, none of them for others"
-
     before = os.umask(0)
     try:
-        return asyncio.run(attack())
+        with tempfile.TemporaryDirectory() as base:
+            return await _kept_private(Path(base))
     finally:
         os.umask(before)
 
 
-def _opened_before() -> str:
-    async def attack() -> str:
-        with tempfile.TemporaryDirectory() as base:
-            path = Path(base) / "results.sqlite3"
-            path.touch(0o644)
-            path.chmod(0o644)
-            table = EmbeddedTable(Path(base), "results")
-            await table.get("p", "r")
-            mode = path.stat().st_mode & 0o777
-            await table.close()
-            assert mode == 0o600, f"{mode:o}"
-            return "made 0600 when it is opened"
+async def _kept_private(root: Path) -> str:
+    table = EmbeddedTable(root / "data", "results")
+    queue = EmbeddedQueue(root / "data")
+    row = Entity(partition_key="p", row_key="r", properties={"json": "{}"})
+    await table.upsert(row)
+    await queue.counts()
+    spool = Spool(root / "state" / "broadside" / "c1" / "client", 10**6)
+    spool.put(row)
+    spool.put_raw(RawName(folder="f", file="x"), b"text")
+    seen = await asyncio.to_thread(lambda: list(root.rglob("*")))
+    assert any(path.name.endswith("-wal") for path in seen)
+    assert any(path.suffix == ".raw" for path in seen)
+    open_to_others = [
+        f"{path.relative_to(root)} {path.stat().st_mode & 0o777:o}"
+        for path in seen
+        if path.stat().st_mode & 0o077
+    ]
+    await table.close()
+    await queue.close()
+    assert not open_to_others, open_to_others
+    return f"{len(seen)} files and folders, none of them for others"
 
-    return asyncio.run(attack())
+
+def _opened_before() -> str:
+    with tempfile.TemporaryDirectory() as base:
+        path = Path(base) / "results.sqlite3"
+        path.touch(0o644)
+        path.chmod(0o644)
+        touch(Path(base), "results")
+        mode = path.stat().st_mode & 0o777
+        assert mode == 0o600, f"{mode:o}"
+    return "made 0600 when it is opened"
 
 
 # Links -------------------------------------------------------------------------------------------
@@ -89,8 +83,7 @@ def _linked(attack: Callable[..., str], *given: object) -> str:
         theirs.write_bytes(SECRET)
         theirs.chmod(0o644)
         folder.mkdir()
-        with quiet():
-            said = attack(folder, theirs, *given)
+        said = attack(folder, theirs, *given)
         assert theirs.read_bytes() == SECRET, "it was written"
         assert theirs.stat().st_mode & 0o777 == 0o644, "who may read it was changed"
         return said

@@ -150,9 +150,9 @@ async def _stored(folder: Path, column: str) -> str:
     return f"{len(rows)} of {len(_ODD) + 1} are read"
 
 
-def _in_a_folder(attack: Callable[[Path, str], Coroutine[Any, Any, str]], column: str) -> str:
+async def _in_a_folder(attack: Callable[[Path, str], Coroutine[Any, Any, str]], column: str) -> str:
     with tempfile.TemporaryDirectory() as base:
-        return asyncio.run(attack(Path(base), column))
+        return await attack(Path(base), column)
 
 
 _QUEUED: Final = (

@@ -216,35 +216,31 @@ def _job(engine: str) -> Job:
 
 def written(engine: str, place: str, text: str) -> str:
     """All that an engine's writers make of a value that no door has checked; empty: they refuse."""
-    job, bind, address, file = _job(engine), None, "10.2.1.1", f"{_FOLDER}/certificate.pem"
     head, _, field = place.partition(".")
-    if place == "run_id":
+    if head in ("tunnel", "nic", "mark"):
+        return _tunnel_commands(**{field or head: text})
+    own = {"address": "10.2.1.1", "certificate": f"{_FOLDER}/certificate.pem"}
+    job, bind = _job(engine), None
+    if place == "bind":
+        bind = text
+    elif place in own:
+        own[place] = text
+    elif place == "run_id":
         job = job.model_copy(update={"run_id": text})
-    elif head == "endpoint":
-        job = job.model_copy(update={"endpoint": job.endpoint.model_copy(update={field: text})})
-    elif head == "traffic":
+    else:
         options = {"options.key": {text: 1}, "options.value": {"file_bytes": text}}
         change = {"options": options[field]} if field in options else {field: text}
-        job = job.model_copy(update={"traffic": job.traffic.model_copy(update=change)})
-    elif place in ("tunnel.client_address", "tunnel.inner_server_address", "tunnel.opened_by"):
-        return _tunnel_commands(**{field: text})
-    elif place in ("nic", "mark"):
-        return _tunnel_commands(**{place: text})
-    bind = text if place == "bind" else None
-    address = text if place == "address" else address
-    file = text if place == "certificate" else file
-    asks = (
-        ClientAsk(job=job, tools=_tools(engine), folder=_FOLDER, bind=bind),
-        ServerAsk(
-            port=5201,
-            address=address,
-            tools=_tools(engine),
-            folder=_FOLDER,
-            duration_max_s=60,
-            certificate=Certificate(certificate=file, key=file),
-        ),
+        job = job.model_copy(update={head: getattr(job, head).model_copy(update=change)})
+    client = ClientAsk(job=job, tools=_tools(engine), folder=_FOLDER, bind=bind)
+    file = own["certificate"]
+    server = ServerAsk(
+        port=5201,
+        address=own["address"],
+        tools=_tools(engine),
+        folder=_FOLDER,
+        duration_max_s=60,
+        certificate=Certificate(certificate=file, key=file),
     )
-    client, server = asks
     made = engines()[engine]
     return _text_of(lambda: made.client(client)) + _text_of(lambda: made.server(server))
 

@@ -19,7 +19,7 @@ from exchange.engines.port import Process
 from exchange.messages import Control, Job, Tunnel, tunnel_of
 from exchange.ports import Entity, Outgoing, RecordUnreadable
 from exchange.rows import parse_row
-from tests.attack import Attack, each, quiet, refusal
+from tests.attack import Attack, each, refusal
 from tests.attack.fuzzed import fuzz_messages, fuzz_rows, planned_job
 from tests.attack.injections import (
     INJECTIONS,
@@ -39,11 +39,6 @@ QUEUE: Final = "queue to client agent"
 TABLE: Final = "table to agents"
 ENGINE: Final = "agent to engine"
 POISON_COUNT: Final = 500  # each is set aside by a commit of its own, synced
-
-
-def _run(work: Callable[[], Coroutine[Any, Any, str]]) -> str:
-    with quiet():
-        return asyncio.run(work())
 
 
 # Forged jobs -------------------------------------------------------------------------------------
@@ -69,45 +64,38 @@ FORGED: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def _forge(changes: dict[str, Any]) -> str:
-    async def attack() -> str:
-        table, queue = MemoryTable(), MemoryQueue()
-        records, true = records_in(table), planned_job()
-        await records.runs.save_jobs(true.run_id, true.burst_index, [true])
-        forged = Job.model_validate(true.model_dump() | changes)
-        queue.put(forged.body, "forged")
-        queue.put(true.body, "true")
-        worker = Worker(queue=queue, tools=make_tools(records))
-        await work_until_idle(worker, queue)
-        verb, _, reason, said = queue.settled[0]
-        assert (verb, reason) == ("dead_letter", "NotPlanned"), queue.settled[0]
-        assert queue.settled[1] == ("complete", "true"), "the true job was not taken"
-        assert "report.00002" in table.written, "the true job was not carried out"
-        told = worker.tools.troubles.tell(datetime.min.replace(tzinfo=UTC))
-        reported = (await records.bursts.read_reports(true.run_id, 0))[2].troubles
-        assert "forged" in {trouble.kind for trouble in (*told, *reported)}, "no finding"
-        return f"NotPlanned: {said}"
-
-    return _run(attack)
+async def _forge(changes: dict[str, Any]) -> str:
+    table, queue = MemoryTable(), MemoryQueue()
+    records, true = records_in(table), planned_job()
+    await records.runs.save_jobs(true.run_id, true.burst_index, [true])
+    forged = Job.model_validate(true.model_dump() | changes)
+    queue.put(forged.body, "forged")
+    queue.put(true.body, "true")
+    worker = Worker(queue=queue, tools=make_tools(records))
+    await work_until_idle(worker, queue)
+    verb, _, reason, said = queue.settled[0]
+    assert (verb, reason) == ("dead_letter", "NotPlanned"), queue.settled[0]
+    assert queue.settled[1] == ("complete", "true"), "the true job was not taken"
+    assert "report.00002" in table.written, "the true job was not carried out"
+    told = worker.tools.troubles.tell(datetime.min.replace(tzinfo=UTC))
+    reported = (await records.bursts.read_reports(true.run_id, 0))[2].troubles
+    assert "forged" in {trouble.kind for trouble in (*told, *reported)}, "no finding"
+    return f"NotPlanned: {said}"
 
 
-def _without_control() -> str:
+async def _without_control() -> str:
     """The plan cannot be read: nothing is carried out unchecked."""
-
-    async def attack() -> str:
-        table, queue = MemoryTable(), MemoryQueue()
-        soon = planned_job().model_copy(
-            update={"planned_start_at": datetime.now(UTC) + timedelta(seconds=0.3)}
-        )
-        table.away = True
-        queue.put(soon.body, "unchecked")
-        worker = Worker(queue=queue, tools=make_tools(records_in(table)))
-        await work_until_idle(worker, queue)
-        assert queue.settled == [("abandon", "unchecked")]
-        assert not table.written, "something was claimed"
-        return "not believed: given back, and past its instant it is a missed measurement"
-
-    return _run(attack)
+    table, queue = MemoryTable(), MemoryQueue()
+    soon = planned_job().model_copy(
+        update={"planned_start_at": datetime.now(UTC) + timedelta(seconds=0.3)}
+    )
+    table.away = True
+    queue.put(soon.body, "unchecked")
+    worker = Worker(queue=queue, tools=make_tools(records_in(table)))
+    await work_until_idle(worker, queue)
+    assert queue.settled == [("abandon", "unchecked")]
+    assert not table.written, "something was claimed"
+    return "not believed: given back, and past its instant it is a missed measurement"
 
 
 # Bodies ------------------------------------------------------------------------------------------
@@ -131,17 +119,14 @@ BODIES: Final[dict[str, bytes]] = {
 }
 
 
-def _send_body(body: bytes) -> str:
-    async def attack() -> str:
-        queue = MemoryQueue()
-        queue.put(body, "m")
-        worker = Worker(queue=queue, tools=make_tools(records_in(MemoryTable())))
-        await work_until_idle(worker, queue)
-        verb, _, reason, said = queue.settled[0]
-        assert verb == "dead_letter"
-        return f"{reason}: {said[:160]}"
-
-    return _run(attack)
+async def _send_body(body: bytes) -> str:
+    queue = MemoryQueue()
+    queue.put(body, "m")
+    worker = Worker(queue=queue, tools=make_tools(records_in(MemoryTable())))
+    await work_until_idle(worker, queue)
+    verb, _, reason, said = queue.settled[0]
+    assert verb == "dead_letter"
+    return f"{reason}: {said[:160]}"
 
 
 def _target(address: str, port: int) -> str:
@@ -152,52 +137,48 @@ def _target(address: str, port: int) -> str:
     return str(ending.reason)
 
 
-def _poisoned_queue(count: int = POISON_COUNT) -> str:
+async def _poisoned_queue(count: int = POISON_COUNT) -> str:
     """A burst is under way at one agent while another meets a queue full of poison."""
-
-    async def attack() -> str:
-        with tempfile.TemporaryDirectory() as folder:
-            queue = EmbeddedQueue(Path(folder) / "data")
-            expires_at = datetime.now(UTC) + timedelta(minutes=10)
-            bodies = list(BODIES.values())
-            await queue.send(
-                [
-                    Outgoing(
-                        body=bodies[n % len(bodies)][:200_000],
-                        message_id=f"poison-{n}",
-                        expires_at=expires_at,
-                    )
-                    for n in range(count)
-                ]
-            )
-            table = MemoryTable()
-            records, true = records_in(table), planned_job()
-            await records.runs.save_jobs(true.run_id, true.burst_index, [true])
-            await queue.send([Outgoing(body=true.body, message_id="true", expires_at=expires_at)])
-            worker = Worker(queue=queue, tools=make_tools(records))
-            running = Beside()
-            under_way = asyncio.create_task(running.run())
-            work = asyncio.create_task(worker.run())
-            try:
-                async with asyncio.timeout(600):
-                    while "report.00002" not in table.written:
-                        assert not work.done(), "the agent ended"
-                        await asyncio.sleep(0.05)
-            finally:
-                worker.tools.stopping.set()
-                await work
-                under_way.cancel()
-                await asyncio.gather(under_way, return_exceptions=True)
-            counts = await queue.counts()
-            await queue.close()
-            assert counts.dead_count == count, f"{counts.dead_count} of {count} set aside"
-            assert running.longest_s < 1.0, f"the loop stood still for {running.longest_s:.2f} s"
-            return (
-                f"{count} set aside with a reason, then the true job was carried out; what ran "
-                f"beside it waited {running.longest_s * 1000:.0f} ms at most"
-            )
-
-    return _run(attack)
+    with tempfile.TemporaryDirectory() as folder:
+        queue = EmbeddedQueue(Path(folder) / "data")
+        expires_at = datetime.now(UTC) + timedelta(minutes=10)
+        bodies = list(BODIES.values())
+        await queue.send(
+            [
+                Outgoing(
+                    body=bodies[n % len(bodies)][:200_000],
+                    message_id=f"poison-{n}",
+                    expires_at=expires_at,
+                )
+                for n in range(count)
+            ]
+        )
+        table = MemoryTable()
+        records, true = records_in(table), planned_job()
+        await records.runs.save_jobs(true.run_id, true.burst_index, [true])
+        await queue.send([Outgoing(body=true.body, message_id="true", expires_at=expires_at)])
+        worker = Worker(queue=queue, tools=make_tools(records))
+        running = Beside()
+        under_way = asyncio.create_task(running.run())
+        work = asyncio.create_task(worker.run())
+        try:
+            async with asyncio.timeout(600):
+                while "report.00002" not in table.written:
+                    assert not work.done(), "the agent ended"
+                    await asyncio.sleep(0.05)
+        finally:
+            worker.tools.stopping.set()
+            await work
+            under_way.cancel()
+            await asyncio.gather(under_way, return_exceptions=True)
+        counts = await queue.counts()
+        await queue.close()
+        assert counts.dead_count == count, f"{counts.dead_count} of {count} set aside"
+        assert running.longest_s < 1.0, f"the loop stood still for {running.longest_s:.2f} s"
+        return (
+            f"{count} set aside with a reason, then the true job was carried out; what ran "
+            f"beside it waited {running.longest_s * 1000:.0f} ms at most"
+        )
 
 
 class Beside:
@@ -246,25 +227,19 @@ _KEPT_BACK: Final = {
 }
 
 
-def _told_to_an_engine() -> str:
+async def _told_to_an_engine() -> str:
     """What an engine is started with, whom strangers talk to and who may run as nobody."""
-    told: list[bytes] = []
-
-    async def attack() -> str:
+    with mock.patch.dict("os.environ", _KEPT_BACK):
         attempt = await Attempt.spawn(
             Process(argv=("env",), env={"HOME": "/nowhere"}),
             engines()["iperf3"].server_reader(),
             raw_max_bytes=2**20,
         )
         await attempt.exit
-        told.append(attempt.transcript.text())
-        return f"{len(told[0].splitlines())} other variables"
-
-    with mock.patch.dict("os.environ", _KEPT_BACK):
-        said = _run(attack)
-    assert b"PATH=" in told[0]
-    assert b"topsecret" not in told[0], told[0]
-    return said
+    told = attempt.transcript.text()
+    assert b"PATH=" in told
+    assert b"topsecret" not in told, told
+    return f"{len(told.splitlines())} other variables"
 
 
 def _bad_tunnel(**changes: Any) -> str:
@@ -282,9 +257,8 @@ def _bad_row(json: str) -> str:
 # The table ---------------------------------------------------------------------------------------
 
 
-def _fuzz(fuzz: Callable[[int, int], Coroutine[Any, Any, Counter[str]]], count: int) -> str:
-    with quiet():
-        told = asyncio.run(fuzz(count, 20261122))
+async def _fuzz(fuzz: Callable[[int, int], Coroutine[Any, Any, Counter[str]]], count: int) -> str:
+    told = await fuzz(count, 20261122)
     return ", ".join(f"{number} {kind}" for kind, number in told.most_common())
 
 

@@ -1,10 +1,8 @@
 """Attacks on the coordinator's door: who asks, what is asked, and what a browser is made to ask."""
 
 import asyncio
-import atexit
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -23,7 +21,7 @@ from coordinator.auth.signin import SignIn
 from coordinator.auth.static_tokens import Tokens
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from tests.attack import Attack, each
+from tests.attack import Attack, each, lasting
 from tests.keyserver import KeyServer, key_server
 from tests.synthetic_runs import store_run
 
@@ -80,10 +78,8 @@ class Site:
 @cache
 def site() -> Site:
     """Made once: what is attacked must stand after every attack."""
-    stack = ExitStack()
-    atexit.register(stack.close)
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    keys = stack.enter_context(key_server())
+    folder = Path(lasting(tempfile.TemporaryDirectory()))
+    keys = lasting(key_server())
     fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
     tokens = Tokens(fabric.private)
 
@@ -225,6 +221,12 @@ _PATHS: Final = (
     "/web/0/..%2f..%2f..%2fpyproject.toml",
     "/web/0/%2e%2e%2fapp.py",
 )
+
+
+def _overridden(name: str, value: Any) -> tuple[str, Any]:
+    return "/v1/runs", {"json": {"scenario": "smoke", "overrides": {name: value}}}
+
+
 _BODIES: Final[dict[str, tuple[str, Any]]] = {
     "100,000 brackets": ("/v1/runs", {"content": b"[" * 99_000}),
     "a number of 4,999 digits": (
@@ -238,26 +240,11 @@ _BODIES: Final[dict[str, tuple[str, Any]]] = {
     "an import over the limit": ("/v1/imports/original", {"content": b" " * (10**6 + 1)}),
     "a zip in place of a table": ("/v1/imports/original", {"content": b"PK\3\4" + b"\0" * 1000}),
     "a scenario's path": ("/v1/runs", {"json": {"scenario": "../../../etc/passwd"}}),
-    "a ledger of one's own (SSRF)": (
-        "/v1/runs",
-        {"json": {"scenario": "smoke", "overrides": {"ledger.url": "http://169.254.169.254/"}}},
-    ),
-    "another's address": (
-        "/v1/runs",
-        {"json": {"scenario": "smoke", "overrides": {"webhook": "http://10.0.0.1/"}}},
-    ),
-    "a class's attribute": (
-        "/v1/runs",
-        {"json": {"scenario": "smoke", "overrides": {"__class__.__init__": 1}}},
-    ),
-    "a million bursts": (
-        "/v1/runs",
-        {"json": {"scenario": "smoke", "overrides": {"bursts_count": 10**9}}},
-    ),
-    "a label of commands": (
-        "/v1/runs",
-        {"json": {"scenario": "smoke", "overrides": {"labels": {"a\r\nb": {"$ne": 1}}}}},
-    ),
+    "a ledger of one's own (SSRF)": _overridden("ledger.url", "http://169.254.169.254/"),
+    "another's address": _overridden("webhook", "http://10.0.0.1/"),
+    "a class's attribute": _overridden("__class__.__init__", 1),
+    "a million bursts": _overridden("bursts_count", 10**9),
+    "a label of commands": _overridden("labels", {"a\r\nb": {"$ne": 1}}),
     "a comparison with everything": (
         "/v1/comparisons",
         {"json": {"a": {"run_ids": ["x"] * 10_000}, "b": {"run_ids": ["x"]}}},
@@ -389,18 +376,11 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         lambda path: _as("viewer", "POST", path, 403, json={}),
         ("/v1//runs", "/v1/runs/", "/V1/RUNS", "/v1/runs%2f", "/web/../v1/runs", "/x/v1/runs"),
     ),
-    *(
-        Attack(f"path: {path[:50]}", CALLER, "a file or another's row", partial(_path, path))
-        for path in _PATHS
+    *each(
+        "path: {}", CALLER, "a file or another's row", _path, {path[:50]: path for path in _PATHS}
     ),
-    *(
-        Attack(f"body: {name}", CALLER, path, partial(_body, path, asked))
-        for name, (path, asked) in _BODIES.items()
-    ),
-    *(
-        Attack(f"schedule: {name}", CALLER, str(asked)[:60], partial(_schedule, asked))
-        for name, asked in _SCHEDULES.items()
-    ),
+    *each("body: {}", CALLER, lambda path, _: path, _body, _BODIES),
+    *each("schedule: {}", CALLER, lambda asked: str(asked)[:60], _schedule, _SCHEDULES),
     *(Attack(name, BROWSER, tried, ask) for name, (tried, ask) in _CROSSED.items()),
     *each(
         "script: {}",

@@ -1,19 +1,19 @@
 """Attacks on the port that agents of other hosts reach: strangers, and an agent that turned."""
 
 import asyncio
-import atexit
 import json
 import secrets
 import tempfile
 import zlib
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
+
+import httpx
 
 from coordinator import bounded_listener
 from coordinator.auth.audit import Audit
@@ -26,7 +26,7 @@ from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Claim, Job, Phase, Role
 from exchange.ports import Entity, Value
 from exchange.row_text import entity_fields
-from tests.attack import Attack, each
+from tests.attack import Attack, each, lasting
 from tests.unit.agent.jobs import make_job
 
 PORT: Final = "other hosts to coordinator"
@@ -34,14 +34,6 @@ BASE: Final = "/v1/exchange/"
 OWN_RAW: Final = f"{BASE}raw/raw.run-1.00000/client.00000"  # of the first client
 AGENTS: Final = {"c1": Role.CLIENT, "c2": Role.CLIENT, "s1": Role.SERVER, "gone": Role.CLIENT}
 CODES: Final = {"open": (9, 1.0), "ended": (9, -1.0), "used": (1, 1.0)}  # agents, hours
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """An answer of the application."""
-
-    status: int
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,31 +54,22 @@ class Port:
         header: str | None = None,
         encoding: str = "",
         endless: bool = False,
-    ) -> Told:
+    ) -> httpx.Response:
         """One request as a server would hand it over; ``endless``: its body never ends."""
-        raw, _, query = path.partition("?")
-        headers = [] if header is None else [(b"authorization", header.encode("latin-1"))]
-        headers += [(b"content-encoding", encoding.encode())] if encoding else []
-        scope = {
-            "type": "http", "method": method, "raw_path": raw.encode(), "headers": headers,
-            "query_string": query.encode(), "client": ("192.0.2.9", 4711),
-        }  # fmt: skip
-        parts = iter([body])
-        sent: list[dict[str, Any]] = []
 
-        async def receive() -> Mapping[str, Any]:
-            part = next(parts, None)
-            if part is None:
+        async def parts() -> AsyncIterator[bytes]:
+            yield body
+            if endless:
                 await asyncio.Event().wait()
-            return {"type": "http.request", "body": part, "more_body": endless}
 
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        async with asyncio.timeout(30):
-            await self.app(scope, receive, send)
-        text = b"".join(message.get("body", b"") for message in sent)
-        return Told(status=sent[0]["status"], text=text.decode(errors="replace"))
+        headers = {} if header is None else {"Authorization": header}
+        headers |= {"Content-Encoding": encoding} if encoding else {}
+        transport = httpx.ASGITransport(self.app, client=("192.0.2.9", 4711))
+        async with (
+            asyncio.timeout(30),
+            httpx.AsyncClient(transport=transport, base_url="http://c") as http,
+        ):
+            return await http.request(method, path, content=parts(), headers=headers)
 
     def rights(self, name: str) -> AgentRights:
         return AgentRights(agent_id=name, role=AGENTS[name], address="", handed=self.handed)
@@ -97,7 +80,7 @@ class Port:
     async def do(self, agent: str, operations: list[Any]) -> list[dict[str, Any]]:
         body = json.dumps(operations).encode()
         told = await self.ask("POST", f"{BASE}operations", body, header=self.bearer(agent))
-        assert told.status == 200, told
+        assert told.status_code == 200, told
         answers: list[dict[str, Any]] = json.loads(told.text)
         return answers
 
@@ -123,9 +106,7 @@ def make_row(key: str, partition: str = "burst.run-1.00000", **properties: Value
 @cache
 def port() -> Port:
     """Made once: what is attacked must stand after every attack."""
-    stack = ExitStack()
-    atexit.register(stack.close)
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    folder = Path(lasting(tempfile.TemporaryDirectory()))
     fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
     handed = Handed(fabric.records)
     entry = Enrolment(fabric.private, handed, Audit(fabric.private), "PEM")
@@ -144,8 +125,8 @@ def port() -> Port:
             )
         for name, agent_role in AGENTS.items():
             told = await joined(made, given[agent_role], name, agent_role, digest(given[name]))
-            assert told.status == 200, told
-        assert (await joined(made, given["used"], "only", Role.CLIENT, "0" * 64)).status == 200
+            assert told.status_code == 200, told
+        assert (await joined(made, given["used"], "only", Role.CLIENT, "0" * 64)).status_code == 200
         await known.revoke("gone", now)
         for pair_index, name in enumerate(("c1", "c2")):
             await handed.hand(job(pair_index), name)
@@ -160,7 +141,9 @@ def _later(now: datetime, hours: float) -> datetime:
     return now + timedelta(hours=hours)
 
 
-async def joined(made: Port, code: str, agent_id: object, role: str, sha256: object) -> Told:
+async def joined(
+    made: Port, code: str, agent_id: object, role: str, sha256: object
+) -> httpx.Response:
     asked = {"code": code, "agent_id": agent_id, "role": role, "sha256": sha256}
     return await made.ask("POST", f"{BASE}join", json.dumps(asked).encode())
 
@@ -199,20 +182,23 @@ _FORGED: Final[dict[str, Callable[[Port], str]]] = {
 }
 
 
-def refused(told: Told, *expected: int) -> str:
-    assert told.status in expected, told
+def refused(told: httpx.Response, *expected: int) -> str:
+    assert told.status_code in expected, told
     assert "Traceback" not in told.text
-    return f"{told.status} {told.text[:80]}"
+    return f"{told.status_code} {told.text[:80]}"
 
 
-def _stranger(method: str, path: str, expected: int) -> str:
-    return refused(asyncio.run(port().ask(method, path, b"[]")), expected)
+def at_port(attack: Callable[..., Coroutine[Any, Any, str]], *given: object) -> str:
+    return asyncio.run(attack(port(), *given))
 
 
-def _forged(header: Callable[[Port], str]) -> str:
-    made = port()
-    told = made.ask("POST", f"{BASE}operations", b'[{"do":"ping"}]', header=header(made))
-    return refused(asyncio.run(told), 401)
+async def _stranger(made: Port, method: str, path: str, expected: int) -> str:
+    return refused(await made.ask(method, path, b"[]"), expected)
+
+
+async def _forged(made: Port, header: Callable[[Port], str]) -> str:
+    asked = (f"{BASE}operations", b'[{"do":"ping"}]')
+    return refused(await made.ask("POST", *asked, header=header(made)), 401)
 
 
 _JOINS: Final[dict[str, tuple[str, object, str, object]]] = {  # code's name, id, role, hash
@@ -230,44 +216,34 @@ _JOINS: Final[dict[str, tuple[str, object, str, object]]] = {  # code's name, id
 }
 
 
-def _join(code: str, agent_id: object, role: str, sha256: object) -> str:
-    made = port()
-    before = {agent.key for agent in asyncio.run(Enrolments(made.fabric.private).agents())}
-    told = asyncio.run(joined(made, made.secrets[code], agent_id, role, sha256))
-    after = {agent.key for agent in asyncio.run(Enrolments(made.fabric.private).agents())}
-    assert after == before
+async def _join(made: Port, code: str, agent_id: object, role: str, sha256: object) -> str:
+    known = Enrolments(made.fabric.private)
+    before = {agent.key for agent in await known.agents()}
+    told = await joined(made, made.secrets[code], agent_id, role, sha256)
+    assert {agent.key for agent in await known.agents()} == before
     return refused(told, 403)
 
 
-def _who_is_there() -> str:
+async def _who_is_there(made: Port) -> str:
     """Names, asked for without a code: is there one?"""
-    made = port()
-
-    async def attack() -> str:
-        told = {
-            (await joined(made, "no code", name, "client", "1" * 64)).text
-            for name in ("c1", "c2", "gone", "nobody")
-        }
-        assert len(told) == 1, told
-        return told.pop()
-
-    return asyncio.run(attack())
+    told = {
+        (await joined(made, "no code", name, "client", "1" * 64)).text
+        for name in ("c1", "c2", "gone", "nobody")
+    }
+    assert len(told) == 1, told
+    return told.pop()
 
 
-def _guesses() -> str:
+async def _guesses(made: Port) -> str:
     """A thousand codes: the random, the near, what is kept of the true one."""
-
-    async def attack() -> str:
-        made = port()
-        true = made.secrets["open"]
-        near = [true[:n] + ("A" if true[n] != "A" else "B") + true[n + 1 :] for n in range(22)]
-        guesses = [digest(true), true.lower(), f" {true}", "*", "", *near]
-        guesses += [secrets.token_urlsafe(16) for _ in range(300)]
-        told = {(await joined(made, one, "new", "client", "1" * 64)) for one in guesses}
-        assert told == {Told(status=403, text="the join code is not known here")}, told
-        return f"{len(guesses)} guesses, one answer; 128 random bits, and an end"
-
-    return asyncio.run(attack())
+    true = made.secrets["open"]
+    near = [true[:n] + ("A" if true[n] != "A" else "B") + true[n + 1 :] for n in range(22)]
+    guesses = [digest(true), true.lower(), f" {true}", "*", "", *near]
+    guesses += [secrets.token_urlsafe(16) for _ in range(300)]
+    told = [await joined(made, one, "new", "client", "1" * 64) for one in guesses]
+    said = {(one.status_code, one.text) for one in told}
+    assert said == {(403, "the join code is not known here")}, said
+    return f"{len(guesses)} guesses, one answer; 128 random bits, and an end"
 
 
 # Bodies ------------------------------------------------------------------------------------------
@@ -288,41 +264,37 @@ _BODIES: Final[dict[str, tuple[Callable[[], bytes], str, int]]] = {
 }
 
 
-def _body(body: Callable[[], bytes], encoding: str, expected: int) -> str:
-    made = port()
-    asked = made.ask(
-        "POST", f"{BASE}operations", body(), header=made.bearer("c1"), encoding=encoding
-    )
-    return refused(asyncio.run(asked), expected)
+async def _body(made: Port, body: Callable[[], bytes], encoding: str, expected: int) -> str:
+    asked = (f"{BASE}operations", body())
+    told = await made.ask("POST", *asked, header=made.bearer("c1"), encoding=encoding)
+    return refused(told, expected)
 
 
-def _slow(method: str, path: str, name: str | None) -> str:
+async def _slow(made: Port, method: str, path: str, name: str | None) -> str:
     """A body of which a byte came, and no more."""
-    made = port()
     header = None if name is None else made.bearer(name)
-
-    async def ask() -> list[Told]:
-        asked = (made.ask(method, path, b"[", header=header, endless=True) for _ in range(5))
-        return list(await asyncio.gather(*asked))
-
     with mock.patch.object(bounded_listener, "BODY_S", 0.2):
-        told = asyncio.run(ask())
-    assert {one.status for one in told} == {408}, told
-    return f"5 of them: {told[0].status} {told[0].text}, and the next are served"
+        asked = (made.ask(method, path, b"[", header=header, endless=True) for _ in range(5))
+        told = await asyncio.gather(*asked)
+    assert {one.status_code for one in told} == {408}, told
+    return f"5 of them: {told[0].status_code} {told[0].text}, and the next are served"
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *(
-        Attack(f"stranger: {name}", PORT, f"{asked[0]} {asked[1]}", partial(_stranger, *asked))
-        for name, asked in _PATHS.items()
+    *each(
+        "stranger: {}",
+        PORT,
+        lambda method, path, _: f"{method} {path}",
+        partial(at_port, _stranger),
+        _PATHS,
     ),
-    *each("credential: {}", PORT, "an agent's place", _forged, _FORGED),
-    *each("join: {}", PORT, "a credential", _join, _JOINS),
-    Attack("names without a code", PORT, "which agents there are", _who_is_there),
-    Attack("join codes guessed", PORT, "327 of them, near and far", _guesses),
-    *each("body: {}", PORT, "memory, or the loop", _body, _BODIES),
+    *each("credential: {}", PORT, "an agent's place", partial(at_port, _forged), _FORGED),
+    *each("join: {}", PORT, "a credential", partial(at_port, _join), _JOINS),
+    Attack("names without a code", PORT, "which agents there are", partial(at_port, _who_is_there)),
+    Attack("join codes guessed", PORT, "327 of them, near and far", partial(at_port, _guesses)),
+    *each("body: {}", PORT, "memory, or the loop", partial(at_port, _body), _BODIES),
     *(
-        Attack(f"slow {name}", PORT, tried, partial(_slow, *asked))
+        Attack(f"slow {name}", PORT, tried, partial(at_port, _slow, *asked))
         for name, tried, *asked in (
             ("join", "connections that never end", "POST", f"{BASE}join", None),
             ("operations", "the same", "POST", f"{BASE}operations", "c1"),

@@ -378,19 +378,16 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     Attack("a foreign database", ROW, "another program's file", _database),
     *each("Prometheus: {}", SOURCE, "figures or a crash", _answers, _ANSWERS),
     *each("CSV: {}", SOURCE, "figures or a crash", _file, _FILES),
-    *(
-        Attack(f"terminal: {name}", TERMINAL, repr(text), partial(_shown, text))
-        for name, text in _ESCAPES.items()
-    ),
-    *(
-        Attack(f"formula {text[:12]!r}", TERMINAL, "a label that calculates", partial(_cell, text))
-        for text in _FORMULAS
+    *each("terminal: {}", TERMINAL, repr, _shown, _ESCAPES),
+    *each(
+        "formula {}",
+        TERMINAL,
+        "a label that calculates",
+        _cell,
+        {repr(text[:12]): text for text in _FORMULAS},
     ),
     *each("log: {}", TERMINAL, "a secret in an error", _logged, _SECRETS),
-    *(
-        Attack(f"pipeline: {name}", TERMINAL, text, partial(_pipeline, text))
-        for name, text in _PIPELINE.items()
-    ),
+    *each("pipeline: {}", TERMINAL, str, _pipeline, _PIPELINE),
     *each(
         "log: {}",
         TERMINAL,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -156,9 +156,6 @@ _COMMANDS: Final = {
 
 ATTACKS: Final = (
     *each("FTP: a file {}", SERVED, "another's file", _read, _PATHS),
-    *(
-        Attack(f"FTP: {name}", SERVED, "; ".join(commands), partial(_command, *commands))
-        for name, commands in _COMMANDS.items()
-    ),
+    *each("FTP: {}", SERVED, lambda *commands: "; ".join(commands), _command, _COMMANDS),
     Attack("FTP: transfers in a log", SERVED, "bytes that nobody sent", _forged_transfer),
 )

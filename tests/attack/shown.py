@@ -33,16 +33,15 @@ from coordinator.views.charts.figure import Figure
 from coordinator.views.charts.svg import alone
 from exchange.chunks import pack
 from exchange.embedded.embedded_queue import EmbeddedQueue
-from exchange.messages import Role
 from exchange.ports import Outgoing
-from tests.attack import Attack, each, quiet
+from tests.attack import Attack, each
 from tests.attack.fuzzed import planned_job
 from tests.attack.on_door import bearer, site
 from tests.attack.unfolding import forged
 from tests.loopback_server import Quiet, served
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
-from tests.unit.coordinator.presences import presence
+from tests.unit.coordinator.presences import fleet
 from tests.unit.coordinator.views.charts.views import burst_view, run_view
 
 TERMINAL: Final = "output to terminal, sheet"
@@ -69,24 +68,14 @@ _TAGS: Final = set(
 _ADDRESSES: Final = ("href", "src", "style")  # attributes that name what is fetched or run
 
 
-def _relabelled(part: Any, label: str) -> Any:
+def _relabelled(part: Any, label: str, *, seen: bool = False) -> Any:
     """A figure whose every word that a reader sees says something else."""
     if isinstance(part, dict):
-        return {
-            key: _labelled(value, label)
-            if key in ("text", "name", "title", "ticktext")
-            else _relabelled(value, label)
-            for key, value in part.items()
-        }
-    return [_relabelled(item, label) for item in part] if isinstance(part, list) else part
-
-
-def _labelled(part: Any, label: str) -> Any:
-    if isinstance(part, str):
-        return label
+        words = ("text", "name", "title", "ticktext")
+        return {key: _relabelled(value, label, seen=key in words) for key, value in part.items()}
     if isinstance(part, list):
-        return [_labelled(item, label) for item in part]
-    return _relabelled(part, label)
+        return [_relabelled(item, label, seen=seen) for item in part]
+    return label if seen and isinstance(part, str) else part
 
 
 @cache
@@ -292,11 +281,8 @@ def _operators() -> tuple[str, str]:
     made = site()
 
     async def prepare() -> None:
-        now, fabric = datetime.now(UTC), made.fabric
-        for role in Role:
-            for index in range(1, 13):
-                here = presence(role, index, beat_at=now + timedelta(minutes=5))
-                await fabric.records.fleet.beat(here)
+        for here in fleet(12, beat_at=datetime.now(UTC) + timedelta(minutes=5)):
+            await made.fabric.records.fleet.beat(here)
 
     asyncio.run(prepare())
     return "operator", "second"
@@ -337,44 +323,38 @@ def _reports(table: MemoryTable) -> int:
     return sum(key.startswith("report") for key in table.written)
 
 
-def _two_agents() -> str:
-    """Two agents are delivered one job, twenty times; one of them is carried out."""
-
-    async def once(number: int) -> None:
-        with tempfile.TemporaryDirectory() as base:
-            table = MemoryTable()
-            records, true = records_in(table), planned_job(pair_index=number)
-            await records.runs.save_jobs(true.run_id, true.burst_index, [true])
-            queue = EmbeddedQueue(Path(base))
-            soon = datetime.now(UTC) + timedelta(minutes=1)
-            await queue.send(
-                [
-                    Outgoing(body=true.body, message_id=f"{true.job_id}.{n}", expires_at=soon)
-                    for n in range(2)  # as a queue without duplicate detection would
-                ]
-            )
-            workers = [
-                Worker(queue=queue, tools=make_tools(records, agent_id=name)) for name in "ab"
+async def _delivered_twice(number: int) -> None:
+    with tempfile.TemporaryDirectory() as base:
+        table = MemoryTable()
+        records, true = records_in(table), planned_job(pair_index=number)
+        await records.runs.save_jobs(true.run_id, true.burst_index, [true])
+        queue = EmbeddedQueue(Path(base))
+        soon = datetime.now(UTC) + timedelta(minutes=1)
+        await queue.send(
+            [
+                Outgoing(body=true.body, message_id=f"{true.job_id}.{n}", expires_at=soon)
+                for n in range(2)  # as a queue without duplicate detection would
             ]
-            tasks = [asyncio.create_task(worker.run()) for worker in workers]
-            async with asyncio.timeout(30):
-                while (await queue.counts()).active_count or not _reports(table):  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-            for worker in workers:
-                worker.tools.stopping.set()
-            await asyncio.gather(*tasks)
-            await queue.close()
-            claims = [row for (_, key), row in table.rows.items() if key.startswith("claim")]
-            assert len(claims) == 1, claims
-            assert _reports(table) == 1, table.written
+        )
+        workers = [Worker(queue=queue, tools=make_tools(records, agent_id=name)) for name in "ab"]
+        tasks = [asyncio.create_task(worker.run()) for worker in workers]
+        async with asyncio.timeout(30):
+            while (await queue.counts()).active_count or not _reports(table):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        for worker in workers:
+            worker.tools.stopping.set()
+        await asyncio.gather(*tasks)
+        await queue.close()
+        claims = [row for (_, key), row in table.rows.items() if key.startswith("claim")]
+        assert len(claims) == 1, claims
+        assert _reports(table) == 1, table.written
 
-    async def attack() -> str:
-        for number in range(20):
-            await once(number)
-        return "20 jobs delivered twice, 20 claims, 20 reports"
 
-    with quiet():
-        return asyncio.run(attack())
+async def _two_agents() -> str:
+    """Two agents are delivered one job, twenty times; one of them is carried out."""
+    for number in range(20):
+        await _delivered_twice(number)
+    return "20 jobs delivered twice, 20 claims, 20 reports"
 
 
 _KEYS: Final = {
@@ -385,10 +365,7 @@ _KEYS: Final = {
     "of nothing": "",
 }
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *(
-        Attack(f"SVG: {name}", BROWSER, label, partial(_drawn, label))
-        for name, label in _LABELS.items()
-    ),
+    *each("SVG: {}", BROWSER, str, _drawn, _LABELS),
     Attack("PNG: a label that fetches", BROWSER, "the host that paints it", _painted),
     *each(
         "dead letters: {}",

@@ -20,11 +20,12 @@ from tests.attack.on_hosts import (
     BASE,
     OWN_RAW,
     PORT,
+    Port,
+    at_port,
     claim,
     job,
     joined,
     make_row,
-    port,
     refused,
     write,
 )
@@ -70,8 +71,8 @@ _TURNED: Final[dict[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def _turned(operation: dict[str, Any]) -> str:
-    [answer] = asyncio.run(port().do("c1", [operation]))
+async def _turned(made: Port, operation: dict[str, Any]) -> str:
+    [answer] = await made.do("c1", [operation])
     assert answer.get("error") in ("EntityRefused", "ExchangeRefused"), answer
     return f"{answer['error']}: {answer['said']}"
 
@@ -104,159 +105,130 @@ _NO_OPERATIONS: Final[dict[str, Any]] = {
 }  # fmt: skip
 
 
-def _no_operation(operation: Any) -> str:
+async def _no_operation(made: Port, operation: Any) -> str:
     """It costs itself: what was asked beside it is done."""
-    answer, ping = asyncio.run(port().do("c1", [operation, {"do": "ping"}]))
+    answer, ping = await made.do("c1", [operation, {"do": "ping"}])
     assert "error" in answer, answer
     assert ping == {"ok": None}, ping
     return f"{answer['error']}: {answer['said']}"
 
 
-def _replayed_answer() -> str:
+async def _replayed_answer(made: Port) -> str:
     """Another agent's operation, id and all."""
-
-    async def attack() -> str:
-        made = port()
-        operation = write("upsert", make_row("probe.00000.000", n=1))
-        [first] = await made.do("c1", [operation])
-        [again] = await made.do("c1", [operation])
-        [others] = await made.do("c2", [operation])
-        assert first == again, "done twice"
-        assert others["error"] == "EntityRefused", others
-        return "done once for its asker; another with the same id is refused"
-
-    return asyncio.run(attack())
+    operation = write("upsert", make_row("probe.00000.000", n=1))
+    [first] = await made.do("c1", [operation])
+    [again] = await made.do("c1", [operation])
+    [others] = await made.do("c2", [operation])
+    assert first == again, "done twice"
+    assert others["error"] == "EntityRefused", others
+    return "done once for its asker; another with the same id is refused"
 
 
-def _waits_of_no_end() -> str:
+async def _waits_of_no_end(made: Port) -> str:
     """Thousands of wishes for a job, to be kept until an instant that never comes."""
-    made = port()
-
-    async def attack() -> str:
-        service = made.app._service
-        with mock.patch.object(service, "_wants", exchange_service.Newest(50)):
-            stream = service.stream(made.rights("c1"), "s")
-            await anext(stream)
-            wants = [
-                {"id": f"w{n}", "do": "want", "session": "s", "want": f"w{n}", "wait_s": wait_s}
-                for n, wait_s in enumerate([float("nan"), 1e999] * 400)
-            ]
-            told = await made.do("c1", wants)
-            await stream.aclose()
-        assert all(answer == {"ok": None} for answer in told), told[0]
-        assert len(service._waiting) <= 50, len(service._waiting)
-        until_s = [want.until_s for want in service._waiting.values()]
-        assert max(until_s) <= time.monotonic() + exchange_service.WANT_MAX_S
-        return f"{len(until_s)} of {len(wants)} are kept, each to its end"
-
-    return asyncio.run(attack())
+    service = made.app._service
+    with mock.patch.object(service, "_wants", exchange_service.Newest(50)):
+        stream = service.stream(made.rights("c1"), "s")
+        await anext(stream)
+        wants = [
+            {"id": f"w{n}", "do": "want", "session": "s", "want": f"w{n}", "wait_s": wait_s}
+            for n, wait_s in enumerate([float("nan"), 1e999] * 400)
+        ]
+        told = await made.do("c1", wants)
+        await stream.aclose()
+    assert all(answer == {"ok": None} for answer in told), told[0]
+    assert len(service._waiting) <= 50, len(service._waiting)
+    until_s = [want.until_s for want in service._waiting.values()]
+    assert max(until_s) <= time.monotonic() + exchange_service.WANT_MAX_S
+    return f"{len(until_s)} of {len(wants)} are kept, each to its end"
 
 
-def _hoards() -> str:
+async def _hoards(made: Port) -> str:
     """Wishes by the thousand before anybody else's: for all jobs of a burst, or to have another's
     wishes and answers forgotten."""
-    made = port()
+    service = exchange_service.ExchangeService(made.fabric)
+    rogue, honest = made.rights("c1"), made.rights("c2")
+    streams = [service.stream(rights, "s") for rights in (rogue, honest)]
+    for stream in streams:
+        await anext(stream)
 
-    async def attack() -> str:
-        service = exchange_service.ExchangeService(made.fabric)
-        rogue, honest = made.rights("c1"), made.rights("c2")
-        streams = [service.stream(rights, "s") for rights in (rogue, honest)]
-        for stream in streams:
-            await anext(stream)
+    async def wish(rights: AgentRights, *names: str) -> None:
+        asked = {"do": "want", "session": "s", "wait_s": 60}
+        told = await service.do(rights, [{**asked, "want": name} for name in names])
+        assert all(answer == {"ok": None} for answer in told), told[0]
 
-        async def wish(rights: AgentRights, *names: str) -> None:
-            asked = {"do": "want", "session": "s", "wait_s": 60}
-            told = await service.do(rights, [{**asked, "want": name} for name in names])
-            assert all(answer == {"ok": None} for answer in told), told[0]
-
-        await wish(honest, "mine")
-        for number in range(25):
-            await wish(rogue, *(f"{number}.{n}" for n in range(1000)))
-        assert service._wants.get(honest.name, "mine") is not None, "forgotten"
-        service._waiting.move_to_end((honest.name, "mine"))
-        now = datetime.now(UTC)
-        for pair_index in (200, 201):
-            message = Outgoing(
-                body=job(pair_index).body, message_id=job(pair_index).job_id,
-                expires_at=now + timedelta(minutes=1), enqueue_at=None,
-            )  # fmt: skip
-            await made.fabric.queue.send([message])
-        assert await service._hand_some() == 2
-        mine = service._wants.get(honest.name, "mine")
-        assert mine is not None and mine.delivery is not None, "all went to one"
-        for owner, delivery in service._locks.values():
-            assert owner in (rogue.name, honest.name)
-            await made.fabric.queue.complete(delivery)
-        for stream in streams:
-            await stream.aclose()
-        return "25,000 wishes: one of two jobs, and the other's is kept"
-
-    return asyncio.run(attack())
-
-
-def _others_lock() -> str:
-    """Settling a message that another agent received."""
-
-    async def attack() -> str:
-        made = port()
-        service = made.app._service  # as if it had been handed out
-        delivery = Delivery(
-            body=b"{}", message_id="m", delivery_count=1, locked_until_at=datetime.now(UTC),
-            token=None,
+    await wish(honest, "mine")
+    for number in range(25):
+        await wish(rogue, *(f"{number}.{n}" for n in range(1000)))
+    assert service._wants.get(honest.name, "mine") is not None, "forgotten"
+    service._waiting.move_to_end((honest.name, "mine"))
+    now = datetime.now(UTC)
+    for pair_index in (200, 201):
+        message = Outgoing(
+            body=job(pair_index).body, message_id=job(pair_index).job_id,
+            expires_at=now + timedelta(minutes=1), enqueue_at=None,
         )  # fmt: skip
-        service._locks["t1"] = ("client.c2", delivery)
-        said = []
-        for do in ("complete", "abandon", "renew", "dead_letter"):
-            operation = {"id": do, "do": do, "token": "t1", "reason": "", "description": ""}
-            [answer] = await made.do("c1", [operation])
-            assert answer["error"] == "ExchangeRefused", answer
-            said.append(answer["said"])
-        return str(said[0])
+        await made.fabric.queue.send([message])
+    assert await service._hand_some() == 2
+    mine = service._wants.get(honest.name, "mine")
+    assert mine is not None and mine.delivery is not None, "all went to one"
+    for owner, delivery in service._locks.values():
+        assert owner in (rogue.name, honest.name)
+        await made.fabric.queue.complete(delivery)
+    for stream in streams:
+        await stream.aclose()
+    return "25,000 wishes: one of two jobs, and the other's is kept"
 
-    return asyncio.run(attack())
+
+async def _others_lock(made: Port) -> str:
+    """Settling a message that another agent received."""
+    service = made.app._service  # as if it had been handed out
+    delivery = Delivery(
+        body=b"{}", message_id="m", delivery_count=1, locked_until_at=datetime.now(UTC),
+        token=None,
+    )  # fmt: skip
+    service._locks["t1"] = ("client.c2", delivery)
+    said = []
+    for do in ("complete", "abandon", "renew", "dead_letter"):
+        operation = {"id": do, "do": do, "token": "t1", "reason": "", "description": ""}
+        [answer] = await made.do("c1", [operation])
+        assert answer["error"] == "ExchangeRefused", answer
+        said.append(answer["said"])
+    return str(said[0])
 
 
-def _old_secret() -> str:
+async def _old_secret(made: Port) -> str:
     """The secret before the last, once the new one was used."""
-
-    async def attack() -> str:
-        made, new = port(), secrets.token_urlsafe(32)
-        code, old = made.secrets["open"], secrets.token_urlsafe(32)
-        name = f"renewed-{secrets.token_hex(4)}"
-        assert (await joined(made, code, name, "client", digest(old))).status == 200
-        renewal = json.dumps({"sha256": digest(new)}).encode()
-        renewed = await made.ask("POST", f"{BASE}renew", renewal, header=f"Bearer {old}")
-        assert renewed.status == 200, renewed
-        ping = (f"{BASE}operations", b'[{"do":"ping"}]')
-        assert (await made.ask("POST", *ping, header=f"Bearer {new}")).status == 200
-        return refused(await made.ask("POST", *ping, header=f"Bearer {old}"), 401)
-
-    return asyncio.run(attack())
+    new = secrets.token_urlsafe(32)
+    code, old = made.secrets["open"], secrets.token_urlsafe(32)
+    name = f"renewed-{secrets.token_hex(4)}"
+    assert (await joined(made, code, name, "client", digest(old))).status_code == 200
+    renewal = json.dumps({"sha256": digest(new)}).encode()
+    renewed = await made.ask("POST", f"{BASE}renew", renewal, header=f"Bearer {old}")
+    assert renewed.status_code == 200, renewed
+    ping = (f"{BASE}operations", b'[{"do":"ping"}]')
+    assert (await made.ask("POST", *ping, header=f"Bearer {new}")).status_code == 200
+    return refused(await made.ask("POST", *ping, header=f"Bearer {old}"), 401)
 
 
-def _two_claims() -> str:
+async def _two_claims(made: Port) -> str:
     """Two agents, both handed one job, claim it in the same instant, fifty times."""
-
-    async def attack() -> str:
-        made = port()
-        for pair_index in range(100, 150):
-            for name in ("c1", "c2"):
-                await made.handed.hand(job(pair_index), name)
-            told = await asyncio.gather(
-                *(made.do(name, [write("insert", claim(pair_index, name))])
-                  for name in ("c1", "c2"))
-            )  # fmt: skip
-            won = [name for name, [one] in zip(("c1", "c2"), told, strict=True) if "ok" in one]
-            lost = [one["error"] for [one] in told if "ok" not in one]
-            assert len(won) == 1, told
-            assert lost[0] in (EntityExists.__name__, EntityRefused.__name__), told
-            loser = "c2" if won == ["c1"] else "c1"
-            seconds = write("upsert", make_row(f"chunk.client.{pair_index:05d}.000"))
-            [answer] = await made.do(loser, [seconds])
-            assert answer["error"] == "EntityRefused", answer
-        return "50 jobs, 50 claims; the loser writes no second of any"
-
-    return asyncio.run(attack())
+    for pair_index in range(100, 150):
+        for name in ("c1", "c2"):
+            await made.handed.hand(job(pair_index), name)
+        told = await asyncio.gather(
+            *(made.do(name, [write("insert", claim(pair_index, name))])
+              for name in ("c1", "c2"))
+        )  # fmt: skip
+        won = [name for name, [one] in zip(("c1", "c2"), told, strict=True) if "ok" in one]
+        lost = [one["error"] for [one] in told if "ok" not in one]
+        assert len(won) == 1, told
+        assert lost[0] in (EntityExists.__name__, EntityRefused.__name__), told
+        loser = "c2" if won == ["c1"] else "c1"
+        seconds = write("upsert", make_row(f"chunk.client.{pair_index:05d}.000"))
+        [answer] = await made.do(loser, [seconds])
+        assert answer["error"] == "EntityRefused", answer
+    return "50 jobs, 50 claims; the loser writes no second of any"
 
 
 _RAWS: Final = (
@@ -274,30 +246,43 @@ _RAWS: Final = (
 )
 
 
-def _raw(method: str, name: str) -> str:
-    made = port()
-    asked = made.ask(method, f"{BASE}raw/{name}", zlib.compress(b"text"), header=made.bearer("c1"))
-    return refused(asyncio.run(asked), 403, 404)
+async def _raw(made: Port, method: str, name: str) -> str:
+    asked = (method, f"{BASE}raw/{name}", zlib.compress(b"text"))
+    return refused(await made.ask(*asked, header=made.bearer("c1")), 403, 404)
 
 
-def _raw_bomb() -> str:
+async def _raw_bomb(made: Port) -> str:
     """An output of its own, 300 MB once it is unpacked."""
-    made = port()
     stream = zlib.compressobj(9)
     packed = b"".join(stream.compress(bytes(2**24)) for _ in range(18)) + stream.flush()
-    return refused(asyncio.run(made.ask("PUT", OWN_RAW, packed, header=made.bearer("c1"))), 503)
+    return refused(await made.ask("PUT", OWN_RAW, packed, header=made.bearer("c1")), 503)
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
-    *each("agent: {}", PORT, "what is not its own", _turned, _TURNED),
-    *each("operation: {}", PORT, "the end of those beside it", _no_operation, _NO_OPERATIONS),
-    Attack("an old secret, again", PORT, "a credential that was renewed", _old_secret),
-    Attack("an operation, again", PORT, "another's answer, or a second row", _replayed_answer),
-    Attack("wishes without end", PORT, "memory", _waits_of_no_end),
-    Attack("wishes before all others", PORT, "every job of a burst", _hoards),
-    Attack("another's message", PORT, "settling what it was not handed", _others_lock),
-    Attack("two claims at once", PORT, "one job carried out twice", _two_claims),
-    *each("PUT raw/{}", PORT, "a file, or another's output", partial(_raw, "PUT"), _RAWS),
-    *each("GET raw/{}", PORT, "a file, or another's output", partial(_raw, "GET"), _RAWS),
-    Attack("an output that unfolds", PORT, "300 MB from 300 kB", _raw_bomb),
+    *each("agent: {}", PORT, "what is not its own", partial(at_port, _turned), _TURNED),
+    *each(
+        "operation: {}",
+        PORT,
+        "the end of those beside it",
+        partial(at_port, _no_operation),
+        _NO_OPERATIONS,
+    ),
+    Attack(
+        "an old secret, again", PORT, "a credential that was renewed", partial(at_port, _old_secret)
+    ),
+    Attack(
+        "an operation, again",
+        PORT,
+        "another's answer, or a second row",
+        partial(at_port, _replayed_answer),
+    ),
+    Attack("wishes without end", PORT, "memory", partial(at_port, _waits_of_no_end)),
+    Attack("wishes before all others", PORT, "every job of a burst", partial(at_port, _hoards)),
+    Attack(
+        "another's message", PORT, "settling what it was not handed", partial(at_port, _others_lock)
+    ),
+    Attack("two claims at once", PORT, "one job carried out twice", partial(at_port, _two_claims)),
+    *each("PUT raw/{}", PORT, "a file, or another's output", partial(at_port, _raw, "PUT"), _RAWS),
+    *each("GET raw/{}", PORT, "a file, or another's output", partial(at_port, _raw, "GET"), _RAWS),
+    Attack("an output that unfolds", PORT, "300 MB from 300 kB", partial(at_port, _raw_bomb)),
 )

@@ -1,9 +1,7 @@
 """Attacks by a device that is asked over SNMP, and on the tools that an assistant calls."""
 
 import asyncio
-import atexit
 import io
-import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +20,7 @@ from coordinator.cli.refused import ApiError
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses.snmp import SnmpDevice, SnmpEntry
 from coordinator.device.witnesses.snmp_witness import SnmpWitness
-from tests.attack import Attack, each, quiet
+from tests.attack import Attack, each, lasting
 from tests.attack.injections import INJECTIONS
 
 DEVICE: Final = "witness of the device"
@@ -56,17 +54,16 @@ def _split(data: bytes) -> list[tuple[int, bytes]]:
 _Made = Callable[[bytes, list[bytes]], bytes]  # of a request's id, and its objects' names
 
 
-def _answer(
-    *values: bytes, pdu: int = 0xA2, status: int = 0, index: bytes = b"\0", community: bytes = b""
-) -> _Made:
+def _bound(name: bytes, value: bytes) -> bytes:
+    return _tlv(0x30, _tlv(0x06, name), value)
+
+
+def _answer(*values: bytes, **head: Any) -> _Made:
     """An answer of RFC 3416's form with odd values, one after another."""
 
     def make(request_id: bytes, names: list[bytes]) -> bytes:
-        bound = [
-            _tlv(0x30, _tlv(0x06, name), values[number % len(values)])
-            for number, name in enumerate(names)
-        ]
-        return _message(request_id, bound, pdu, status, index, community)
+        bound = [_bound(name, values[n % len(values)]) for n, name in enumerate(names)]
+        return _message(request_id, bound, **head)
 
     return make
 
@@ -74,23 +71,15 @@ def _answer(
 def _message(
     request_id: bytes,
     bound: list[bytes],
+    *,
     pdu: int = 0xA2,
     status: int = 0,
     index: bytes = b"\0",
-    community: bytes = b"",
+    community: bytes = _COMMUNITY,
 ) -> bytes:
-    return _tlv(
-        0x30,
-        _tlv(0x02, b"\x01"),
-        _tlv(0x04, community or _COMMUNITY),
-        _tlv(
-            pdu,
-            _tlv(0x02, request_id),
-            _tlv(0x02, bytes([status])),
-            _tlv(0x02, index),
-            _tlv(0x30, *bound),
-        ),
-    )
+    fields = (request_id, bytes([status]), index)
+    told = _tlv(pdu, *(_tlv(0x02, each) for each in fields), _tlv(0x30, *bound))
+    return _tlv(0x30, _tlv(0x02, b"\x01"), _tlv(0x04, community), told)
 
 
 def _raw(data: bytes) -> _Made:
@@ -129,10 +118,10 @@ _ANSWERS: Final[dict[str, _Made]] = {
     "an unknown kind": _answer(_tlv(0x4F, b"\1")),
     "a name in place of a value": _answer(_tlv(0x06, b"\x2b\x06")),
     "a name without end": lambda i, n: _message(
-        i, [_tlv(0x30, _tlv(0x06, b"\xff" * 5_000), _tlv(_INTEGER, b"\1"))]
+        i, [_bound(b"\xff" * 5_000, _tlv(_INTEGER, b"\1"))]
     ),
     "names that nobody asked": lambda i, n: _message(
-        i, [_tlv(0x30, _tlv(0x06, b"\x2b\x06\x01\x7f"), _tlv(_INTEGER, b"\1"))] * 300
+        i, [_bound(b"\x2b\x06\x01\x7f", _tlv(_INTEGER, b"\1"))] * 300
     ),
     "no name": lambda i, n: _message(i, []),
     "an unknown error": _answer(_tlv(_INTEGER, b"\1"), status=127),
@@ -144,7 +133,7 @@ _ANSWERS: Final[dict[str, _Made]] = {
     "another's community": _answer(_tlv(_INTEGER, b"\1"), community=b"public"),
     "another's request": lambda i, n: _answer(_tlv(_INTEGER, b"\1"))(b"\x7f\1\2\3", n),
     "a table that goes back": lambda i, n: _message(
-        i, [_tlv(0x30, _tlv(0x06, n[0] + b"\1"), _tlv(_STRING, b"eth0"))] * 25
+        i, [_bound(n[0] + b"\1", _tlv(_STRING, b"eth0"))] * 25
     ),
 }
 
@@ -202,7 +191,7 @@ async def _asked(port: int, folder: Path) -> str:
     return f"{said}{', and a line in the log' * bool(failed)}"
 
 
-def _witness(make: _Made) -> str:
+async def _witness(make: _Made) -> str:
     with (
         tempfile.TemporaryDirectory() as base,
         _answering(make) as port,
@@ -210,7 +199,7 @@ def _witness(make: _Made) -> str:
         mock.patch("coordinator.device.witnesses.snmp.RETRIES_COUNT", 0),
         mock.patch("coordinator.device.witnesses.snmp.ROWS_MAX_COUNT", 20),
     ):
-        return asyncio.run(_asked(port, Path(base)))
+        return await _asked(port, Path(base))
 
 
 # An assistant's tools ----------------------------------------------------------------------------
@@ -230,30 +219,26 @@ _TOOLS: Final = {
 
 @cache
 def _nowhere() -> str:
-    """A store that is empty, until this process ends."""
-    folder = tempfile.mkdtemp(prefix="broadside-attack-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    """A store that is empty."""
+    return lasting(
+        tempfile.TemporaryDirectory(prefix="broadside-attack-", ignore_cleanup_errors=True)
+    )
 
 
-def _tool(name: str, argument: str) -> str:
+async def _tool(name: str, argument: str) -> str:
     """Each odd value of one argument: an answer, or a refusal in words."""
-
-    async def attack() -> str:
+    good = {"a": "x", "b": "y"} if name == "compare_runs" else {}
+    refused_count = 0
+    settings = {"BROADSIDE_DATA_DIR": _nowhere()}
+    with mock.patch.dict("os.environ", settings), redirect_stderr(io.StringIO()):
         server = make_server(None, None)
-        good = {"a": "x", "b": "y"} if name == "compare_runs" else {}
-        refused_count = 0
         for odd in _ODD:
             try:
                 await server.call_tool(name, {**good, argument: odd})
             except ToolError as error:
                 refused_count += 1
                 assert isinstance(error.__cause__, ToolError | ValidationError | ApiError | None)
-        return f"{refused_count} of {len(_ODD)} refused in words, the others answered"
-
-    settings = {"BROADSIDE_DATA_DIR": _nowhere()}
-    with mock.patch.dict("os.environ", settings), redirect_stderr(io.StringIO()), quiet():
-        return asyncio.run(attack())
+    return f"{refused_count} of {len(_ODD)} refused in words, the others answered"
 
 
 ATTACKS: Final[tuple[Attack, ...]] = (
