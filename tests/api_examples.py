@@ -22,10 +22,9 @@ from coordinator.runs.coordinator import Coordinator
 from coordinator.studies.study import Study
 from coordinator.views.requests import ScheduleRequest
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Role
 from exchange.records.shelf import Shelf
 from tests.synthetic_runs import store_run
-from tests.unit.coordinator.presences import presence
+from tests.unit.coordinator.presences import fleet
 from tests.unit.coordinator.studies.samples import SWEPT
 
 RUN: Final = REQUESTS["POST", "/v1/comparisons"]["a"]["run_ids"][0]
@@ -82,9 +81,8 @@ async def _prepare(http: httpx.AsyncClient, fabric: Fabric, method: str, path: s
     """Agents, a run that is over and one that goes on, a study, a schedule, and a job that was set
     aside: its number."""
     now = datetime.now(UTC)
-    for role in Role:
-        for index in range(1, _AGENTS_COUNT + 1):
-            await fabric.records.fleet.beat(presence(role, index, beat_at=now))
+    for each in fleet(_AGENTS_COUNT, beat_at=now):
+        await fabric.records.fleet.beat(each)
     if await fabric.records.read_run(RUN) is None:
         await store_run(fabric, RUN, labels={"idps": "on"})
         raw = json.dumps({"start": {"version": "iperf 3.18"}, "intervals": [], "end": {}})

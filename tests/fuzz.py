@@ -54,11 +54,10 @@ from coordinator.studies.study import Study, StudyRequest
 from coordinator.views.charts import catalogue
 from coordinator.views.requests import ScheduleRequest
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Role
 from exchange.ports import Outgoing
 from exchange.records.shelf import Shelf
 from tests.synthetic_runs import store_run
-from tests.unit.coordinator.presences import presence
+from tests.unit.coordinator.presences import fleet
 
 CHECKS: Final = [
     not_a_server_error,
@@ -106,9 +105,8 @@ def application(folder: Path) -> Iterator[tuple[FastAPI, Fabric, dict[str, str]]
 
     async def prepare() -> dict[str, str]:
         await store(fabric)
-        for role in Role:
-            for index in (1, 2):
-                await fabric.records.fleet.beat(presence(role, index, beat_at=datetime.now(UTC)))
+        for each in fleet(2, beat_at=datetime.now(UTC)):
+            await fabric.records.fleet.beat(each)
         return {
             access.value: await tokens.add(access.value, access, by="fuzz", now=datetime.now(UTC))
             for access in (Access.VIEWER, Access.OPERATOR)

@@ -30,7 +30,7 @@ STORAGE, IDENTITY = "modules/exchange/storage.tf", "modules/identity/main.tf"
 COORDINATOR, FLEET = "modules/coordinator/main.tf", "modules/fleet/main.tf"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Mistake:
     """What somebody might write, and where."""
 
@@ -40,47 +40,43 @@ class Mistake:
     broken: str
 
 
-def _of(name: str, path: str, whole: str, broken: str) -> Mistake:
-    return Mistake(name=name, path=path, whole=whole, broken=broken)
-
-
 MISTAKES: Final = (
-    _of("a group of Debian's as the login", "variables.tf", '"rangeadmin"', '"operator"'),
-    _of("a firewall's subnet by another name", NETWORK, '"AzureFirewallSubnet"', '"Firewall"'),
-    _of("an argument of an older provider", FLEET, "accelerated_networking_enabled =", "enable_accelerated_networking ="),
-    _of("no tags on the networks", NETWORK, "  address_space       = [var.hub_cidr]\n  tags                = var.tags\n", "  address_space       = [var.hub_cidr]\n"),
-    _of("a queue without duplicate detection", "modules/exchange/service_bus.tf", "requires_duplicate_detection            = true", "requires_duplicate_detection            = false"),
-    _of("every port through the firewall", "modules/rules/main.tf", "destination_ports     = var.tcp_ports", 'destination_ports     = ["*"]'),
-    _of("a public address on the coordinator", COORDINATOR, '    private_ip_address_allocation = "Dynamic"', '    private_ip_address_allocation = "Dynamic"\n    public_ip_address_id          = azurerm_public_ip.bastion[0].id'),
-    _of("a table by the provider's own resource", STORAGE, 'resource "azurerm_storage_container"', 'resource "azurerm_storage_table" "t" {\n  name               = "more"\n  storage_account_id = azurerm_storage_account.this.id\n}\n\nresource "azurerm_storage_container"'),
-    _of("two subnets that overlap", NETWORK, "address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 4)]", "address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 3)]"),
-    _of("one priority for every rule", SECURITY, "priority = 100 + 10 * index", "priority = 100"),
-    _of("a service tag as people write it", SECURITY, '"Storage.${var.location}"', '"Storage.East US"'),
-    _of("a resource provider forgotten", "clouds.tf", '    "Microsoft.DevTestLab",\n', ""),
-    _of("a role that is none", IDENTITY, 'role = "Storage Table Data Reader"', 'role = "Storage Table Data Viewer"'),
-    _of("a role on a table that is none", "modules/exchange/outputs.tf", "/tables/${name}", "/tables/x${name}"),
-    _of("agents that may not read their package", IDENTITY, 'resource "azurerm_role_assignment" "package" {\n  for_each = azurerm_user_assigned_identity.this', 'resource "azurerm_role_assignment" "package" {\n  for_each = { for role, it in azurerm_user_assigned_identity.this : role => it if role == "coordinator" }'),
-    _of("a peering one way only", PEERING, '"hub_to_servers" {\n  count = local.peered ? 1 : 0', '"hub_to_servers" {\n  count = 0'),
-    _of("a next hop that is nobody", "main.tf", "  next_hop_address    = local.next_hop_address\n", '  next_hop_address    = "10.70.0.99"\n'),
-    _of("no way out to Service Bus", EGRESS, "  subnet_id      = each.value\n", "  subnet_id      = values(local.nat)[0]\n"),
-    _of("a package in another container", "modules/exchange/outputs.tf", "${azurerm_storage_container.agent.name}/", "packages/"),
-    _of("a shutdown with room for none", "modules/fleet/shutdown.tf", "      minimum = 0\n      default = 0\n      maximum = 0", "      minimum = 1\n      default = 0\n      maximum = 0"),
-    _of("forwarded traffic refused by a spoke", PEERING, '  remote_virtual_network_id = azurerm_virtual_network.hub[0].id\n  allow_forwarded_traffic   = true', '  remote_virtual_network_id = azurerm_virtual_network.hub[0].id\n  allow_forwarded_traffic   = false'),
-    _of("the coordinator may not read the firewall's metrics", IDENTITY, 'count = var.metrics_granted ? 1 : 0', 'count = 0'),
-    _of("storage that lets no agent in", STORAGE, 'virtual_network_subnet_ids = concat(var.subnet_ids, var.operator_subnet_ids)', 'virtual_network_subnet_ids = var.operator_subnet_ids'),
-    _of("a NAT gateway without an address", EGRESS, 'resource "azurerm_nat_gateway_public_ip_association" "this" {\n  for_each = local.nat', 'resource "azurerm_nat_gateway_public_ip_association" "this" {\n  for_each = {}'),
-    _of("firewall rules the wrong way round", "modules/rules/main.tf", '      protocols             = ["TCP"]\n      source_addresses      = [var.clients_prefix]\n      destination_addresses = [var.servers_prefix]', '      protocols             = ["TCP"]\n      source_addresses      = [var.servers_prefix]\n      destination_addresses = [var.clients_prefix]'),
-    _of("a fleet without its identity", FLEET, '  identity {\n    type         = "UserAssigned"\n    identity_ids = [var.identity_id]\n  }\n', ''),
-    _of("an image that is not there", "variables_fleet.tf", '"13-gen2"', '"13-gen3"'),
-    _of("a scale that the next plan takes back", FLEET, 'ignore_changes = [instances]', 'ignore_changes = [tags]'),
-    _of("a spoke without its route table", "modules/routes/main.tf", 'resource "azurerm_subnet_route_table_association" "this" {\n  for_each = var.spokes', 'resource "azurerm_subnet_route_table_association" "this" {\n  for_each = { clients = var.spokes["clients"] }'),
-    _of("SSH from nowhere", SECURITY, 'ports = ["22"], from = local.bastion_prefix', 'ports = ["22"], from = local.endpoints_prefix'),
-    _of("a Bastion that cannot tunnel", "modules/coordinator/bastion.tf", 'tunneling_enabled   = true', 'tunneling_enabled   = false'),
-    _of("each fleet allowed to meet itself", "main.tf", 'target_prefix                  = each.key == "client" ? module.network.servers_prefix : module.network.clients_prefix', 'target_prefix                  = each.key == "client" ? module.network.clients_prefix : module.network.servers_prefix'),
-    _of("an upload before its role counts", STORAGE, '  depends_on = [terraform_data.role_settles]\n', ''),
-    _of("a budget that begins in mid-month", "modules/budget/main.tf", 'YYYY-MM-01', 'YYYY-MM-15'),
-    _of("the coordinator's queue by another name", "main.tf", 'BROADSIDE_SERVICEBUS_QUEUE     = module.exchange.queue_name', 'BROADSIDE_SERVICEBUS_QUEUE     = "job"'),
-    _of("public storage", STORAGE, 'default_action             = "Deny"', 'default_action             = "Allow"'),
+    Mistake("a group of Debian's as the login", "variables.tf", '"rangeadmin"', '"operator"'),
+    Mistake("a firewall's subnet by another name", NETWORK, '"AzureFirewallSubnet"', '"Firewall"'),
+    Mistake("an argument of an older provider", FLEET, "accelerated_networking_enabled =", "enable_accelerated_networking ="),
+    Mistake("no tags on the networks", NETWORK, "  address_space       = [var.hub_cidr]\n  tags                = var.tags\n", "  address_space       = [var.hub_cidr]\n"),
+    Mistake("a queue without duplicate detection", "modules/exchange/service_bus.tf", "requires_duplicate_detection            = true", "requires_duplicate_detection            = false"),
+    Mistake("every port through the firewall", "modules/rules/main.tf", "destination_ports     = var.tcp_ports", 'destination_ports     = ["*"]'),
+    Mistake("a public address on the coordinator", COORDINATOR, '    private_ip_address_allocation = "Dynamic"', '    private_ip_address_allocation = "Dynamic"\n    public_ip_address_id          = azurerm_public_ip.bastion[0].id'),
+    Mistake("a table by the provider's own resource", STORAGE, 'resource "azurerm_storage_container"', 'resource "azurerm_storage_table" "t" {\n  name               = "more"\n  storage_account_id = azurerm_storage_account.this.id\n}\n\nresource "azurerm_storage_container"'),
+    Mistake("two subnets that overlap", NETWORK, "address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 4)]", "address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 3)]"),
+    Mistake("one priority for every rule", SECURITY, "priority = 100 + 10 * index", "priority = 100"),
+    Mistake("a service tag as people write it", SECURITY, '"Storage.${var.location}"', '"Storage.East US"'),
+    Mistake("a resource provider forgotten", "clouds.tf", '    "Microsoft.DevTestLab",\n', ""),
+    Mistake("a role that is none", IDENTITY, 'role = "Storage Table Data Reader"', 'role = "Storage Table Data Viewer"'),
+    Mistake("a role on a table that is none", "modules/exchange/outputs.tf", "/tables/${name}", "/tables/x${name}"),
+    Mistake("agents that may not read their package", IDENTITY, 'resource "azurerm_role_assignment" "package" {\n  for_each = azurerm_user_assigned_identity.this', 'resource "azurerm_role_assignment" "package" {\n  for_each = { for role, it in azurerm_user_assigned_identity.this : role => it if role == "coordinator" }'),
+    Mistake("a peering one way only", PEERING, '"hub_to_servers" {\n  count = local.peered ? 1 : 0', '"hub_to_servers" {\n  count = 0'),
+    Mistake("a next hop that is nobody", "main.tf", "  next_hop_address    = local.next_hop_address\n", '  next_hop_address    = "10.70.0.99"\n'),
+    Mistake("no way out to Service Bus", EGRESS, "  subnet_id      = each.value\n", "  subnet_id      = values(local.nat)[0]\n"),
+    Mistake("a package in another container", "modules/exchange/outputs.tf", "${azurerm_storage_container.agent.name}/", "packages/"),
+    Mistake("a shutdown with room for none", "modules/fleet/shutdown.tf", "      minimum = 0\n      default = 0\n      maximum = 0", "      minimum = 1\n      default = 0\n      maximum = 0"),
+    Mistake("forwarded traffic refused by a spoke", PEERING, '  remote_virtual_network_id = azurerm_virtual_network.hub[0].id\n  allow_forwarded_traffic   = true', '  remote_virtual_network_id = azurerm_virtual_network.hub[0].id\n  allow_forwarded_traffic   = false'),
+    Mistake("the coordinator may not read the firewall's metrics", IDENTITY, 'count = var.metrics_granted ? 1 : 0', 'count = 0'),
+    Mistake("storage that lets no agent in", STORAGE, 'virtual_network_subnet_ids = concat(var.subnet_ids, var.operator_subnet_ids)', 'virtual_network_subnet_ids = var.operator_subnet_ids'),
+    Mistake("a NAT gateway without an address", EGRESS, 'resource "azurerm_nat_gateway_public_ip_association" "this" {\n  for_each = local.nat', 'resource "azurerm_nat_gateway_public_ip_association" "this" {\n  for_each = {}'),
+    Mistake("firewall rules the wrong way round", "modules/rules/main.tf", '      protocols             = ["TCP"]\n      source_addresses      = [var.clients_prefix]\n      destination_addresses = [var.servers_prefix]', '      protocols             = ["TCP"]\n      source_addresses      = [var.servers_prefix]\n      destination_addresses = [var.clients_prefix]'),
+    Mistake("a fleet without its identity", FLEET, '  identity {\n    type         = "UserAssigned"\n    identity_ids = [var.identity_id]\n  }\n', ''),
+    Mistake("an image that is not there", "variables_fleet.tf", '"13-gen2"', '"13-gen3"'),
+    Mistake("a scale that the next plan takes back", FLEET, 'ignore_changes = [instances]', 'ignore_changes = [tags]'),
+    Mistake("a spoke without its route table", "modules/routes/main.tf", 'resource "azurerm_subnet_route_table_association" "this" {\n  for_each = var.spokes', 'resource "azurerm_subnet_route_table_association" "this" {\n  for_each = { clients = var.spokes["clients"] }'),
+    Mistake("SSH from nowhere", SECURITY, 'ports = ["22"], from = local.bastion_prefix', 'ports = ["22"], from = local.endpoints_prefix'),
+    Mistake("a Bastion that cannot tunnel", "modules/coordinator/bastion.tf", 'tunneling_enabled   = true', 'tunneling_enabled   = false'),
+    Mistake("each fleet allowed to meet itself", "main.tf", 'target_prefix                  = each.key == "client" ? module.network.servers_prefix : module.network.clients_prefix', 'target_prefix                  = each.key == "client" ? module.network.clients_prefix : module.network.servers_prefix'),
+    Mistake("an upload before its role counts", STORAGE, '  depends_on = [terraform_data.role_settles]\n', ''),
+    Mistake("a budget that begins in mid-month", "modules/budget/main.tf", 'YYYY-MM-01', 'YYYY-MM-15'),
+    Mistake("the coordinator's queue by another name", "main.tf", 'BROADSIDE_SERVICEBUS_QUEUE     = module.exchange.queue_name', 'BROADSIDE_SERVICEBUS_QUEUE     = "job"'),
+    Mistake("public storage", STORAGE, 'default_action             = "Deny"', 'default_action             = "Allow"'),
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from coordinator.api.app import create_app
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Control
-from exchange.records import RunHeader, RunOutcome
+from tests.bench.stored_fleet import header_of
 from tests.synthetic import START, Plant
 from tests.synthetic_runs import store_run
 
@@ -57,22 +57,8 @@ async def bench(folder: Path, runs_count: int, reads_count: int) -> None:
 async def fill(fabric: Fabric, count: int) -> None:
     """Rows as runs that are over leave them in the list."""
     for number in range(count):
-        created_at = START - timedelta(minutes=number)
-        header = RunHeader(
-            run_id=f"run-{number:05d}",
-            scenario=f"scenario-{number % 7}",
-            created_at=created_at,
-            created_by="bench",
-            labels={"idps": "on" if number % 2 else "off"},
-            outcome=RunOutcome(
-                cancelled=False,
-                verdict="pass",
-                ended_at=created_at,
-                completeness_ratio=1.0,
-                fleet_received_bits_per_second=1.7e11 + number,
-            ),
-        )
-        control = Control(run_id=header.run_id, lease_until_at=created_at)
+        header = header_of(number, START - timedelta(minutes=number))
+        control = Control(run_id=header.run_id, lease_until_at=header.created_at)
         await fabric.records.create_run(header, b"{}", control)
 
 

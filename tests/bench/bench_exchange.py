@@ -1,7 +1,9 @@
-"""What the exchange costs: queue, table and packed seconds, with many real processes.
+"""What the exchange costs: queues, table and packed seconds, with many real processes.
 
 Run as ``python -m tests.bench.bench_exchange``. The embedded adapters work in a temporary
-directory; ratios are against a bound that means something on the same machine.
+directory; ratios are against a bound that means something on the same machine. Service Bus is the
+real SDK to the lab's broker on the same machine: its figures are the SDK's cost and the broker's,
+with no network between.
 """
 
 import asyncio
@@ -10,6 +12,8 @@ import os
 import resource
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -17,22 +21,16 @@ from pathlib import Path
 from typing import Final
 
 from exchange.chunks import pack_host, pack_intervals, unpack_host, unpack_intervals
-from exchange.messages import (
-    Claim,
-    Endpoint,
-    Flow,
-    HostSecond,
-    Job,
-    Phase,
-    Side,
-    Track,
-    Traffic,
-)
+from exchange.messages import Claim, Flow, HostSecond, Job, Phase, Side, Track
 from exchange.ports import Outgoing
 from exchange.second_rows import CHUNK_S
-from tests.contract.adapters import Place
+from lab.servicebus.broker_process import BrokerProcess
+from lab.servicebus.queues import QueueSettings
+from tests.bench.stored_fleet import end_of
+from tests.contract.adapters import TABLES, Place
 from tests.contract.processes import in_processes
 from tests.one_table import records_in
+from tests.unit.agent.jobs import make_job
 from tests.unit.exchange.flows import ten_gigabit_flow
 
 JOBS_COUNT: Final = 1_000
@@ -48,34 +46,11 @@ AT = datetime.now(UTC)
 
 
 def job(pair_index: int) -> Job:
-    return Job(
-        run_id="bench",
-        burst_index=0,
-        pair_index=pair_index,
-        endpoint=Endpoint(agent_id="server-1", address="10.2.1.1", port=5201),
-        traffic=Traffic(),
-        planned_start_at=AT + timedelta(hours=1),
-        duration_s=30,
-    )
+    return make_job(run_id="bench", pair_index=pair_index, planned_start_at=AT + timedelta(hours=1))
 
 
 def host_seconds(count: int) -> tuple[HostSecond, ...]:
-    flow = ten_gigabit_flow(count, seed=99)
-    return tuple(
-        HostSecond(
-            start_at_s=AT.timestamp() + interval.start_s,
-            end_at_s=AT.timestamp() + interval.end_s,
-            nic_rx_bytes=interval.transferred_bytes // 60,
-            nic_tx_bytes=interval.transferred_bytes * 1046 // 1000,
-            nic_rx_packets_count=interval.transferred_bytes // 90_000,
-            nic_tx_packets_count=interval.transferred_bytes // 1_448,
-            nic_drops_count=0,
-            tcp_retransmits_count=interval.retransmits_count or 0,
-            cpu_busy_ratio=(interval.cwnd_bytes or 0) % 5_000 / 10_000,
-            cpu_busiest_core_ratio=(interval.cwnd_bytes or 0) % 10_000 / 10_000,
-        )
-        for interval in flow
-    )
+    return end_of(0, Side.CLIENT, count, AT).host
 
 
 async def enqueue(place: Place) -> float:
@@ -86,7 +61,7 @@ async def enqueue(place: Place) -> float:
     await queue.send(
         [
             Outgoing(
-                body=job(n).model_dump_json().encode(),
+                body=job(n).body,
                 message_id=job(n).job_id,
                 expires_at=AT + timedelta(hours=1),
             )
@@ -98,11 +73,12 @@ async def enqueue(place: Place) -> float:
     return seconds
 
 
-async def claim_jobs(place: Place, number: int) -> tuple[int, float, float]:
-    """An agent's first steps, over and over: receive, claim, settle; jobs, start and end."""
-    queue, table = place.open_queue(), place.open_table()
-    records = records_in(table)
-    claimed_count, started_s = 0, time.time()
+async def claim_jobs(place: Place, number: int) -> tuple[list[int], float, float]:
+    """An agent's first steps, over and over: receive, claim where there is a table, settle; its
+    pairs, start and end."""
+    queue = place.open_queue()
+    table = place.open_table() if place.adapter in TABLES else None
+    pairs, started_s = [], time.time()
     ended_s = started_s
     while (delivery := await queue.receive(0.5)) is not None:
         taken = Job.model_validate_json(delivery.body)
@@ -112,12 +88,14 @@ async def claim_jobs(place: Place, number: int) -> tuple[int, float, float]:
             phase=Phase.CLAIMED,
             claimed_at=datetime.now(UTC),
         )
-        claimed_count += await records.bursts.claim(taken, claim)
+        if table is None or await records_in(table).bursts.claim(taken, claim):
+            pairs.append(taken.pair_index)
         await queue.complete(delivery)
         ended_s = time.time()
     await queue.close()
-    await table.close()
-    return claimed_count, started_s, ended_s
+    if table is not None:
+        await table.close()
+    return pairs, started_s, ended_s
 
 
 async def wait_idle(place: Place, _: int) -> float:
@@ -161,25 +139,47 @@ def syncs_per_second(directory: Path) -> float:
         return 500 / (time.perf_counter() - started_s)
 
 
-def bench_embedded(directory: Path) -> None:
-    syncs = syncs_per_second(directory)
-    print(f"embedded: the disk gives {syncs:,.0f} synced appends/s to one writer")
-    place = Place(
-        adapter="embedded", address=str(directory / "fabric"), lock_s=60, deliveries_max_count=5
-    )
+@contextmanager
+def places(directory: Path) -> Iterator[list[Place]]:
+    """The embedded fabric, and a Service Bus queue of a broker in a process of its own."""
+    broker = BrokerProcess(directory, {"jobs": QueueSettings(lock_s=60)}, sas_key="bench")
+    broker.start()
+    try:
+        yield [
+            Place(adapter=adapter, address=address, lock_s=60, deliveries_max_count=10)
+            for adapter, address in (
+                ("embedded", str(directory / "fabric")),
+                ("servicebus", f"jobs {broker.connection_string}"),
+            )
+        ]
+    finally:
+        broker.stop()
 
+
+def bench_queue(place: Place) -> float:
+    """Print what sending and claiming all jobs took; the seconds of the latter."""
+    print(f"{place.adapter}:")
     enqueue_s = asyncio.run(enqueue(place))
     print(
         f"  enqueue {JOBS_COUNT} jobs: {enqueue_s:.2f} s, {JOBS_COUNT / enqueue_s:,.0f} messages/s"
     )
-
     agents = in_processes(AGENTS_COUNT, claim_jobs, place)
     claim_s = max(ended for _, _, ended in agents) - min(started for _, started, _ in agents)
-    assert sum(claimed for claimed, _, _ in agents) == JOBS_COUNT, "a job was lost or claimed twice"
+    claimed = sorted(pair for pairs, _, _ in agents for pair in pairs)
+    assert claimed == list(range(JOBS_COUNT)), "a job was lost or claimed twice"
+    steps = "receive, claim, settle" if place.adapter in TABLES else "receive, settle"
     print(
-        f"  receive, claim, settle by {AGENTS_COUNT} agents: {claim_s:.2f} s, "
-        f"{JOBS_COUNT / claim_s:,.0f} jobs/s; {3 * JOBS_COUNT / claim_s / syncs:.2f} of the disk's "
-        "syncs (three commits a job)"
+        f"  {steps} by {AGENTS_COUNT} agents: {claim_s:.2f} s, {JOBS_COUNT / claim_s:,.0f} jobs/s"
+    )
+    return claim_s
+
+
+def bench_embedded(place: Place, directory: Path) -> None:
+    syncs = syncs_per_second(directory)
+    claim_s = bench_queue(place)
+    print(
+        f"  the disk gives {syncs:,.0f} synced appends/s to one writer; "
+        f"{3 * JOBS_COUNT / claim_s / syncs:.2f} of that (three commits a job)"
     )
 
     idle_s = in_processes(AGENTS_COUNT, wait_idle, place)
@@ -235,8 +235,12 @@ def bench_chunks() -> None:
 
 def main() -> None:
     bench_chunks()
-    with tempfile.TemporaryDirectory(prefix="broadside-bench-") as directory:
-        bench_embedded(Path(directory))
+    with (
+        tempfile.TemporaryDirectory(prefix="broadside-bench-") as directory,
+        places(Path(directory)) as (embedded, service_bus),
+    ):
+        bench_embedded(embedded, Path(directory))
+        bench_queue(service_bus)
 
 
 if __name__ == "__main__":

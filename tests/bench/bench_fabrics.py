@@ -29,12 +29,12 @@ from coordinator.hosts.authority import own_authority
 from coordinator.hosts.enrolment import Enrolments
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.http.joining import join, new_code
-from exchange.messages import Claim, Phase, Role
-from exchange.ports import Entity, ExchangeError
+from exchange.messages import Role
+from exchange.ports import ExchangeError
 from lab import azure_services
 from lab.serving import Serving
 from lab.site import sqlite_fabric
-from tests.bench.bench_hosts import CHUNK, RUN, cpu_s, outgoing
+from tests.bench.bench_hosts import chunk_row, claim_row, cpu_s, outgoing
 
 AGENTS_COUNT: Final = 20
 JOBS_COUNT: Final = 1000
@@ -60,28 +60,13 @@ class Agent:
             if delivery is None:
                 continue
             pair = int(delivery.message_id.rpartition(".")[2])
-            said = Claim(
-                job_id=delivery.message_id,
-                agent_id=self.name,
-                phase=Phase.CLAIMED,
-                claimed_at=datetime.now(UTC),
-            )
-            row = Entity(
-                partition_key=f"burst.{RUN}.00000",
-                row_key=f"claim.{pair:05d}",
-                properties={"json": said.model_dump_json()},
-            )
-            await self.fabric.results.insert(row)
+            await self.fabric.results.insert(claim_row(delivery.message_id, self.name))
             await self.fabric.queue.complete(delivery)
             self.pairs.append(pair)
             claimed.append(time.monotonic())
 
     async def upload(self, lane: int, until_s: float) -> None:
-        row = Entity(
-            partition_key=f"burst.{RUN}.00000",
-            row_key=f"chunk.client.{self.pairs[lane % len(self.pairs)]:05d}.000",
-            properties={"client_up_0": CHUNK},
-        )
+        row = chunk_row(self.pairs[lane % len(self.pairs)])
         while time.monotonic() < until_s:
             await self.fabric.results.upsert(row)
             self.uploads_count += 1

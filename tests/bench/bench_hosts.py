@@ -34,13 +34,16 @@ from exchange.fabric import FabricSettings, open_fabric
 from exchange.http.coordinator_link import Link
 from exchange.http.credential import Credential, new_secret
 from exchange.http.http_ports import HttpTable
-from exchange.messages import Claim, Control, Endpoint, Job, Phase, Role, Traffic
+from exchange.messages import Claim, Control, Phase, Role
 from exchange.ports import Entity, ExchangeError, Outgoing
-from exchange.records.keys import ENROLLED
+from exchange.records.keys import CHUNK as CLIENT_CHUNK
+from exchange.records.keys import CLAIM, ENROLLED, burst_partition
 from exchange.records.shelf import Shelf
 from exchange.row_text import entity_fields
+from exchange.rows import make_row, message_row
 from lab.serving import Serving
 from tests.bench.limit_rows import Row, show
+from tests.unit.agent.jobs import make_job
 
 HEARTBEAT_S: Final = 5.0
 UPLOAD_S: Final = 3.0
@@ -131,12 +134,8 @@ class Agent:
         await self._every(HEARTBEAT_S, self.beats_s, row)
 
     async def upload_forever(self) -> None:
-        row = Entity(
-            partition_key=f"burst.{RUN}.00000",
-            row_key=f"chunk.client.{self.pair:05d}.000",
-            properties={"client_up_0": CHUNK},
-        )
-        await self._every(UPLOAD_S, self.uploads_s, row)
+        assert self.pair is not None
+        await self._every(UPLOAD_S, self.uploads_s, chunk_row(self.pair))
 
     async def _every(self, pause_s: float, took_s: list[float], row: Entity) -> None:
         fields = entity_fields(row)
@@ -164,18 +163,8 @@ class Agent:
         delivery = await self._delivery
         job_id = delivery["message_id"]
         pair_index = int(job_id.rpartition(".")[2])
-        claim = Claim(
-            job_id=job_id,
-            agent_id=self.name,
-            phase=Phase.CLAIMED,
-            claimed_at=datetime.now(UTC),
-        )
-        row = Entity(
-            partition_key=f"burst.{RUN}.00000",
-            row_key=f"claim.{pair_index:05d}",
-            properties={"json": claim.model_dump_json()},
-        )
-        await self.ask("insert", table="results", row=entity_fields(row))
+        row = entity_fields(claim_row(job_id, self.name))
+        await self.ask("insert", table="results", row=row)
         self.claimed_s = time.monotonic()
         self.pair = pair_index
         await self.ask("complete", token=delivery["token"])
@@ -208,16 +197,21 @@ async def prepare(data_dir: Path, agents_count: int, at: datetime) -> list[str]:
     return secrets
 
 
-def outgoing(pair_index: int, at: datetime) -> Outgoing:
-    job = Job(
-        run_id=RUN,
-        burst_index=0,
-        pair_index=pair_index,
-        endpoint=Endpoint(agent_id="s1", address="10.0.0.1", port=5201),
-        traffic=Traffic(),
-        planned_start_at=at + timedelta(minutes=10),
-        duration_s=10,
+def claim_row(job_id: str, agent_id: str) -> Entity:
+    claim = Claim(
+        job_id=job_id, agent_id=agent_id, phase=Phase.CLAIMED, claimed_at=datetime.now(UTC)
     )
+    return message_row(burst_partition(RUN, 0), f"{CLAIM}{job_id.rpartition('.')[2]}", claim)
+
+
+def chunk_row(pair_index: int) -> Entity:
+    key = f"{CLIENT_CHUNK}{pair_index:05d}.000"
+    return make_row(burst_partition(RUN, 0), key, {"client_up_0": CHUNK})
+
+
+def outgoing(pair_index: int, at: datetime) -> Outgoing:
+    start_at = at + timedelta(minutes=10)
+    job = make_job(run_id=RUN, pair_index=pair_index, planned_start_at=start_at)
     return Outgoing(
         body=job.body, message_id=job.job_id, expires_at=job.planned_start_at, enqueue_at=None
     )

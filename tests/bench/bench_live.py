@@ -15,16 +15,14 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from multiprocessing.synchronize import Event
-from pathlib import Path
 from typing import Final
 
 from coordinator.process_memory import collect_rarely, keep_one_heap
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.live_burst import LiveBurst
 from coordinator.views.feeds import Feeds
-from exchange.fabric import FabricSettings, open_fabric
 from tests.bench.limit_rows import Row, show
-from tests.bench.stored_fleet import START, plan_of, store, upload
+from tests.bench.stored_fleet import START, embedded, in_own_process, plan_of, store, upload
 
 PAIRS: Final = 1000
 SECOND: Final = 1700
@@ -37,12 +35,9 @@ LOOKS_COUNT: Final = 9
 
 def rows(pairs: int = PAIRS, second: int = SECOND) -> Iterator[Row]:
     """One look, and a coordinator with viewers."""
-    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        with context.Pool(1) as pool:
-            pool.apply(_fill, (folder, pairs, second))
-        with context.Pool(1) as pool:
-            look_s, whole_s = pool.apply(_looks, (folder, pairs, second))
+        in_own_process(_fill, folder, pairs, second)
+        look_s, whole_s = in_own_process(_looks, folder, pairs, second)
     name = f"{pairs} pairs at second {second}"
     yield Row(
         name=f"{name}: a live look",
@@ -53,8 +48,8 @@ def rows(pairs: int = PAIRS, second: int = SECOND) -> Iterator[Row]:
         peer_value=whole_s,
     )
     with tempfile.TemporaryDirectory() as folder:
-        with context.Pool(1) as pool:
-            pool.apply(_fill, (folder, pairs, second))
+        in_own_process(_fill, folder, pairs, second)
+        context = multiprocessing.get_context("spawn")
         ready = context.Event()
         agents = context.Process(target=_agents, args=(folder, pairs, second, ready))
         agents.start()
@@ -70,49 +65,39 @@ def rows(pairs: int = PAIRS, second: int = SECOND) -> Iterator[Row]:
     yield Row(name=f"{name}: memory", value=peak_mb, unit="MB", limit=350)
 
 
-def _fill(folder: str, pairs: int, second: int) -> None:
-    async def fill() -> None:
-        fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
-        plan = plan_of(pairs, BURST_S)
-        await store(fabric, plan, until_s=second - UPLOAD_S)
-        await upload(fabric, plan, until_s=second, from_s=second - UPLOAD_S)
-        await fabric.close()
-
-    asyncio.run(fill())
+async def _fill(folder: str, pairs: int, second: int) -> None:
+    fabric, plan = embedded(folder), plan_of(pairs, BURST_S)
+    await store(fabric, plan, until_s=second - UPLOAD_S)
+    await upload(fabric, plan, until_s=second, from_s=second - UPLOAD_S)
+    await fabric.close()
 
 
 async def _upload_turn(folder: str, pairs: int, until_s: int) -> None:
     """What agents say in one second: every third of them."""
-    fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
+    fabric, plan = embedded(folder), plan_of(pairs, BURST_S)
     turn = range(until_s % UPLOAD_S, pairs, UPLOAD_S)
-    await upload(
-        fabric, plan_of(pairs, BURST_S), until_s=until_s, from_s=until_s - UPLOAD_S, only=turn
-    )
+    await upload(fabric, plan, until_s=until_s, from_s=until_s - UPLOAD_S, only=turn)
     await fabric.close()
 
 
-def _looks(folder: str, pairs: int, second: int) -> tuple[float, float]:
+async def _looks(folder: str, pairs: int, second: int) -> tuple[float, float]:
     """CPU-seconds of a look (the median) and of the first, which is whole."""
-
-    async def look() -> tuple[float, float]:
-        keep_one_heap()
-        collect_rarely()
-        fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
-        plan = plan_of(pairs, BURST_S)
-        live = LiveBurst(fabric.records, plan, plan.bursts[0])
-        took: list[float] = []
-        for at_s in range(second, second + LOOKS_COUNT + 2):
-            if at_s > second:
-                await _upload_turn(folder, pairs, at_s)
-            began_s = time.process_time()
-            shown = await live.look(None, START + timedelta(seconds=at_s + 0.5))
-            took.append(time.process_time() - began_s)
-        assert shown.known_s >= second - UPLOAD_S, shown.known_s
-        await live.close()
-        await fabric.close()
-        return sorted(took[2:])[len(took[2:]) // 2], took[0]
-
-    return asyncio.run(look())
+    keep_one_heap()
+    collect_rarely()
+    fabric = embedded(folder)
+    plan = plan_of(pairs, BURST_S)
+    live = LiveBurst(fabric.records, plan, plan.bursts[0])
+    took: list[float] = []
+    for at_s in range(second, second + LOOKS_COUNT + 2):
+        if at_s > second:
+            await _upload_turn(folder, pairs, at_s)
+        began_s = time.process_time()
+        shown = await live.look(None, START + timedelta(seconds=at_s + 0.5))
+        took.append(time.process_time() - began_s)
+    assert shown.known_s >= second - UPLOAD_S, shown.known_s
+    await live.close()
+    await fabric.close()
+    return sorted(took[2:])[len(took[2:]) // 2], took[0]
 
 
 def _agents(folder: str, pairs: int, second: int, ready: Event) -> None:
@@ -137,7 +122,7 @@ def _watched(folder: str, pairs: int, second: int) -> tuple[float, int, float]:
     async def watch() -> tuple[float, int, float]:
         keep_one_heap()
         collect_rarely()
-        fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
+        fabric = embedded(folder)
         plan = plan_of(pairs, BURST_S)
         ahead = START + timedelta(seconds=second) - datetime.now(UTC)
         coordinator = Coordinator(fabric, now=lambda: datetime.now(UTC) + ahead)

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -29,24 +30,14 @@ from coordinator.runs.burst_rows import read_rows
 from coordinator.runs.coordinator import Coordinator
 from coordinator.schedules.firing import Schedules
 from coordinator.views.requests import ScheduleRequest
-from exchange.chunks import pack_host, pack_intervals
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import (
-    Claim,
-    EngineReport,
-    HostSecond,
-    Interval,
-    JobReport,
-    Message,
-    Outcome,
-    Phase,
-    Traffic,
-)
-from exchange.ports import Entity, Value
-from exchange.records import Document, RunHeader
-from exchange.rows import cut_properties
-from exchange.second_rows import CHUNK_S
+from exchange.messages import Side, Traffic
+from exchange.ports import Entity
+from exchange.records import Document
+from tests.bench.limit_rows import Row, show
+from tests.bench.stored_fleet import VARIANTS_COUNT, client_rows, end_of
 from tests.synthetic import Plant, fleet
+from tests.synthetic_runs import create_run
 from tests.unit.coordinator.presences import fleet as presences
 
 PLAN_MAX_S = 2.0
@@ -66,26 +57,14 @@ class Clock:
         return self.at
 
 
-class Floors:
-    """Figures held against their floors."""
-
-    missed = 0
-
-    def say(self, figure: str, value: float, most: float, unit: str = "s") -> None:
-        """Print a figure with its floor beside it."""
-        met = value < most
-        self.missed += not met
-        print(f"{figure}; floor {most:g} {unit}: {'met' if met else 'MISSED'}", flush=True)
-
-
 def main() -> int:
     numbers = [int(argument) for argument in sys.argv[1:]]
     pairs, bursts = (*numbers, *(1000, 48)[len(numbers) :])
     with tempfile.TemporaryDirectory() as folder:
-        return 1 if asyncio.run(bench(Path(folder), pairs, bursts)).missed else 0
+        return int(show(asyncio.run(bench(Path(folder), pairs, bursts))))
 
 
-async def bench(folder: Path, pairs: int, bursts: int) -> Floors:
+async def bench(folder: Path, pairs: int, bursts: int) -> list[Row]:
     spec = RunSpec(
         scenario="soak",
         pairs_count=pairs,
@@ -94,20 +73,21 @@ async def bench(folder: Path, pairs: int, bursts: int) -> Floors:
         period_s=1800,
         traffic=Traffic(streams_count=8),
     )
-    floors = Floors()
+    rows = []
     fabric = open_fabric(FabricSettings(data_dir=folder / "data"))
     clock = Clock()
     coordinator = Coordinator(fabric, now=clock.now)
     try:
-        there = [each.model_copy(update={"beat_at": clock.at}) for each in presences(pairs)]
+        there = presences(pairs, beat_at=clock.at)
         for presence in there:
             await fabric.records.fleet.beat(presence)
         began_s = time.perf_counter()
         made = make_plan(spec, there, clock.at, "soak-1")
         document = made.model_dump_json().encode()
         took_s = time.perf_counter() - began_s
-        said = f"plan of {bursts} bursts x {pairs} pairs: {took_s:.3f} s"
-        floors.say(f"{said}, stored {len(document)} bytes", took_s, PLAN_MAX_S)
+        print(f"a plan of {len(document)} bytes")
+        said = f"plan of {bursts} bursts x {pairs} pairs"
+        rows.append(Row(name=said, value=took_s, unit="s", limit=PLAN_MAX_S))
         plan = await launch(coordinator, fabric, spec)
         first_s = await status_s(coordinator, plan)
         await fill(fabric, plan, clock, coordinator)
@@ -140,21 +120,28 @@ async def bench(folder: Path, pairs: int, bursts: int) -> Floors:
                 ("pairs", f"{run}/pairs?burst={last}"),
                 ("series", f"{run}/series?burst={last}"),
             ):
-                floors.say(*await timed(name, get(path)), READ_MAX_S)
+                rows.append(await timed(name, get(path), READ_MAX_S))
             firing.cancel()
             [ended] = await asyncio.gather(firing, return_exceptions=True)
             assert isinstance(ended, asyncio.CancelledError), ended
-            rows = (
-                await Schedules(fabric.private, coordinator, now=clock.now).read("often")
-            ).history
-            print(f"a schedule came due {len(rows)} times meanwhile")
-            print((await timed("tick at rest", coordinator.tick))[0])
-            times = await status_s(coordinator, plan) / first_s
-            said = f"the last status took {times:.2f} times what the first did"
-            floors.say(said, times, STATUS_MAX_TIMES, "times")
+            schedules = Schedules(fabric.private, coordinator, now=clock.now)
+            came_count = len((await schedules.read("often")).history)
+            print(f"a schedule came due {came_count} times meanwhile")
+            rows.append(await timed("tick at rest", coordinator.tick))
+            last_s = await status_s(coordinator, plan)
+            rows.append(
+                Row(
+                    name="a status at the end",
+                    value=last_s,
+                    unit="CPU-s",
+                    limit=STATUS_MAX_TIMES * first_s,
+                    peer="at the launch",
+                    peer_value=first_s,
+                )
+            )
     finally:
         await fabric.close()
-    return floors
+    return rows
 
 
 async def status_s(coordinator: Coordinator, plan: Plan) -> float:
@@ -218,22 +205,17 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
     began_s = time.perf_counter()
     one = measure_burst(made.plan.spec, made.evidence[0], made.now)
     print(f"one burst measured: {time.perf_counter() - began_s:.1f} s")
-    reports = [pair.report for pair in made.evidence[0].pairs if pair.report is not None]
-    engine = reports[0].engine or EngineReport(engine="iperf3")
     measured = []
     for burst in plan.bursts:
-        partition = f"burst.{plan.run_id}.{burst.index:05d}"
-        await fabric.results.batch(list(rows(plan, burst, engine, partition)))
+        await fabric.results.batch(list(rows_of(plan, burst)))
         summary = one.summary.model_copy(
             update={"index": burst.index, "planned_start_at": burst.planned_start_at}
         )
-        series = type(one.series)(
-            **{name: getattr(one.series, name) for name in one.series.__dataclass_fields__}
-            | {
-                "burst_index": burst.index,
-                "start_s": round(burst.planned_start_at.timestamp()) - 1,
-                "planned_start_s": burst.planned_start_at.timestamp(),
-            }
+        series = replace(
+            one.series,
+            burst_index=burst.index,
+            start_s=round(burst.planned_start_at.timestamp()) - 1,
+            planned_start_s=burst.planned_start_at.timestamp(),
         )
         await fabric.records.private.save_document(
             plan.run_id, Document.BURST, canonical(summary), burst.index
@@ -241,7 +223,7 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
         await fabric.records.private.save_document(
             plan.run_id, Document.SERIES, series.pack(), burst.index
         )
-        measured.append(type(one)(summary=summary, series=series))
+        measured.append(replace(one, summary=summary, series=series))
         clock.at = burst.planned_end_at + timedelta(seconds=20)
         if burst is not plan.bursts[-1]:
             sent_bytes = series.payload_bytes
@@ -257,89 +239,41 @@ async def fill(fabric: Fabric, plan: Plan, clock: Clock, coordinator: Coordinato
         f"run judged: {time.perf_counter() - began_s:.1f} s, summary {len(document) / 1e6:.2f} MB"
     )
     for index in range(OLD_RUNS_COUNT):
-        header = RunHeader(
-            run_id=f"old-{index}",
-            scenario="soak",
-            created_at=plan.created_at - timedelta(days=1, seconds=index),
-            created_by="bench",
-        )
-        control = (await fabric.records.runs.read_control(plan.run_id)) or None
-        assert control is not None
-        old = plan.model_copy(update={"run_id": header.run_id})
-        small = summary_of_run.model_copy(update={"run_id": header.run_id, "bursts": ()})
-        await fabric.records.create_run(
-            header,
-            old.model_dump_json().encode(),
-            control.model_copy(update={"run_id": header.run_id}),
-        )
-        await fabric.records.private.save_document(header.run_id, Document.RUN, canonical(small))
+        created_at = plan.created_at - timedelta(days=1, seconds=index)
+        old = plan.model_copy(update={"run_id": f"old-{index}", "created_at": created_at})
+        await create_run(fabric.records, old)
+        small = summary_of_run.model_copy(update={"run_id": old.run_id, "bursts": ()})
+        await fabric.records.private.save_document(old.run_id, Document.RUN, canonical(small))
     began_s = time.perf_counter()
     await coordinator.tick()
     print(f"first tick over {OLD_RUNS_COUNT} old runs: {time.perf_counter() - began_s:.1f} s")
 
 
-def rows(plan: Plan, burst: Burst, engine: EngineReport, partition: str) -> Iterator[Entity]:
+def rows_of(plan: Plan, burst: Burst) -> Iterator[Entity]:
     """Claims and reports of a burst; of the last one the client ends' seconds too."""
-
-    def row(key: str, message: Message) -> Entity:
-        properties: dict[str, Value] = {"json": message.model_dump_json()}
-        return Entity(partition_key=partition, row_key=key, properties=properties)
-
-    at = burst.planned_start_at
+    last = burst is plan.bursts[-1]
     for job in plan.jobs(burst):
-        agent_id = f"client-{job.pair_index + 1:03d}"
-        yield row(
-            f"claim.{job.pair_index:05d}",
-            Claim(job_id=job.job_id, agent_id=agent_id, phase=Phase.REPORTED, claimed_at=at),
-        )
-        yield row(
-            f"report.{job.pair_index:05d}",
-            JobReport(
-                job_id=job.job_id,
-                run_id=plan.run_id,
-                burst_index=burst.index,
-                pair_index=job.pair_index,
-                agent_id=agent_id,
-                outcome=Outcome.MEASURED,
-                planned_start_at=at,
-                engine=engine,
-                reported_at=burst.planned_end_at,
-            ),
-        )
-    if burst is not plan.bursts[-1]:
-        return
-    intervals = [
-        Interval(start_s=i, end_s=i + 1, transferred_bytes=10**9 + i * 997, retransmits_count=i % 7)
-        for i in range(CHUNK_S)
-    ]
-    host = [
-        HostSecond(
-            start_at_s=at.timestamp() + i, end_at_s=at.timestamp() + i + 1, nic_rx_bytes=10**7,
-            nic_tx_bytes=10**9, nic_rx_packets_count=10**5, nic_tx_packets_count=10**6,
-            nic_drops_count=0, tcp_retransmits_count=0, cpu_busy_ratio=0.4,
-            cpu_busiest_core_ratio=0.6,
-        )
-        for i in range(CHUNK_S)
-    ]  # fmt: skip
-    packed: dict[str, Value] = {"client_up_first_data_at_s": at.timestamp()}
-    packed |= cut_properties("client_up", pack_intervals(intervals))
-    packed |= cut_properties("host", pack_host(host))
-    for pair in plan.pairs:
-        for chunk in range(4):
-            key = f"chunk.client.{pair.index:05d}.{chunk:03d}"
-            yield Entity(partition_key=partition, row_key=key, properties=packed)
+        variant, seconds = job.pair_index % VARIANTS_COUNT, burst.duration_s if last else 1
+        end = end_of(variant, Side.CLIENT, seconds, burst.planned_start_at)
+        for row in client_rows(job, end, True, 0.0):
+            if last or "json" in row.properties:
+                yield row
 
 
-async def timed(name: str, read: Callable[[], Awaitable[object]]) -> tuple[str, float]:
-    """What many reads took, in words, and the slowest of them (s)."""
-    took = []
+async def timed(
+    name: str, read: Callable[[], Awaitable[object]], limit_s: float | None = None
+) -> Row:
+    """The slowest of many reads, beside their median."""
+    took_s = []
     for _ in range(READS_COUNT):
         began_s = time.perf_counter()
         await read()
-        took.append(time.perf_counter() - began_s)
-    first, worst, p50 = took[0], max(took), np.quantile(took, 0.5)
-    said = f"first {first * 1e3:6.0f} ms  p50 {p50 * 1e3:6.1f} ms  worst {worst * 1e3:6.1f} ms"
-    return f"{name:12} {said}", worst
+        took_s.append(time.perf_counter() - began_s)
+    median_s = float(np.quantile(took_s, 0.5))
+    said = f"{name}: the worst of {READS_COUNT}, the first {took_s[0] * 1e3:.0f} ms"
+    return Row(
+        name=said, value=max(took_s), unit="s", limit=limit_s, peer="median", peer_value=median_s
+    )
 
 
 if __name__ == "__main__":

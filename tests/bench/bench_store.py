@@ -6,15 +6,12 @@ alone over the same readings that are already one array: numpy, and DuckDB and p
 are installed, as ``make bench`` does beside the checkout (``peers.lock``).
 """
 
-import asyncio
 import importlib.util
-import multiprocessing
 import resource
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -25,22 +22,20 @@ from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.summary import canonical
 from coordinator.process_memory import collect_rarely, keep_one_heap
 from coordinator.runs.evidence_rows import read_evidence
-from exchange.fabric import FabricSettings, open_fabric
 from tests.bench.limit_rows import Row, show
-from tests.bench.stored_fleet import plan_of, rows_of, store
+from tests.bench.stored_fleet import embedded, in_own_process, plan_of, rows_of, store
 
 CASES: Final = ((30, 1740, 0.15, 300), (1000, 1800, 2.5, 300))  # pairs, s, CPU-s, MB
 
 
 def rows() -> Iterator[Row]:
     """Each case: its cost, memory and what is stored, beside the sums alone."""
-    context = multiprocessing.get_context("spawn")
     for pairs, seconds, limit_s, limit_mb in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            with context.Pool(1) as filler:
-                entities, stored_bytes = filler.apply(_fill, (folder, pairs, seconds))
-            with context.Pool(1) as pool:  # its own process: memory is its own
-                took_s, read_s, peak_mb = pool.apply(_summarise, (folder, pairs, seconds))
+            entities, stored_bytes = in_own_process(_fill, folder, pairs, seconds)
+            took_s, read_s, peak_mb, summary_bytes, series_bytes = in_own_process(
+                _summarise, folder, pairs, seconds
+            )
         name = f"{pairs} x {seconds} s from the store"
         for peer, bare_s in sums_alone(pairs, seconds).items():
             yield Row(
@@ -52,51 +47,49 @@ def rows() -> Iterator[Row]:
                 peer_value=bare_s,
             )
         yield Row(name=f"{name}: of that, reading", value=read_s, unit="CPU-s")
+        yield Row(
+            name=f"{name}: of that, measuring and judging", value=took_s - read_s, unit="CPU-s"
+        )
+        yield Row(name=f"{name}: its summary", value=summary_bytes / 1e3, unit="kB")
+        yield Row(name=f"{name}: its series", value=series_bytes / 1e3, unit="kB")
         yield Row(name=f"{name}: memory", value=peak_mb, unit="MB", limit=limit_mb)
         yield Row(name=f"{name}: entities a pair", value=entities / pairs, unit="", limit=8)
         yield Row(name=f"{name}: a pair", value=stored_bytes / pairs / 1e3, unit="kB", limit=60)
 
 
-def _fill(folder: str, pairs: int, seconds: int) -> tuple[int, int]:
+async def _fill(folder: str, pairs: int, seconds: int) -> tuple[int, int]:
     """Entities, and the bytes of their properties."""
-
-    async def fill() -> tuple[int, int]:
-        fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
-        plan = plan_of(pairs, seconds)
-        try:
-            stored_bytes = sum(
-                len(value) if isinstance(value, bytes | str) else 8
-                for row in rows_of(plan)
-                for value in row.properties.values()
-            )
-            return await store(fabric, plan), stored_bytes
-        finally:
-            await fabric.close()
-
-    return asyncio.run(fill())
-
-
-def _summarise(folder: str, pairs: int, seconds: int) -> tuple[float, float, float]:
-    """CPU-seconds in all, of those for reading, and the process's peak in MB."""
-
-    async def summarise() -> tuple[float, float]:
-        keep_one_heap()
-        collect_rarely()
-        fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
-        plan = plan_of(pairs, seconds)
-        began_s = time.process_time()
-        evidence = await read_evidence(fabric.records, plan, plan.bursts[0])
-        read_s = time.process_time() - began_s
-        now = due_at(plan.bursts[0])
-        measured = measure_burst(plan.spec, evidence, now)
-        canonical(summarise_run(plan, [measured], None, now))
-        took_s = time.process_time() - began_s
-        assert measured.summary.pairs_measured == pairs, measured.summary
+    fabric = embedded(folder)
+    plan = plan_of(pairs, seconds)
+    try:
+        stored_bytes = sum(
+            len(value) if isinstance(value, bytes | str) else 8
+            for row in rows_of(plan)
+            for value in row.properties.values()
+        )
+        return await store(fabric, plan), stored_bytes
+    finally:
         await fabric.close()
-        return took_s, read_s
 
-    took_s, read_s = asyncio.run(summarise())
-    return took_s, read_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+async def _summarise(folder: str, pairs: int, seconds: int) -> tuple[float, float, float, int, int]:
+    """CPU-seconds in all, of those for reading, the process's peak in MB, and the bytes of the
+    summary and of the packed series."""
+    keep_one_heap()
+    collect_rarely()
+    fabric = embedded(folder)
+    plan = plan_of(pairs, seconds)
+    began_s = time.process_time()
+    evidence = await read_evidence(fabric.records, plan, plan.bursts[0])
+    read_s = time.process_time() - began_s
+    now = due_at(plan.bursts[0])
+    measured = measure_burst(plan.spec, evidence, now)
+    summary = canonical(summarise_run(plan, [measured], None, now))
+    took_s = time.process_time() - began_s
+    assert measured.summary.pairs_measured == pairs, measured.summary
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    await fabric.close()
+    return took_s, read_s, peak_mb, len(summary), len(measured.series.pack())
 
 
 def sums_alone(pairs: int, seconds: int) -> dict[str, float]:

@@ -15,14 +15,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.live.status import due_at
-from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.evidence_rows import read_evidence
 from exchange.fabric import FabricSettings, open_fabric
 from tests.bench.limit_rows import Row, show
-from tests.bench.stored_fleet import plan_of, store, upload
+from tests.bench.stored_fleet import plan_of, store, summarised, upload
 
 CASES: Final = ((30, 1.5), (1000, 5.0))  # pairs, s
 BURST_S: Final = 30
@@ -50,9 +46,7 @@ async def verdict_after_s(folder: Path, pairs: int) -> tuple[float, float]:
         with contextlib.suppress(asyncio.CancelledError):
             await loop
     began_s = time.process_time()
-    evidence = await read_evidence(fabric.records, plan, plan.bursts[0])
-    now = due_at(plan.bursts[0])
-    summarise_run(plan, [measure_burst(plan.spec, evidence, now)], None, now)
+    await summarised(fabric, plan)
     work_s = time.process_time() - began_s
     await fabric.close()
     return took_s, work_s

@@ -22,10 +22,9 @@ from coordinator.core.live.status import due_at
 from coordinator.core.plan.spec import RunSpec
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import FabricSettings, open_fabric
-from exchange.messages import Control
-from exchange.records import RunHeader
 from tests.synthetic import Plant
 from tests.synthetic import fleet as planted
+from tests.synthetic_runs import create_run
 from tests.unit.agent.test_worker import Bench, due_in
 from tests.unit.coordinator.presences import NOW, fleet
 from tests.unit.coordinator.runs.test_closing import store_client, store_server
@@ -114,11 +113,7 @@ async def main() -> None:
 
         made = planted(Plant(pairs=2, bursts=1, burst_s=10, ledger=False))
         plan, (evidence,) = made.plan, made.evidence
-        header = RunHeader(
-            run_id=plan.run_id, scenario="bench", created_at=plan.created_at, created_by="bench"
-        )
-        control = Control(run_id=plan.run_id, lease_until_at=plan.created_at)
-        await fabric.records.create_run(header, plan.model_dump_json().encode(), control)
+        await create_run(fabric.records, plan)
         for pair in evidence.pairs:
             await store_client(fabric, plan, evidence.burst, pair)
             await store_server(fabric, pair)

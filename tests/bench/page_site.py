@@ -15,7 +15,6 @@ from fastapi import FastAPI
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from coordinator.api import page_files as web
-from coordinator.core.figures import Layer
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.live.look import (
     LiveFinding,
@@ -23,10 +22,11 @@ from coordinator.core.live.look import (
     Picture,
     changed_seconds,
     ledger_message,
+    live_status,
     picture,
     seconds_message,
 )
-from coordinator.core.live.status import BurstPhase, BurstStatus, RunState
+from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import MeasuredBurst
@@ -83,41 +83,30 @@ def _ledger_until(ledger: FirewallLedger, until_s: float) -> FirewallLedger:
     )
 
 
-def _status(simulation: Simulation, second: int, state: RunState, phase: BurstPhase) -> LiveStatus:
-    plan = simulation.made.plan
-    burst = plan.bursts[0]
-    pairs = len(plan.pairs)
-    # The page counts by the coordinator's clock, so a replay only has to say what time it is.
-    return LiveStatus(
-        now=burst.planned_start_at + timedelta(seconds=second),
+def _status(simulation: Simulation, second: int) -> LiveStatus:
+    plan = simulation.made.plan.model_copy(update={"run_id": RUN_ID})
+    burst, pairs = plan.bursts[0], len(plan.pairs)
+    stands = BurstStatus(
+        index=0,
+        planned_start_at=burst.planned_start_at,
+        planned_end_at=burst.planned_end_at,
+        phase=BurstPhase.RUNNING if second >= 0 else BurstPhase.ARMING,
+        pairs_planned=pairs,
+        claimed_count=pairs,
+        armed_count=pairs - 2 if second < 0 else pairs,
+        reported_count=0,
+        outcomes={},
+    )
+    status = RunStatus(
         run_id=RUN_ID,
-        scenario="simulated",
-        state=state,
+        scenario=plan.spec.scenario,
+        state=RunState.RUNNING if second >= 0 else RunState.ARMING,
         created_at=plan.created_at,
         ends_at=burst.planned_end_at,
-        bursts_count=1,
-        bursts_over_count=0,
-        burst=BurstStatus(
-            index=0,
-            planned_start_at=burst.planned_start_at,
-            planned_end_at=burst.planned_end_at,
-            phase=phase,
-            pairs_planned=pairs,
-            claimed_count=pairs,
-            armed_count=pairs - 2 if second < 0 else pairs,
-            reported_count=0,
-            outcomes={},
-        ),
-        duration_s=burst.duration_s,
-        pairs_count=pairs,
-        scale=1.0,
-        target_bits_per_second=180e9,
-        target_layer=Layer.IP,
-        tolerance_ratio=0.05,
-        coverage_floor_ratio=0.95,
-        clock_bound_max_s=0.05,
-        late_after_s=1.0,
+        bursts=(stands,),
     )
+    # The page counts by the coordinator's clock, so a replay only has to say what time it is.
+    return live_status(plan, status, 0, burst.planned_start_at + timedelta(seconds=second))
 
 
 def create_app(simulation: Simulation) -> FastAPI:
@@ -146,9 +135,7 @@ def create_app(simulation: Simulation) -> FastAPI:
         before = None
         stop_s = simulation.burst_s if simulation.stop_s is None else simulation.stop_s
         for second in range(simulation.begin_s, stop_s + 1):
-            state = RunState.RUNNING if second >= 0 else RunState.ARMING
-            phase = BurstPhase.RUNNING if second >= 0 else BurstPhase.ARMING
-            status = _status(simulation, second, state, phase)
+            status = _status(simulation, second)
             yield ServerSentEvent(event="status", raw_data=status.model_dump_json())
             if second > 0:
                 now = _shown(simulation, second)

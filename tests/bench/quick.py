@@ -17,17 +17,12 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.live.status import due_at
-from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.summary import canonical
 from coordinator.process_memory import collect_rarely
-from coordinator.runs.evidence_rows import read_evidence
 from coordinator.runs.live_burst import LiveBurst
-from exchange.fabric import FabricSettings, open_fabric
 from tests.bench import bench_commands
 from tests.bench.limit_rows import Row
-from tests.bench.stored_fleet import START, plan_of, store, upload
+from tests.bench.stored_fleet import START, embedded, plan_of, store, summarised, upload
 
 TURNS_COUNT: Final = 7
 SUMMARY: Final = (30, 1740)  # pairs, s
@@ -85,15 +80,13 @@ def _bare_s() -> float:
 
 async def _summaries(pairs: int, seconds: int) -> list[tuple[float, float]]:
     with tempfile.TemporaryDirectory() as folder:
-        fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
+        fabric = embedded(folder)
         plan = plan_of(pairs, seconds)
         await store(fabric, plan)
-        now, turns = due_at(plan.bursts[0]), []
+        turns = []
         for _ in range(TURNS_COUNT):
             began_s = time.process_time()
-            evidence = await read_evidence(fabric.records, plan, plan.bursts[0])
-            measured = measure_burst(plan.spec, evidence, now)
-            canonical(summarise_run(plan, [measured], None, now))
+            canonical(await summarised(fabric, plan))
             turns.append((time.process_time() - began_s, _bare_s()))
         await fabric.close()
     return turns
@@ -101,7 +94,7 @@ async def _summaries(pairs: int, seconds: int) -> list[tuple[float, float]]:
 
 async def _looks(pairs: int, second: int) -> list[tuple[float, float]]:
     with tempfile.TemporaryDirectory() as folder:
-        fabric = open_fabric(FabricSettings(data_dir=Path(folder)))
+        fabric = embedded(folder)
         plan = plan_of(pairs, 2 * second)
         await store(fabric, plan, until_s=second - UPLOAD_S)
         await upload(fabric, plan, until_s=second, from_s=second - UPLOAD_S)

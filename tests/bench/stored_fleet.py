@@ -4,23 +4,30 @@ Eight pairs' noise is packed, and every pair's rows are one of the eight under i
 store and who reads it cannot tell, and a thousand pairs are there in seconds.
 """
 
+import asyncio
+import multiprocessing
 from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from coordinator.core.judge.summarise import summarise_run
+from coordinator.core.live.status import due_at
+from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.spec import Objective, Plan, RunSpec
-from exchange.fabric import Fabric
+from coordinator.core.summary import RunSummary
+from coordinator.runs.evidence_rows import read_evidence
+from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import (
     Claim,
     ClockReading,
     ClockSource,
-    Control,
     EngineReport,
     Flow,
     FlowTotals,
@@ -36,7 +43,7 @@ from exchange.messages import (
     Traffic,
 )
 from exchange.ports import Entity
-from exchange.records import RunHeader
+from exchange.records import RunHeader, RunOutcome
 from exchange.records.keys import (
     CHUNK,
     CLAIM,
@@ -48,13 +55,30 @@ from exchange.records.keys import (
 )
 from exchange.rows import message_row
 from exchange.second_rows import chunk_rows
+from tests.synthetic_runs import create_run
 from tests.unit.coordinator.presences import fleet as presences
 
 VARIANTS_COUNT: Final = 8
+T = TypeVar("T")
 START: Final = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 _CLOCK: Final = ClockReading(
     source=ClockSource.CHRONY, synchronised=True, offset_s=0.0, bound_s=0.001, read_at=START
 )
+
+
+def in_own_process(work: Callable[..., Coroutine[Any, Any, T]], *given: object) -> T:
+    """What a module's coroutine function gives in a process whose memory is its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        told: T = pool.apply(_carry_out, (work, given))
+        return told
+
+
+def _carry_out(work: Callable[..., Coroutine[Any, Any, T]], given: Sequence[object]) -> T:
+    return asyncio.run(work(*given))
+
+
+def embedded(folder: str) -> Fabric:
+    return open_fabric(FabricSettings(data_dir=Path(folder)))
 
 
 def plan_of(pairs: int, duration_s: int, run_id: str = "bench") -> Plan:
@@ -68,13 +92,28 @@ def plan_of(pairs: int, duration_s: int, run_id: str = "bench") -> Plan:
         traffic=Traffic(streams_count=8),
         objective=Objective(target_bits_per_second=pairs * 5e9),
     )
-    there = [
-        each.model_copy(update={"beat_at": START - timedelta(seconds=60)})
-        for each in presences(pairs)
-    ]
-    plan = make_plan(spec, there, START - timedelta(seconds=60), run_id)
+    now = START - timedelta(seconds=60)
+    plan = make_plan(spec, presences(pairs, beat_at=now), now, run_id)
     burst = plan.bursts[0].model_copy(update={"planned_start_at": START})
     return plan.model_copy(update={"bursts": (burst,)})
+
+
+def header_of(index: int, created_at: datetime) -> RunHeader:
+    """One of many runs that are over."""
+    return RunHeader(
+        run_id=f"run-{index:06d}",
+        scenario=f"scenario-{index % 7}",
+        created_at=created_at,
+        created_by="bench",
+        labels={"idps": "on" if index % 2 else "off"},
+        outcome=RunOutcome(
+            cancelled=index % 50 == 0,
+            verdict=("pass", "fail", "inconclusive")[index % 3],
+            ended_at=created_at + timedelta(minutes=5),
+            completeness_ratio=1 - index % 10 / 1000,
+            fleet_received_bits_per_second=180e9 + index % 1000 * 1e6,
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,9 +235,7 @@ def client_rows(job: Job, end: End, over: bool, from_s: float) -> Iterator[Entit
             reported_at=start_at + timedelta(seconds=job.duration_s),
         )
         yield message_row(partition, f"{REPORT}{key}", report)
-    for row in _chunks(*end.chunks, len(end.host), from_s):
-        name = row.row_key.replace("prefix", f"{CHUNK}{key}")
-        yield Entity(partition_key=partition, row_key=name, properties=row.properties)
+    yield from _chunks(end, from_s, partition, f"{CHUNK}{key}")
 
 
 def server_rows(job: Job, end: End, over: bool, from_s: float) -> Iterator[Entity]:
@@ -216,20 +253,21 @@ def server_rows(job: Job, end: End, over: bool, from_s: float) -> Iterator[Entit
     )
     partition = server_tests_partition(test.started_at, test.agent_id)
     key = server_test_key(test)
-    chunks = [
-        Entity(
-            partition_key=partition,
-            row_key=row.row_key.replace("prefix", f"{key}{TEST_CHUNK}"),
-            properties=row.properties,
-        )
-        for row in _chunks(*end.chunks, len(end.host), from_s)
-    ]
+    chunks = _chunks(end, from_s, partition, f"{key}{TEST_CHUNK}")
     row = message_row(partition, key, test)
     yield from [*chunks, row] if over else [row, *chunks]  # as agents write them
 
 
+def _chunks(end: End, from_s: float, partition: str, prefix: str) -> list[Entity]:
+    """An end's chunks under keys of its own."""
+    return [
+        replace(row, partition_key=partition, row_key=row.row_key.replace("prefix", prefix))
+        for row in _packed_once(*end.chunks, len(end.host), from_s)
+    ]
+
+
 @cache
-def _chunks(
+def _packed_once(
     variant: int, side: Side, start_at: datetime, seconds: int, from_s: float
 ) -> Sequence[Entity]:
     end = end_of(variant, side, seconds, start_at)
@@ -239,13 +277,7 @@ def _chunks(
 
 async def store(fabric: Fabric, plan: Plan, *, until_s: int | None = None) -> int:
     """Store a run with its burst; how many entities of the burst there are."""
-    await fabric.records.create_run(
-        RunHeader(
-            run_id=plan.run_id, scenario="bench", created_at=plan.created_at, created_by="bench"
-        ),
-        plan.model_dump_json().encode(),
-        Control(run_id=plan.run_id, lease_until_at=plan.bursts[0].planned_end_at),
-    )
+    await create_run(fabric.records, plan)
     return await upload(fabric, plan, until_s=until_s)
 
 
@@ -264,3 +296,10 @@ async def upload(
     for rows in parts.values():
         await fabric.results.batch(rows)
     return sum(map(len, parts.values()))
+
+
+async def summarised(fabric: Fabric, plan: Plan) -> RunSummary:
+    """The stored burst read, measured and judged, as at its close."""
+    now = due_at(plan.bursts[0])
+    evidence = await read_evidence(fabric.records, plan, plan.bursts[0])
+    return summarise_run(plan, [measure_burst(plan.spec, evidence, now)], None, now)

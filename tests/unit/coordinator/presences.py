@@ -28,10 +28,10 @@ def presence(role: Role, index: int, **changes: object) -> Presence:
     return Presence.model_validate(values | changes)
 
 
-def fleet(pairs_count: int) -> list[Presence]:
+def fleet(pairs_count: int, **changes: object) -> list[Presence]:
     """As many clients as one-port servers."""
     return [
-        presence(role, index)
+        presence(role, index, **changes)
         for role in (Role.CLIENT, Role.SERVER)
         for index in range(1, pairs_count + 1)
     ]

@@ -24,6 +24,7 @@ from exchange.messages import Control, Endpoint, EngineReport, ServerTest
 from exchange.ports import Entity
 from exchange.records import Records, RunHeader
 from tests.one_table import records_in
+from tests.synthetic_runs import create_run
 from tests.unit.coordinator.presences import NOW, fleet
 
 DAY = timedelta(days=1)
@@ -46,11 +47,7 @@ def planned(run_id: str, begun_at: datetime, *, bursts_count: int = 2, period_s:
 
 async def store(records: Records, plan: Plan) -> None:
     """The run with an output of its first pair in each burst, and a test of its first hour."""
-    header = RunHeader(
-        run_id=plan.run_id, scenario="smoke", created_at=plan.created_at, created_by="me"
-    )
-    control = Control(run_id=plan.run_id, lease_until_at=plan.created_at)
-    await records.create_run(header, plan.model_dump_json().encode(), control)
+    await create_run(records, plan)
     for burst in plan.bursts:
         await records.bursts.save_raw(plan.run_id, burst.index, 0, RAW)
     test = ServerTest(

@@ -25,8 +25,8 @@ from deploy.check.values import Values
 from exchange.engines import engines
 from exchange.fabric import FabricSettings
 from exchange.messages import Vxlan
+from tests.bench.bench_structure import imported_names
 from tests.unit.deploy.written import files_of
-from tests.unit.test_structure import imported_names
 
 READ = Schema.read(SCHEMA)
 FILES = read_files(AZURE)
