@@ -21,6 +21,10 @@ BUDGETED = [
     for line in page.read_text(encoding="utf-8").splitlines()
     if line.startswith("broadside launch") and "--budget" in line
 ]
+ROOMS = (  # in which a page names files by their place there
+    *("", "coordinator", "coordinator/core", "coordinator/core/judge", "coordinator/core/measure"),
+    *("exchange", "exchange/engines", "coordinator/device/ledgers"),
+)
 DOCS = runpy.run_path(str(ROOT / "docs" / "tables.py"))
 
 
@@ -44,6 +48,15 @@ def test_the_readme_is_a_page_that_one_reads() -> None:
 def test_every_file_that_a_page_points_at_is_there(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_every_file_that_a_newcomers_page_names_is_there(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = {name for name in re.findall(r"[\w/]+\.py\b", text) if "<" not in name}
+    assert named
+    absent = {name for name in named if not any((ROOT / room / name).exists() for room in ROOMS)}
+    assert absent == set()
 
 
 def test_every_page_is_named_in_the_readme() -> None:

@@ -1,7 +1,7 @@
 """The two ports in memory: as little as an agent needs, with a switch that takes them away."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -20,6 +20,7 @@ from exchange.ports import (
     EntityChanged,
     EntityExists,
     EntityNotFound,
+    ExchangeError,
     ExchangeUnavailable,
     Outgoing,
     QueueCounts,
@@ -61,6 +62,7 @@ class MemoryTable:
         self.rows: dict[tuple[str, str], Entity] = {}
         self.written: list[str] = []  # row keys, in the order of writing
         self.away = False
+        self.refusing: Callable[[Entity], ExchangeError | None] = lambda _: None
         self._version = 0
 
     def _here(self) -> None:
@@ -75,6 +77,8 @@ class MemoryTable:
 
     async def upsert(self, entity: Entity) -> str:
         self._here()
+        if (refusal := self.refusing(entity)) is not None:
+            raise refusal
         return self._write(entity)
 
     async def replace(self, entity: Entity, etag: str) -> str:

@@ -2,11 +2,10 @@
 
 import pytest
 
-from agent.decide import Poison, read_job
 from exchange.engines import engines
 from tests.attack import Attack
 from tests.attack.injections import KINDS, PLACES, text_fields, written
-from tests.attack.on_agents import ATTACKS, BODIES
+from tests.attack.on_agents import ATTACKS
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
@@ -16,11 +15,6 @@ def test_it_is_stopped_and_says_by_what(attack: Attack) -> None:
 
 def test_every_field_that_takes_text_is_listed() -> None:
     assert text_fields().keys() == KINDS.keys()
-
-
-@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_no_body_reads_as_a_job(body: bytes) -> None:
-    assert isinstance(read_job(body), Poison)
 
 
 @pytest.mark.parametrize("engine", engines())

@@ -218,46 +218,36 @@ async def test_an_agent_killed_while_it_rewrites_a_row_never_sends_the_old_one(
     assert suffixes(tmp_path) == []
 
 
-async def test_rows_wait_for_a_table_that_does_not_let_a_new_process_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_rows_wait_for_a_table_that_does_not_let_a_new_process_in(tmp_path: Path) -> None:
     table, _, results = spooled(tmp_path)
     table.away = True
     await results.upsert(row("report", n=1))
     again = SpooledTable(table, Spool(tmp_path, 10**6))
 
-    async def refused_entry(entity: Entity) -> str:
-        raise ExchangeMisconfigured("the table refuses the default identity")
-
-    with monkeypatch.context() as moved:
-        moved.setattr(table, "upsert", refused_entry)
-        with pytest.raises(ExchangeUnavailable, match="refuses the default identity"):
-            await again.drain()
-        await again.upsert(row("claim", n=1))
-    assert suffixes(tmp_path) == [".row", ".row"]
     table.away = False
+    table.refusing = lambda _: ExchangeMisconfigured("the table refuses the default identity")
+    with pytest.raises(ExchangeUnavailable, match="refuses the default identity"):
+        await again.drain()
+    await again.upsert(row("claim", n=1))
+    assert suffixes(tmp_path) == [".row", ".row"]
+    table.refusing = lambda _: None
     await again.drain()
     assert table.written == ["report", "claim"]
 
 
-async def test_a_result_waits_for_a_table_that_did_not_let_us_in_yet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_result_waits_for_a_table_that_did_not_let_us_in_yet(tmp_path: Path) -> None:
     table, spool, results = spooled(tmp_path)
-
-    async def refused_entry(entity: Entity) -> str:
-        raise ExchangeMisconfigured("the table does not exist")
-
-    with monkeypatch.context() as moved:
-        moved.setattr(table, "upsert", refused_entry)
-        await results.upsert(row("test", n=1))
+    table.refusing = lambda _: ExchangeMisconfigured("the table does not exist")
+    await results.upsert(row("test", n=1))
     assert len(spool) == 1
+    table.refusing = lambda _: None
     await results.drain()
     assert table.written == ["test"]
 
 
+@pytest.mark.parametrize("refused", [False, True])
 async def test_a_newer_row_written_while_the_older_is_on_its_way_is_not_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
     table, spool, results = spooled(tmp_path)
     table.away = True
@@ -268,6 +258,8 @@ async def test_a_newer_row_written_while_the_older_is_on_its_way_is_not_lost(
     async def slow_upsert(entity: Entity) -> str:
         if entity.properties["n"] == 1:
             await results.upsert(row("chunk.0", n=2))
+            if refused:
+                raise EntityTooLarge("too large")
         return await write(entity)
 
     monkeypatch.setattr(table, "upsert", slow_upsert)
@@ -289,44 +281,28 @@ async def test_a_full_spool_says_what_is_lost(
     assert "chunk.0" not in caplog.text
 
 
-async def test_a_row_that_the_table_refuses_does_not_block_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_row_that_the_table_refuses_does_not_block_the_others(tmp_path: Path) -> None:
     table, spool, results = spooled(tmp_path)
     table.away = True
     await results.batch([row("raw", n=1), row("report", n=1)])
     table.away = False
-    write = table.upsert
-
-    async def picky_upsert(entity: Entity) -> str:
-        if entity.row_key == "raw":
-            raise EntityTooLarge("raw: too large")
-        return await write(entity)
-
-    monkeypatch.setattr(table, "upsert", picky_upsert)
+    table.refusing = lambda entity: EntityTooLarge("large") if entity.row_key == "raw" else None
     await results.drain()
     assert table.written == ["report"]
     assert len(spool) == 0
     assert suffixes(tmp_path) == [".refused"]
 
 
-async def test_what_was_refused_counts_and_its_oldest_goes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_refused_counts_and_its_oldest_goes_first(tmp_path: Path) -> None:
     troubles, max_bytes = TroubleLog(), 1000
     table, spool = MemoryTable(), Spool(tmp_path, max_bytes)
     results = SpooledTable(table, spool, troubles)
-
-    async def refuse(entity: Entity) -> str:
-        raise EntityTooLarge("too large")
-
+    table.refusing = lambda _: EntityTooLarge("too large")
     for index in range(10):
         table.away = True
         await results.upsert(row(f"chunk.{index}", packed=b"x" * 100))
         table.away = False
-        with monkeypatch.context() as final:
-            final.setattr(table, "upsert", refuse)
-            await results.drain()
+        await results.drain()
         assert 0 < spool.size_bytes == sum(map(len, contents(tmp_path))) <= max_bytes
     kept = [parse_entity(text).row_key for text in contents(tmp_path)]
     assert kept == [f"chunk.{index}" for index in range(10 - len(kept), 10)]
@@ -425,23 +401,3 @@ async def test_a_row_that_cannot_be_read_is_lost_and_blocks_no_other(
         trouble.kind: trouble.count for trouble in troubles.tell(datetime.min.replace(tzinfo=UTC))
     }
     assert counts[TroubleKind.LOST] == 2
-
-
-async def test_a_refused_row_leaves_the_newer_one_of_its_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table, _, results = spooled(tmp_path)
-    table.away = True
-    await results.upsert(row("chunk.0", n=1))
-    table.away = False
-    write = table.upsert
-
-    async def picky_upsert(entity: Entity) -> str:
-        if entity.properties["n"] == 1:
-            await results.upsert(row("chunk.0", n=2))
-            raise EntityTooLarge("too large")
-        return await write(entity)
-
-    monkeypatch.setattr(table, "upsert", picky_upsert)
-    await results.drain()
-    assert table.rows["burst.run-1.00000", "chunk.0"].properties == {"n": 2}

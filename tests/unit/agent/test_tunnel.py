@@ -125,6 +125,10 @@ class End:
         self.closed = True
 
 
+async def opened(*_: object, **__: object) -> End:
+    return End()
+
+
 class Server:
     """A server agent's keeper over a table in memory, without any device."""
 
@@ -284,9 +288,6 @@ async def test_a_client_outside_the_allowed_networks_is_told_so(server: Server) 
 
 
 async def test_a_client_that_waited_in_vain_says_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def opened(*_: object, **__: object) -> End:
-        return End()
-
     monkeypatch.setattr("agent.client_tunnel.TunnelEnd.open", opened)
     records = records_in(MemoryTable())
     await records.fleet.save_tunnel("server-1", tunnel())
@@ -307,9 +308,6 @@ async def test_a_slow_write_holds_up_no_later_one(monkeypatch: pytest.MonkeyPatc
                 self.written.append("slow")
                 await asyncio.Event().wait()
             return await super().upsert(entity)
-
-    async def opened(*_: object, **__: object) -> End:
-        return End()
 
     monkeypatch.setattr("agent.client_tunnel.TunnelEnd.open", opened)
     monkeypatch.setattr("agent.client_tunnel.BEAT_S", 0)
