@@ -1,91 +1,96 @@
 """Seconds as rows, which tests write down, turned into the columns that the core reads."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coordinator.core.measure.columns import (
-    Floats,
     HostColumns,
-    Singles,
     TrackColumns,
     disjoint_host,
     disjoint_track,
 )
-from exchange.messages import HostSecond, Interval, Track
+from exchange.messages import Flow, HostSecond, Interval, Side, Track
+
+_INSTANTS: Final = ("start_s", "end_s", "transferred_bytes")
+_COUNTS: Final = ("retransmits_count", "cwnd_bytes", "packets_count", "lost_count")
+_KNOWN: Final = (*_COUNTS, "rtt_s")  # or not: NaN
+_HOST: Final = {  # a column's name, a row's, and its kind
+    **{name: (name, np.float64) for name in ("start_at_s", "end_at_s")},
+    **{name: (name, np.float64) for name in ("nic_rx_bytes", "nic_tx_bytes")},
+    "drops_count": ("nic_drops_count", np.float32),
+    **{name: (name, np.float32) for name in ("cpu_busy_ratio", "cpu_busiest_core_ratio")},
+}
 
 
-def _singles(values: Iterable[float | None], count: int) -> Singles:
-    return np.fromiter((np.nan if value is None else value for value in values), np.float32, count)
+def _column(rows: Iterable[object], name: str, kind: type) -> NDArray[Any]:
+    values = [getattr(row, name) for row in rows]
+    return np.array([np.nan if value is None else value for value in values], kind)
 
 
 def track_columns(track: Track) -> TrackColumns:
     """A track's rows by :func:`disjoint_track`."""
-    rows: Sequence[Interval] = track.intervals
-    count = len(rows)
+    rows = track.intervals
+    columns: dict[str, Any] = {name: _column(rows, name, np.float64) for name in _INSTANTS}
+    columns |= {name: _column(rows, name, np.float32) for name in _KNOWN}
     return disjoint_track(
         TrackColumns(
             side=track.side,
             flow=track.flow,
             first_data_at_s=track.first_data_at_s,
-            start_s=np.fromiter((row.start_s for row in rows), np.float64, count),
-            end_s=np.fromiter((row.end_s for row in rows), np.float64, count),
-            transferred_bytes=np.fromiter(
-                (row.transferred_bytes for row in rows), np.float64, count
-            ),
-            omitted=np.fromiter((row.omitted for row in rows), np.bool_, count),
-            retransmits_count=_singles((row.retransmits_count for row in rows), count),
-            rtt_s=_singles((row.rtt_s for row in rows), count),
-            cwnd_bytes=_singles((row.cwnd_bytes for row in rows), count),
-            packets_count=_singles((row.packets_count for row in rows), count),
-            lost_count=_singles((row.lost_count for row in rows), count),
+            omitted=_column(rows, "omitted", np.bool_),
+            **columns,
         )
+    )
+
+
+def told_track(
+    side: Side,
+    flow: Flow,
+    first_data_at_s: float,
+    bounds_s: NDArray[np.float64],
+    transferred_bytes: NDArray[np.float64],
+    known: Mapping[str, NDArray[Any]],
+) -> TrackColumns:
+    """What an engine told between neighbouring bounds; what of it is not known is NaN."""
+    unknown = np.full(len(transferred_bytes), np.nan, np.float32)
+    columns: dict[str, Any] = {
+        name: known[name].astype(np.float32) if name in known else unknown for name in _KNOWN
+    }
+    return TrackColumns(
+        side=side,
+        flow=flow,
+        first_data_at_s=first_data_at_s,
+        start_s=bounds_s[:-1],
+        end_s=bounds_s[1:],
+        transferred_bytes=transferred_bytes,
+        omitted=np.zeros(len(transferred_bytes), np.bool_),
+        **columns,
     )
 
 
 def host_columns(host: Sequence[HostSecond]) -> HostColumns:
     """A host's rows; repeated ones count once."""
-    count = len(host)
-
-    def column(read: Callable[[HostSecond], float]) -> Floats:
-        return np.fromiter((read(row) for row in host), np.float64, count)
-
-    return disjoint_host(
-        HostColumns(
-            start_at_s=column(lambda row: row.start_at_s),
-            end_at_s=column(lambda row: row.end_at_s),
-            nic_rx_bytes=column(lambda row: row.nic_rx_bytes),
-            nic_tx_bytes=column(lambda row: row.nic_tx_bytes),
-            drops_count=column(lambda row: row.nic_drops_count).astype(np.float32),
-            cpu_busy_ratio=column(lambda row: row.cpu_busy_ratio).astype(np.float32),
-            cpu_busiest_core_ratio=column(lambda row: row.cpu_busiest_core_ratio).astype(
-                np.float32
-            ),
-        )
-    )
+    columns = {name: _column(host, *told) for name, told in _HOST.items()}
+    return disjoint_host(HostColumns(**columns))
 
 
 def track_rows(columns: TrackColumns) -> Track:
     """The other way round, for what is to be stored."""
-
-    def count(values: Singles, row: int) -> int | None:
-        return None if np.isnan(values[row]) else int(values[row])
-
+    rows = []
+    for row in range(len(columns)):
+        told = {name: float(getattr(columns, name)[row]) for name in (*_INSTANTS, *_KNOWN)}
+        known: dict[str, Any] = {name: None if np.isnan(v) else v for name, v in told.items()}
+        whole = {name: int(known[name]) for name in _COUNTS if known[name] is not None}
+        whole["transferred_bytes"] = int(known["transferred_bytes"])
+        rows.append(Interval(**(known | whole)))
     return Track(
         side=columns.side,
         flow=columns.flow,
         first_data_at_s=columns.first_data_at_s,
-        intervals=tuple(
-            Interval(
-                start_s=float(columns.start_s[row]),
-                end_s=float(columns.end_s[row]),
-                transferred_bytes=int(columns.transferred_bytes[row]),
-                retransmits_count=count(columns.retransmits_count, row),
-                rtt_s=None if np.isnan(columns.rtt_s[row]) else float(columns.rtt_s[row]),
-                cwnd_bytes=count(columns.cwnd_bytes, row),
-            )
-            for row in range(len(columns))
-        ),
+        intervals=tuple(rows),
     )
 
 

@@ -6,12 +6,12 @@ fleet would leave behind, and the truth to hold the conclusions against. Everyth
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.columns import NO_HOST, HostColumns, TrackColumns
+from coordinator.core.measure.columns import NO_HOST, HostColumns
 from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger, PairEvidence
 from coordinator.core.plan.spec import Burst, Objective, Pair, Plan, RunSpec
 from exchange.messages import (
@@ -29,6 +29,7 @@ from exchange.messages import (
     Side,
     Traffic,
 )
+from tests.seconds_as_columns import told_track
 
 START: Final = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 IP_RATIO: Final = 1500 / 1448
@@ -98,7 +99,6 @@ class Truth:
     """What really happened."""
 
     payload_bytes: float  # received by the pairs whose records came
-    crossed_bytes: float  # payload that crossed the firewall
     rates: tuple[float, ...]  # fleet's mean payload bit/s a burst, from second 1 to the end
     lag_s: float
 
@@ -168,7 +168,7 @@ def fleet(plant: Plant, *, target_bits_per_second: float | None = None) -> Fleet
     weights = 1 + 0.15 * rng.standard_normal(plant.pairs).clip(-2, 2)
     crossed: list[tuple[float, Floats, Floats]] = []  # (zero, bounds, bytes)
     evidence, rates = [], []
-    payload = crossing = 0.0
+    payload = 0.0
     for burst in bursts:
         members = []
         begun = burst.planned_start_at.timestamp()
@@ -198,7 +198,6 @@ def fleet(plant: Plant, *, target_bits_per_second: float | None = None) -> Fleet
             if index not in silent:
                 if index not in roles["bypass"]:
                     crossed.append((begun + start, bounds, amounts))
-                    crossing += float(amounts.sum())
                 if index not in roles["lost"]:
                     payload += float(amounts.sum())
                     total[:stop] += rate[:stop]
@@ -225,12 +224,7 @@ def fleet(plant: Plant, *, target_bits_per_second: float | None = None) -> Fleet
         plan=plan,
         evidence=tuple(evidence),
         ledger=ledger,
-        truth=Truth(
-            payload_bytes=payload,
-            crossed_bytes=crossing,
-            rates=tuple(rates),
-            lag_s=plant.lag_s,
-        ),
+        truth=Truth(payload_bytes=payload, rates=tuple(rates), lag_s=plant.lag_s),
         now=bursts[-1].planned_end_at + timedelta(seconds=600),
     )
 
@@ -309,17 +303,16 @@ def _member(
         for offset in offsets
     ]
     zero = planned_s + start_s
+    known: dict[Side, dict[str, NDArray[Any]]] = {
+        Side.CLIENT: {
+            "retransmits_count": retransmits,
+            "rtt_s": rtt,
+            "cwnd_bytes": cwnd.astype(np.int64),
+        },
+        Side.SERVER: {},
+    }
     tracks = {
-        side: _track(
-            plant,
-            side,
-            zero + float(offset),
-            bounds,
-            amounts,
-            retransmits if side is Side.CLIENT else None,
-            rtt if side is Side.CLIENT else None,
-            cwnd if side is Side.CLIENT else None,
-        )
+        side: told_track(side, Flow.UP, zero + float(offset), bounds, amounts, known[side])
         for side, offset in zip((Side.CLIENT, Side.SERVER), offsets, strict=True)
     }
     job_id = f"{plan.run_id}.{burst.index:05d}.{index:05d}"
@@ -388,33 +381,6 @@ def _member(
         server_host=hosts[Side.SERVER],
         client_nic_bits_per_second=plant.nic_bits_per_second,
         server_nic_bits_per_second=plant.nic_bits_per_second,
-    )
-
-
-def _track(
-    plant: Plant,
-    side: Side,
-    zero_s: float,
-    bounds: Floats,
-    amounts: Floats,
-    retransmits: NDArray[np.int64] | None,
-    rtt: Floats | None,
-    cwnd: Floats | None,
-) -> TrackColumns:
-    unknown = np.full(len(amounts), np.nan, np.float32)
-    return TrackColumns(
-        side=side,
-        flow=Flow.UP,
-        first_data_at_s=zero_s,
-        start_s=bounds[:-1],
-        end_s=bounds[1:],
-        transferred_bytes=amounts,
-        omitted=np.zeros(len(amounts), np.bool_),
-        retransmits_count=unknown if retransmits is None else retransmits.astype(np.float32),
-        rtt_s=unknown if rtt is None else rtt.astype(np.float32),
-        cwnd_bytes=unknown if cwnd is None else cwnd.astype(np.int64).astype(np.float32),
-        packets_count=unknown,
-        lost_count=unknown,
     )
 
 

@@ -32,8 +32,10 @@ from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.plan.spec import Burst, LedgerPromise, Objective, Pair, Plan, RunSpec
 from coordinator.core.summary import BurstSummary, RunSummary
 from exchange.messages import Claim, JobReport, ServerTest
+from tests.seconds_as_columns import told_track
 
 __all__ = [
+    "NO_HOST",
     "Burst",
     "FirewallLedger",
     "HostColumns",
@@ -44,6 +46,7 @@ __all__ = [
     "Plan",
     "RunSpec",
     "TrackColumns",
+    "told_track",
 ]
 
 PASS: Final = "pass"  # noqa: S105  # a verdict, not a password

@@ -31,6 +31,7 @@ from exchange.messages import (
     Traffic,
 )
 from tests.hunt.engine import (
+    NO_HOST,
     Burst,
     End,
     FirewallLedger,
@@ -44,6 +45,7 @@ from tests.hunt.engine import (
     RunSpec,
     TrackColumns,
     World,
+    told_track,
 )
 from tests.hunt.planting import Case, Rng
 
@@ -744,28 +746,22 @@ class _Clocks:
         )
 
     def reading(
-        self, burst: int, pair: int, side: int, at: datetime, *, after: bool
-    ) -> ClockReading:
-        told = self.told_after_s if after else self.told_s
+        self, burst: int, pair: int, side: int, at: datetime, *, told: bool, after: bool = False
+    ) -> ClockReading | None:
+        if not told:
+            return None
+        offsets_s = self.told_after_s if after else self.told_s
         return ClockReading(
             source=ClockSource.CHRONY,
             read_at=at,
             synchronised=True,
-            offset_s=float(told[burst, pair, side]),
+            offset_s=float(offsets_s[burst, pair, side]),
             bound_s=float(self.bounds_s[burst, pair, side]),
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Path:
+def _path(case: Case, rng: Rng, fleet: _Fleet, amounts: Floats) -> dict[str, Floats]:
     """What a sender's kernel shows, a second."""
-
-    rtt_s: Floats
-    retransmits: Floats
-    cwnd_bytes: Floats
-
-
-def _path(case: Case, rng: Rng, fleet: _Fleet, amounts: Floats) -> _Path:
     seconds = len(amounts)
     base = fleet.rtt_s
     segments = amounts / case.mss
@@ -779,45 +775,17 @@ def _path(case: Case, rng: Rng, fleet: _Fleet, amounts: Floats) -> _Path:
         lost, room = 1e-3, 1.2
     elif case.limiter == "window":
         room = 1.0
-    return _Path(
-        rtt_s=rtt,
-        retransmits=rng.poisson(np.maximum(lost * segments, 0)).astype(np.float64),
-        cwnd_bytes=np.maximum(amounts * rtt * room, 1.0) * (1 + 0.01 * rng.random(seconds)),
-    )
+    return {
+        "rtt_s": rtt,
+        "retransmits_count": rng.poisson(np.maximum(lost * segments, 0)).astype(np.float64),
+        "cwnd_bytes": np.maximum(amounts * rtt * room, 1.0) * (1 + 0.01 * rng.random(seconds)),
+    }
 
 
-def _track(
-    side: Side, flow: Flow, zero_s: float, bounds: Floats, amounts: Floats, path: _Path | None
-) -> TrackColumns:
-    unknown = np.full(len(amounts), np.nan, np.float32)
-    return TrackColumns(
-        side=side,
-        flow=flow,
-        first_data_at_s=zero_s,
-        start_s=bounds[:-1],
-        end_s=bounds[1:],
-        transferred_bytes=amounts,
-        omitted=np.zeros(len(amounts), np.bool_),
-        retransmits_count=unknown if path is None else path.retransmits.astype(np.float32),
-        rtt_s=unknown if path is None else path.rtt_s.astype(np.float32),
-        cwnd_bytes=unknown if path is None else path.cwnd_bytes.astype(np.float32),
-        packets_count=unknown,
-        lost_count=unknown,
-    )
-
-
-def _datagrams(case: Case, track: TrackColumns, told: Floats, sent: Floats) -> TrackColumns:
+def _datagrams(case: Case, told: Floats, sent: Floats) -> dict[str, Floats]:
     """Counts in place of what TCP knows; lost ones are known to the receiver alone."""
-    unknown = np.full(len(track), np.nan, np.float32)
-    receives = told is not sent
-    return replace(
-        track,
-        retransmits_count=unknown,
-        rtt_s=unknown,
-        cwnd_bytes=unknown,
-        packets_count=np.round(sent / case.mss).astype(np.float32),
-        lost_count=np.round((sent - told) / case.mss).astype(np.float32) if receives else unknown,
-    )
+    known = {"packets_count": np.round(sent / case.mss)}
+    return known if told is sent else known | {"lost_count": np.round((sent - told) / case.mss)}
 
 
 def _warmed(case: Case, track: TrackColumns) -> TrackColumns:
@@ -893,18 +861,9 @@ def _pair(
     job_id = f"{plan.run_id}.{b:05d}.{p:05d}"
     cookie = f"cookie-{b}-{_others_pair(fleet, b, p) if fate == 'twin' else p}"
     read = case.readings
-    before = {
-        side: clocks.reading(b, p, side, burst.planned_start_at, after=False)
-        if read in ("all", "before")
-        else None
-        for side in (0, 1)
-    }
-    after = {
-        side: clocks.reading(b, p, side, burst.planned_end_at, after=True)
-        if read == "all"
-        else None
-        for side in (0, 1)
-    }
+    begun_at, over_at = burst.planned_start_at, burst.planned_end_at
+    before = [clocks.reading(b, p, side, begun_at, told=read != "none") for side in (0, 1)]
+    after = [clocks.reading(b, p, side, over_at, told=read == "all", after=True) for side in (0, 1)]
     claim = Claim(
         job_id=job_id,
         agent_id=f"client-{p}",
@@ -914,11 +873,20 @@ def _pair(
         clock=before[0],
         address=f"10.1.0.{p + 4}",
     )
-    failed = None
-    if fate in ("null", "busy"):
-        failed = _failed(case, plan, burst, job_id, p, fate, before[0])
+    planned = JobReport(
+        job_id=job_id,
+        run_id=plan.run_id,
+        burst_index=b,
+        pair_index=p,
+        agent_id=f"client-{p}",
+        outcome=Outcome.FAILED,
+        planned_start_at=begun_at,
+        clock_before=before[0],
+        clock_after=before[0],
+        reported_at=begun_at + timedelta(seconds=2),
+    )
     if fate == "null":
-        return End(claim=claim, report=failed), None
+        return End(claim=claim, report=_failed(planned, fate)), None
     start_s, span = float(fleet.starts_s[b, p]), int(fleet.spans[b, p])
     if fate in ("busy", *INVENTED):
         amounts, span = _stolen(fleet, b, p), len(fleet.bounds) - 1
@@ -946,9 +914,9 @@ def _pair(
                 continue
             zero_s = zeros[0 if side is Side.CLIENT else 1]
             told = left if sent else arrived
-            track = _track(side, flow, zero_s, bounds, told, path if sent else None)
-            if case.udp:
-                track = _datagrams(case, track, told, left)
+            counts = _datagrams(case, told, left) if case.udp else path
+            known = counts if sent or case.udp else {}
+            track = told_track(side, flow, zero_s, bounds, told, known)
             tracks.append(_warmed(case, track))
         totals.append(
             FlowTotals(
@@ -958,9 +926,9 @@ def _pair(
                 received_bytes=int(arrived.sum())
                 + (0 if case.udp else int(rng.integers(2)) * BLOCK_BYTES),
                 received_s=sent_s,
-                retransmits_count=None if case.udp else int(path.retransmits.sum()),
+                retransmits_count=None if case.udp else int(path["retransmits_count"].sum()),
                 rtt_min_s=None if case.udp else fleet.rtt_s,
-                rtt_mean_s=None if case.udp else float(path.rtt_s.mean()),
+                rtt_mean_s=None if case.udp else float(path["rtt_s"].mean()),
                 packets_count=round(left.sum() / case.mss) if case.udp else None,
                 lost_count=round((left - arrived).sum() / case.mss) if case.udp else None,
             )
@@ -983,25 +951,21 @@ def _pair(
         mss_bytes=case.mss if case.mss_told and not case.udp else None,
         totals=tuple(totals),
     )
-    error_s = zeros[0] - burst.planned_start_at.timestamp()
-    report = JobReport(
-        job_id=job_id,
-        run_id=plan.run_id,
-        burst_index=b,
-        pair_index=p,
-        agent_id=f"client-{p}",
-        outcome=Outcome.LATE if error_s > plan.spec.late_after_s else Outcome.MEASURED,
-        reason="late" if error_s > plan.spec.late_after_s else None,
-        planned_start_at=burst.planned_start_at,
-        start_method=StartMethod.GATE,
-        process_start_at=burst.planned_start_at - timedelta(seconds=3),
-        first_data_at=_at(zeros[0]),
-        start_error_s=error_s,
-        ended_at=_at(zeros[0] + sent_s),
-        engine=engine,
-        clock_before=before[0],
-        clock_after=after[0],
-        reported_at=burst.planned_end_at + timedelta(seconds=2),
+    error_s = zeros[0] - begun_at.timestamp()
+    late = error_s > plan.spec.late_after_s
+    report = planned.model_copy(
+        update={
+            "outcome": Outcome.LATE if late else Outcome.MEASURED,
+            "reason": "late" if late else None,
+            "start_method": StartMethod.GATE,
+            "process_start_at": begun_at - timedelta(seconds=3),
+            "first_data_at": _at(zeros[0]),
+            "start_error_s": error_s,
+            "ended_at": _at(zeros[0] + sent_s),
+            "engine": engine,
+            "clock_after": after[0],
+            "reported_at": over_at + timedelta(seconds=2),
+        }
     )
     test = ServerTest(
         agent_id=pair.endpoint.agent_id,
@@ -1014,18 +978,13 @@ def _pair(
         clock_before=before[1],
         clock_after=after[1],
     )
-    if fate == "busy":
-        test = test.model_copy(
-            update={"engine": engine.model_copy(update={"cookie": f"other-{b}-{p}"})}
-        )
-    elif p < case.strange_cookies:
-        test = test.model_copy(
-            update={"engine": engine.model_copy(update={"cookie": f"strange-{b}-{p}"})}
-        )
+    if fate == "busy" or p < case.strange_cookies:
+        other = f"{'other' if fate == 'busy' else 'strange'}-{b}-{p}"
+        test = test.model_copy(update={"engine": engine.model_copy(update={"cookie": other})})
     record = Record(
         test=test,
         tracks=tuple(server_tracks),
-        host=server_host if server_host is not None else _no_host(),
+        host=server_host or NO_HOST,
     )
     end = End(claim=claim, report=report, tracks=tuple(client_tracks), host=client_host)
     if p < case.doubled_pairs:
@@ -1038,7 +997,7 @@ def _pair(
             end = replace(end, tracks=_without(end.tracks, at, case.gap_s))
     match fate:
         case "busy":
-            return End(claim=claim, report=failed), record
+            return End(claim=claim, report=_failed(planned, fate)), record
         case "lost":
             return End(claim=claim), None
         case "killed":
@@ -1056,35 +1015,13 @@ def _others_pair(fleet: _Fleet, burst: int, pair: int) -> int:
     return int(ran[0]) if len(ran) else pair
 
 
-def _failed(
-    case: Case,
-    plan: Plan,
-    burst: Burst,
-    job_id: str,
-    pair: int,
-    fate: str,
-    clock: ClockReading | None,
-) -> JobReport:
+def _failed(planned: JobReport, fate: str) -> JobReport:
     """A client's account of an engine that sent nothing."""
-    why = (
-        "the server is busy running a test. try again later"
-        if fate == "busy"
-        else "unable to connect to server"
-    )
-    return JobReport(
-        job_id=job_id,
-        run_id=plan.run_id,
-        burst_index=burst.index,
-        pair_index=pair,
-        agent_id=f"client-{pair}",
-        outcome=Outcome.FAILED,
-        reason=why,
-        planned_start_at=burst.planned_start_at,
-        engine=EngineReport(engine="iperf3", version="3.18", error=why, exit_code=1),
-        clock_before=clock,
-        clock_after=clock,
-        reported_at=burst.planned_start_at + timedelta(seconds=2),
-    )
+    why = "unable to connect to server"
+    if fate == "busy":
+        why = "the server is busy running a test. try again later"
+    engine = EngineReport(engine="iperf3", version="3.18", error=why, exit_code=1)
+    return planned.model_copy(update={"reason": why, "engine": engine})
 
 
 def _stamps(
@@ -1096,19 +1033,6 @@ def _stamps(
     if step_s:
         stamps = stamps + np.where(np.arange(len(bounds)) > len(bounds) // 2, step_s, 0.0)
     return stamps
-
-
-def _no_host() -> HostColumns:
-    none, single = np.zeros(0), np.zeros(0, np.float32)
-    return HostColumns(
-        start_at_s=none,
-        end_at_s=none,
-        nic_rx_bytes=none,
-        nic_tx_bytes=none,
-        drops_count=single,
-        cpu_busy_ratio=single,
-        cpu_busiest_core_ratio=single,
-    )
 
 
 def _twice(tracks: tuple[TrackColumns, ...]) -> tuple[TrackColumns, ...]:
