@@ -77,14 +77,10 @@ def _in_place(good: str) -> Iterator[bytes]:
     yield from TEXTS
     fields: dict[str, Any] = json.loads(good)
     mark = "bs-mark"
-    places = [
-        (*head, name)
-        for head, held in (
-            ((), fields),
-            *(((name,), v) for name, v in fields.items() if isinstance(v, dict)),
-        )
-        for name in held
+    inner = [
+        (name, each) for name, held in fields.items() if isinstance(held, dict) for each in held
     ]
+    places: list[tuple[str, ...]] = [*((name,) for name in fields), *inner]
     for place in places:
         marked = json.loads(good)
         held = marked

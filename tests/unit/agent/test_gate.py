@@ -46,22 +46,20 @@ def test_the_environment_is_added_to() -> None:
     assert base == {"PATH": "/bin", "LD_PRELOAD": "/y/other.so"}
 
 
-def test_release_of_a_forward_test() -> None:
-    release = read_release(
-        "warning: something\n"
-        "broadside-gate: armed 1000.100000\n"
-        "broadside-gate: released 1005.000061 started 1004.751000\n"
-    )
+@pytest.mark.parametrize(
+    ("released", "ahead_s"),
+    [
+        ("released 1005.000061 started 1004.751000", 0.249061),
+        ("released 1005.0 started 0.000000", 0),
+    ],
+)
+def test_a_release_says_by_how_much_a_server_was_ahead(released: str, ahead_s: float) -> None:
+    """Where the server sends, by nothing."""
+    said = f"warning: something\nbroadside-gate: armed 1000.1\nbroadside-gate: {released}\n"
+    release = read_release(said)
     assert release is not None
-    assert (release.held_at_s, release.released_at_s) == (1000.1, 1005.000061)
-    assert release.server_ahead_s == pytest.approx(0.249061)
-
-
-def test_release_where_the_server_sends() -> None:
-    release = read_release(
-        "broadside-gate: armed 1000.1\nbroadside-gate: released 1005.0 started 0.000000\n"
-    )
-    assert release is not None and release.server_ahead_s == 0
+    assert (release.held_at_s, release.released_at_s) == (1000.1, float(released.split()[1]))
+    assert release.server_ahead_s == pytest.approx(ahead_s)
 
 
 @pytest.mark.parametrize("stderr", ["", "broadside-gate: armed 1000.1\n", "broadside-gate: probed"])
