@@ -26,10 +26,10 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from pydantic_core import from_json, to_json
 
@@ -66,88 +66,76 @@ _RATE_BITS: Final = 32  # of the fraction of packets a byte
 
 Column = Sequence[int | None]
 
+# Of an interval: each column's field, and its units in one of the field's.
+_INTERVAL: Final[Mapping[str, tuple[str, float]]] = {
+    "bytes": ("transferred_bytes", 1),
+    "omitted": ("omitted", 1),
+    "retransmits": ("retransmits_count", 1),
+    "rtt_us": ("rtt_s", MICROSECONDS),
+    "cwnd": ("cwnd_bytes", 1),
+    "packets": ("packets_count", 1),
+    "lost": ("lost_count", 1),
+    "jitter_ns": ("jitter_s", _NS),
+}
+_NEVER_UNKNOWN: Final = ("bytes", "omitted")
+
 
 def pack_intervals(intervals: Sequence[Interval], level: int = SMALLEST) -> bytes:
     """Pack one flow's intervals, in the order given, deflated at that level."""
-    starts_us = [_scaled(interval.start_s, MICROSECONDS) for interval in intervals]
-    ends_us = [_scaled(interval.end_s, MICROSECONDS) for interval in intervals]
-    return pack(
-        {
-            # An interval nearly always starts where the one before it ended.
-            "gap_us": [a - b for a, b in zip(starts_us, [0, *ends_us], strict=False)],
-            "span_us": [b - a for a, b in zip(starts_us, ends_us, strict=True)],
-            "bytes": [interval.transferred_bytes for interval in intervals],
-            "omitted": [int(interval.omitted) for interval in intervals],
-            "retransmits": [interval.retransmits_count for interval in intervals],
-            "rtt_us": [_scaled_known(interval.rtt_s, MICROSECONDS) for interval in intervals],
-            "cwnd": [interval.cwnd_bytes for interval in intervals],
-            "packets": [interval.packets_count for interval in intervals],
-            "lost": [interval.lost_count for interval in intervals],
-            "jitter_ns": [_scaled_known(interval.jitter_s, _NS) for interval in intervals],
-        },
-        level,
-    )
+    columns = _placed((interval.start_s, interval.end_s) for interval in intervals)
+    for column, (field, units) in _INTERVAL.items():
+        values = [getattr(interval, field) for interval in intervals]
+        columns[column] = [None if value is None else round(value * units) for value in values]
+    return pack(columns, level)
 
 
 def unpack_intervals(packed: bytes) -> tuple[Interval, ...]:
     """The intervals that :func:`pack_intervals` was given. Raises ``RecordUnreadable``."""
     columns = unpack(packed)
-    gaps_us, spans_us = _known(columns, "gap_us"), _known(columns, "span_us")
-    ends_us = list(accumulate(map(operator.add, gaps_us, spans_us)))
+    bounds_s = _bounds_s(columns)
+    fields: dict[str, list[Any]] = {}
+    for column, (field, units) in _INTERVAL.items():
+        values = (_known if column in _NEVER_UNKNOWN else _column)(columns, column)
+        fields[field] = [*values]
+        if units != 1:
+            fields[field] = [None if value is None else value / units for value in values]
+    fields["omitted"] = [value == 1 for value in fields["omitted"]]
     return tuple(
-        Interval(
-            start_s=(end_us - span_us) / MICROSECONDS,
-            end_s=end_us / MICROSECONDS,
-            transferred_bytes=transferred_bytes,
-            omitted=omitted == 1,
-            retransmits_count=retransmits_count,
-            rtt_s=None if rtt_us is None else rtt_us / MICROSECONDS,
-            cwnd_bytes=cwnd_bytes,
-            packets_count=packets_count,
-            lost_count=lost_count,
-            jitter_s=None if jitter_ns is None else jitter_ns / _NS,
-        )
-        for (
-            end_us,
-            span_us,
-            transferred_bytes,
-            omitted,
-            retransmits_count,
-            rtt_us,
-            cwnd_bytes,
-            packets_count,
-            lost_count,
-            jitter_ns,
-        ) in zip(
-            ends_us,
-            spans_us,
-            _known(columns, "bytes"),
-            _known(columns, "omitted"),
-            _column(columns, "retransmits"),
-            _column(columns, "rtt_us"),
-            _column(columns, "cwnd"),
-            _column(columns, "packets"),
-            _column(columns, "lost"),
-            _column(columns, "jitter_ns"),
-            strict=True,
-        )
+        Interval(start_s=start_s, end_s=end_s, **dict(zip(fields, values, strict=True)))
+        for (start_s, end_s), *values in zip(bounds_s, *fields.values(), strict=True)
     )
+
+
+def _placed(bounds_s: Iterable[tuple[float, float]]) -> dict[str, Column]:
+    """Readings' places in time. One nearly always starts where the one before it ended."""
+    gaps_us, spans_us, last_us = [], [], 0
+    for start_s, end_s in bounds_s:
+        start_us, end_us = round(start_s * MICROSECONDS), round(end_s * MICROSECONDS)
+        gaps_us.append(start_us - last_us)
+        spans_us.append(end_us - start_us)
+        last_us = end_us
+    return {"gap_us": gaps_us, "span_us": spans_us}
+
+
+def _bounds_s(columns: Mapping[str, list[int | None]]) -> list[tuple[float, float]]:
+    """The reverse of :func:`_placed`."""
+    gaps_us, spans_us = _known(columns, "gap_us"), _known(columns, "span_us")
+    ends_us = accumulate(map(operator.add, gaps_us, spans_us))
+    return [
+        ((end_us - span_us) / MICROSECONDS, end_us / MICROSECONDS)
+        for end_us, span_us in zip(ends_us, spans_us, strict=True)
+    ]
 
 
 def pack_host(seconds: Sequence[HostSecond], level: int = SMALLEST) -> bytes:
     """Pack one host's counters, in the order given, deflated at that level."""
-    starts_us = [_scaled(second.start_at_s, MICROSECONDS) for second in seconds]
-    ends_us = [_scaled(second.end_at_s, MICROSECONDS) for second in seconds]
-    columns: dict[str, Column] = {
-        "gap_us": [a - b for a, b in zip(starts_us, [0, *ends_us], strict=False)],
-        "span_us": [b - a for a, b in zip(starts_us, ends_us, strict=True)],
-    }
+    columns = _placed((second.start_at_s, second.end_at_s) for second in seconds)
     columns |= {name: [getattr(second, name) for second in seconds] for name in _HOST_COUNTS}
     for way in _WAYS:
         packets = columns.pop(f"nic_{way}_packets_count")
         columns |= _over_rate(way, columns[f"nic_{way}_bytes"], packets)
     columns |= {
-        name: [10 * _scaled(getattr(second, name), CPU_RATIO_UNITS / 10) for second in seconds]
+        name: [10 * round(getattr(second, name) * (CPU_RATIO_UNITS / 10)) for second in seconds]
         for name in _HOST_RATIOS
     }
     return pack(columns, level)
@@ -169,8 +157,6 @@ def _over_rate(way: str, counted_bytes: Column, packets: Column) -> dict[str, Co
 
 
 def _packets(columns: Mapping[str, list[int | None]], way: str) -> list[int]:
-    if f"nic_{way}_packets_count" in columns:  # as it was before
-        return _known(columns, f"nic_{way}_packets_count")
     parts = (f"nic_{way}_bytes", f"nic_{way}_packets_rate", f"nic_{way}_packets_over")
     return [
         over + (size * rate >> _RATE_BITS)
@@ -181,22 +167,21 @@ def _packets(columns: Mapping[str, list[int | None]], way: str) -> list[int]:
 def unpack_host(packed: bytes) -> tuple[HostSecond, ...]:
     """The counters that :func:`pack_host` was given. Raises ``RecordUnreadable``."""
     columns = unpack(packed)
-    spans_us = _known(columns, "span_us")
-    ends_us = list(accumulate(map(operator.add, _known(columns, "gap_us"), spans_us)))
+    bounds_s = _bounds_s(columns)
     columns |= {f"nic_{way}_packets_count": [*_packets(columns, way)] for way in _WAYS}
     counts = zip(*(_known(columns, name) for name in _HOST_COUNTS), strict=True)
     ratios = zip(*(_known(columns, name) for name in _HOST_RATIOS), strict=True)
     return tuple(
         HostSecond(
-            start_at_s=(end_us - span_us) / MICROSECONDS,
-            end_at_s=end_us / MICROSECONDS,
+            start_at_s=start_at_s,
+            end_at_s=end_at_s,
             **dict(zip(_HOST_COUNTS, count, strict=True)),
             **{
                 name: value / CPU_RATIO_UNITS
                 for name, value in zip(_HOST_RATIOS, ratio, strict=True)
             },
         )
-        for end_us, span_us, count, ratio in zip(ends_us, spans_us, counts, ratios, strict=True)
+        for (start_at_s, end_at_s), count, ratio in zip(bounds_s, counts, ratios, strict=True)
     )
 
 
@@ -293,14 +278,6 @@ def _listed(column: PackedColumn) -> list[int | None]:
         known = iter(values)
         return [next(known) if present else None for present in column.mask]
     return cast(list[int | None], values)
-
-
-def _scaled(value: float, unit: float) -> int:
-    return round(value * unit)
-
-
-def _scaled_known(value: float | None, unit: float) -> int | None:
-    return None if value is None else round(value * unit)
 
 
 def _column(columns: Mapping[str, list[int | None]], name: str) -> list[int | None]:
