@@ -2,22 +2,11 @@
 
 import logging
 
-from exchange.azure.blob_storage import BlobAddress, BlobRaw, open_raw
-from exchange.azure.service_bus import Bounds, ServiceBusAddress, ServiceBusQueue, open_queue
-from exchange.azure.table_storage import AzureTable, TableAddress, open_table
+from exchange.azure.blob_storage import open_raw
+from exchange.azure.service_bus import open_queue
+from exchange.azure.table_storage import open_table
 
-__all__ = [
-    "AzureTable",
-    "BlobAddress",
-    "BlobRaw",
-    "Bounds",
-    "ServiceBusAddress",
-    "ServiceBusQueue",
-    "TableAddress",
-    "open_queue",
-    "open_raw",
-    "open_table",
-]
+__all__ = ["open_queue", "open_raw", "open_table"]
 
 # These tell every request, heartbeat and token at INFO, which is our agents' own level.
 for _chatty in ("azure", "azure.identity"):

@@ -10,7 +10,7 @@ import re
 import zlib
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
@@ -36,14 +36,12 @@ if find_spec("azure.storage.blob") is None:  # said at the start, though it is l
 class BlobAddress(StorageAddress):
     """Which container, and who we are."""
 
+    kind: ClassVar[str] = "blob container"
     container: str
 
     @property
     def place(self) -> str:
         return self.container
-
-    def __str__(self) -> str:
-        return f"blob container {self.container!r}" + f" at {self.endpoint}" * bool(self.endpoint)
 
 
 def open_raw(settings: FabricSettings, troubles: TroubleLog | None = None) -> "BlobRaw":
@@ -54,14 +52,7 @@ def open_raw(settings: FabricSettings, troubles: TroubleLog | None = None) -> "B
             f"BROADSIDE_BLOBS_CONTAINER={name}: a container's name is 3 to 63 small "
             "letters, digits and single hyphens"
         )
-    way = way_in(
-        "blobs",
-        settings,
-        settings.blobs_endpoint,
-        settings.blobs_connection_string,
-        settings.blobs_ca_file,
-    )
-    address = BlobAddress(container=name, **way)
+    address = BlobAddress(container=name, **way_in("blobs", settings))
     raw = BlobRaw(address, bounds=StorageBounds(call_s=CALL_S), troubles=troubles)
     if address.connection_string:
         raw.open()  # which is to find it malformed now

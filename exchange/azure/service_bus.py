@@ -5,23 +5,21 @@ What the SDK does, and what we add:
 - Its senders and receivers are not safe for concurrent calls, and a call cancelled midway leaves
   them in doubt. So a :class:`_Link` lets one call through at a time, and when our caller is
   cancelled the SDK's call ends in the background; a message that it brings is given back.
-- It reconnects and retries by itself within :class:`Bounds`. After an error that comes through we
-  drop the link, and the next call starts on a new connection.
+- It reconnects and retries by itself within :class:`~exchange.azure.wire.Bounds`. After an error
+  that comes through we drop the link, and the next call starts on a new connection.
 - A receiver's credit outlives its call: a message that arrives between two calls is locked, until
   the SDK's keep-alive releases it within 6 s. Closing a link gives back what it holds.
 """
 
 import asyncio
 import re
-import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from azure.core.exceptions import ClientAuthenticationError
 from azure.servicebus import (
@@ -46,7 +44,15 @@ from azure.servicebus.exceptions import (
 )
 
 from exchange.azure.identity import Identity, NoToken
-from exchange.azure.wire import causes_of, explain_token
+from exchange.azure.wire import (
+    Address,
+    Bounds,
+    causes_of,
+    explain_certificate,
+    explain_token,
+    malformed,
+    require_one_way,
+)
 from exchange.fabric_settings import FabricSettings
 from exchange.limits import check_message
 from exchange.messages import TroubleKind
@@ -89,6 +95,7 @@ _PAUSE: Final = re.compile(r"wait ([\d.]+) seconds? and try again")
 _PAUSE_MAX_S: Final = 10.0
 _IDLE_CONDITIONS: Final = (b"amqp:link:detach-forced", b"amqp:connection:forced")
 
+_SETTING: Final = "BROADSIDE_SERVICEBUS"
 _SENDER_ROLE: Final = "Azure Service Bus Data Sender"
 _RECEIVER_ROLE: Final = "Azure Service Bus Data Receiver"
 
@@ -105,40 +112,16 @@ class _TokenOver(ExchangeRefused):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """How long the SDK tries before a call raises :class:`ExchangeUnavailable`.
+class ServiceBusAddress(Address):
+    """Which queue; the endpoint is ``sb://host:port``, in place of the namespace."""
 
-    Before retry ``n`` it pauses ``backoff_s * 2**n``, at most ``backoff_max_s``: with the defaults
-    an absent or throttling (``ServerBusy``) service gets 1.6 + 3.2 + 6.4 s besides the attempts.
-    """
-
-    retries_max_count: int = 3
-    backoff_s: float = 0.8
-    backoff_max_s: float = 10.0
-    attempt_s: float = 15.0  # one attempt: to open a link, to send, to request
-    call_s: float = 60.0  # one call with all its attempts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceBusAddress:
-    """Which queue, and who we are: a connection string, else an identity of Azure's."""
-
+    named_in_string: ClassVar[str] = "policy"
     queue: str
     namespace: str | None = None  # x.servicebus.windows.net
-    connection_string: str | None = field(default=None, repr=False)
-    client_id: str | None = None  # of a user-assigned identity; None: the system's
-    endpoint: str | None = None  # sb://host:port: where to connect in place of the namespace
-    ca_file: Path | None = None  # authority of that endpoint's certificate; None: the public ones
 
     def __str__(self) -> str:
         of = f" of {self.namespace}" if self.namespace else ""
         return f"Service Bus queue {self.queue!r}{of}"
-
-    @property
-    def identity(self) -> str:
-        if self.connection_string:
-            return "the connection string's policy"
-        return f"identity {self.client_id}" if self.client_id else "the default identity"
 
 
 def open_queue(settings: FabricSettings, troubles: TroubleLog | None = None) -> "ServiceBusQueue":
@@ -154,17 +137,12 @@ def open_queue(settings: FabricSettings, troubles: TroubleLog | None = None) -> 
     )
     if not address.queue:
         raise ExchangeMisconfigured("BROADSIDE_SERVICEBUS_QUEUE is empty; name the queue")
-    if bool(address.namespace) == bool(address.connection_string):
-        problem = "both set; drop one" if address.namespace else "both missing; set one"
-        raise ExchangeMisconfigured(
-            "BROADSIDE_SERVICEBUS_NAMESPACE (with an Azure identity) and "
-            f"BROADSIDE_SERVICEBUS_CONNECTION_STRING: {problem}"
-        )
+    require_one_way(_SETTING, "NAMESPACE", address.namespace, address.connection_string)
     for name in ("endpoint", "ca_file"):
         if address.connection_string and getattr(address, name):
             raise ExchangeMisconfigured(
-                f"BROADSIDE_SERVICEBUS_{name.upper()} needs BROADSIDE_SERVICEBUS_NAMESPACE; a "
-                "connection string names its own endpoint"
+                f"{_SETTING}_{name.upper()} needs {_SETTING}_NAMESPACE; a connection string names "
+                "its own endpoint"
             )
     return ServiceBusQueue(address, troubles=troubles)
 
@@ -489,10 +467,7 @@ class ServiceBusQueue:
             try:
                 return ServiceBusClient.from_connection_string(address.connection_string, **options)
             except ValueError as error:
-                raise ExchangeMisconfigured(
-                    "BROADSIDE_SERVICEBUS_CONNECTION_STRING is not one: copy it whole from the "
-                    "portal"
-                ) from error
+                raise malformed(_SETTING) from error
         if address.endpoint:
             options["custom_endpoint_address"] = address.endpoint
         if address.ca_file:
@@ -735,11 +710,8 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
             )
         kind = _TokenOver if "ExpiredToken" in said else ExchangeRefused
         return kind(f"{address} refuses {address.identity}: {said}; {fix}")
-    if any_is(ssl.SSLCertVerificationError, FileNotFoundError):
-        return ExchangeMisconfigured(
-            f"{address}: its certificate cannot be checked: {said}; "
-            "set BROADSIDE_SERVICEBUS_CA_FILE to its authority's PEM file"
-        )
+    if (unproven := explain_certificate(causes, str(address), _SETTING, said)) is not None:
+        return unproven
     if any_is(ServiceBusQuotaExceededError):
         return ExchangeUnavailable(f"{address} is full, or its namespace is at a limit: {said}")
     return ExchangeUnavailable(f"{address} is not available: {said or type(error).__name__}")

@@ -14,7 +14,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from azure.core import MatchConditions
 from azure.data.tables import EdmType, EntityProperty, UpdateMode
@@ -60,14 +60,12 @@ _TABLE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
 class TableAddress(StorageAddress):
     """Which table, and who we are."""
 
+    kind: ClassVar[str] = "table"
     table: str
 
     @property
     def place(self) -> str:
         return self.table
-
-    def __str__(self) -> str:
-        return f"table {self.table!r}" + f" at {self.endpoint}" * bool(self.endpoint)
 
 
 def open_table(
@@ -83,14 +81,7 @@ def open_table(
             f"BROADSIDE_TABLES_{what.upper()}={name}: a table's name is "
             "3 to 63 letters and digits, a letter first"
         )
-    way = way_in(
-        "tables",
-        settings,
-        settings.tables_endpoint,
-        settings.tables_connection_string,
-        settings.tables_ca_file,
-    )
-    address = TableAddress(table=name, **way)
+    address = TableAddress(table=name, **way_in("tables", settings))
     table = AzureTable(address, troubles=troubles)
     if address.connection_string:
         table.open()  # which is to find it malformed now

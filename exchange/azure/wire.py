@@ -9,7 +9,7 @@ import re
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 import aiohttp
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
-from pydantic import SecretStr
 
 from exchange.azure.bounded_transport import BoundedTransport
 from exchange.azure.identity import Identity, NoToken
@@ -49,10 +48,11 @@ _MISSING: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StorageAddress:
-    """Which service of which account, and who we are: a connection string, else an identity."""
+class Address:
+    """Which service, and who we are: a connection string, else an identity of Azure's."""
 
-    endpoint: str | None = None  # https://<account>.<service>.core.windows.net
+    named_in_string: ClassVar[str]  # what a connection string holds
+    endpoint: str | None = None
     connection_string: str | None = field(default=None, repr=False)
     client_id: str | None = None  # of a user-assigned identity; None: the system's
     ca_file: Path | None = None  # authority of the endpoint's certificate; None: the public ones
@@ -60,30 +60,51 @@ class StorageAddress:
     @property
     def identity(self) -> str:
         if self.connection_string:
-            return "the connection string's key"
+            return f"the connection string's {self.named_in_string}"
         return f"identity {self.client_id}" if self.client_id else "the default identity"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageAddress(Address):
+    """Which table or container; the endpoint is ``https://<account>.<service>.core.windows.net``."""
+
+    named_in_string: ClassVar[str] = "key"
+    kind: ClassVar[str]
 
     @property
     def place(self) -> str:
         """The table or container."""
         raise NotImplementedError
 
+    def __str__(self) -> str:
+        return f"{self.kind} {self.place!r}" + f" at {self.endpoint}" * bool(self.endpoint)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StorageBounds:
+class Bounds:
     """How long the SDK tries before a call raises :class:`ExchangeUnavailable`.
 
-    It repeats what the service throttles (429, 503), fails (500, 502, 504) or times out (408), and
-    what a broken connection interrupts. The first repeat comes at once, the one after ``n`` more
-    pauses ``backoff_s * 2**n``, at most ``backoff_max_s``: with the defaults 0 + 1.6 + 3.2 + 6.4 s
-    besides the attempts. A ``Retry-After`` takes the pause's place; ``call_s`` bounds it too.
+    Before retry ``n`` it pauses ``backoff_s * 2**n``, at most ``backoff_max_s``: with the defaults
+    an absent or throttling service gets 1.6 + 3.2 + 6.4 s besides the attempts.
+    """
+
+    retries_max_count: int = 3
+    backoff_s: float = 0.8
+    backoff_max_s: float = 10.0
+    attempt_s: float = 15.0  # one attempt; of storage: to connect, and without a byte of the answer
+    call_s: float = 60.0  # one call with all its attempts; a scan's page, a batch's part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageBounds(Bounds):
+    """The same of the storage services, whose first retry comes at once and is not counted above.
+
+    The SDK repeats what the service throttles (429, 503), fails (500, 502, 504) or times out (408),
+    and what a broken connection interrupts. A ``Retry-After`` takes the pause's place; ``call_s``
+    bounds it too.
     """
 
     retries_max_count: int = 4
-    backoff_s: float = 0.8
-    backoff_max_s: float = 10.0
-    attempt_s: float = 15.0  # to connect, and without a byte of the answer
-    call_s: float = 60.0  # one call with all its attempts; a scan's page, a batch's part
 
     @property
     def tries(self) -> dict[str, Any]:
@@ -92,24 +113,25 @@ class StorageBounds:
         return dict.fromkeys(names, self.retries_max_count)
 
 
-def way_in(
-    service: str,
-    settings: FabricSettings,
-    endpoint: str | None,
-    connection_string: SecretStr | None,
-    ca_file: Path | None,
-) -> dict[str, Any]:
+def require_one_way(setting: str, way: str, place: object, connection_string: object) -> None:
+    """Raise :class:`ExchangeMisconfigured` unless a place (the setting's ``_<way>``) is given or a
+    connection string, and not both."""
+    if bool(place) == bool(connection_string):
+        problem = "both set; drop one" if place else "both missing; set one"
+        raise ExchangeMisconfigured(
+            f"{setting}_{way} (with an Azure identity) and {setting}_CONNECTION_STRING: {problem}"
+        )
+
+
+def way_in(service: str, settings: FabricSettings) -> dict[str, Any]:
     """A :class:`StorageAddress`'s fields by the settings of ``tables`` or ``blobs``.
 
     Raises :class:`ExchangeMisconfigured` unless there is one way in, and a safe one.
     """
     setting = f"BROADSIDE_{service.upper()}"
-    if bool(endpoint) == bool(connection_string):
-        problem = "both set; drop one" if endpoint else "both missing; set one"
-        raise ExchangeMisconfigured(
-            f"{setting}_ENDPOINT (with an Azure identity) and {setting}_CONNECTION_STRING: "
-            f"{problem}"
-        )
+    endpoint = getattr(settings, f"{service}_endpoint") or None
+    secret = getattr(settings, f"{service}_connection_string")
+    require_one_way(setting, "ENDPOINT", endpoint, secret)
     parts = urlsplit(endpoint or "")
     if endpoint and (parts.scheme != "https" or not parts.hostname):
         raise ExchangeMisconfigured(
@@ -117,10 +139,10 @@ def way_in(
             f"give https://<account>.{service[:-1]}.core.windows.net"
         )
     return {
-        "endpoint": endpoint or None,
-        "connection_string": connection_string and connection_string.get_secret_value(),
+        "endpoint": endpoint,
+        "connection_string": secret and secret.get_secret_value(),
         "client_id": settings.managed_identity_client_id or None,
-        "ca_file": ca_file,
+        "ca_file": getattr(settings, f"{service}_ca_file"),
     }
 
 
@@ -246,9 +268,7 @@ class StorageService(Generic[_Client]):
             try:
                 self._client = self._make_client()
             except ValueError as error:
-                raise ExchangeMisconfigured(
-                    f"{self._setting}_CONNECTION_STRING is not one: copy it whole from the portal"
-                ) from error
+                raise malformed(self._setting) from error
         return self._client
 
     async def close(self) -> None:
@@ -344,6 +364,27 @@ def is_final(error: Exception) -> bool:
     return isinstance(error, HttpResponseError) and bool(status) and not may_pass(status)
 
 
+def malformed(setting: str) -> ExchangeMisconfigured:
+    """What the SDK's ``ValueError`` about a connection string means."""
+    return ExchangeMisconfigured(
+        f"{setting}_CONNECTION_STRING is not one: copy it whole from the portal"
+    )
+
+
+def explain_certificate(
+    causes: Sequence[BaseException], place: str, setting: str, said: str
+) -> ExchangeMisconfigured | None:
+    """Why the service's certificate is not believed; None where that is not what is wrong."""
+    if not any(
+        isinstance(cause, (ssl.SSLCertVerificationError, FileNotFoundError)) for cause in causes
+    ):
+        return None
+    return ExchangeMisconfigured(
+        f"{place}: its certificate cannot be checked: {said}; "
+        f"set {setting}_CA_FILE to its authority's PEM file"
+    )
+
+
 def explain_token(error: Exception, place: str, identity: str) -> ExchangeError | None:
     """Why there is no token to enter with; None where that is not what is wrong."""
     for cause in causes_of(error):
@@ -381,11 +422,4 @@ def explain_entry(
             f"{address} refuses {address.identity}: {said}; {fix}, and let this host through the "
             "account's firewall"
         )
-    if any(
-        isinstance(cause, (ssl.SSLCertVerificationError, FileNotFoundError)) for cause in causes
-    ):
-        return ExchangeMisconfigured(
-            f"{address}: its certificate cannot be checked: {said}; "
-            f"set {setting}_CA_FILE to its authority's PEM file"
-        )
-    return None
+    return explain_certificate(causes, str(address), setting, said)

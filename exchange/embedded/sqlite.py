@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 from exchange.ports import (
     ExchangeError,
@@ -37,7 +37,7 @@ from exchange.ports import (
     StorageGone,
 )
 
-_P = ParamSpec("_P")
+_Args = TypeVarTuple("_Args")
 _T = TypeVar("_T")
 
 _LAYOUT_VERSION: Final = 1
@@ -93,45 +93,26 @@ class Database:
         self._due: deque[_Work] = deque()
         self._woken = False  # the thread is about to look at what is due
 
-    async def run(
-        self,
-        work: Callable[Concatenate[sqlite3.Connection, _P], _T],
-        *args: _P.args,
-        **kwargs: _P.kwargs,
-    ) -> _T:
+    async def run(self, work: Callable[[sqlite3.Connection, *_Args], _T], *args: *_Args) -> _T:
         """Run ``work(connection, ...)`` on the worker thread.
 
         Raises ``ExchangeUnavailable`` for what may pass (a lock held too long, a full disk) and
         ``ExchangeMisconfigured`` for what will not (no directory, no right, a foreign file), of
         which ``StorageGone`` says that the file was removed or replaced under us.
         """
-        return await self.submit(work, *args, **kwargs)
+        return await self.submit(work, *args)
 
-    async def read(
-        self,
-        work: Callable[Concatenate[sqlite3.Connection, _P], _T],
-        *args: _P.args,
-        **kwargs: _P.kwargs,
-    ) -> _T:
+    async def read(self, work: Callable[[sqlite3.Connection, *_Args], _T], *args: *_Args) -> _T:
         """Like :meth:`run`, of what writes nothing: it waits for no group, and takes no lock."""
-        return await self._submit(True, work, *args, **kwargs)
+        return await self.submit(work, *args, reads=True)
 
     def submit(
         self,
-        work: Callable[Concatenate[sqlite3.Connection, _P], _T],
-        *args: _P.args,
-        **kwargs: _P.kwargs,
+        work: Callable[[sqlite3.Connection, *_Args], _T],
+        *args: *_Args,
+        reads: bool = False,
     ) -> "asyncio.Future[_T]":
         """Like :meth:`run`, for who goes on waiting for it though it was cancelled."""
-        return self._submit(False, work, *args, **kwargs)
-
-    def _submit(
-        self,
-        reads: bool,
-        work: Callable[Concatenate[sqlite3.Connection, _P], _T],
-        *args: _P.args,
-        **kwargs: _P.kwargs,
-    ) -> "asyncio.Future[_T]":
         if self._closed:
             raise RuntimeError(f"{self._path}: used after close()")
         if self._worker is None:
@@ -143,7 +124,7 @@ class Database:
                 "open the fabric after the fork"
             )
         future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        self._due.append(_Work(lambda at: work(at, *args, **kwargs), future, reads))
+        self._due.append(_Work(lambda at: work(at, *args), future, reads))
         if not self._woken:
             self._woken = True
             self._worker.submit(self._do_due)

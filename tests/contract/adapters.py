@@ -13,8 +13,9 @@ from uuid import uuid4
 import pytest
 
 from exchange.azure.blob_storage import BlobAddress, BlobRaw
-from exchange.azure.service_bus import Bounds, ServiceBusAddress, ServiceBusQueue
+from exchange.azure.service_bus import ServiceBusAddress, ServiceBusQueue
 from exchange.azure.table_storage import AzureTable, TableAddress
+from exchange.azure.wire import Bounds
 from exchange.documents import TableRaw
 from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.embedded.embedded_table import EmbeddedTable

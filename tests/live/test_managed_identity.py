@@ -31,8 +31,9 @@ from coordinator.device.resource_manager import (
     token_source,
 )
 from exchange.azure import identity
-from exchange.azure.service_bus import Bounds, ServiceBusAddress, ServiceBusQueue
+from exchange.azure.service_bus import ServiceBusAddress, ServiceBusQueue
 from exchange.azure.table_storage import AzureTable, TableAddress
+from exchange.azure.wire import Bounds
 from exchange.messages import Direction
 from exchange.ports import ExchangeError, ExchangeMisconfigured, ExchangeUnavailable
 from exchange.troubles import TroubleLog

@@ -16,7 +16,8 @@ from uuid import uuid4
 
 import pytest
 
-from exchange.azure.service_bus import Bounds, ServiceBusAddress, ServiceBusQueue
+from exchange.azure.service_bus import ServiceBusAddress, ServiceBusQueue
+from exchange.azure.wire import Bounds
 from exchange.ports import (
     Delivery,
     ExchangeMisconfigured,

@@ -10,7 +10,8 @@ import pytest
 from azure.core.credentials import AccessToken
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 
-from exchange.azure.service_bus import Bounds, ServiceBusAddress, ServiceBusQueue
+from exchange.azure.service_bus import ServiceBusAddress, ServiceBusQueue
+from exchange.azure.wire import Bounds
 from exchange.ports import ExchangeMisconfigured
 from lab.servicebus.access_tokens import issue_jwt
 from tests.live.given_token import GivenToken
