@@ -6,13 +6,13 @@ Servers keep one sparse file of each size.
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, ClassVar, Final, TypeVar
 
 from pydantic import BeforeValidator, ValidationError
 from pydantic_core import PydanticCustomError
 
 from exchange.engines.buckets import LEAST_S
-from exchange.engines.port import Event, File, Reading, StartBasis
+from exchange.engines.port import Event, File, Reading, StartBasis, Unsupported
 from exchange.messages import (
     Direction,
     Distribution,
@@ -128,85 +128,33 @@ def files() -> Iterator[File]:
 _Options = TypeVar("_Options", bound=Message)
 
 
-def parse_options(kind: type[_Options], traffic: Traffic) -> _Options | str:
-    """``traffic.options`` of an engine, or what is wrong with the first wrong one."""
+def parse_options(kind: type[_Options], traffic: Traffic) -> _Options:
+    """``traffic.options`` of an engine. Raises :class:`Unsupported`, which says what is wrong with
+    the first wrong one."""
     try:
         return kind.model_validate(dict(traffic.options))
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in fault["loc"])
+        wrong = f"{fault['msg']} (got {fault['input']!r}); mend it"
         if fault["type"] == "extra_forbidden":
             known = ", ".join(kind.model_fields)
-            return f"traffic.options.{field}: {traffic.engine} has no such option; set of {known}"
-        return f"traffic.options.{field}: {fault['msg']} (got {fault['input']!r}); mend it"
+            wrong = f"{traffic.engine} has no such option; set of {known}"
+        raise Unsupported(f"traffic.options.{field}: {wrong}") from error
 
 
-def download_reading(
-    engine: str,
-    seconds: Seconds,
-    moved_bytes: int,
-    *,
-    job: Job | None,
-    basis: StartBasis = StartBasis.STAMPS,
-    until_s: float | None = None,
-    client_address: str | None = None,
-    exit_code: int | None = None,
-    error: str | None = None,
-    measures: tuple[Measure, ...] = (),
-    distributions: tuple[Distribution, ...] = (),
-) -> Reading:
+class DownloadReader:
     """One end's account: the client's of its job; without one the server's of a session."""
-    intervals, zero_s = seconds.intervals(until_s), seconds.first_s
-    length_s = intervals[-1].end_s if intervals else None
-    if job is None:
-        totals = FlowTotals(flow=Flow.DOWN, sent_bytes=moved_bytes, sent_s=length_s)
-    else:
-        totals = FlowTotals(flow=Flow.DOWN, received_bytes=moved_bytes, received_s=length_s)
-    return Reading(
-        report=EngineReport(
-            engine=engine,
-            protocol=Protocol.TCP,
-            direction=Direction.REVERSE,
-            streams_count=None if job is None else job.traffic.streams_count,
-            duration_s=None if job is None else job.duration_s,
-            totals=() if zero_s is None else (totals,),
-            error=error,
-            truncated=job is not None and exit_code is None,
-            exit_code=exit_code,
-            measures=measures,
-            distributions=distributions,
-        ),
-        side=Side.SERVER if job is None else Side.CLIENT,
-        intervals={Flow.DOWN: intervals} if intervals else {},
-        first_data_at_s=zero_s,
-        start_basis=None if zero_s is None else basis,
-        started_at_s=zero_s,
-        client_address=client_address,
-    )
 
+    basis: ClassVar[StartBasis] = StartBasis.STAMPS  # what the first byte's instant rests on
+    tells_to_the_end: ClassVar[bool] = False  # that nothing is told means that nothing came
 
-class SessionReader:
-    """A server's side: what it logs of one session after another."""
-
-    def __init__(self, engine: str, counted: str) -> None:
-        self._engine, self._counted = engine, counted
-        self.close()
-
-    @property
-    def last_at_s(self) -> float | None:
-        return self._seconds.last_s
-
-    def close(self) -> None:
+    def __init__(self, engine: str, job: Job | None) -> None:
+        self._engine = engine
+        self._job = job
         self._seconds = Seconds()
-        self._sent_bytes = self._transfers_count = 0
+        self._moved_bytes = 0
         self._client_address: str | None = None
-
-    def add(self, start_s: float, end_s: float, sent_bytes: int, client: str | None) -> None:
-        """Take one transfer."""
-        self._seconds.add(start_s, end_s, sent_bytes)
-        self._sent_bytes += sent_bytes
-        self._transfers_count += 1
-        self._client_address = client
 
     def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
         return ()
@@ -222,11 +170,74 @@ class SessionReader:
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
     ) -> Reading:
-        return download_reading(
-            self._engine,
-            self._seconds,
-            self._sent_bytes,
-            job=None,
+        job, zero_s = self._job, self._seconds.first_s
+        until_s = None
+        if self.tells_to_the_end and job is not None and zero_s is not None and exit_code == 0:
+            until_s = zero_s + job.duration_s
+        intervals = self._seconds.intervals(until_s)
+        length_s = intervals[-1].end_s if intervals else None
+        if job is None:
+            totals = FlowTotals(flow=Flow.DOWN, sent_bytes=self._moved_bytes, sent_s=length_s)
+        else:
+            totals = FlowTotals(
+                flow=Flow.DOWN, received_bytes=self._moved_bytes, received_s=length_s
+            )
+        return Reading(
+            report=EngineReport(
+                engine=self._engine,
+                protocol=Protocol.TCP,
+                direction=Direction.REVERSE,
+                streams_count=None if job is None else job.traffic.streams_count,
+                duration_s=None if job is None else job.duration_s,
+                totals=() if zero_s is None else (totals,),
+                error=self._error(exit_code, stderr),
+                truncated=job is not None and exit_code is None,
+                exit_code=None if job is None else exit_code,
+                measures=self._measures(),
+                distributions=self._distributions(),
+            ),
+            side=Side.SERVER if job is None else Side.CLIENT,
+            intervals={Flow.DOWN: intervals} if intervals else {},
+            first_data_at_s=zero_s,
+            start_basis=None if zero_s is None else self.basis,
+            started_at_s=zero_s,
             client_address=self._client_address,
-            measures=(Measure(name=self._counted, value=self._transfers_count, unit="count"),),
         )
+
+    def _error(self, exit_code: int | None, stderr: str) -> str | None:
+        """Why there is no result."""
+        return None
+
+    def _measures(self) -> tuple[Measure, ...]:
+        return ()
+
+    def _distributions(self) -> tuple[Distribution, ...]:
+        return ()
+
+
+class SessionReader(DownloadReader):
+    """A server's side: what it logs of one session after another."""
+
+    def __init__(self, engine: str, counted: str) -> None:
+        super().__init__(engine, None)
+        self._counted = counted
+        self._transfers_count = 0
+
+    @property
+    def last_at_s(self) -> float | None:
+        return self._seconds.last_s
+
+    def close(self) -> None:
+        self._seconds = Seconds()
+        self._moved_bytes = self._transfers_count = 0
+        self._client_address = None
+
+    def add(self, start_s: float, end_s: float, sent_bytes: int, client: str | None) -> None:
+        """Take one transfer."""
+        self._seconds.add(start_s, end_s, sent_bytes)
+        self._moved_bytes += sent_bytes
+        self._transfers_count += 1
+        self._client_address = client
+
+    def _measures(self) -> tuple[Measure, ...]:
+        return (Measure(name=self._counted, value=self._transfers_count, unit="count"),)

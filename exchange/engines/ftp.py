@@ -20,10 +20,9 @@ from pydantic import Field
 
 from exchange.engines.downloads import (
     FOLDER,
-    Seconds,
+    DownloadReader,
     SessionReader,
     Whole,
-    download_reading,
     files,
     parse_options,
     size_problem,
@@ -36,7 +35,6 @@ from exchange.engines.port import (
     Launch,
     Process,
     Program,
-    Reading,
     ServerAsk,
     StartBasis,
     Started,
@@ -90,9 +88,10 @@ class Ftp(Engine):
     server_programs: ClassVar[tuple[Program, ...]] = (VSFTPD,)
 
     def problems(self, traffic: Traffic) -> Iterator[str]:
-        options = parse_options(Options, traffic)
-        if isinstance(options, str):
-            yield options
+        try:
+            options = parse_options(Options, traffic)
+        except Unsupported as wrong_option:
+            yield str(wrong_option)
             return
         if wrong := size_problem("traffic.options.file_bytes", options.file_bytes):
             yield wrong
@@ -130,8 +129,6 @@ class Ftp(Engine):
     def client(self, ask: ClientAsk) -> Launch:
         job, endpoint = ask.job, ask.job.endpoint
         options = parse_options(Options, job.traffic)
-        if isinstance(options, str):
-            raise Unsupported(options)
         address = host_word(endpoint.address, "endpoint.address")
         six = address.startswith("[")
         rate = job.traffic.stream_bits_per_second
@@ -236,16 +233,18 @@ def read_counters(text: str) -> tuple[int, int] | None:
     return (int(read[1]), int(wrote[1])) if read and wrote else None
 
 
-class CounterReader:
+class CounterReader(DownloadReader):
     """The client's side: the kernel's counters of lftp, and its words when it fails."""
 
+    basis: ClassVar[StartBasis] = StartBasis.SAMPLES
+
     def __init__(self, job: Job) -> None:
-        self._job = job
-        self._seconds = Seconds()
+        super().__init__("ftp", job)
+        self._duration_s = float(job.duration_s)
+        self._file_bytes = job.traffic.options.get("file_bytes", Options().file_bytes)
         self._first: tuple[int, int] | None = None  # (read, wrote) before anything
         self._last: tuple[float, int, int] | None = None  # epoch s, read, wrote
         self._flows = False
-        self._received_bytes = 0
         self._kept_bytes = 0
         self._words: list[str] = []
 
@@ -268,32 +267,11 @@ class CounterReader:
             return ()
         then_s, read_before, wrote_before = before
         self._seconds.add(then_s, at_s, read_bytes - read_before)
-        self._received_bytes += read_bytes - read_before
+        self._moved_bytes += read_bytes - read_before
         self._kept_bytes += wrote_bytes - wrote_before
         if not started:
             return ()
-        return (
-            Started(side=Side.CLIENT, started_at_s=then_s, expected_s=float(self._job.duration_s)),
-        )
-
-    def finish(
-        self,
-        exit_code: int | None = None,
-        *,
-        stderr: str = "",
-        released_at_s: float | None = None,
-        server_ahead_s: float = 0.0,
-    ) -> Reading:
-        return download_reading(
-            "ftp",
-            self._seconds,
-            self._received_bytes,
-            job=self._job,
-            basis=StartBasis.SAMPLES,
-            exit_code=exit_code,
-            error=self._error(exit_code, stderr),
-            measures=self._measures(),
-        )
+        return (Started(side=Side.CLIENT, started_at_s=then_s, expected_s=self._duration_s),)
 
     def _error(self, exit_code: int | None, stderr: str) -> str | None:
         """What lftp says of an end of its own; the agent tells other ends that are failures."""
@@ -305,18 +283,19 @@ class CounterReader:
         return (fatal or other or [f"lftp ended with exit code {exit_code}"])[-1][:300]
 
     def _measures(self) -> tuple[Measure, ...]:
-        if not self._received_bytes:
+        if not self._moved_bytes:
             return ()
-        size = self._job.traffic.options.get("file_bytes", Options().file_bytes)
         return (
             Measure(
                 name="kept_ratio",
-                value=self._kept_bytes / self._received_bytes,
+                value=self._kept_bytes / self._moved_bytes,
                 unit="ratio",
                 combine=Combine.MEAN,
-                weight=self._received_bytes,
+                weight=self._moved_bytes,
             ),
-            Measure(name="files_count", value=self._kept_bytes / float(size), unit="count"),
+            Measure(
+                name="files_count", value=self._kept_bytes / float(self._file_bytes), unit="count"
+            ),
         )
 
 

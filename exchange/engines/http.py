@@ -21,11 +21,10 @@ from pydantic import Field, StrictBool
 from exchange.engines.buckets import Buckets
 from exchange.engines.downloads import (
     FOLDER,
+    DownloadReader,
     Number,
-    Seconds,
     SessionReader,
     Whole,
-    download_reading,
     files,
     parse_options,
     size_problem,
@@ -39,14 +38,15 @@ from exchange.engines.port import (
     Launch,
     Process,
     Program,
-    Reading,
     ServerAsk,
     Started,
+    Unsupported,
     host_word,
     word,
 )
 from exchange.messages import (
     Combine,
+    Distribution,
     Job,
     Measure,
     Message,
@@ -82,11 +82,6 @@ class Options(Message):
     verify: StrictBool = False  # https: refuse a certificate that the client does not trust
 
 
-def read_options(traffic: Traffic) -> Options | str:
-    """The options, or what is wrong with the first wrong one."""
-    return parse_options(Options, traffic)
-
-
 class Http(Engine):
     """Downloads over HTTP/1.1 from the pair's server."""
 
@@ -99,9 +94,10 @@ class Http(Engine):
     tls: ClassVar[bool] = False
 
     def problems(self, traffic: Traffic) -> Iterator[str]:
-        options = read_options(traffic)
-        if isinstance(options, str):
-            yield options
+        try:
+            options = parse_options(Options, traffic)
+        except Unsupported as wrong_option:
+            yield str(wrong_option)
             return
         if wrong := size_problem("traffic.options.body_bytes", options.body_bytes):
             yield wrong
@@ -109,9 +105,8 @@ class Http(Engine):
             yield "traffic.options.verify: http has no certificate; drop it, or use engine https"
 
     def statement(self, traffic: Traffic) -> str:
-        options = read_options(traffic)
         tls = "in TLS 1.2 or 1.3" if self.tls else "without TLS"
-        rate = None if isinstance(options, str) else options.requests_per_second
+        rate = _options(traffic).requests_per_second
         loop = (
             "in a closed loop: each connection asks again when it has its answer"
             if rate is None
@@ -130,8 +125,7 @@ class Http(Engine):
         return round(options.requests_per_second * options.body_bytes * 8)
 
     def tail_s(self, traffic: Traffic) -> float:
-        options = read_options(traffic)
-        return 0.0 if isinstance(options, str) else options.timeout_s
+        return _options(traffic).timeout_s
 
     def scaled(self, traffic: Traffic, scale: float) -> Traffic:
         rate = _options(traffic).requests_per_second
@@ -243,8 +237,10 @@ http {{
 
 
 def _options(traffic: Traffic) -> Options:
-    options = read_options(traffic)
-    return Options() if isinstance(options, str) else options  # what is wrong was refused
+    try:
+        return parse_options(Options, traffic)
+    except Unsupported:  # what is wrong was refused
+        return Options()
 
 
 # Reading ---------------------------------------------------------------------------------------
@@ -294,24 +290,25 @@ def error_kind(error: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", last.lower()).strip("_")[:32] or "unknown"
 
 
-class ResultReader:
+class ResultReader(DownloadReader):
     """The client's side: a line a request."""
 
+    tells_to_the_end: ClassVar[bool] = True
+
     def __init__(self, engine: str, job: Job) -> None:
-        self._engine, self._job = engine, job
-        self._seconds = Seconds()
+        super().__init__(engine, job)
+        self._duration_s = float(job.duration_s)
         self._latencies = Buckets("latency", "s")
         self._errors: Counter[str] = Counter()
         self._words: dict[str, str] = {}  # an error of each kind, in vegeta's own words
         self._requests_count = 0
-        self._received_bytes = 0
 
     def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
         result = read_result(line)
         if result is None:
             return ()
         self._requests_count += 1
-        self._received_bytes += result.body_bytes
+        self._moved_bytes += result.body_bytes
         end_s = result.start_s + result.latency_s
         self._seconds.add(result.start_s, end_s, result.body_bytes)
         if result.error:
@@ -324,38 +321,8 @@ class ResultReader:
             self._latencies.add(result.latency_s)
         if self._requests_count > 1:
             return ()
-        return (
-            Started(
-                side=Side.CLIENT,
-                started_at_s=result.start_s,
-                expected_s=float(self._job.duration_s),
-            ),
-        )
-
-    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
-        return ()
-
-    def finish(
-        self,
-        exit_code: int | None = None,
-        *,
-        stderr: str = "",
-        released_at_s: float | None = None,
-        server_ahead_s: float = 0.0,
-    ) -> Reading:
-        zero_s = self._seconds.first_s
-        whole = exit_code == 0
-        return download_reading(
-            self._engine,
-            self._seconds,
-            self._received_bytes,
-            job=self._job,
-            until_s=zero_s + self._job.duration_s if zero_s is not None and whole else None,
-            exit_code=exit_code,
-            error=self._error(exit_code, stderr),
-            measures=self._measures(self._errors.total()) if self._requests_count else (),
-            distributions=self._latencies.distribution(),
-        )
+        began_s = result.start_s
+        return (Started(side=Side.CLIENT, started_at_s=began_s, expected_s=self._duration_s),)
 
     def _error(self, exit_code: int | None, stderr: str) -> str | None:
         """Why there is no result; failed requests among good ones are figures, not errors."""
@@ -371,8 +338,10 @@ class ResultReader:
             return "vegeta made no request"
         return None
 
-    def _measures(self, failed_count: int) -> tuple[Measure, ...]:
-        count = self._requests_count
+    def _measures(self) -> tuple[Measure, ...]:
+        count, failed_count = self._requests_count, self._errors.total()
+        if not count:
+            return ()
         return (
             Measure(name="requests_count", value=count, unit="count"),
             Measure(
@@ -382,12 +351,15 @@ class ResultReader:
                 combine=Combine.MEAN,
                 weight=count,
             ),
-            Measure(name="requests_per_second", value=count / self._job.duration_s, unit="/s"),
+            Measure(name="requests_per_second", value=count / self._duration_s, unit="/s"),
             *(
                 Measure(name=f"errors_{kind}_count", value=errors, unit="count")
                 for kind, errors in sorted(self._errors.items())
             ),
         )
+
+    def _distributions(self) -> tuple[Distribution, ...]:
+        return self._latencies.distribution()
 
 
 class LogReader(SessionReader):
