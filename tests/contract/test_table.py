@@ -28,6 +28,13 @@ def row(key: str, properties: Mapping[str, Value] | None = None, partition: str 
     return Entity(partition_key=partition, row_key=key, properties=properties or {"n": 1})
 
 
+async def read(table: Table, key: str = "a") -> Entity:
+    """A row that is there."""
+    stored = await table.get("part", key)
+    assert stored is not None, key
+    return stored
+
+
 async def keys(rows: AsyncIterator[Entity]) -> Sequence[str]:
     return [entity.row_key async for entity in rows]
 
@@ -36,8 +43,7 @@ async def test_insert_creates_and_never_overwrites(table: Table) -> None:
     etag = await table.insert(row("a", {"who": "first"}))
     with pytest.raises(EntityExists, match=r"part\|a"):
         await table.insert(row("a", {"who": "second"}))
-    stored = await table.get("part", "a")
-    assert stored is not None
+    stored = await read(table)
     assert (stored.partition_key, stored.row_key, stored.etag) == ("part", "a", etag)
     assert stored.properties == {"who": "first"}
 
@@ -45,9 +51,7 @@ async def test_insert_creates_and_never_overwrites(table: Table) -> None:
 async def test_upsert_creates_and_wholly_replaces(table: Table) -> None:
     await table.upsert(row("a", {"old": 1, "both": 1}))
     await table.upsert(row("a", {"new": 2, "both": 2}))
-    stored = await table.get("part", "a")
-    assert stored is not None
-    assert stored.properties == {"new": 2, "both": 2}
+    assert (await read(table)).properties == {"new": 2, "both": 2}
 
 
 async def test_replace_needs_the_newest_etag(table: Table) -> None:
@@ -56,8 +60,7 @@ async def test_replace_needs_the_newest_etag(table: Table) -> None:
     assert second != first
     with pytest.raises(EntityChanged, match=r"part\|a"):
         await table.replace(row("a", {"n": 3}), first)
-    stored = await table.get("part", "a")
-    assert stored is not None
+    stored = await read(table)
     assert (stored.properties, stored.etag) == ({"m": 2}, second)
 
 
@@ -74,8 +77,7 @@ async def test_replace_of_nothing_says_so(table: Table) -> None:
 async def test_every_write_changes_the_etag_also_of_equal_content(table: Table) -> None:
     etags = [await table.upsert(row("a")), await table.upsert(row("a"))]
     await table.batch([row("a")])
-    stored = await table.get("part", "a")
-    assert stored is not None
+    stored = await read(table)
     assert stored.etag not in etags
     assert len(set(etags)) == 2
 
@@ -110,8 +112,7 @@ async def test_delete_says_whether_there_was_one(table: Table) -> None:
 )
 async def test_a_value_comes_back_as_it_went_in(table: Table, value: Value) -> None:
     await table.insert(row("a", {"value": value, "other": "x"}))
-    stored = await table.get("part", "a")
-    assert stored is not None
+    stored = await read(table)
     assert stored.properties == {"value": value, "other": "x"}
     assert type(stored.properties["value"]) is type(value)
 
@@ -119,8 +120,7 @@ async def test_a_value_comes_back_as_it_went_in(table: Table, value: Value) -> N
 async def test_an_instant_comes_back_in_utc(table: Table) -> None:
     at = datetime(2026, 11, 20, 1, 0, tzinfo=timezone(timedelta(hours=2)))
     await table.insert(row("a", {"at": at}))
-    stored = await table.get("part", "a")
-    assert stored is not None
+    stored = await read(table)
     assert isinstance(back := stored.properties["at"], datetime)
     assert back == at
     assert back.utcoffset() == timedelta(0)
@@ -164,9 +164,7 @@ async def test_every_legal_key_works(table: Table) -> None:
     for key in legal:
         await table.insert(row(key, {"key": key}))
     for key in legal:
-        stored = await table.get("part", key)
-        assert stored is not None, key
-        assert stored.properties == {"key": key}
+        assert (await read(table, key)).properties == {"key": key}
     assert await keys(table.scan("part")) == sorted(legal)
     await table.insert(row("a", partition="it's 'a' b"))
     assert await keys(table.scan("it's 'a' b")) == ["a"]
@@ -215,9 +213,7 @@ async def test_rows_may_be_written_while_a_scan_is_under_way(table: Table) -> No
 async def test_a_property_of_64_kib_passes_and_a_byte_more_does_not(table: Table) -> None:
     fits: dict[str, Value] = {"data": NOISE, "text": "é" * (PROPERTY_MAX_BYTES // 2)}
     await table.insert(row("a", fits))
-    stored = await table.get("part", "a")
-    assert stored is not None
-    assert stored.properties == fits
+    assert (await read(table)).properties == fits
     over: Sequence[dict[str, Value]] = (
         {"data": NOISE + b"x"},
         {"data": "é" * (PROPERTY_MAX_BYTES // 2 + 1)},
@@ -235,8 +231,7 @@ async def test_a_row_just_below_one_mebibyte_passes_and_one_above_does_not(table
     fits["rest"] = NOISE[: PROPERTY_MAX_BYTES - 4096]
     await table.insert(row("a", fits))
     await table.upsert(row("a", fits))
-    stored = await table.get("part", "a")
-    assert stored is not None
+    stored = await read(table)
     assert stored.properties == fits
     with pytest.raises(EntityTooLarge, match="1048576"):
         await table.upsert(row("b", {f"part_{n}": NOISE for n in range(12)}))
@@ -248,9 +243,7 @@ async def test_a_row_just_below_one_mebibyte_passes_and_one_above_does_not(table
 async def test_a_row_may_have_252_properties(table: Table) -> None:
     most: dict[str, Value] = {f"p{n}": n for n in range(PROPERTY_MAX_COUNT)}
     await table.insert(row("a", most))
-    stored = await table.get("part", "a")
-    assert stored is not None
-    assert stored.properties == most
+    assert (await read(table)).properties == most
     with pytest.raises(EntityTooLarge, match=str(PROPERTY_MAX_COUNT)):
         await table.insert(row("b", most | {"more": 1}))
 
