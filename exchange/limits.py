@@ -8,9 +8,10 @@ the other (its emulator weighs JSON), what passes here passes there.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from exchange.ports import (
     BATCH_MAX_BYTES,
@@ -27,6 +28,8 @@ from exchange.ports import (
     Outgoing,
     Value,
 )
+
+_T = TypeVar("_T")
 
 _MESSAGE_HEADERS_BYTES: Final = 512  # room for what the wire adds to body and id
 _ROW_FRAME_BYTES: Final = 1024  # URL, headers and boundaries round a row in a batch
@@ -47,7 +50,7 @@ def check_message(message: Outgoing) -> None:
     for at in (message.expires_at, message.enqueue_at):
         if at is not None and at.tzinfo is None:
             raise ValueError(f"message {message.message_id}: {at} has no zone; give UTC")
-    size = len(message.body) + 2 * len(message.message_id) + _MESSAGE_HEADERS_BYTES
+    size = message_bytes(message)
     if size > MESSAGE_MAX_BYTES:
         raise MessageTooLarge(
             f"message {message.message_id}: {size} bytes with headers, over the limit of "
@@ -111,21 +114,32 @@ def batches(entities: Sequence[Entity]) -> Iterator[Sequence[Entity]]:
         raise ValueError("batch: rows of several partitions; send one batch for each")
     if len({entity.row_key for entity in entities}) < len(entities):
         raise ValueError("batch: a row key comes twice; send it once")
-    return _split(entities)
+    return split(entities, entity_bytes, BATCH_MAX_BYTES, BATCH_MAX_COUNT)
 
 
-def _split(entities: Sequence[Entity]) -> Iterator[Sequence[Entity]]:
-    batch: list[Entity] = []
+def split(
+    items: Iterable[_T],
+    size_bytes: Callable[[_T], int],
+    most_bytes: int,
+    most_count: int = sys.maxsize,
+) -> Iterator[list[_T]]:
+    """Batches in order, none over the limits but of one item that is so by itself."""
+    batch: list[_T] = []
     batch_bytes = 0
-    for entity in entities:
-        size = entity_bytes(entity)
-        if batch and (len(batch) == BATCH_MAX_COUNT or batch_bytes + size > BATCH_MAX_BYTES):
+    for item in items:
+        size = size_bytes(item)
+        if batch and (len(batch) == most_count or batch_bytes + size > most_bytes):
             yield batch
             batch, batch_bytes = [], 0
-        batch.append(entity)
+        batch.append(item)
         batch_bytes += size
     if batch:
         yield batch
+
+
+def message_bytes(message: Outgoing) -> int:
+    """What a message counts with what the wire adds to its body."""
+    return len(message.body) + 2 * len(message.message_id) + _MESSAGE_HEADERS_BYTES
 
 
 def _value_bytes(value: Value) -> int:

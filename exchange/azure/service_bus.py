@@ -54,7 +54,7 @@ from exchange.azure.wire import (
     require_one_way,
 )
 from exchange.fabric_settings import FabricSettings
-from exchange.limits import check_message
+from exchange.limits import check_message, message_bytes, split
 from exchange.messages import TroubleKind
 from exchange.ports import (
     MESSAGE_ID_MAX_CHARS,
@@ -82,7 +82,6 @@ _BATCH_MAX_COUNT: Final = 100
 # Of 8 bytes each, in a request of at most MESSAGE_MAX_BYTES; and the service takes no more than
 # 4,500 messages at once (github.com/Azure/azure-service-bus, issue 397). The SDK does not split.
 _CANCEL_MAX_COUNT: Final = 1_000
-_HEADERS_BYTES: Final = 512  # a message's properties and its place in a batch or a request
 _TTL_MAX_MS: Final = 0xFFFF_FFFF  # 49 days: an AMQP uint
 _BEHIND_ALL: Final = 2**63 - 1  # a sequence number that no message has
 _PAGE_COUNT: Final = 250  # messages peeked at a time; the service gives no more
@@ -592,16 +591,10 @@ def _batches(
         if message.expires_at > now:
             by_instant.setdefault(message.enqueue_at if later else None, []).append(at)
     for enqueue_at, indices in by_instant.items():
-        batch: list[int] = []
-        room = MESSAGE_MAX_BYTES
-        for at in indices:
-            size = len(messages[at].body) + 2 * len(messages[at].message_id) + _HEADERS_BYTES
-            if batch and (size > room or len(batch) == _BATCH_MAX_COUNT):
-                yield enqueue_at, batch
-                batch, room = [], MESSAGE_MAX_BYTES
-            batch.append(at)
-            room -= size
-        yield enqueue_at, batch
+        for batch in split(
+            indices, lambda at: message_bytes(messages[at]), MESSAGE_MAX_BYTES, _BATCH_MAX_COUNT
+        ):
+            yield enqueue_at, batch
 
 
 def _seal(message: Outgoing, from_at: datetime) -> ServiceBusMessage:

@@ -26,6 +26,7 @@ from exchange import ports
 from exchange.background import keep_going
 from exchange.http.bounded import ask
 from exchange.http.credential import Credential
+from exchange.limits import split
 from exchange.messages import TroubleKind
 from exchange.ports import (
     Entity,
@@ -148,16 +149,10 @@ class Link:
         await asyncio.sleep(LINGER_S)
         self._lingering = False
         pending, self._pending = self._pending, []
-        part: list[_Asked] = []
-        part_bytes = 0
-        for asked in pending:
-            full = len(part) == OPERATIONS_MAX_COUNT
-            if full or (part and part_bytes + len(asked.text) > REQUEST_BYTES):
-                self._begin(self._send(part))
-                part, part_bytes = [], 0
-            part.append(asked)
-            part_bytes += len(asked.text)
-        await self._send(part)
+        for part in split(
+            pending, lambda asked: len(asked.text), REQUEST_BYTES, OPERATIONS_MAX_COUNT
+        ):
+            self._begin(self._send(part))
 
     async def _send(self, part: Sequence[_Asked]) -> None:
         try:

@@ -10,7 +10,14 @@ from urllib.parse import quote
 
 from exchange.documents import inflate, packed
 from exchange.http.coordinator_link import Link
-from exchange.limits import batches, check_entity, check_key, check_message
+from exchange.limits import (
+    batches,
+    check_entity,
+    check_key,
+    check_message,
+    message_bytes,
+    split,
+)
 from exchange.messages import TroubleKind
 from exchange.ports import (
     DeadLetter,
@@ -24,7 +31,6 @@ from exchange.records.keys import CONTROL
 from exchange.row_text import entity_fields, entity_of
 
 _SEND_BYTES: Final = 2 * 2**20  # of messages in one operation
-_MESSAGE_BYTES: Final = 512  # what a message has beside its body
 
 
 class HttpQueue:
@@ -40,15 +46,9 @@ class HttpQueue:
         for message in messages:
             check_message(message)
         numbers: list[int] = []
-        part: list[dict[str, Any]] = []
-        part_bytes = 0
-        for message in messages:
-            if part and part_bytes + len(message.body) > _SEND_BYTES:
-                numbers += await self._call("send", messages=part)
-                part, part_bytes = [], 0
-            part.append(_outgoing_fields(message))
-            part_bytes += len(message.body) + _MESSAGE_BYTES
-        return numbers + (await self._call("send", messages=part) if part else [])
+        for part in split(messages, message_bytes, _SEND_BYTES):
+            numbers += await self._call("send", messages=[_outgoing_fields(each) for each in part])
+        return numbers
 
     async def cancel(self, sequence_numbers: Sequence[int]) -> int:
         return int(await self._call("cancel", numbers=list(sequence_numbers)))
