@@ -4,7 +4,7 @@ A chunk row holds up to :data:`CHUNK_S` seconds of one end: for each flow the pa
 the instant of their zero, and the packed host counters. While a burst goes on, its chunk is
 written once in :data:`TAIL_S`, and the newest seconds in a row behind it, the *tail*: an upload
 costs what is new. What a tail repeats counts once. Rows are read in two ways: as row values
-(:class:`PairSeconds`), or still packed (:class:`PackedEnd`) for who turns them into columns and
+(:class:`TestSeconds`), or still packed (:class:`PackedEnd`) for who turns them into columns and
 never wants a thousand pairs' row values at once.
 """
 
@@ -46,15 +46,6 @@ _LATECOMERS_S: Final = 5.0  # s: host readings may reach an agent this long afte
 _BEFORE_S: Final = 1e10  # epoch s, in 2286: what is later, or no number, was never measured
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairSeconds:
-    """Everything one end of one pair stored for one burst."""
-
-    pair_index: int
-    tracks: tuple[Track, ...]  # one a flow
-    host: tuple[HostSecond, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,22 @@
 """Records whose three tables are one, where a test looks at rows and rights are not the matter."""
 
+from dataclasses import dataclass
+
 from exchange.fabric import Fabric
+from exchange.messages import HostSecond, Track
 from exchange.ports import JobQueue, RawStore, Table
 from exchange.records import Records
-from exchange.second_rows import PairSeconds, unpacked_host, unpacked_tracks
+from exchange.second_rows import unpacked_host, unpacked_tracks
 from exchange.troubles import TroubleLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairSeconds:
+    """Everything one end of one pair stored for one burst."""
+
+    pair_index: int
+    tracks: tuple[Track, ...]  # one a flow
+    host: tuple[HostSecond, ...]
 
 
 def records_in(table: Table, raw: RawStore | None = None) -> Records:

@@ -205,13 +205,7 @@ class BurstRecords:
         by pair index."""
         name = CLAIM if kind is Claim else REPORT
         partition = burst_partition(run_id, burst_index)
-        found: dict[int, _M] = {}
-        for row in await self._changed(partition, name, f"{name}:", etags):
-            index = _index(row, name, _PAIR)
-            value = None if index is None else try_row(kind, row)
-            if index is not None and value is not None:
-                found[index] = value
-        return found
+        return _by_index(kind, name, await self._changed(partition, name, f"{name}:", etags))
 
     async def read_tails(
         self, run_id: str, burst_index: int, etags: dict[str, str]
@@ -277,13 +271,7 @@ class BurstRecords:
             row_from=f"{name}{pairs.start:05d}",
             row_before=f"{name}{pairs.stop:05d}",
         )
-        found: dict[int, _M] = {}
-        async for row in rows:
-            index = _index(row, name, _PAIR)
-            value = None if index is None else try_row(kind, row)
-            if index is not None and value is not None:
-                found[index] = value
-        return found
+        return _by_index(kind, name, [row async for row in rows])
 
     async def save_raw(self, run_id: str, burst_index: int, pair_index: int, text: bytes) -> None:
         """Keep what the client end's engine printed."""
@@ -456,6 +444,13 @@ def _try_end(rows: Sequence[Entity]) -> PackedEnd | None:
     except RecordUnreadable as error:
         leave_out(error)
         return None
+
+
+def _by_index(kind: type[_M], name: str, rows: Sequence[Entity]) -> Mapping[int, _M]:
+    """Claims or reports by pair index; what cannot be read is left out."""
+    indices = [(_index(row, name, _PAIR), row) for row in rows]
+    read = [(index, try_row(kind, row)) for index, row in indices if index is not None]
+    return {index: value for index, value in read if value is not None}
 
 
 def _bytes_of(row: Entity) -> int:

@@ -50,8 +50,8 @@ from exchange.ports import (
 )
 from exchange.records import Document, Judging, QueuedBurst, Records, RunHeader, RunOutcome
 from exchange.records.run_records import FleetRecords, RunRecords
-from exchange.second_rows import CHUNK_S, TAIL, TAIL_S, PairSeconds
-from tests.one_table import read_seconds, records_in
+from exchange.second_rows import CHUNK_S, TAIL, TAIL_S
+from tests.one_table import PairSeconds, read_seconds, records_in
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENDPOINT = Endpoint(agent_id="server-1", address="10.2.1.1", port=5201)

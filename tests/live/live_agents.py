@@ -20,9 +20,9 @@ from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Claim, Control, Job, JobReport, Presence
 from exchange.ports import Outgoing
 from exchange.records import RunHeader
-from exchange.second_rows import PairSeconds, TestSeconds
+from exchange.second_rows import TestSeconds
 from tests.live.free_ports import free_port
-from tests.one_table import read_seconds
+from tests.one_table import PairSeconds, read_seconds
 
 REPORT_WITHIN_S: Final = 60.0
 START_S: Final = 3.5  # s from launch to the instant: room to claim and arm on busy cores
