@@ -64,31 +64,26 @@ async def read_document(table: Table, partition: str, name: str) -> bytes | None
 
 def inflate(deflated: bytes, name: str, *, form: int = zlib.MAX_WBITS) -> bytes:
     """What was deflated, of bounded size. Raises ``RecordUnreadable``, which says ``name``."""
-    try:
-        stream = zlib.decompressobj(form)
-        text = stream.decompress(deflated, DOCUMENT_MAX_BYTES)
-    except zlib.error as error:
-        raise RecordUnreadable(f"{name}: not deflated ({error}); save it again") from error
-    if not stream.eof:
-        raise RecordUnreadable(
-            f"{name}: cut short, or over {DOCUMENT_MAX_BYTES / 1e6:.0f} MB inflated; save it again"
-        )
-    return text
+    return b"".join(inflated_pieces(deflated, name, form=form, piece_bytes=DOCUMENT_MAX_BYTES))
 
 
-def inflated_pieces(deflated: bytes, name: str) -> Iterator[bytes]:
+def inflated_pieces(
+    deflated: bytes, name: str, *, form: int = zlib.MAX_WBITS, piece_bytes: int = _PIECE_BYTES
+) -> Iterator[bytes]:
     """The same, a piece at a time: never the whole text at once."""
-    stream, left, count = zlib.decompressobj(), deflated, 0
+    stream, left, count = zlib.decompressobj(form), deflated, 0
     try:
-        while left and not stream.eof and count <= DOCUMENT_MAX_BYTES:
-            piece = stream.decompress(left, _PIECE_BYTES)
+        while left and not stream.eof and count < DOCUMENT_MAX_BYTES:
+            piece = stream.decompress(left, piece_bytes)
             left = stream.unconsumed_tail
             count += len(piece)
             yield piece
     except zlib.error as error:
         raise RecordUnreadable(f"{name}: not deflated ({error}); save it again") from error
     if not stream.eof:
-        raise RecordUnreadable(f"{name}: cut short, or too long; save it again")
+        raise RecordUnreadable(
+            f"{name}: cut short, or over {DOCUMENT_MAX_BYTES / 1e6:.0f} MB inflated; save it again"
+        )
 
 
 class TableRaw:

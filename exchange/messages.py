@@ -729,12 +729,8 @@ class Presence(Message):
     beat_at: UtcDatetime
     started_at: UtcDatetime
     address: Address  # where the pair's traffic leaves or arrives
-    ports: Annotated[
-        tuple[Port, ...], Field(max_length=4096)
-    ] = ()  # server role: ports that are listening and free
-    busy_ports: Annotated[
-        tuple[Port, ...], Field(max_length=4096)
-    ] = ()  # server role: ports with a test in progress
+    ports: Ports = ()  # server role: ports that are listening and free
+    busy_ports: Ports = ()  # server role: ports with a test in progress
     broadside_version: Text
     engine_version: Text | None = None  # "3.18"; None: no engine found
     gate: bool = False  # the start gate is built and usable

@@ -4,6 +4,7 @@ import bisect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from operator import attrgetter
 from typing import TypeVar
 
 from exchange.engines.buckets import folded
@@ -63,9 +64,9 @@ def _merged(parts: Sequence[list[Interval]], *, over: bool) -> tuple[Interval, .
     if over:
         bounds[-1] = (bounds[-1][0], max(bounds[-1][1], *ends_s))
     sums = {
-        name: [_at_bounds(part, bounds, read) for part in parts]
-        for name, read in _COUNTS.items()
-        if all(read(row) is not None for part in parts for row in part)
+        name: [_at_bounds(part, bounds, attrgetter(name)) for part in parts]
+        for name in _COUNTS
+        if all(getattr(row, name) is not None for part in parts for row in part)
     }
     merged = []
     for index, (start_s, end_s) in enumerate(bounds):
@@ -79,23 +80,15 @@ def _merged(parts: Sequence[list[Interval]], *, over: bool) -> tuple[Interval, .
                 rtt_s=_mean(row.rtt_s for row in here if row),
                 jitter_s=_mean(row.jitter_s for row in here if row),
                 cwnd_bytes=_total(row.cwnd_bytes if row else None for row in here),
-                transferred_bytes=sum(column[index] for column in sums["transferred_bytes"]),
                 **{
-                    name: sum(column[index] for column in columns)
-                    for name, columns in sums.items()
-                    if name != "transferred_bytes"
+                    name: sum(column[index] for column in columns) for name, columns in sums.items()
                 },
             )
         )
     return tuple(merged)
 
 
-_COUNTS: dict[str, Callable[[Interval], int | None]] = {
-    "transferred_bytes": lambda row: row.transferred_bytes,
-    "retransmits_count": lambda row: row.retransmits_count,
-    "packets_count": lambda row: row.packets_count,
-    "lost_count": lambda row: row.lost_count,
-}
+_COUNTS = ("transferred_bytes", "retransmits_count", "packets_count", "lost_count")
 
 
 def _at_bounds(
