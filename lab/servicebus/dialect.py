@@ -193,7 +193,6 @@ def _settle(queue: Queue, body: Value, now: float) -> Answer:
         "completed": Settlement.COMPLETE,
         "abandoned": Settlement.ABANDON,
         "suspended": Settlement.DEAD_LETTER,
-        "defered": Settlement.DEFER,
     }[body["disposition-status"]]
     why = (body.get("deadletter-reason"), body.get("deadletter-description"))
     tokens: list[UUID] = body["lock-tokens"]
@@ -201,24 +200,10 @@ def _settle(queue: Queue, body: Value, now: float) -> Answer:
     return Answer(200) if all(kept) else _LOST
 
 
-def _receive_deferred(queue: Queue, body: Value, now: float) -> Answer:
-    found = [queue.take_deferred(number, now) for number in body["sequence-numbers"]]
-    messages = [
-        {"lock-token": message.lock_token, "message": write_message(message)}
-        for message in found
-        if message is not None
-    ]
-    if len(messages) < len(found):
-        text = "A deferred message does not exist, or is locked."
-        return Answer(404, text, condition="com.microsoft:message-not-found")
-    return Answer(200, body={"messages": messages})
-
-
 _OPERATIONS: Final[dict[str, Callable[[Queue, Value, float], Answer]]] = {
     "renew-lock": _renew,
     "schedule-message": _schedule,
     "cancel-scheduled-message": _cancel,
     "peek-message": _peek,
-    "receive-by-sequence-number": _receive_deferred,
     "update-disposition": _settle,
 }

@@ -481,7 +481,7 @@ class Connection:
             return  # about its own transfers, or no outcome yet
         how = _OUTCOMES[state.code]
         if how is Settlement.ABANDON and state.value[1:2] == [True]:  # undeliverable here
-            how = Settlement.DEFER
+            raise amqp.WireError("messages are not deferred here")
         reason = description = None
         if how is Settlement.DEAD_LETTER and state.value and state.value[0] is not None:
             info = (state.value[0].value + [None] * 3)[2] or {}

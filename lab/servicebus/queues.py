@@ -53,7 +53,6 @@ class State(IntEnum):
     """As ``x-opt-message-state`` spells it."""
 
     ACTIVE = 0
-    DEFERRED = 1
     SCHEDULED = 2
 
 
@@ -62,7 +61,6 @@ class Settlement(StrEnum):
     ABANDON = "abandon"
     RELEASE = "release"  # given back unseen: does not count as a delivery
     DEAD_LETTER = "dead_letter"
-    DEFER = "defer"  # from then on given by its number only
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,18 +144,14 @@ class Queue:
                 continue  # it went while it stood in line
             token = (token or uuid4()) if lock else None
             self._log("take", now, {"lock": lock, "token": token})
-            return self._given(message, token, now)
+            message.lock_token = token
+            if token is None:
+                del self.messages[message.sequence_number]
+            else:
+                self._locked[token] = message
+                self._hold(message, now)
+            return message
         return None
-
-    def take_deferred(self, number: int, now: float, token: UUID | None = None) -> Message | None:
-        """The message of that number, locked, if it was deferred and nobody holds it."""
-        self.advance(now)
-        message = self.messages.get(number)
-        if message is None or message.state is not State.DEFERRED or message.lock_token:
-            return None
-        token = token or uuid4()
-        self._log("take_deferred", now, {"number": number, "token": token})
-        return self._given(message, token, now)
 
     def settle(
         self,
@@ -184,8 +178,6 @@ class Queue:
                 self._line_up(message, now)
             case Settlement.DEAD_LETTER:
                 self._bury(message, now, reason, description)
-            case Settlement.DEFER:
-                message.state = State.DEFERRED
         return True
 
     def renew(self, token: UUID, now: float) -> float | None:
@@ -276,15 +268,6 @@ class Queue:
     def _next_number(self, partition: int) -> int:
         return partition << PARTITION_BIT | next(self._numbers[partition])
 
-    def _given(self, message: Message, token: UUID | None, now: float) -> Message:
-        message.lock_token = token
-        if token is None:
-            del self.messages[message.sequence_number]
-        else:
-            self._locked[token] = message
-            self._hold(message, now)
-        return message
-
     def _duplicate_of(self, sent: Sent, now: float) -> int | None:
         horizon = now - self.settings.duplicate_window_s
         while self._seen and next(iter(self._seen.values()))[0] <= horizon:
@@ -313,9 +296,8 @@ class Queue:
                 self._expire(message, at)
                 return
             heapq.heappush(self._timers, (message.expires_at_s, message.sequence_number))
-        if message.state is State.ACTIVE:
-            place = message.sequence_number % (1 << PARTITION_BIT)
-            heapq.heappush(self._ready, (place, message.sequence_number))
+        place = message.sequence_number % (1 << PARTITION_BIT)
+        heapq.heappush(self._ready, (place, message.sequence_number))
 
     def _hold(self, message: Message, now: float) -> None:
         message.locked_until_s = now + self.settings.lock_s

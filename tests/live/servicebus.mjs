@@ -69,16 +69,6 @@ const VERBS = {
     const rest = await receiver.peekMessages(9, { fromSequenceNumber: first.sequenceNumber.add(1) });
     assert.deepEqual([first, ...rest].map((message) => message.body), ["a", "b", "c"]);
   },
-  async defer({ sender, receiver }) {
-    await sender.sendMessages(of("a"));
-    const message = await one(receiver);
-    await receiver.deferMessage(message);
-    assert.deepEqual(await receiver.receiveMessages(1, { maxWaitTimeInMs: 500 }), []);
-    const [deferred] = await receiver.receiveDeferredMessages(message.sequenceNumber);
-    assert.equal(deferred.body, "a");
-    await receiver.completeMessage(deferred);
-    assert.deepEqual(await receiver.peekMessages(1), []);
-  },
 };
 
 const client = new ServiceBusClient(connection);
