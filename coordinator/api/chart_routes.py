@@ -2,11 +2,9 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
-from coordinator.api.conditional import ConditionalRoute
-from coordinator.api.dependencies import Service
-from coordinator.api.problems import PROBLEMS
+from coordinator.api.dependencies import Service, routes
 from coordinator.api.row_answers import rows_in
 from coordinator.views.charts import (
     Chart,
@@ -17,7 +15,7 @@ from coordinator.views.charts import (
 from coordinator.views.charts.stored_views import draw_stored
 from exchange.messages import Message, RunId
 
-router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["charts"], route_class=ConditionalRoute)
+router = routes("charts")
 
 
 class ChartList(Message):

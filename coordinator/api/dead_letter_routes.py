@@ -3,21 +3,14 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
-from coordinator.api.conditional import ConditionalRoute
-from coordinator.api.dependencies import Service
-from coordinator.api.problems import PROBLEMS
+from coordinator.api.dependencies import Service, routes
 from coordinator.api.row_answers import rows_in
 from coordinator.runs.dead_letters import DeadJob
 from exchange.messages import Message
 
-router = APIRouter(
-    prefix="/v1/deadletters",
-    responses=PROBLEMS,
-    tags=["dead letters"],
-    route_class=ConditionalRoute,
-)
+router = routes("dead letters", "/v1/deadletters")
 
 
 @router.get("")

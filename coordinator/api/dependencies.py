@@ -1,16 +1,27 @@
-"""What every router needs: the coordinator behind the application, and who asks."""
+"""What every router needs: itself, what the application keeps in its state, and who asks."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import APIRouter, Depends, Request
 
+from coordinator.api.conditional import ConditionalRoute
+from coordinator.api.problems import PROBLEMS
 from coordinator.auth.principal import Principal
 from coordinator.runs.coordinator import Coordinator
 
 
-def _coordinator(request: Request) -> Coordinator:
-    coordinator: Coordinator = request.app.state.coordinator
-    return coordinator
+def routes(tag: str, prefix: str = "/v1") -> APIRouter:
+    """A router whose answers have forms, tags and problem documents as all others have."""
+    return APIRouter(prefix=prefix, responses=PROBLEMS, tags=[tag], route_class=ConditionalRoute)
+
+
+def kept(name: str) -> Any:
+    """A dependency: what the application keeps under that name."""
+
+    def found(request: Request) -> Any:
+        return getattr(request.app.state, name)
+
+    return Depends(found)
 
 
 def _principal(request: Request) -> Principal:
@@ -18,6 +29,6 @@ def _principal(request: Request) -> Principal:
     return principal
 
 
-Service = Annotated[Coordinator, Depends(_coordinator)]
+Service = Annotated[Coordinator, kept("coordinator")]
 Caller = Annotated[Principal, Depends(_principal)]
 """Who asks, as the door knows; ``caller.named(said)`` is the name to keep."""

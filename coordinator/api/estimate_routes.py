@@ -2,26 +2,17 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
-
-from coordinator.api.conditional import ConditionalRoute
-from coordinator.api.dependencies import Service
-from coordinator.api.problems import PROBLEMS
+from coordinator.api.dependencies import Service, kept, routes
 from coordinator.api.row_answers import rows_in
 from coordinator.core.plan.cost_estimate import Appraisal
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.runs.spending import Budgets
 from coordinator.views.requests import EstimateRequest
 
-router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["prices"], route_class=ConditionalRoute)
+router = routes("prices")
 
 
-def _budgets(request: Request) -> Budgets:
-    budgets: Budgets = request.app.state.budgets
-    return budgets
-
-
-There = Annotated[Budgets, Depends(_budgets)]
+There = Annotated[Budgets, kept("budgets")]
 
 
 @router.post("/estimate", openapi_extra=rows_in("price.bill.lines"))

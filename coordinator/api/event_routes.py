@@ -4,9 +4,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
+from coordinator.api.dependencies import kept
 from coordinator.api.problems import PROBLEMS
 from coordinator.views.feeds import Feed, Feeds
 
@@ -15,13 +16,12 @@ router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["runs"])
 
 async def _feed(
     run_id: str,
-    request: Request,
+    feeds: Annotated[Feeds, kept("feeds")],
     burst_index: Annotated[
         int | None, Query(ge=0, le=9999, description="one burst; left out: the one under way")
     ] = None,
 ) -> Feed:
     """Found before the stream begins, so that an unknown run is a problem document."""
-    feeds: Feeds = request.app.state.feeds
     return await feeds.open(run_id, burst_index)
 
 

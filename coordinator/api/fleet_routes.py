@@ -3,18 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from coordinator import scenarios
-from coordinator.api.conditional import ConditionalRoute
-from coordinator.api.dependencies import Service
+from coordinator.api.dependencies import Service, routes
 from coordinator.api.pages import PAGED, KeyCursor, name_next
-from coordinator.api.problems import PROBLEMS
 from coordinator.api.row_answers import rows_in
 from coordinator.core.plan.spec import RunSpec
 from exchange.messages import Presence
 
-router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["fleet"], route_class=ConditionalRoute)
+router = routes("fleet")
 
 
 @router.get("/scenarios", openapi_extra=rows_in(""))

@@ -1,17 +1,13 @@
 """Routes that make runs of what other tools measured."""
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
-from coordinator.api.conditional import ConditionalRoute
-from coordinator.api.dependencies import Caller, Service
-from coordinator.api.problems import PROBLEMS
+from coordinator.api.dependencies import Caller, Service, routes
 from coordinator.imports.import_answers import ImportedRecordings, ImportedTable
 from coordinator.imports.import_requests import OriginalTable, Recordings
 from coordinator.imports.stored_imports import keep_recordings, keep_table
 
-router = APIRouter(
-    prefix="/v1/imports", responses=PROBLEMS, tags=["imports"], route_class=ConditionalRoute
-)
+router = routes("imports", "/v1/imports")
 
 
 @router.post("/original", status_code=201)

@@ -1,13 +1,9 @@
 """Who is asking: what the page needs to know before it offers anything."""
 
-from fastapi import APIRouter
-
-from coordinator.api.conditional import ConditionalRoute
-from coordinator.api.dependencies import Caller
-from coordinator.api.problems import PROBLEMS
+from coordinator.api.dependencies import Caller, routes
 from exchange.messages import Message
 
-router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["service"], route_class=ConditionalRoute)
+router = routes("service")
 
 
 class Me(Message):

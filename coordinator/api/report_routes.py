@@ -5,12 +5,10 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import Header, Query, Response
 
-from coordinator.api.conditional import ConditionalRoute
-from coordinator.api.dependencies import Service
+from coordinator.api.dependencies import Service, routes
 from coordinator.api.estimate_routes import There
-from coordinator.api.problems import PROBLEMS
 from coordinator.views.exports import Format
 from coordinator.views.exports.stored_tables import export_run
 from coordinator.views.report.build import build
@@ -19,7 +17,7 @@ from coordinator.views.report.stored_source import gather
 from coordinator.views.series_formats import JSON, chosen_format
 from exchange.messages import Message, RunId
 
-router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["reports"], route_class=ConditionalRoute)
+router = routes("reports")
 
 
 class ReportFormat(StrEnum):

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import Header, Path, Query, Request, Response
 
-from coordinator.api.conditional import ConditionalRoute
-from coordinator.api.dependencies import Service
+from coordinator.api.dependencies import Service, routes
 from coordinator.api.pages import PAGED, CountCursor, name_next
 from coordinator.api.problems import PROBLEMS
 from coordinator.api.row_answers import rows_in
@@ -22,9 +21,7 @@ from coordinator.views.series_answers import Whose, series_body
 from coordinator.views.series_formats import FORMATS, JSON, chosen_format
 from exchange.messages import Message, RunId, UtcDatetime
 
-router = APIRouter(
-    prefix="/v1/runs/{run_id}", responses=PROBLEMS, tags=["results"], route_class=ConditionalRoute
-)
+router = routes("results", "/v1/runs/{run_id}")
 
 Limit = Annotated[int, Query(ge=1, le=500, description="at most so many")]
 BurstIndex = Annotated[int, Query(ge=0, le=9999, description="index from 0")]

@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from pydantic import Field
 
-from coordinator.api.conditional import ConditionalRoute
-from coordinator.api.dependencies import Caller, Service
+from coordinator.api.dependencies import Caller, Service, routes
 from coordinator.api.pages import PAGED, KeyCursor, name_next
-from coordinator.api.problems import PROBLEMS
 from coordinator.api.row_answers import rows_in
 from coordinator.core.judge.comparison import Comparison
 from coordinator.core.live.progress import Progress
@@ -37,7 +35,7 @@ from coordinator.views.series_formats import chosen_format
 from exchange.messages import Side, UtcDatetime
 from exchange.records import RunHeader
 
-router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["runs"], route_class=ConditionalRoute)
+router = routes("runs")
 
 _TEXT_MAX_CHARS = 200
 

@@ -3,29 +3,20 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Query, Request, Response
 
-from coordinator.api.conditional import ConditionalRoute
-from coordinator.api.dependencies import Caller, Service
+from coordinator.api.dependencies import Caller, Service, kept, routes
 from coordinator.api.pages import PAGED, KeyCursor, name_next
-from coordinator.api.problems import PROBLEMS
 from coordinator.api.row_answers import rows_in
 from coordinator.refusals import OtherName
 from coordinator.schedules.firing import Schedules
 from coordinator.views.answers import ScheduleView
 from coordinator.views.requests import ScheduleRequest
 
-router = APIRouter(
-    prefix="/v1/schedules", responses=PROBLEMS, tags=["schedules"], route_class=ConditionalRoute
-)
+router = routes("schedules", "/v1/schedules")
 
 
-def _schedules(request: Request) -> Schedules:
-    schedules: Schedules = request.app.state.schedules
-    return schedules
-
-
-There = Annotated[Schedules, Depends(_schedules)]
+There = Annotated[Schedules, kept("schedules")]
 
 
 @router.post("", status_code=201)

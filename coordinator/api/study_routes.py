@@ -4,12 +4,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Query, Request, Response
 
-from coordinator.api.conditional import ConditionalRoute
-from coordinator.api.dependencies import Caller
+from coordinator.api.dependencies import Caller, kept, routes
 from coordinator.api.pages import PAGED, KeyCursor, name_next
-from coordinator.api.problems import PROBLEMS
 from coordinator.api.report_routes import AS_REPORT, Accepted, AsFormat, report_answer
 from coordinator.api.row_answers import rows_in
 from coordinator.studies.runner import Studies
@@ -20,17 +18,10 @@ from coordinator.views.report.study_report import build_study, study_html
 from coordinator.views.requests import CancelRequest
 from exchange.troubles import utc_now
 
-router = APIRouter(
-    prefix="/v1/studies", responses=PROBLEMS, tags=["studies"], route_class=ConditionalRoute
-)
+router = routes("studies", "/v1/studies")
 
 
-def _studies(request: Request) -> Studies:
-    studies: Studies = request.app.state.studies
-    return studies
-
-
-There = Annotated[Studies, Depends(_studies)]
+There = Annotated[Studies, kept("studies")]
 
 
 @router.post("", status_code=202)

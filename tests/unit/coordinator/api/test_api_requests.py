@@ -3,8 +3,7 @@
 import gzip
 import json
 import re
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import brotli
@@ -21,28 +20,9 @@ from coordinator.api.problems import KINDS, type_of
 from coordinator.auth.signin import SignIn
 from coordinator.auth.static_tokens import Tokens
 from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from tests.unit.coordinator.presences import NOW, fleet
+from exchange.fabric import Fabric
+from tests.unit.coordinator.presences import fleet
 from tests.unit.coordinator.stored_run import store_run
-
-
-@pytest.fixture
-async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
-    yield fabric
-    await fabric.close()
-
-
-@pytest.fixture
-def app(fabric: Fabric) -> FastAPI:
-    return create_app(Coordinator(fabric, now=lambda: NOW), tick_s=None)
-
-
-@pytest.fixture
-async def api(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
-        yield http
 
 
 def test_the_document_is_valid_openapi_3_1(app: FastAPI) -> None:

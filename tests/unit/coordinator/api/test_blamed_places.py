@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +16,12 @@ from coordinator.api.problems import KINDS, type_of
 from coordinator.auth.signin import SignIn
 from coordinator.auth.static_tokens import Tokens
 from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from exchange.messages import Role
-from tests.unit.coordinator.presences import NOW, presence
+from tests.unit.coordinator.presences import presence
 from tests.unit.coordinator.stored_run import store_run
 
 LAUNCH, SCHEDULE, STUDY = "/v1/runs", "/v1/schedules", "/v1/studies"
-
-
-@pytest.fixture
-async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
-    yield fabric
-    await fabric.close()
-
-
-@pytest.fixture
-async def api(fabric: Fabric) -> AsyncIterator[httpx.AsyncClient]:
-    app = create_app(Coordinator(fabric, now=lambda: NOW), tick_s=None)
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
-        yield http
 
 
 def places(answer: httpx.Response) -> list[str]:
