@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
@@ -104,7 +103,7 @@ def create_app(
     app.state.audit = Audit(coordinator.fabric.private)
     guard = guard or Guard()
     app.state.needs_token = guard.sign_in is not None
-    app.add_middleware(Door, guard=dataclasses.replace(guard, audit=guard.audit or app.state.audit))
+    app.add_middleware(Door, guard=guard, audit=app.state.audit)
     for media_type in _COMPRESSED_TYPES:
         add_compress_type(media_type)
     remove_compress_type("text/event-stream")  # an event goes out at once, as it is

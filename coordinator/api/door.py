@@ -59,8 +59,6 @@ class Guard:
     """How the door is set; as it stands, everybody may everything without end."""
 
     sign_in: SignIn | None = None  # None: everybody is `unsigned`
-    unsigned: Principal = ANYBODY
-    audit: Audit | None = None
     writes_per_minute: int | None = None
     request_max_bytes: int | None = None
     import_max_bytes: int | None = None
@@ -70,9 +68,10 @@ class Guard:
 class Door:
     """ASGI middleware; see the module."""
 
-    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+    def __init__(self, app: ASGIApp, guard: Guard, audit: Audit) -> None:
         self._app = app
         self._guard = guard
+        self._audit = audit
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,10 +85,10 @@ class Door:
             return
         scope.setdefault("state", {})["principal"] = principal
         receive = _bounded(receive, Headers(scope=scope), self._max_bytes(scope["path"]))
-        if not right.writes or self._guard.audit is None:
+        if right.writes:
+            await self._recorded(principal, scope, receive, send, right)
+        else:
             await self._app(scope, receive, _uncached(send))
-            return
-        await self._recorded(self._guard.audit, principal, scope, receive, send, right)
 
     async def _admit(self, scope: Scope, right: Right) -> tuple[Response | None, Principal]:
         """Who asks, and the answer to one who may not."""
@@ -97,8 +96,8 @@ class Door:
         guard = self._guard
         if guard.loopback_only and (name := _foreign(headers)):
             why = "this API has no sign-in and answers programs of its own host only"
-            return problem(403, "Refused", why, [_header_fault(name, why)]), guard.unsigned
-        principal = guard.unsigned
+            return problem(403, "Refused", why, [_header_fault(name, why)]), ANYBODY
+        principal = ANYBODY
         if guard.sign_in is not None and right.access is not Access.OPEN:
             try:
                 principal = await guard.sign_in.identify(headers.get("authorization"))
@@ -147,26 +146,20 @@ class Door:
         log.warning(
             "%s %s refused: %d", scope["method"], right.route, status, extra={"action": "refuse"}
         )
-        if right.writes and status == 403 and principal.signed_in and self._guard.audit:
+        if right.writes and status == 403 and principal.signed_in:
             try:
-                await self._guard.audit.begin(_row(principal, scope, right, status=status))
+                await self._audit.begin(_row(principal, scope, right, status=status))
             except ExchangeError as error:
                 log.warning("audit row lost: %s", error, extra={"action": "audit"})
         await refusal(scope, receive, _uncached(send))
 
     async def _recorded(
-        self,
-        audit: Audit,
-        principal: Principal,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        right: Right,
+        self, principal: Principal, scope: Scope, receive: Receive, send: Send, right: Right
     ) -> None:
         """Do a write between the two halves of its audit row; without the first it is not done."""
         row = _row(principal, scope, right)
         try:
-            key = await audit.begin(row)
+            key = await self._audit.begin(row)
         except ExchangeError as error:
             refusal = problem(503, "Exchange unavailable", f"no audit row, so not done: {error}")
             await refusal(scope, receive, _uncached(send))
@@ -175,7 +168,7 @@ class Door:
         async def ended(status: int, run_id: str | None) -> None:
             update = {"status": status, "run_id": run_id or row.run_id}
             try:
-                await audit.end(key, row.model_copy(update=update))
+                await self._audit.end(key, row.model_copy(update=update))
             except ExchangeError as error:
                 log.warning("audit row unfinished: %s", error, extra={"action": "audit"})
 
