@@ -8,7 +8,7 @@ import json
 import math
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -91,11 +91,8 @@ def _split(text: str | None) -> list[str]:
 class Entra:
     """Checks tokens of one tenant; its keys are fetched when first needed, and kept."""
 
-    def __init__(
-        self, trust: EntraTrust, *, monotonic_s: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, trust: EntraTrust) -> None:
         self._trust = trust
-        self._monotonic_s = monotonic_s
         self._keys: Mapping[str | None, jwt.PyJWK] = {}
         self._fetched_s = -math.inf
         self._one_fetch = asyncio.Lock()
@@ -119,7 +116,7 @@ class Entra:
     async def _key(self, key_id: str) -> jwt.PyJWK:
         async with self._one_fetch:
             kept_s = _KEYS_S if key_id in self._keys else _KEYS_AGAIN_S
-            if self._monotonic_s() - self._fetched_s >= kept_s:
+            if time.monotonic() - self._fetched_s >= kept_s:
                 await self._fetch()
             key = self._keys.get(key_id)
         if key is None:
@@ -127,7 +124,7 @@ class Entra:
         return key
 
     async def _fetch(self) -> None:
-        if self._failed is not None and self._monotonic_s() < self._failed[0]:
+        if self._failed is not None and time.monotonic() < self._failed[0]:
             raise KeysUnavailable(self._failed[1])
         try:
             self._keys = await _read_keys(self._trust.jwks_url)
@@ -136,9 +133,9 @@ class Entra:
                 "no answer; try again" if isinstance(error, httpx.HTTPError) else "not a key set"
             )
             why = f"Entra ID's keys at {self._trust.jwks_url}: {problem}"
-            self._failed = (self._monotonic_s() + _FETCH_FAILED_S, why)
+            self._failed = (time.monotonic() + _FETCH_FAILED_S, why)
             raise KeysUnavailable(why) from error
-        self._failed, self._fetched_s = None, self._monotonic_s()
+        self._failed, self._fetched_s = None, time.monotonic()
 
     def _claims(self, token: str, key: jwt.PyJWK) -> dict[str, Any]:
         try:

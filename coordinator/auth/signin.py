@@ -1,28 +1,19 @@
 """From a request's ``Authorization`` to who asks."""
 
-from collections.abc import Callable
-from datetime import UTC, datetime
-
 from coordinator.auth.entra import Entra, entra_trust
 from coordinator.auth.principal import NotSignedIn, Principal
 from coordinator.auth.signin_settings import SignInSettings
 from coordinator.auth.static_tokens import PREFIX, Tokens
 from exchange.ports import Table
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
+from exchange.troubles import utc_now
 
 
 class SignIn:
     """Bearer tokens: our own by their prefix, all others Entra ID's where it is set up."""
 
-    def __init__(
-        self, tokens: Tokens, entra: Entra | None, *, now: Callable[[], datetime] = _utc_now
-    ) -> None:
+    def __init__(self, tokens: Tokens, entra: Entra | None) -> None:
         self._tokens = tokens
         self._entra = entra
-        self._now = now
 
     async def identify(self, authorization: str | None) -> Principal:
         """Who asks.
@@ -37,7 +28,7 @@ class SignIn:
         if scheme.lower() != "bearer" or not credential:
             raise NotSignedIn("the Authorization header is not `Bearer <token>`")
         if credential.startswith(PREFIX):
-            return await self._tokens.identify(credential, self._now())
+            return await self._tokens.identify(credential, utc_now())
         if self._entra is None:
             raise NotSignedIn("the token is not one of Broadside's, and Entra ID is not set up")
         return await self._entra.identify(credential)

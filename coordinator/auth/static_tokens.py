@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, Literal
 
@@ -59,9 +59,8 @@ def digest(secret: str) -> str:
 class Tokens:
     """The tokens in a fabric's table."""
 
-    def __init__(self, table: Table, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, table: Table) -> None:
         self._shelf = Shelf(table, TOKENS, Token)
-        self._monotonic_s = monotonic_s
         self._cached: Sequence[Token] = ()
         self._read_s: float | None = None  # monotonic; None: never
 
@@ -135,7 +134,7 @@ class Tokens:
 
     async def _matching(self, hashed: str, age_max_s: float) -> Sequence[Token]:
         """Tokens of that hash, among those read at most so long ago."""
-        if self._read_s is None or self._monotonic_s() - self._read_s >= age_max_s:
+        if self._read_s is None or time.monotonic() - self._read_s >= age_max_s:
             self._cached = await self.all()
-            self._read_s = self._monotonic_s()
+            self._read_s = time.monotonic()
         return [token for token in self._cached if hmac.compare_digest(token.sha256, hashed)]
