@@ -487,13 +487,7 @@ def _read_outputs(directory: Path) -> RangeOutputs | None:
     """The range in Terraform's state; None when none stands there, or not all of it."""
     told = _outputs(directory)
     try:
-        return RangeOutputs(
-            name=told["name"],
-            resource_group=told["resource_group"],
-            subscription_id=told["subscription_id"],
-            scale_sets=tuple(told["scale_sets"]),
-            own_group=bool(told["own_group"]),
-        )
+        return _range(told)
     except KeyError:
         return None
     except TypeError:
@@ -505,13 +499,15 @@ def _asked_for(directory: Path, given: Sequence[str]) -> RangeOutputs | None:
     if not (directory / ".terraform").is_dir():
         return None
     told = needs(directory, given)
-    if told is None:
-        return None
+    return None if told is None else _range({**told, "scale_sets": ()})
+
+
+def _range(told: Mapping[str, Any]) -> RangeOutputs:
     return RangeOutputs(
         name=str(told["name"]),
         resource_group=str(told["resource_group"]),
         subscription_id=str(told["subscription_id"]),
-        scale_sets=(),
+        scale_sets=tuple(told["scale_sets"]),
         own_group=bool(told["own_group"]),
     )
 

@@ -5,6 +5,7 @@ say so, and the next apply refuses to make it twice. :func:`orphans` reads which
 :func:`import_blocks` has the next apply take them over.
 """
 
+import contextlib
 import json
 import re
 import shlex
@@ -157,14 +158,10 @@ def needs(
     """
     argv = [*terraform(directory), "console", *words]
     told = "jsonencode(local.needs)\n"
+    done = _run(argv, input=told, capture_output=True, text=True)
     found = None
-    try:
-        done = subprocess.run(argv, input=told, capture_output=True, text=True, check=False)
+    with contextlib.suppress(ValueError, TypeError, IndexError):
         found = json.loads(json.loads(done.stdout.strip().splitlines()[-1]))
-    except FileNotFoundError:
-        missing("terraform")
-    except (ValueError, TypeError, IndexError):
-        pass
     if isinstance(found, dict) and not (strict and "Error: " in done.stderr):
         return found
     sys.stderr.write(done.stderr.partition("\n!!!!")[0])  # its console crashes once it said so
@@ -173,9 +170,7 @@ def needs(
 
 def run(argv: Sequence[str], dry_run: bool) -> None:
     """Show a command and run it on this terminal; ends with 4 when it fails."""
-    code, _ = attempt(argv, dry_run, keep_errors=False)
-    if code:
-        stop(f"{argv[0]} ended with {code}; what it changed stands", Exit.CANNOT_RUN)
+    run_together([argv], dry_run)
 
 
 def run_together(argvs: Sequence[Sequence[str]], dry_run: bool) -> None:
@@ -192,28 +187,33 @@ def attempt(argv: Sequence[str], dry_run: bool, *, keep_errors: bool = True) -> 
     typer.echo(shlex.join(argv) if dry_run else f"+ {shlex.join(argv)}", err=not dry_run)
     if dry_run:
         return 0, ""
+    if not keep_errors:
+        return _run(argv).returncode, ""
+    said = []
     try:
-        if not keep_errors:
-            return subprocess.run(argv, check=False).returncode, ""
-        said = []
         with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
             for line in process.stderr or ():
                 sys.stderr.write(line)
                 said.append(line)
-        return process.returncode, "".join(said)
+    except FileNotFoundError:
+        missing(argv[0])
+    return process.returncode, "".join(said)
+
+
+def _run(argv: Sequence[str], **how: Any) -> subprocess.CompletedProcess[Any]:
+    """Run a command to its end; ends with 4 when there is none of that name."""
+    try:
+        return subprocess.run(argv, check=False, **how)
     except FileNotFoundError:
         missing(argv[0])
 
 
 def ask(argv: Sequence[str]) -> str:
     """What a command that only looks printed; ends with 4 when it fails."""
-    try:
-        done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
-    except FileNotFoundError:
-        missing(argv[0])
+    done = _run(argv, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         stop(f"{shlex.join(argv)} ended with {done.returncode}", Exit.CANNOT_RUN)
-    return done.stdout
+    return str(done.stdout)
 
 
 def ask_az(*words: str) -> Any:
@@ -239,10 +239,7 @@ def ask_rest(*words: str) -> Any:
     typer.echo(f"+ {shlex.join(argv)}", err=True)
     tries_left = REST_TRIES
     while True:
-        try:
-            done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            missing("az")
+        done = _run(argv, capture_output=True, text=True)
         sys.stderr.write(done.stderr)
         if done.returncode == 0:
             return json.loads(done.stdout or "null")
