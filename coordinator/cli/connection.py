@@ -46,7 +46,7 @@ async def coordinator_client(api: str | None, *, drive: bool = False) -> AsyncIt
         async with connect(api, given_token()) as client:
             yield client
         return
-    from coordinator.cli.local import local_verbs
+    from coordinator.cli.verbs import local_verbs
 
     async with local_verbs(operator_name(), drive=drive) as local:
         yield local

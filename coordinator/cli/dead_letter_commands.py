@@ -1,6 +1,6 @@
 """``broadside deadletters``: messages that were set aside, and what to do about them."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -11,6 +11,8 @@ from coordinator.runs.dead_letters import DeadJob
 
 if TYPE_CHECKING:
     from coordinator.cli.verbs import Verbs
+
+PURGED_COUNT: Final = 1000  # at once
 
 app = typer.Typer(
     help="List, explain, send again and purge what agents set aside as dead letters.",
@@ -100,9 +102,14 @@ def purge(
         raise typer.BadParameter("name one by its SEQ, or give --all")
 
     async def work(client: "Verbs") -> DeadJob | int:
-        if sequence_number is None:
-            return await client.purge_all()
-        return await client.purge(sequence_number)
+        if sequence_number is not None:
+            return await client.purge(sequence_number)
+        purged_count = 0
+        while True:
+            gone = (await client.purge_oldest(PURGED_COUNT))["purged_count"]
+            purged_count += gone
+            if gone < PURGED_COUNT:  # none are left but those that somebody has locked
+                return purged_count
 
     gone = run(api, work)
     if isinstance(gone, int):

@@ -92,7 +92,7 @@ def _carry_out(
 
     async def work(client: "Verbs") -> Study:
         if command is not None:
-            client.event = command  # type: ignore[union-attr]  # without --api it is this host's
+            client.event = command
         created = await client.create_study(request)
         typer.echo(f"study {created.study_id}", err=True)
         return created if detach else await _follow(client, created, quiet=as_json)

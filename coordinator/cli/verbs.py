@@ -1,6 +1,615 @@
-"""Who answers a command: a coordinator over the network, or this host's own fabric. For types."""
+"""What commands ask of a coordinator: each verb once, with its route and its answer.
 
-from coordinator.cli.client import Client
-from coordinator.cli.local import Local
+:class:`Verbs` does them on this host's own fabric, by what the API's routes call; no web framework
+stands between. :class:`~coordinator.cli.client.Client` sends them to the routes. Each verb imports
+what it needs: a list of runs needs nothing that measures. Writes are recorded as the API's are.
+"""
 
-Verbs = Client | Local
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from coordinator.cli.event_stream import StreamEvent, clean_json
+from coordinator.cli.refused import ApiError
+from coordinator.cli.screen_text import cleaned
+from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.messages import Message
+
+if TYPE_CHECKING:
+    from coordinator.auth.audit import Audit, AuditRow
+    from coordinator.core.judge.comparison import Comparison
+    from coordinator.core.live.status import RunStatus
+    from coordinator.core.plan.cost_estimate import Appraisal
+    from coordinator.core.plan.meter import PriceMeter
+    from coordinator.core.summary import Course, RunSummary
+    from coordinator.imports.import_answers import ImportedRecordings, ImportedTable
+    from coordinator.imports.import_requests import OriginalTable, Recordings
+    from coordinator.runs.coordinator import Coordinator
+    from coordinator.runs.dead_letters import DeadJob
+    from coordinator.runs.listing import RunFilter, RunGroups
+    from coordinator.runs.retention import Pruned, PruneRequest
+    from coordinator.runs.spending import Budgets
+    from coordinator.runs.stored_runs import StoredRuns
+    from coordinator.schedules.firing import Schedules
+    from coordinator.studies.runner import Studies
+    from coordinator.studies.study import Study, StudyRequest
+    from coordinator.views.answers import (
+        BurstEntry,
+        PairEntry,
+        Recomputed,
+        RunReconciliation,
+        ScheduleView,
+    )
+    from coordinator.views.requests import (
+        CancelRequest,
+        CompareRequest,
+        EstimateRequest,
+        LaunchRequest,
+        ScheduleRequest,
+    )
+    from exchange.messages import Presence, Side
+    from exchange.records import RunHeader
+
+_PAGE: Final = 500  # items that are asked for at once
+_ONLY_PAGE: Final = 1000  # dead letters; their list goes no further
+
+# What a verb answers, where several answer it
+_STATUS: Final = "coordinator.core.live.status:RunStatus"
+_STUDY: Final = "coordinator.studies.study:Study"
+_SCHEDULE: Final = "coordinator.views.answers:ScheduleView"
+_DEAD_JOB: Final = "coordinator.runs.dead_letters:DeadJob"
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Makes a method of :class:`Verbs` a verb: where it is asked for, and what comes back.
+
+    Of the method's parameters a message is the body, `accept` a header, and what the path does not
+    name the query; of a POST the body.
+    """
+
+    asks: str  # method and path, whose ``{parts}`` are parameters by name
+    answer: type | str  # bytes, dict, or ``module:name`` of a message
+    page_count: int | None = None  # of a list: the most that is asked for at once
+    is_slow: bool = False  # takes many rows, or sends many
+    status: int = 200  # of success, for the audit
+    absent_at: int | None = None  # the refusal that means None
+
+    def __call__(self, work: F) -> F:
+        signature = inspect.signature(work)
+
+        @functools.wraps(work)
+        async def asked(verbs: Verbs, *args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(verbs, *args, **kwargs)
+            bound.apply_defaults()
+            given = {name: value for name, value in bound.arguments.items() if name != "self"}
+            given |= given.pop("filters", {})
+            method, path = self.asks.format(**given).split(" ", 1)
+            return await verbs._answer(
+                self, method, path, given, lambda: work(verbs, *args, **kwargs)
+            )
+
+        return cast("F", asked)
+
+
+@contextlib.asynccontextmanager
+async def local_verbs(name: str, *, drive: bool) -> AsyncIterator[Verbs]:
+    """The verbs on the settings' fabric; with ``drive`` unfinished runs are looked after."""
+    fabric = open_fabric(FabricSettings())
+    try:
+        local = Verbs(fabric, name)
+        async with local.driving() if drive else contextlib.nullcontext():
+            yield local
+    finally:
+        await fabric.close()
+
+
+def _refusal(error: Exception) -> Exception:
+    """The error as a command tells it; what the fabric says, and what nobody expected, as it is."""
+    from coordinator.expected_errors import told
+    from exchange.ports import ExchangeError
+
+    said = None if isinstance(error, ApiError | ExchangeError) else told(error)
+    return error if said is None else ApiError(cleaned(said.detail), said.status)
+
+
+def _clean(value: T) -> T:
+    """The same with its strings printable: others wrote them."""
+    if isinstance(value, list):
+        value[:] = [_clean(one) for one in value]
+    if not isinstance(value, Message):
+        return value
+    told = value.model_dump(mode="json")
+    fit = cleaned(told)
+    return value if fit == told else type(value).model_validate(fit)
+
+
+def _told(field: str, error: Any) -> ApiError:
+    """A value that pydantic refused, as the API says it."""
+    fault = error.errors()[0]
+    where = ".".join(map(str, (field, *fault["loc"])))
+    return ApiError(f"{where}: {fault['msg']} (got {fault['input']!r:.200})", 422)
+
+
+class Verbs:
+    """The verbs on this host's own fabric. Every verb raises :class:`ApiError`."""
+
+    event: Sequence[str] | None = None  # a drill's own command, run by this process only
+
+    def __init__(self, fabric: Fabric, name: str = "local") -> None:
+        self._fabric = fabric
+        self._name = name  # who asks: whoever holds the fabric's credential needs no token
+
+    # What verbs need, each made when the first one does ---------------------------------------
+
+    @cached_property
+    def _stored(self) -> StoredRuns:
+        from coordinator.runs.stored_runs import StoredRuns
+
+        return StoredRuns(self._fabric.records)
+
+    @cached_property
+    def _coordinator(self) -> Coordinator:
+        from coordinator.coordinator_settings import CoordinatorSettings
+        from coordinator.device.ledgers.source import open_ledger
+        from coordinator.device.witnesses.witness_file import open_witnesses
+        from coordinator.prices import load as load_prices
+        from coordinator.runs.coordinator import Coordinator
+
+        settings = CoordinatorSettings()
+        prices = load_prices(settings.prices)
+        return Coordinator(
+            self._fabric,
+            open_ledger(settings),
+            witnesses=open_witnesses(settings.witnesses_file),
+            prices=prices,
+        )
+
+    @cached_property
+    def _studies(self) -> Studies:
+        from coordinator.coordinator_settings import CoordinatorSettings
+        from coordinator.studies.runner import Studies
+        from coordinator.studies.switch import read_switches
+
+        switches = read_switches(CoordinatorSettings().switches_file)
+        return Studies(self._coordinator, self._fabric.private, switches)
+
+    @cached_property
+    def _budgets(self) -> Budgets:
+        from coordinator.runs.spending import Budgets
+
+        return Budgets(self._coordinator)
+
+    @cached_property
+    def _schedules(self) -> Schedules:
+        from coordinator.schedules.firing import Schedules
+
+        coordinator = self._coordinator
+        return Schedules(self._fabric.private, coordinator, now=coordinator.now)
+
+    @cached_property
+    def _audit(self) -> Audit:
+        from coordinator.auth.audit import Audit
+
+        return Audit(self._fabric.private)
+
+    @contextlib.asynccontextmanager
+    async def driving(self) -> AsyncIterator[None]:
+        """Look after unfinished runs meanwhile; schedules are a service's to fire.
+
+        Raises ``StorageGone`` in place of whatever is waited for when the rows' files are removed.
+        """
+        from coordinator.coordinator_settings import CoordinatorSettings
+        from coordinator.runs.storage_watch import storage_gone
+
+        coordinator = self._coordinator
+        coordinator.companions += [self._studies, self._budgets]
+        tick_s = CoordinatorSettings().tick_s
+        waiting, gone = asyncio.current_task(), asyncio.create_task(storage_gone(self._fabric))
+        gone.add_done_callback(lambda task: task.cancelled() or (waiting and waiting.cancel()))
+        loop = asyncio.create_task(coordinator.run_forever(tick_s))
+        try:
+            yield
+        except asyncio.CancelledError:
+            if gone.done():
+                raise gone.result() from None
+            raise
+        finally:
+            for task in (loop, gone):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    async def _answer(
+        self,
+        route: Route,
+        method: str,
+        path: str,
+        given: Mapping[str, Any],  # the verb's parameters
+        work: Callable[[], Awaitable[Any]],
+    ) -> Any:
+        """Do ``work``; refusals are :class:`ApiError`, and answers fit for a terminal."""
+        try:
+            done = work() if method == "GET" else self._recorded(route, method, path, work)
+            return _clean(await done)
+        except Exception as error:
+            raise _refusal(error) from error
+
+    async def _recorded(
+        self, route: Route, method: str, path: str, work: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Do a write between the two halves of its audit row; without the first it is not done."""
+        from coordinator.auth.audit import AuditRow
+        from coordinator.auth.rights import right_of
+
+        right = right_of(method, path)
+        if not right.writes:
+            return await work()
+        row = AuditRow(
+            at=datetime.now(UTC),
+            by=self._name,
+            role="unsigned",
+            from_address=None,  # this process
+            method=method,
+            path=path,
+            route=right.route,
+            run_id=right.parameters.get("run_id", "")[:63] or None,
+        )
+        key = await self._audit.begin(row)
+        try:
+            done = await work()
+        except Exception as error:
+            from coordinator.expected_errors import told
+
+            said = error if isinstance(error, ApiError) else told(error)
+            ended = {"status": 500 if said is None else said.status}
+            await self._audit.end(key, row.model_copy(update=ended))
+            raise
+        made = getattr(done, "run_id", None) if route.status != 200 else None
+        ended_well = {"status": route.status, "run_id": row.run_id or made}
+        await self._audit.end(key, row.model_copy(update=ended_well))
+        return done
+
+    # Runs -------------------------------------------------------------------------------------
+
+    @Route("POST /v1/runs", _STATUS, status=202)
+    async def launch(self, request: LaunchRequest) -> RunStatus:
+        plan = await self._coordinator.launch(request.resolve(), by=request.by)
+        return await self._coordinator.stored.status(plan.run_id)
+
+    @Route("GET /v1/runs/{run_id}", _STATUS)
+    async def status(self, run_id: str) -> RunStatus:
+        return await self._stored.status(run_id)
+
+    @Route("GET /v1/runs/{run_id}/course", "coordinator.core.summary:Course")
+    async def course(self, run_id: str) -> Course:
+        return await self._stored.course(run_id)
+
+    async def events(self, run_id: str, last_id: str | None = None) -> AsyncIterator[StreamEvent]:
+        """What is new of a run, as it comes; after ``last_id`` where that is given."""
+        from coordinator.views.feeds import Feeds
+
+        try:
+            feed = await Feeds(self._coordinator).open(run_id, None)
+            async with contextlib.aclosing(feed.follow(last_id)) as events:
+                async for event in events:
+                    if event.name is not None:
+                        last_id = event.id or last_id
+                        yield StreamEvent(event.name, clean_json(event.data), last_id)
+        except Exception as error:
+            raise _refusal(error) from error
+
+    @Route("GET /v1/runs/{run_id}/summary", "coordinator.core.summary:RunSummary", absent_at=409)
+    async def summary(self, run_id: str) -> RunSummary | None:
+        """None while the run goes on."""
+        return await self._stored.summary(run_id)
+
+    @Route("GET /v1/runs/{run_id}/raw/{pair}", bytes, is_slow=True)
+    async def raw(self, run_id: str, pair: str, burst_index: int, side: Side) -> bytes:
+        """An engine's own output."""
+        from coordinator.runs.raw_output import find_raw
+
+        plan = await self._stored.read_plan(run_id)
+        return await find_raw(self._fabric.records, plan, pair, burst_index, side)
+
+    @Route("POST /v1/prune", "coordinator.runs.retention:Pruned", is_slow=True)
+    async def prune(self, request: PruneRequest) -> Pruned:
+        from coordinator.runs.launches import prune_runs
+
+        return await prune_runs(self._coordinator, request)
+
+    @Route("GET /v1/runs/{run_id}/recomputed", "coordinator.views.answers:Recomputed", is_slow=True)
+    async def recomputed(self, run_id: str) -> Recomputed:
+        from coordinator.views.burst_answers import recomputed
+
+        return await recomputed(self._coordinator, run_id)
+
+    @Route("POST /v1/runs/{run_id}/abort", _STATUS, status=202)
+    async def cancel(self, run_id: str, *, by: str, reason: str) -> RunStatus:
+        asked = _cancelled(by, reason)
+        await self._coordinator.cancel(run_id, by=asked.by, reason=asked.reason)
+        return await self._coordinator.stored.status(run_id)
+
+    @Route("GET /v1/runs", "exchange.records:RunHeader", page_count=_PAGE)
+    async def runs(self, limit: int, **filters: object) -> list[RunHeader]:
+        """Newest first; ``filters`` by their names in the API."""
+        from coordinator.runs.listing import list_runs
+
+        found: list[RunHeader] = []
+        wanted, cursor = _filter(filters), None
+        while True:
+            left_count = limit - len(found)
+            page, cursor = await list_runs(
+                self._fabric.records, wanted, limit=left_count, cursor=cursor
+            )
+            found += page
+            if cursor is None or len(found) == limit:
+                return found
+
+    @Route("GET /v1/aggregate", "coordinator.runs.listing:RunGroups")
+    async def aggregate(self, group_by: str, timezone: str = "UTC", **filters: object) -> RunGroups:
+        """Sums over the runs that fit the filters."""
+        from coordinator.runs.listing import aggregate_runs
+
+        return await aggregate_runs(self._fabric.records, _filter(filters), group_by, timezone)
+
+    # What runs showed -------------------------------------------------------------------------
+
+    @Route("GET /v1/runs/{run_id}/bursts", "coordinator.views.answers:BurstEntry", page_count=_PAGE)
+    async def bursts(self, run_id: str, limit: int) -> list[BurstEntry]:
+        from coordinator.views.burst_answers import list_bursts
+
+        entries, _ = await list_bursts(self._coordinator, run_id, limit=limit, cursor=0)
+        return list(entries)
+
+    @Route("GET /v1/runs/{run_id}/pairs", "coordinator.views.answers:PairEntry", page_count=_PAGE)
+    async def pairs(self, run_id: str, burst: int, limit: int) -> list[PairEntry]:
+        from coordinator.views.burst_answers import list_pairs
+
+        entries, _ = await list_pairs(self._coordinator, run_id, burst, limit=limit, cursor=0)
+        return list(entries)
+
+    @Route("GET /v1/runs/{run_id}/series", bytes)
+    async def series(
+        self,
+        run_id: str,
+        burst: int,
+        *,
+        resolution_s: int = 1,
+        of: str | None = None,
+        pair: str | None = None,
+        accept: str = "application/json",
+    ) -> bytes:
+        """A burst's seconds in the form that ``accept`` names."""
+        from coordinator.views.series_answers import Whose, series_body
+
+        return await series_body(
+            self._coordinator,
+            run_id,
+            burst,
+            accept,
+            resolution_s=resolution_s,
+            of=None if of is None else Whose(of),
+            pair=pair,
+        )
+
+    @Route("GET /v1/runs/{run_id}/reconciliation", "coordinator.views.answers:RunReconciliation")
+    async def reconciliation(self, run_id: str, limit: int = _PAGE) -> RunReconciliation:
+        """The two ledgers held together; of more bursts than ``limit`` the first."""
+        from coordinator.views.burst_answers import read_reconciliation
+
+        held, _ = await read_reconciliation(self._coordinator, run_id, limit=limit, cursor=0)
+        return held
+
+    @Route("GET /v1/runs/{run_id}/report", bytes, is_slow=True)
+    async def report(self, run_id: str, format: str) -> bytes:
+        """A finished run's report, html or json."""
+        from coordinator.views.report.build import build
+        from coordinator.views.report.render import html
+        from coordinator.views.report.stored_source import gather
+
+        coordinator = self._coordinator
+        source = await gather(
+            coordinator.fabric.records,
+            run_id,
+            coordinator.now(),
+            lambda: self._budgets.read(run_id),
+        )
+        report = await asyncio.to_thread(build, source)
+        if format == "json":
+            return report.model_dump_json().encode()
+        return (await asyncio.to_thread(html, report, source)).encode()
+
+    @Route("GET /v1/runs/{run_id}/export", bytes, is_slow=True)
+    async def export(self, run_id: str, format: str, table: str) -> bytes:
+        """A finished run's figures as a file."""
+        from coordinator.views.exports import Format
+        from coordinator.views.exports.stored_tables import export_run
+
+        return await export_run(self._coordinator, run_id, Format(format), table)
+
+    @Route("GET /v1/runs/{run_id}/charts/{name}", dict)
+    async def chart(self, run_id: str, name: str, burst: int | None, theme: str) -> dict[str, Any]:
+        """One chart with its plotly figure."""
+        from coordinator.views.charts import Theme
+        from coordinator.views.charts.stored_views import draw_stored
+
+        plan = await self._stored.read_plan(run_id)
+        drawn = await draw_stored(self._fabric.records, plan, name, burst, Theme(theme))
+        return dict(cleaned(drawn.model_dump(mode="json")))
+
+    @Route("POST /v1/comparisons", "coordinator.core.judge.comparison:Comparison", is_slow=True)
+    async def compare(self, request: CompareRequest) -> Comparison:
+        from coordinator.views.groups import compare_stored
+
+        return await compare_stored(self._coordinator, request)
+
+    @Route("GET /v1/presences", "exchange.messages:Presence", page_count=_PAGE)
+    async def presences(self) -> list[Presence]:
+        known = await self._fabric.records.fleet.read_presences()
+        return sorted(known, key=lambda p: (p.role.value, p.agent_id))
+
+    # Prices, schedules, studies, imports ------------------------------------------------------
+
+    @Route("POST /v1/estimate", "coordinator.core.plan.cost_estimate:Appraisal", is_slow=True)
+    async def estimate(self, request: EstimateRequest) -> Appraisal:
+        table = request.table(self._coordinator.prices)
+        return await self._budgets.appraise(request.resolve(), table)
+
+    @Route("GET /v1/runs/{run_id}/price", "coordinator.core.plan.meter:PriceMeter")
+    async def price(self, run_id: str) -> PriceMeter:
+        return await self._budgets.read(run_id)
+
+    @Route("POST /v1/schedules", _SCHEDULE, is_slow=True, status=201)
+    async def add_schedule(self, request: ScheduleRequest) -> ScheduleView:
+        schedule = request.schedule(by=request.by, now=self._coordinator.now())
+        return await self._schedules.add(schedule)
+
+    @Route("GET /v1/schedules", _SCHEDULE, page_count=_PAGE)
+    async def schedules(self) -> list[ScheduleView]:
+        return await self._schedules.list()
+
+    @Route("GET /v1/schedules/{name}", _SCHEDULE, is_slow=True)
+    async def schedule(self, name: str) -> ScheduleView:
+        return await self._schedules.read(name)
+
+    @Route("POST /v1/schedules/{name}/pause", _SCHEDULE)
+    async def pause_schedule(self, name: str) -> ScheduleView:
+        return await self._schedules.pause(name)
+
+    @Route("POST /v1/schedules/{name}/resume", _SCHEDULE)
+    async def resume_schedule(self, name: str) -> ScheduleView:
+        return await self._schedules.resume(name)
+
+    @Route("DELETE /v1/schedules/{name}", _SCHEDULE, is_slow=True)
+    async def remove_schedule(self, name: str) -> ScheduleView:
+        return await self._schedules.remove(name)
+
+    @Route("POST /v1/studies", _STUDY, is_slow=True, status=202)
+    async def create_study(self, request: StudyRequest) -> Study:
+        return await self._studies.create(request.study(), by=request.by, command=self.event)
+
+    @Route("GET /v1/studies", _STUDY, page_count=_PAGE)
+    async def studies(self, limit: int) -> list[Study]:
+        found, _ = await self._studies.newest(limit=limit)
+        return list(found)
+
+    @Route("GET /v1/studies/{study_id}", _STUDY)
+    async def study(self, study_id: str) -> Study:
+        return await self._studies.read(study_id)
+
+    @Route("GET /v1/studies/{study_id}/charts/{name}", dict)
+    async def study_chart(self, study_id: str, name: str, theme: str) -> dict[str, Any]:
+        """One of a study's charts with its plotly figure."""
+        from coordinator.views.charts import Theme
+        from coordinator.views.charts.study_charts import draw_study
+
+        study = await self._studies.read(study_id)
+        drawn = await asyncio.to_thread(draw_study, name, study, Theme(theme))
+        return dict(cleaned(drawn.model_dump(mode="json")))
+
+    @Route("GET /v1/studies/{study_id}/report", bytes, is_slow=True)
+    async def study_report(self, study_id: str, format: str) -> bytes:
+        """A study's report, html or json."""
+        from coordinator.views.report.study_report import build_study, study_html
+
+        report = build_study(await self._studies.read(study_id), self._coordinator.now())
+        if format == "json":
+            return report.model_dump_json().encode()
+        return (await asyncio.to_thread(study_html, report)).encode()
+
+    @Route("POST /v1/studies/{study_id}/abort", _STUDY, status=202)
+    async def cancel_study(self, study_id: str, *, by: str, reason: str) -> Study:
+        asked = _cancelled(by, reason)
+        return await self._studies.cancel(study_id, by=asked.by, reason=asked.reason)
+
+    @Route(
+        "POST /v1/imports/original",
+        "coordinator.imports.import_answers:ImportedTable",
+        is_slow=True,
+        status=201,
+    )
+    async def import_table(self, table: OriginalTable) -> ImportedTable:
+        from coordinator.imports.stored_imports import keep_table
+
+        return await keep_table(self._fabric.records, table, datetime.now(UTC))
+
+    @Route(
+        "POST /v1/imports/iperf3",
+        "coordinator.imports.import_answers:ImportedRecordings",
+        is_slow=True,
+        status=201,
+    )
+    async def import_recordings(self, recordings: Recordings) -> ImportedRecordings:
+        from coordinator.imports.stored_imports import keep_recordings
+
+        return await keep_recordings(self._fabric.records, recordings, datetime.now(UTC))
+
+    # What was set aside, and what was changed -------------------------------------------------
+
+    @Route("GET /v1/deadletters", _DEAD_JOB, page_count=_ONLY_PAGE)
+    async def dead_letters(self, limit: int) -> list[DeadJob]:
+        return list(await self._coordinator.dead_letters.oldest(limit))
+
+    @Route("GET /v1/deadletters/{sequence_number}", _DEAD_JOB, is_slow=True)
+    async def dead_letter(self, sequence_number: int) -> DeadJob:
+        return await self._coordinator.dead_letters.read(sequence_number)
+
+    @Route("POST /v1/deadletters/{sequence_number}/resend", _DEAD_JOB, is_slow=True)
+    async def resend(self, sequence_number: int) -> DeadJob:
+        return await self._coordinator.dead_letters.resend(sequence_number)
+
+    @Route("DELETE /v1/deadletters/{sequence_number}", _DEAD_JOB, is_slow=True)
+    async def purge(self, sequence_number: int) -> DeadJob:
+        return await self._coordinator.dead_letters.purge(sequence_number)
+
+    @Route("DELETE /v1/deadletters", dict, is_slow=True)
+    async def purge_oldest(self, limit: int) -> dict[str, int]:
+        """Dead letters that nobody has locked; `purged_count` says how many went."""
+        return {"purged_count": await self._coordinator.dead_letters.purge_oldest(limit)}
+
+    @Route("GET /v1/audit", "coordinator.auth.audit:AuditRow", page_count=_PAGE)
+    async def audit(self, limit: int) -> list[AuditRow]:
+        """Writes, newest first."""
+        rows, _ = await self._audit.read(datetime.now(UTC), limit=limit)
+        return list(rows)
+
+
+def _filter(asked: Mapping[str, Any]) -> RunFilter:
+    """The list's filters from their names in the API. Raises :class:`ApiError`."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from coordinator.runs.listing import RunFilter, labels_of
+    from exchange.messages import UtcDatetime
+
+    named = dict(asked)
+    named["labels"] = labels_of(named.pop("label", ()))
+    for field in ("from_at", "before_at"):
+        if field in named:
+            try:
+                named[field] = TypeAdapter(UtcDatetime).validate_python(named[field])
+            except ValidationError as error:
+                raise _told(f"query.{field}", error) from error
+    return RunFilter(**named)
+
+
+def _cancelled(by: str, reason: str) -> CancelRequest:
+    from pydantic import ValidationError
+
+    from coordinator.views.requests import CancelRequest
+
+    try:
+        return CancelRequest(by=by, reason=reason)
+    except ValidationError as error:
+        raise _told("body", error) from error

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.cli.event_stream import events_of
-from coordinator.cli.local import Local
 from coordinator.cli.refused import ApiError
 from coordinator.cli.screen import FOOTER, draw, line, stands
+from coordinator.cli.verbs import Verbs
 from coordinator.cli.watched import Watched
 from coordinator.core.figures import Layer
 from coordinator.core.live.look import UNKNOWN_CELL, LiveSeconds, LiveStatus
@@ -211,7 +211,7 @@ async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
 
 async def test_a_run_is_watched_without_a_network(fabric: Fabric) -> None:
     run_id = await store_run(fabric)
-    local, watched = Local(fabric), Watched()
+    local, watched = Verbs(fabric), Watched()
     async for event in local.events(run_id):
         watched.take(event.name, event.data)
     assert watched.over

@@ -1,29 +1,22 @@
 """The two doors of the command line: the same verbs over a network and on the fabric itself."""
 
-import inspect
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
+from coordinator.api.app import create_app
 from coordinator.auth.audit import Audit
 from coordinator.cli.client import Client
-from coordinator.cli.local import Local
 from coordinator.cli.refused import ApiError
+from coordinator.cli.verbs import Verbs
+from coordinator.runs.coordinator import Coordinator
 from coordinator.views.requests import LaunchRequest
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.unit.coordinator.stored_run import store_run
-
-ONE_DOORS_OWN = ("driving", "is_operator")  # this process's loop; a token over the network
-
-
-def verbs(door: type) -> dict[str, inspect.Signature]:
-    return {
-        name: inspect.signature(verb)
-        for name, verb in vars(door).items()
-        if inspect.isfunction(verb) and not name.startswith("_") and name not in ONE_DOORS_OWN
-    }
 
 
 @pytest.fixture
@@ -33,13 +26,37 @@ async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
     await fabric.close()
 
 
-def test_both_doors_have_the_same_verbs() -> None:
-    assert verbs(Local) == verbs(Client)
+@pytest.mark.parametrize(
+    ("verb", "given"),
+    [
+        ("status", {}),
+        ("course", {}),
+        ("summary", {}),
+        ("recomputed", {}),
+        ("bursts", {"limit": 1}),
+        ("pairs", {"burst": 0, "limit": 600}),
+        ("series", {"burst": 0, "pair": "1", "accept": "text/csv"}),
+        ("chart", {"name": "throughput", "burst": 0, "theme": "dark"}),
+        ("export", {"format": "csv", "table": "bursts"}),
+        ("price", {}),
+    ],
+)
+async def test_both_doors_answer_alike(fabric: Fabric, verb: str, given: dict[str, Any]) -> None:
+    run_id = await store_run(fabric)
+    transport = httpx.ASGITransport(create_app(Coordinator(fabric), tick_s=None))
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://127.0.0.1", headers={"Accept-Encoding": "gzip"}
+    ) as http:
+        here, there = Verbs(fabric), Client(http)
+        answers = [await getattr(door, verb)(run_id, **given) for door in (here, there)]
+        lists = [await door.runs(5, scenario="synthetic") for door in (here, there)]
+    assert answers[0] == answers[1]
+    assert lists[0] == lists[1] != []
 
 
 async def test_a_write_is_recorded_with_how_it_ended(fabric: Fabric) -> None:
     run_id = await store_run(fabric)
-    local = Local(fabric, "ann")
+    local = Verbs(fabric, "ann")
     with pytest.raises(ApiError, match="is over") as refused:
         await local.cancel(run_id, by="ann", reason="too late")
     assert refused.value.status == 409
@@ -54,7 +71,7 @@ async def test_a_write_is_recorded_with_how_it_ended(fabric: Fabric) -> None:
 
 
 async def test_what_is_wrong_with_a_filter_is_said_as_the_api_says_it(fabric: Fabric) -> None:
-    local = Local(fabric)
+    local = Verbs(fabric)
     for asked, said in (
         ({"from_at": "yesterday"}, r"query\.from_at: .*got 'yesterday'"),
         ({"label": ["idps"]}, "give name:value"),
@@ -69,6 +86,6 @@ async def test_what_others_wrote_reaches_no_terminal_as_it_is(fabric: Fabric) ->
     await fabric.records.runs.cancel_run(
         run_id, at=datetime.now(UTC), by="mal\x1b[2Jlory", reason="x"
     )
-    status = await Local(fabric).status(run_id)
+    status = await Verbs(fabric).status(run_id)
     assert status.cancelled_by is not None
     assert "\x1b" not in status.cancelled_by
