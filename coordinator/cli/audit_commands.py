@@ -20,19 +20,15 @@ def audit(
     rows = run(api, lambda client: client.audit(limit))
     show_list(
         rows,
-        ["when (UTC)", "who", "role", "from", "what", "run", "status"],
-        [
-            [
-                f"{row.at:%Y-%m-%d %H:%M:%S}",
-                row.by,
-                row.role,
-                row.from_address or "this host",
-                f"{row.method} {row.path}",
-                row.run_id or "",
-                "never ended" if row.status is None else str(row.status),
-            ]
-            for row in rows
-        ],
+        {
+            "when (UTC)": lambda row: f"{row.at:%Y-%m-%d %H:%M:%S}",
+            "who": lambda row: row.by,
+            "role": lambda row: row.role,
+            "from": lambda row: row.from_address or "this host",
+            "what": lambda row: f"{row.method} {row.path}",
+            "run": lambda row: row.run_id or "",
+            "status": lambda row: "never ended" if row.status is None else str(row.status),
+        },
         of="coordinator.auth.audit:AuditRow",
         none="nothing was changed yet",
         form=form,

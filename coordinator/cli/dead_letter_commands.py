@@ -33,18 +33,14 @@ def list_letters(
     found = run(api, lambda client: client.dead_letters(limit))
     show_list(
         found,
-        ["seq", "reason", "run", "burst", "pair", "description"],
-        [
-            [
-                str(dead.sequence_number),
-                dead.reason,
-                dead.run_id or "not a job",
-                "" if dead.burst_index is None else str(dead.burst_index + 1),
-                dead.pair or "",
-                dead.description,
-            ]
-            for dead in found
-        ],
+        {
+            "seq": lambda dead: str(dead.sequence_number),
+            "reason": lambda dead: dead.reason,
+            "run": lambda dead: dead.run_id or "not a job",
+            "burst": lambda dead: "" if dead.burst_index is None else str(dead.burst_index + 1),
+            "pair": lambda dead: dead.pair or "",
+            "description": lambda dead: dead.description,
+        },
         of="coordinator.runs.dead_letters:DeadJob",
         none="no dead letters",
         form=form,

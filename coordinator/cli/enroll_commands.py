@@ -96,17 +96,13 @@ def list_agents(form: RowsOption = None, as_json: Json = False) -> None:
     agents, codes = run_on_private(work)
     show_list(
         agents,
-        ["agent", "role", "state", "enrolled", "by code"],
-        [
-            [
-                agent.agent_id,
-                agent.role.value,
-                "enrolled" if agent.revoked_at is None else "revoked",
-                f"{agent.enrolled_at:%Y-%m-%d %H:%MZ}",
-                agent.join,
-            ]
-            for agent in agents
-        ],
+        {
+            "agent": lambda agent: agent.agent_id,
+            "role": lambda agent: agent.role.value,
+            "state": lambda agent: "enrolled" if agent.revoked_at is None else "revoked",
+            "enrolled": lambda agent: f"{agent.enrolled_at:%Y-%m-%d %H:%MZ}",
+            "by code": lambda agent: agent.join,
+        },
         of="coordinator.hosts.enrolment:Enrolled",
         hidden=("sha256", "next_sha256"),
         none="no agent is enrolled; let some in with `broadside enroll new`",

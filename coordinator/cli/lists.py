@@ -1,9 +1,9 @@
 """Lists: a table on a screen, JSON, or every field as a file of rows."""
 
 import pkgutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from pydantic import BaseModel
@@ -11,6 +11,8 @@ from pydantic import BaseModel
 from coordinator.cli.display import print_table
 from coordinator.cli.options import print_json
 from coordinator.cli.screen_text import write_bytes
+
+R = TypeVar("R", bound=BaseModel)
 
 
 class RowsFormat(StrEnum):
@@ -32,35 +34,41 @@ RowsOption = Annotated[
 
 
 def show_list(
-    found: Sequence[BaseModel | Mapping[str, Any]],
-    columns: Sequence[str],
-    cells: Sequence[Sequence[str]],
+    found: Sequence[R],
+    columns: Mapping[str, Callable[[R], str]],
     *,
     of: str,
     none: str,
     form: RowsFormat | None,
     as_json: bool,
     spare: Sequence[str] = (),
-    title: str = "",
     hidden: Collection[str] = (),
+    more: Callable[[R], Mapping[str, Any]] | None = None,
 ) -> None:
-    """What was found: as ``columns`` and ``cells``, or all of it in the form that is asked for.
+    """What was found: a table of ``columns``, or all of it in the form that is asked for.
 
     ``of`` is the rows' type (``module:name``), which says a file's columns; fields that are
-    ``hidden`` are in no form. For people ``none`` stands in place of a table without rows: that
-    there is nothing, and what to do about it.
+    ``hidden`` are in no form, and what ``more`` says of a row is in its JSON. For people ``none``
+    stands in place of a table without rows: that there is nothing, and what to do about it.
     """
-    if form is None and not as_json and not cells:
-        typer.echo(none)
-        return
     if form is None and not as_json:
-        print_table(title, columns, cells, spare=spare)
+        if not found:
+            typer.echo(none)
+            return
+        cells = [[cell(row) for cell in columns.values()] for row in found]
+        print_table("", list(columns), cells, spare=spare)
         return
-    rows = [
-        dict(row) if isinstance(row, Mapping) else row.model_dump(mode="json", exclude=set(hidden))
-        for row in found
-    ]
-    if form in (None, RowsFormat.JSON):
+    rows = [row.model_dump(mode="json", exclude=set(hidden)) for row in found]
+    if more is not None:
+        rows = [{**row, **more(one)} for row, one in zip(rows, found, strict=True)]
+    print_rows(rows, form or RowsFormat.JSON, of=of, hidden=hidden)
+
+
+def print_rows(
+    rows: Sequence[Mapping[str, Any]], form: RowsFormat, *, of: str, hidden: Collection[str] = ()
+) -> None:
+    """Rows of the type ``of`` with every field but those that are ``hidden``."""
+    if form is RowsFormat.JSON:
         print_json(rows)
         return
     from coordinator.views.row_columns import cells_of, columns_of

@@ -1,14 +1,16 @@
 """Lists and figures: runs, sums over them, bursts, pairs, seconds, the two ledgers, agents."""
 
+from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coordinator.cli.connection import RunArgument, run, run_of
+from coordinator.cli.display import print_table
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.lists import RowsFormat, RowsOption, show_list
+from coordinator.cli.lists import RowsFormat, RowsOption, print_rows, show_list
 from coordinator.cli.options import Api, Json, print_json
 from coordinator.cli.screen_text import write_bytes
 from coordinator.core import words
@@ -16,7 +18,9 @@ from coordinator.core.summary import Verdict
 from coordinator.runs.listing import GROUPINGS, ListedState, state_of
 
 if TYPE_CHECKING:
-    from coordinator.runs.listing import CostSum
+    from coordinator.core.summary import BurstSummary
+    from coordinator.runs.listing import CostSum, RateSpread
+    from coordinator.views.answers import BurstEntry
     from exchange.messages import ClockReading
     from exchange.records import RunHeader
 
@@ -91,23 +95,18 @@ def list_runs(
 
     found = run(api, lambda client: client.runs(limit, **asked))
     show_list(
-        [
-            {**header.model_dump(mode="json"), "verdict": header.outcome and header.outcome.verdict}
-            for header in found
-        ],
-        ["run", "scenario", "created", "by", "verdict", "received", "complete"],
-        [
-            [
-                header.run_id,
-                header.scenario,
-                f"{header.created_at:%Y-%m-%d %H:%M:%SZ}",
-                header.created_by,
-                _verdict(header) or "not over",
-                "" if header.outcome is None else _received(header),
-                "" if header.outcome is None else words.ratio(header.outcome.completeness_ratio),
-            ]
-            for header in found
-        ],
+        found,
+        {
+            "run": lambda header: header.run_id,
+            "scenario": lambda header: header.scenario,
+            "created": lambda header: f"{header.created_at:%Y-%m-%d %H:%M:%SZ}",
+            "by": lambda header: header.created_by,
+            "verdict": _verdict,
+            "received": _received,
+            "complete": lambda header: (
+                words.ratio(header.outcome.completeness_ratio) if header.outcome else ""
+            ),
+        },
         of="exchange.records:RunHeader",
         none="no such run; `broadside launch loopback` makes one"
         if asked
@@ -115,12 +114,13 @@ def list_runs(
         form=form,
         as_json=as_json,
         spare=["scenario", "created", "by", "complete"],
+        more=lambda header: {"verdict": header.outcome and header.outcome.verdict},
     )
 
 
-def _verdict(header: "RunHeader") -> str | None:
+def _verdict(header: "RunHeader") -> str:
     if header.outcome is None:
-        return None
+        return "not over"
     cancelled = " (cancelled)" if state_of(header) is ListedState.CANCELLED else ""
     return f"{header.outcome.verdict}{cancelled}"
 
@@ -128,14 +128,7 @@ def _verdict(header: "RunHeader") -> str | None:
 def _received(header: "RunHeader") -> str:
     from coordinator.core.figures import RECEIVED
 
-    return words.rate(RECEIVED.of_run(header.outcome) if header.outcome else None)
-
-
-_RATES: Final = ("mean, real scale", "+-", "min", "max")
-_SUMMED: Final = (
-    *("runs", "bursts", "verdicts", *_RATES, "inconclusive ones"),
-    *("complete", "worst residual", "cost"),
-)
+    return words.rate(RECEIVED.of_run(header.outcome)) if header.outcome else ""
 
 
 def aggregate(
@@ -162,24 +155,24 @@ def aggregate(
         return
     show_list(
         found.groups,
-        [group_by, *_SUMMED],
-        [
-            [
-                group.group if group.group is not None else "(none)",
-                str(group.runs_count),
-                words.count(group.bursts_count),
-                ", ".join(f"{count} {verdict}" for verdict, count in group.verdicts.items()),
-                *(
-                    words.rate(getattr(group.received, f"{name}_bits_per_second", None))
-                    for name in ("mean", "half_width", "min", "max")
-                ),
-                words.rate(getattr(group.received_inconclusive, "mean_bits_per_second", None)),
-                words.ratio(None if group.completeness is None else group.completeness.mean_ratio),
-                words.signed_ratio(group.worst_residual_ratio),
-                _cost(group.cost),
-            ]
-            for group in found.groups
-        ],
+        {
+            group_by: lambda group: group.group if group.group is not None else "(none)",
+            "runs": lambda group: str(group.runs_count),
+            "bursts": lambda group: words.count(group.bursts_count),
+            "verdicts": lambda group: ", ".join(
+                f"{count} {verdict}" for verdict, count in group.verdicts.items()
+            ),
+            "mean, real scale": lambda group: _rate(group.received, "mean"),
+            "+-": lambda group: _rate(group.received, "half_width"),
+            "min": lambda group: _rate(group.received, "min"),
+            "max": lambda group: _rate(group.received, "max"),
+            "inconclusive ones": lambda group: _rate(group.received_inconclusive, "mean"),
+            "complete": lambda group: words.ratio(
+                None if group.completeness is None else group.completeness.mean_ratio
+            ),
+            "worst residual": lambda group: words.signed_ratio(group.worst_residual_ratio),
+            "cost": lambda group: _cost(group.cost),
+        },
         of="coordinator.runs.listing:RunGroup",
         none="no run to sum: none is there, or none fits what was asked; see `broadside runs`",
         form=form,
@@ -188,6 +181,10 @@ def aggregate(
     )
     if found.truncated:
         typer.echo("there are more; narrow the range with --from and --before", err=True)
+
+
+def _rate(received: "RateSpread | None", which: str) -> str:
+    return words.rate(getattr(received, f"{which}_bits_per_second", None))
 
 
 def _cost(cost: "CostSum | None") -> str:
@@ -209,24 +206,22 @@ def bursts(
     """List a run's bursts: where each stands, and what it showed."""
     from coordinator.core.figures import RECEIVED
 
+    def shown(cell: Callable[["BurstSummary"], str]) -> Callable[["BurstEntry"], str]:
+        return lambda entry: cell(entry.summary) if entry.summary else ""
+
     found = run_of(api, run_id, lambda client, chosen: client.bursts(chosen, limit))
     show_list(
         found,
-        ["burst", "start (UTC)", "phase", "measured", "received", "firewall", "limiter", "verdict"],
-        [
-            [
-                str(entry.status.index + 1),
-                f"{entry.status.planned_start_at:%Y-%m-%d %H:%M:%S}",
-                entry.status.phase.value,
-                f"{shown.pairs_measured}/{shown.pairs_planned}" if shown else "",
-                words.rate(RECEIVED.of_burst(shown)) if shown else "",
-                words.rate(shown.firewall_bits_per_second) if shown else "",
-                shown.limiter.value if shown else "",
-                shown.verdict.value if shown else "",
-            ]
-            for entry in found
-            for shown in [entry.summary]
-        ],
+        {
+            "burst": lambda entry: str(entry.status.index + 1),
+            "start (UTC)": lambda entry: f"{entry.status.planned_start_at:%Y-%m-%d %H:%M:%S}",
+            "phase": lambda entry: entry.status.phase.value,
+            "measured": shown(lambda burst: f"{burst.pairs_measured}/{burst.pairs_planned}"),
+            "received": shown(lambda burst: words.rate(RECEIVED.of_burst(burst))),
+            "firewall": shown(lambda burst: words.rate(burst.firewall_bits_per_second)),
+            "limiter": shown(lambda burst: burst.limiter.value),
+            "verdict": shown(lambda burst: burst.verdict.value),
+        },
         of="coordinator.views.answers:BurstEntry",
         none="the run has no burst",
         form=form,
@@ -247,20 +242,25 @@ def pairs(
     found = run_of(api, run_id, lambda client, chosen: client.pairs(chosen, burst - 1, limit))
     show_list(
         found,
-        ["pair", "client", "server", "ended", "received", "complete", "why"],
-        [
-            [
-                entry.pair,
-                entry.client_agent_id or "nobody",
-                f"{entry.endpoint.agent_id} {entry.endpoint.address}:{entry.endpoint.port}",
-                shown.state.value if shown else (entry.outcome or entry.phase or "waiting"),
-                words.rate(shown.received_bits_per_second) if shown else "",
-                words.ratio(shown.completeness_ratio) if shown else "",
-                (shown.reason if shown else entry.reason) or "",
-            ]
-            for entry in found
-            for shown in [entry.summary]
-        ],
+        {
+            "pair": lambda entry: entry.pair,
+            "client": lambda entry: entry.client_agent_id or "nobody",
+            "server": lambda entry: (
+                f"{entry.endpoint.agent_id} {entry.endpoint.address}:{entry.endpoint.port}"
+            ),
+            "ended": lambda entry: (
+                entry.summary.state.value
+                if entry.summary
+                else (entry.outcome or entry.phase or "waiting")
+            ),
+            "received": lambda entry: (
+                words.rate(entry.summary.received_bits_per_second) if entry.summary else ""
+            ),
+            "complete": lambda entry: (
+                words.ratio(entry.summary.completeness_ratio) if entry.summary else ""
+            ),
+            "why": lambda entry: (entry.summary or entry).reason or "",
+        },
         of="coordinator.views.answers:PairEntry",
         none="the burst has no pair",
         form=form,
@@ -310,13 +310,17 @@ def reconciliation(
     if as_json:
         print_json(held)
         return
+    if form is not None:
+        bursts = [part.model_dump(mode="json") for part in held.bursts]
+        print_rows(bursts, form, of="coordinator.views.answers:BurstReconciliation")
+        return
     rows = [("run", held.reconciliation)] + [
         (f"burst {part.burst_index + 1}", part.reconciliation)
         for part in held.bursts
         if part.reconciliation is not None
     ]
-    show_list(
-        held.bursts,
+    print_table(
+        f"{held.reconciliation.source}, layer {held.reconciliation.layer}",
         ["", "firewall", "residual", "+-", "lag", "causes"],
         [
             [
@@ -329,11 +333,6 @@ def reconciliation(
             ]
             for name, part in rows
         ],
-        of="coordinator.views.answers:BurstReconciliation",
-        none="the run was held against nothing",
-        form=form,
-        as_json=False,
-        title=f"{held.reconciliation.source}, layer {held.reconciliation.layer}",
     )
 
 
@@ -342,21 +341,19 @@ def agents(form: RowsOption = None, api: Api = None, as_json: Json = False) -> N
     found = run(api, lambda client: client.presences())
     show_list(
         found,
-        ["agent", "role", "state", "heard", "address", "engine", "clock", "bound", "problem"],
-        [
-            [
-                presence.agent_id,
-                presence.role.value,
-                presence.state.value,
-                f"{presence.beat_at:%Y-%m-%d %H:%M:%SZ}",
-                presence.address,
-                presence.engine_version or "none",
-                _clock_source(presence.clock),
-                words.time(None if presence.clock is None else presence.clock.bound_s),
-                presence.problem or "",
-            ]
-            for presence in found
-        ],
+        {
+            "agent": lambda presence: presence.agent_id,
+            "role": lambda presence: presence.role.value,
+            "state": lambda presence: presence.state.value,
+            "heard": lambda presence: f"{presence.beat_at:%Y-%m-%d %H:%M:%SZ}",
+            "address": lambda presence: presence.address,
+            "engine": lambda presence: presence.engine_version or "none",
+            "clock": lambda presence: _clock_source(presence.clock),
+            "bound": lambda presence: words.time(
+                presence.clock.bound_s if presence.clock else None
+            ),
+            "problem": lambda presence: presence.problem or "",
+        },
         of="exchange.messages:Presence",
         none="no agent was heard of; start one on each host: `broadside agent -h`",
         form=form,

@@ -229,20 +229,20 @@ def list_scenarios(
         return
     show_list(
         list(specs.values()),
-        ["scenario", "pairs", "streams", "bursts", "target", "what it asks"],
-        [
-            [
-                n,
-                str(spec.pairs_count),
-                str(spec.traffic.streams_count),
-                f"{spec.bursts_count} x {spec.burst_s} s every {spec.period_s} s",
+        {
+            "scenario": lambda spec: spec.scenario,
+            "pairs": lambda spec: str(spec.pairs_count),
+            "streams": lambda spec: str(spec.traffic.streams_count),
+            "bursts": lambda spec: (
+                f"{spec.bursts_count} x {spec.burst_s} s every {spec.period_s} s"
+            ),
+            "target": lambda spec: (
                 words.rate(spec.objective.target_bits_per_second)
                 if spec.objective.target_bits_per_second
-                else "none",
-                spec.description,
-            ]
-            for n, spec in specs.items()
-        ],
+                else "none"
+            ),
+            "what it asks": lambda spec: spec.description,
+        },
         of="coordinator.core.plan.spec:RunSpec",
         none="no scenario",
         form=form,

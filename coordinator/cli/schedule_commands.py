@@ -89,19 +89,15 @@ def list_schedules(form: RowsOption = None, api: Api = None, as_json: Json = Fal
     found = run(api, lambda client: client.schedules())
     show_list(
         found,
-        ["schedule", "state", "scenario", "when", "zone", "next (UTC)", "runs"],
-        [
-            [
-                view.schedule.name,
-                view.state,
-                view.schedule.spec.scenario,
-                _when(view),
-                view.schedule.timezone,
-                _next(view),
-                _runs(view),
-            ]
-            for view in found
-        ],
+        {
+            "schedule": lambda view: view.schedule.name,
+            "state": lambda view: view.state,
+            "scenario": lambda view: view.schedule.spec.scenario,
+            "when": _when,
+            "zone": lambda view: view.schedule.timezone,
+            "next (UTC)": _next,
+            "runs": _runs,
+        },
         of="coordinator.views.answers:ScheduleView",
         none="no schedules; add one with `broadside schedule add`",
         form=form,

@@ -15,7 +15,7 @@ from coordinator import scenarios
 from coordinator.cli import display
 from coordinator.cli.connection import operator_name, resolve_study, run, study_of
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.lists import RowsOption, show_list
+from coordinator.cli.lists import RowsOption, print_rows, show_list
 from coordinator.cli.options import Api, Assignments, Json, Scenario, print_json
 from coordinator.cli.saved_files import (
     AsFormat,
@@ -281,16 +281,12 @@ def list_studies(
     found = run(api, lambda client: client.studies(limit))
     show_list(
         found,
-        ["study", "asks", "trials", "stands"],
-        [
-            [
-                study.study_id,
-                study.spec.question.kind,
-                f"{len(study.results)}/{trials_count(study.spec)}",
-                stands(study),
-            ]
-            for study in found
-        ],
+        {
+            "study": lambda study: study.study_id,
+            "asks": lambda study: study.spec.question.kind,
+            "trials": lambda study: f"{len(study.results)}/{trials_count(study.spec)}",
+            "stands": stands,
+        },
         of="coordinator.studies.study:Study",
         none="no study yet; start one with `broadside study sweep`",
         form=form,
@@ -311,15 +307,8 @@ def show(
     if form is None:
         print_study(study, as_json=as_json)
     else:
-        show_list(
-            study.results,
-            (),
-            (),
-            of="coordinator.studies.study:TrialResult",
-            none="",
-            form=form,
-            as_json=as_json,
-        )
+        rows = [result.model_dump(mode="json") for result in study.results]
+        print_rows(rows, form, of="coordinator.studies.study:TrialResult")
 
 
 @app.command()

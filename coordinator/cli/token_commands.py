@@ -82,18 +82,16 @@ def list_tokens(form: RowsOption = None, as_json: Json = False) -> None:
     now = datetime.now(UTC)
     show_list(
         tokens,
-        ["token", "role", "state", "made", "by", "ends"],
-        [
-            [
-                token.name,
-                token.role.value,
-                token.state(now),
-                f"{token.created_at:%Y-%m-%d %H:%MZ}",
-                token.created_by,
-                "never" if token.expires_at is None else f"{token.expires_at:%Y-%m-%d %H:%MZ}",
-            ]
-            for token in tokens
-        ],
+        {
+            "token": lambda token: token.name,
+            "role": lambda token: token.role.value,
+            "state": lambda token: token.state(now),
+            "made": lambda token: f"{token.created_at:%Y-%m-%d %H:%MZ}",
+            "by": lambda token: token.created_by,
+            "ends": lambda token: (
+                "never" if token.expires_at is None else f"{token.expires_at:%Y-%m-%d %H:%MZ}"
+            ),
+        },
         of="coordinator.auth.static_tokens:Token",
         hidden=("sha256",),
         none="no token; make one with `broadside token add`",
