@@ -14,7 +14,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from coordinator.cli.command_list import COMMANDS, EXAMPLES, GROUPS
+from coordinator.cli.command_list import COMMANDS, EXAMPLES, GROUPS, PLACES
 from coordinator.cli.exits import DEBUG, Exit, code_of
 from coordinator.cli.screen_text import printable
 from coordinator.cli.token_option import offer_token
@@ -26,14 +26,14 @@ class Commands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        for name, (_, line) in COMMANDS.items():
+        for name, line in COMMANDS.items():
             self.add_command(TyperCommand(name, help=line, callback=None))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """By group, in the order of use."""
         for title, commands in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
+                formatter.write_dl(list(commands.items()))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
@@ -42,15 +42,15 @@ class Commands(TyperGroup):
 
 def load(name: str) -> Any:
     """A command, or a group of commands, with all its options: `--token-file` beside `--api`."""
-    module, attribute = COMMANDS[name][0].split(".")
+    module, attribute = PLACES[name].split(".")
     found = getattr(import_module(f"coordinator.cli.{module}"), attribute)
     holder = typer.Typer(add_completion=False, rich_markup_mode=None)
     if isinstance(found, typer.Typer):
-        holder.add_typer(found, name=name)
+        holder.add_typer(found, name=name, help=COMMANDS[name])
     else:
         holder.command(name=name)(found)
-    offer_token(holder)
     command = typer.main.get_group(holder).commands[name]
+    offer_token(command)
     _show_examples(command, name)
     return command
 

@@ -1,168 +1,128 @@
-"""Every command by group: where it stands in this package, the line that help shows, examples."""
+"""Every command by group with the line that help shows, where it stands, and examples."""
 
 from collections.abc import Mapping
 from typing import Final
 
-GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "First steps": {
-        "demo": (
-            "demo.demo",
-            "Build the lab, start the fleet, fire, judge, take all down again; the run stays.",
-        ),
-        "doctor": (
-            "doctor.doctor",
-            "Check what this host needs, and print the fix for what is wrong.",
-        ),
-        "scenarios": (
-            "run_commands.list_scenarios",
-            "List the scenarios, or show one with every field that a launch can override.",
-        ),
-        "lab": (
-            "lab_commands.app",
-            "Azure in miniature on this host: namespaces, a firewall that counts, clocks.",
-        ),
-        "serve": ("serve.serve", "Look after runs and answer the REST API until interrupted."),
-        "agent": ("agent_command.agent", "Run an agent until it is told to stop."),
+        "demo": "Build the lab, start the fleet, fire, judge, take all down again; the run stays.",
+        "doctor": "Check what this host needs, and print the fix for what is wrong.",
+        "scenarios": "List the scenarios, or show one with every field that a launch can override.",
+        "lab": "Azure in miniature on this host: namespaces, a firewall that counts, clocks.",
+        "serve": "Look after runs and answer the REST API until interrupted.",
+        "agent": "Run an agent until it is told to stop.",
     },
     "Run": {
-        "launch": (
-            "run_commands.launch",
-            "Launch a run and, unless detached, follow it to its verdict.",
-        ),
-        "watch": (
-            "run_commands.watch",
-            "Follow a run to its verdict; leaving (q, Ctrl-C) does not abort it.",
-        ),
-        "abort": (
-            "run_commands.abort",
-            "Stop a run: agents stop traffic within seconds, what was measured is kept.",
-        ),
+        "launch": "Launch a run and, unless detached, follow it to its verdict.",
+        "watch": "Follow a run to its verdict; leaving (q, Ctrl-C) does not abort it.",
+        "abort": "Stop a run: agents stop traffic within seconds, what was measured is kept.",
         "estimate": (
-            "estimate_commands.estimate",
-            "Say what a run would cost and whether the fleet could carry it now; launch nothing.",
+            "Say what a run would cost and whether the fleet could carry it now; launch nothing."
         ),
-        "price": (
-            "estimate_commands.price",
-            "Say what a run has cost so far, and will have cost at its end.",
-        ),
+        "price": "Say what a run has cost so far, and will have cost at its end.",
         "schedule": (
-            "schedule_commands.app",
-            "Launch runs at instants to come; of any number of `broadside serve`, one fires each.",
+            "Launch runs at instants to come; of any number of `broadside serve`, one fires each."
         ),
-        "study": ("study_commands.app", "Series of runs that answer one question."),
+        "study": "Series of runs that answer one question.",
     },
     "Look": {
-        "runs": ("result_commands.list_runs", "List runs, newest first, with how each ended."),
-        "show": ("run_commands.show", "Show where a run stands, burst by burst."),
-        "verdict": (
-            "run_commands.verdict",
-            "Print a run's verdict with its figures; the exit code says it too.",
-        ),
-        "bursts": (
-            "result_commands.bursts",
-            "List a run's bursts: where each stands, and what it showed.",
-        ),
-        "pairs": (
-            "result_commands.pairs",
-            "List the pairs of one burst: who took each, how it ended, what it showed.",
-        ),
-        "series": (
-            "result_commands.series",
-            "Print a burst's seconds, once it is over; unknown is empty or null, never zero.",
-        ),
+        "runs": "List runs, newest first, with how each ended.",
+        "show": "Show where a run stands, burst by burst.",
+        "verdict": "Print a run's verdict with its figures; the exit code says it too.",
+        "bursts": "List a run's bursts: where each stands, and what it showed.",
+        "pairs": "List the pairs of one burst: who took each, how it ended, what it showed.",
+        "series": "Print a burst's seconds, once it is over; unknown is empty or null, never zero.",
         "reconciliation": (
-            "result_commands.reconciliation",
-            "Hold the fleet's ledger against the firewall's: the run, and each burst.",
+            "Hold the fleet's ledger against the firewall's: the run, and each burst."
         ),
         "agents": (
-            "result_commands.agents",
-            "List the agents that were heard of: role, state, engine, clock, and what is wrong.",
+            "List the agents that were heard of: role, state, engine, clock, and what is wrong."
         ),
         "raw": (
-            "storage.raw",
-            "Print what an engine wrote, to the byte: iperf3's JSON, or one JSON document a line.",
+            "Print what an engine wrote, to the byte: iperf3's JSON, or one JSON document a line."
         ),
     },
     "Report and compare": {
-        "report": (
-            "report_commands.report",
-            "Write a run's report: everything an engineer signs, in one file.",
-        ),
-        "chart": ("report_commands.chart", "Draw one of a run's charts into a file, or list them."),
-        "export": (
-            "report_commands.export",
-            "Write a run's seconds, pairs, bursts and summary as tables.",
-        ),
-        "compare": (
-            "compare_commands.compare",
-            "Compare two runs, runs with two labels, or bursts before and after a time.",
-        ),
+        "report": "Write a run's report: everything an engineer signs, in one file.",
+        "chart": "Draw one of a run's charts into a file, or list them.",
+        "export": "Write a run's seconds, pairs, bursts and summary as tables.",
+        "compare": "Compare two runs, runs with two labels, or bursts before and after a time.",
         "aggregate": (
-            "result_commands.aggregate",
-            "Sum many runs by time, scenario, label, device or verdict: rates, coverage, residual.",
+            "Sum many runs by time, scenario, label, device or verdict: rates, coverage, residual."
         ),
-        "import": ("import_commands.app", "Make runs of what other tools measured."),
-        "advise": ("advise_commands.app", "Arithmetic that saves a burst."),
+        "import": "Make runs of what other tools measured.",
+        "advise": "Arithmetic that saves a burst.",
     },
     "Look after": {
-        "backup": (
-            "backup_commands.backup",
-            "Copy all that the coordinator stores into one file, also while it is at work.",
-        ),
-        "restore": (
-            "backup_commands.restore",
-            "Lay a backup out as BROADSIDE_DATA_DIR, which must be new or empty.",
-        ),
-        "token": ("token_commands.app", "Make, list and revoke tokens for the API."),
-        "enroll": (
-            "enroll_commands.app",
-            "Let agents of other hosts in, list them, and shut them out.",
-        ),
-        "mcp": (
-            "assistant.mcp_server",
-            "Answer an assistant on standard input and output (Model Context Protocol).",
-        ),
-        "audit": (
-            "audit_commands.audit",
-            "List what was changed, newest first: who, what, from where, and how it ended.",
-        ),
-        "deadletters": (
-            "dead_letter_commands.app",
-            "List, explain, send again and purge what agents set aside as dead letters.",
-        ),
-        "prune": (
-            "storage.prune",
-            "List the runs that are old enough to forget; with --delete, remove all of them.",
-        ),
+        "backup": "Copy all that the coordinator stores into one file, also while it is at work.",
+        "restore": "Lay a backup out as BROADSIDE_DATA_DIR, which must be new or empty.",
+        "token": "Make, list and revoke tokens for the API.",
+        "enroll": "Let agents of other hosts in, list them, and shut them out.",
+        "mcp": "Answer an assistant on standard input and output (Model Context Protocol).",
+        "audit": "List what was changed, newest first: who, what, from where, and how it ended.",
+        "deadletters": "List, explain, send again and purge what agents set aside as dead letters.",
+        "prune": "List the runs that are old enough to forget; with --delete, remove all of them.",
     },
     "Range on Azure": {
-        "up": (
-            "range_commands.up",
-            "Build the range, or bring it to what the variables say (`terraform apply`).",
-        ),
+        "up": "Build the range, or bring it to what the variables say (`terraform apply`).",
         "scale": (
-            "range_commands.scale",
-            "Set how many clients and how many servers there are: 30 before a test, 0 after it.",
+            "Set how many clients and how many servers there are: 30 before a test, 0 after it."
         ),
         "park": (
-            "range_commands.park",
-            "Stop what costs while nobody tests: the fleet to 0, firewall and Bastion given back.",
+            "Stop what costs while nobody tests: the fleet to 0, firewall and Bastion given back."
         ),
-        "unpark": (
-            "range_commands.unpark",
-            "Bring firewall and Bastion back, and the routes to the firewall's new address.",
-        ),
-        "down": (
-            "range_commands.down",
-            "Destroy the range, and prove that nothing with its tag is left (else exit 1).",
-        ),
-        "capacity": (
-            "capacity_commands.app",
-            "Capacity units of an Azure Firewall: look, raise for a test, put back.",
-        ),
+        "unpark": "Bring firewall and Bastion back, and the routes to the firewall's new address.",
+        "down": "Destroy the range, and prove that nothing with its tag is left (else exit 1).",
+        "capacity": "Capacity units of an Azure Firewall: look, raise for a test, put back.",
     },
 }
-COMMANDS: Final = {name: told for group in GROUPS.values() for name, told in group.items()}
+COMMANDS: Final = {name: line for group in GROUPS.values() for name, line in group.items()}
+
+PLACES: Final = {  # in this package: a module and its function, or its group of commands
+    "demo": "demo.demo",
+    "doctor": "doctor.doctor",
+    "scenarios": "run_commands.list_scenarios",
+    "lab": "lab_commands.app",
+    "serve": "serve.serve",
+    "agent": "agent_command.agent",
+    "launch": "run_commands.launch",
+    "watch": "run_commands.watch",
+    "abort": "run_commands.abort",
+    "estimate": "estimate_commands.estimate",
+    "price": "estimate_commands.price",
+    "schedule": "schedule_commands.app",
+    "study": "study_commands.app",
+    "runs": "result_commands.list_runs",
+    "show": "run_commands.show",
+    "verdict": "run_commands.verdict",
+    "bursts": "result_commands.bursts",
+    "pairs": "result_commands.pairs",
+    "series": "result_commands.series",
+    "reconciliation": "result_commands.reconciliation",
+    "agents": "result_commands.agents",
+    "raw": "storage.raw",
+    "report": "report_commands.report",
+    "chart": "report_commands.chart",
+    "export": "report_commands.export",
+    "compare": "compare_commands.compare",
+    "aggregate": "result_commands.aggregate",
+    "import": "import_commands.app",
+    "advise": "advise_commands.app",
+    "backup": "backup_commands.backup",
+    "restore": "backup_commands.restore",
+    "token": "token_commands.app",
+    "enroll": "enroll_commands.app",
+    "mcp": "assistant.mcp_server",
+    "audit": "audit_commands.audit",
+    "deadletters": "dead_letter_commands.app",
+    "prune": "storage.prune",
+    "up": "range_commands.up",
+    "scale": "range_commands.scale",
+    "park": "range_commands.park",
+    "unpark": "range_commands.unpark",
+    "down": "range_commands.down",
+    "capacity": "capacity_commands.app",
+}
 
 EXAMPLES: Final = {  # by command, what to write after `broadside`
     "demo": "demo --pairs 8 --seconds 15",

@@ -3,33 +3,21 @@
 There is no ``--token``: everybody on a host may read the arguments of its processes.
 """
 
-import functools
-import inspect
 import os
 import sys
-from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Any, Final
 
 import typer
+from typer.main import get_click_param
+from typer.models import ParamMeta
 
 from coordinator.cli.exits import Exit, stop
 
 TOKEN: Final = "BROADSIDE_TOKEN"  # noqa: S105 - the variable's name
 STANDARD_INPUT: Final = Path("-")
 _MAX_CHARS: Final = 16_384
-
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file",
-        metavar="FILE",
-        envvar="BROADSIDE_TOKEN_FILE",
-        help=f"file whose first line is the bearer token for --api, - for standard input; default: "
-        f"what {TOKEN} holds",
-    ),
-]
 
 _file: ContextVar[Path | None] = ContextVar("token_file", default=None)
 
@@ -54,30 +42,30 @@ def given_token() -> str | None:
     return token
 
 
-def offer_token(app: typer.Typer) -> None:
-    """Give every command that takes ``--api`` a ``--token-file`` as well, once."""
-    for command in app.registered_commands:
-        if command.callback is None:
-            continue
-        parameters = inspect.signature(command.callback).parameters
-        if "api" in parameters and "token_file" not in parameters:
-            command.callback = _with_token(command.callback)
-    for group in app.registered_groups:
-        if group.typer_instance is not None:
-            offer_token(group.typer_instance)
+def _take(path: Path | None) -> None:
+    _file.set(path)
 
 
-def _with_token(command: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(command)
-    def with_token(*args: object, token_file: Path | None = None, **kwargs: object) -> None:
-        _file.set(token_file)
-        command(*args, **kwargs)
+def offer_token(command: Any) -> None:
+    """Give a command that takes ``--api``, or each of a group, a ``--token-file`` as well."""
+    for inner in getattr(command, "commands", {}).values():
+        offer_token(inner)
+    if any(parameter.name == "api" for parameter in command.params):
+        option, _ = get_click_param(_TOKEN_FILE)
+        command.params.append(option)
 
-    signature = inspect.signature(command)
-    extra = inspect.Parameter(
-        "token_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=TokenFile
-    )
-    parameters = [*signature.parameters.values(), extra]
-    vars(with_token)["__signature__"] = signature.replace(parameters=parameters)
-    with_token.__annotations__ = {**command.__annotations__, "token_file": TokenFile}
-    return with_token
+
+_TOKEN_FILE: Final = ParamMeta(
+    name="token_file",
+    annotation=Path | None,
+    default=typer.Option(
+        None,
+        "--token-file",
+        metavar="FILE",
+        envvar="BROADSIDE_TOKEN_FILE",
+        callback=_take,
+        expose_value=False,
+        help="file whose first line is the bearer token for --api, - for standard input; default: "
+        f"what {TOKEN} holds",
+    ),
+)
