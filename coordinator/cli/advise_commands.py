@@ -8,12 +8,7 @@ from coordinator.cli.exits import Exit, stop
 from coordinator.core import words
 from coordinator.core.quantities import parse_rate, parse_size, parse_time
 
-app = typer.Typer(help="Arithmetic that saves a burst.")
-
-
-@app.callback()
-def advise() -> None:
-    """Arithmetic that saves a burst."""
+app = typer.Typer()
 
 
 @app.command()

@@ -13,7 +13,7 @@ import typer
 
 from coordinator.cli.connection import run
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Api, Json
+from coordinator.cli.options import Api, Json, print_json
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core import words
 from coordinator.core.quantities import parse_rate
@@ -32,9 +32,7 @@ from coordinator.studies.study import Staircase
 
 STUDIES_LOOKED_AT = 200  # newest ones
 
-app = typer.Typer(
-    help="Capacity units of an Azure Firewall: look, raise for a test, put back.",
-)
+app = typer.Typer()
 
 Firewall = Annotated[
     str | None,
@@ -60,8 +58,6 @@ def show(firewall: Firewall = None, records: Records = None, as_json: Json = Fal
         found, before = opened.read(), record.read()
         observed = opened.observed(datetime.now(UTC))
     if as_json:
-        from coordinator.cli.options import print_json
-
         print_json(
             {
                 "firewall": opened.resource_id,
@@ -167,8 +163,6 @@ def units(
         "unit_half_width_bits_per_second": found.unit_half_width_bits_per_second,
     }
     if as_json:
-        from coordinator.cli.options import print_json
-
         print_json(told)
         return
     typer.echo(

@@ -55,7 +55,6 @@ async def coordinator_client(api: str | None, *, drive: bool = False) -> AsyncIt
 def run_on_private(work: Callable[["Table"], Awaitable[T]]) -> T:
     """Do ``work`` on the private table of this host's own fabric: what no API offers."""
     from exchange.fabric import FabricSettings, open_fabric
-    from exchange.ports import ExchangeError
 
     async def with_table() -> T:
         fabric = open_fabric(FabricSettings())
@@ -64,10 +63,7 @@ def run_on_private(work: Callable[["Table"], Awaitable[T]]) -> T:
         finally:
             await fabric.close()
 
-    try:
-        return asyncio.run(with_table())
-    except ExchangeError as error:
-        stop(str(error), Exit.CANNOT_RUN)
+    return asyncio.run(with_table())
 
 
 def run(api: str | None, work: Callable[["Verbs"], Awaitable[T]], *, drive: bool = False) -> T:

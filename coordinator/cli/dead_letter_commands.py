@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 PURGED_COUNT: Final = 1000  # at once
 
-app = typer.Typer(
-    help="List, explain, send again and purge what agents set aside as dead letters.",
-)
+app = typer.Typer()
 
 Sequence = Annotated[int, typer.Argument(metavar="SEQ", help="number shown by `deadletters list`")]
 

@@ -125,7 +125,6 @@ def demo(
         kill_one=kill_one,
         keep=keep,
     )
-    from lab.errors import LabError
     from lab.site import free_prefix
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -137,7 +136,7 @@ def demo(
             _standing_lab(options, prefix, steps) as lab,
         ):
             summary, before = _fire(options, lab, data_dir, steps, quiet=as_json)
-    except (LabError, ApiError) as error:
+    except ApiError as error:
         stop(str(error), Exit.CANNOT_RUN)
     if as_json:
         print_json(report(summary, lab))

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from rich.cells import cell_len
@@ -75,10 +75,9 @@ def _whole_width(cell: Text) -> int:
 class Steps:
     """Says on standard error what is being done, and how long it took."""
 
-    def __init__(self, *, write: Callable[[str], object] = sys.stderr.write) -> None:
-        self._write = write
+    def __init__(self) -> None:
         self._began_s = time.monotonic()
 
     def say(self, text: str) -> None:
-        self._write(f"[{time.monotonic() - self._began_s:5.1f} s] {text}\n")
+        sys.stderr.write(f"[{time.monotonic() - self._began_s:5.1f} s] {text}\n")
         sys.stderr.flush()

@@ -90,10 +90,8 @@ def doctor(
 async def _rights(identity: Identity) -> list[Check]:
     try:
         return await rights_checks(identity, FabricSettings())
-    except ValidationError as error:
-        return [_bad_setting("fabric", error)]
-    except ExchangeError as error:
-        return [failed("fabric", error, None)]
+    except (ValidationError, ExchangeError) as error:
+        return [failed("fabric", error)]
 
 
 async def _checks() -> list[Check]:
@@ -134,10 +132,8 @@ async def fabric_checks() -> tuple[list[Check], list[str]]:
     try:
         settings = FabricSettings()
         fabric = open_fabric(settings)
-    except ValidationError as error:
-        return [_bad_setting("fabric", error)], []
-    except ExchangeError as error:
-        return [failed("fabric", error, None)], []
+    except (ValidationError, ExchangeError) as error:
+        return [failed("fabric", error)], []
     reach = (
         "check the name, DNS and the firewall between: 5671/tcp to Service Bus, 443/tcp to storage"
         if settings.fabric == "azure"
@@ -185,7 +181,7 @@ async def rows_check(fabric: Fabric) -> Check:
         wrong += await Shelf(fabric.results, PRESENCE, Presence).unreadable()
         wrong += await Shelf(fabric.results, PASSPORT, Passport).unreadable()
     except ExchangeError as error:
-        return failed("rows", error, None)
+        return failed("rows", error)
     if not wrong:
         return Check(name="rows", ok=True, detail="all that are looked after can be read")
     shown = ", ".join(wrong[:ROWS_SHOWN_COUNT]) + ", ..." * (len(wrong) > ROWS_SHOWN_COUNT)
@@ -246,12 +242,10 @@ async def ledger_check() -> Check:
         async with asyncio.timeout(LEDGER_TIMEOUT_S):
             from_at = now - timedelta(seconds=LEDGER_LOOKBACK_S)
             ledger = await source.read(from_at, now, Direction.FORWARD)
-    except ValidationError as error:
-        return _bad_setting("ledger", error)
     except LedgerBusy as error:
         return failed("ledger", error, f"wait {words.time(error.retry_after_s)} and try again")
-    except LedgerError as error:
-        return failed("ledger", error, None)
+    except (ValidationError, LedgerError) as error:
+        return failed("ledger", error)
     except TimeoutError:
         return Check(
             name="ledger",
@@ -274,18 +268,4 @@ async def witnesses_check() -> list[Check]:
     try:
         return await check_witnesses(CoordinatorSettings().witnesses_file)
     except ValidationError as error:
-        return [_bad_setting("witnesses", error)]
-
-
-# Findings ------------------------------------------------------------------------------------
-
-
-def _bad_setting(name: str, error: ValidationError) -> Check:
-    first = error.errors(include_url=False)[0]
-    variable = f"BROADSIDE_{'_'.join(map(str, first['loc'])).upper()}"
-    return Check(
-        name=name,
-        ok=False,
-        detail=f"{variable}={first['input']!r}: {first['msg']}",
-        fix=f"mend or unset {variable}",
-    )
+        return [failed("witnesses", error)]

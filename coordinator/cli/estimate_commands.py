@@ -31,7 +31,7 @@ def estimate(
     try:
         spec = scenarios.load(scenario, scenarios.parse_overrides(assignments or []))
         figures = None if own is None else prices.plain(prices.read(own))
-    except (scenarios.ScenarioError, prices.BadPrices) as error:
+    except prices.BadPrices as error:
         stop(str(error), Exit.USAGE)
     request = EstimateRequest(spec=spec.model_dump(mode="json"), prices=figures, by=operator_name())
 

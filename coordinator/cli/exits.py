@@ -13,7 +13,7 @@ import select
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from typing import Final, NoReturn
 
@@ -36,6 +36,27 @@ class Exit(IntEnum):
     INCONCLUSIVE = 2  # the verdict is inconclusive: the data cannot say
     USAGE = 3  # the command, a field or a value is wrong; nothing was done
     CANNOT_RUN = 4  # the command is right, but something it needs is missing or refused
+
+
+# Errors whose own text says what is wrong, and the fix. By name: a command that needs none of them
+# loads none of them.
+TOLD_BY_NAME: Final[Mapping[str, Exit]] = {
+    "BadFile": Exit.USAGE,
+    "BadSchedule": Exit.USAGE,
+    "NoticesMisconfigured": Exit.USAGE,
+    "ScenarioError": Exit.USAGE,
+    "TokenTaken": Exit.USAGE,
+    "UnknownAgent": Exit.USAGE,
+    "UnknownToken": Exit.USAGE,
+    "BadPrices": Exit.CANNOT_RUN,
+    "BrowserError": Exit.CANNOT_RUN,
+    "ExchangeError": Exit.CANNOT_RUN,
+    "HostsMisconfigured": Exit.CANNOT_RUN,
+    "LabError": Exit.CANNOT_RUN,
+    "LedgerError": Exit.CANNOT_RUN,
+    "SignInError": Exit.CANNOT_RUN,
+    "SwitchError": Exit.CANNOT_RUN,
+}
 
 
 def stop(message: str, code: Exit) -> NoReturn:
@@ -83,6 +104,10 @@ def _failed(error: BaseException) -> int:
     if isinstance(error, SystemExit) and (error.code is None or _is_told(error.code)):
         return int(error.code or 0)
     for cause in causes:
+        expected = _expected(cause)
+        if expected is not None:
+            say(str(cause))
+            return expected
         if isinstance(cause, KeyboardInterrupt):
             say("interrupted")
             return INTERRUPTED
@@ -90,13 +115,9 @@ def _failed(error: BaseException) -> int:
             return Exit.CANNOT_RUN  # rich has pointed standard output elsewhere
         if isinstance(cause, OSError) and cause.errno in (errno.EPIPE, errno.ENOSPC):
             return _output_lost(cause)
-    for cause in causes:
-        if _is_expected(cause):
-            say(str(cause))
-            return Exit.CANNOT_RUN
-    settings = next((cause for cause in causes if _setting(cause)), None)
-    if settings is not None:
-        say(_setting(settings) or "")
+    wrong = next(filter(None, map(wrong_setting, causes)), None)
+    if wrong is not None:
+        say(f"{wrong[1]}; mend or unset it")
         return Exit.USAGE
     if isinstance(error, SystemExit):
         if isinstance(error.code, str):
@@ -132,26 +153,20 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             left.append(cause.__context__)
 
 
-def _is_expected(error: BaseException) -> bool:
-    """Whether an error's own text says what is wrong, and the fix."""
-    from exchange.ports import ExchangeError
-
-    names = {kind.__name__ for kind in type(error).__mro__}
-    # By name: a command that needs none of them loads none of them.
-    return isinstance(error, ExchangeError) or bool(
-        names & {"LedgerError", "SwitchError", "BadPrices", "SignInError", "BadFile"}
-    )
+def _expected(error: BaseException) -> Exit | None:
+    names = (kind.__name__ for kind in type(error).__mro__)
+    return next((TOLD_BY_NAME[name] for name in names if name in TOLD_BY_NAME), None)
 
 
-def _setting(error: BaseException) -> str | None:
-    """What is wrong with a setting of the environment, when that is what the error says."""
+def wrong_setting(error: BaseException) -> tuple[str, str] | None:
+    """A variable of the environment and what is wrong with it, where that is the error."""
     title = str(getattr(error, "title", ""))
     if type(error).__name__ != "ValidationError" or not title.endswith("Settings"):
         return None
     fault = error.errors(include_url=False)[0]  # type: ignore[attr-defined]  # pydantic's, by name
     variable = f"BROADSIDE_{'_'.join(map(str, fault['loc'])).upper()}"
     value = shown_value(variable, fault["input"])
-    return f"{variable}={value}: {fault['msg']}; mend or unset it"
+    return variable, f"{variable}={value}: {fault['msg']}"
 
 
 def shown_value(field: str, value: object) -> str:

@@ -1,12 +1,16 @@
 """What was tried and went wrong, as a line of ``broadside doctor``."""
 
+from coordinator.cli.exits import wrong_setting
 from coordinator.device.ledgers.source import LedgerError
 from exchange.checks import Check
 from exchange.ports import ExchangeMisconfigured
 
 
-def failed(name: str, error: Exception, fix: str | None) -> Check:
+def failed(name: str, error: Exception, fix: str | None = None) -> Check:
     """An error's line as a check; one that knows better what to do says it last."""
+    if (wrong := wrong_setting(error)) is not None:
+        variable, what = wrong
+        return Check(name=name, ok=False, detail=what, fix=f"mend or unset {variable}")
     said = " ".join(str(error).split())
     if isinstance(error, (ExchangeMisconfigured, LedgerError)) and "; " in said:
         detail, _, own = said.rpartition("; ")

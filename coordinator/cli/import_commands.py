@@ -16,7 +16,6 @@ from coordinator.cli.options import Api, Json, print_json, zone_of
 from coordinator.core import words
 from coordinator.core.figures import RECEIVED
 from coordinator.core.summary import Finding
-from coordinator.imports import BadFile
 from coordinator.imports.import_answers import (
     FileResult,
     ImportedRecordings,
@@ -30,7 +29,7 @@ from coordinator.imports.time_text import parse_time, to_utc
 
 FINDINGS_SHOWN_COUNT = 20
 
-app = typer.Typer(help="Make runs of what other tools measured.", rich_markup_mode=None)
+app = typer.Typer()
 
 Labels = Annotated[
     list[str] | None,
@@ -81,26 +80,22 @@ def original(
 ) -> None:
     """Import a table of the original test: Azure Table Storage's export or a spreadsheet's CSV."""
     zone = zone_of(timezone)
-    try:
-        table = read_original(
-            file,
-            Reading(
-                zone=zone,
-                now=datetime.now(UTC),
-                from_at=_time("--from", since, zone),
-                before_at=_time("--before", before, zone),
-                duration_s=duration_s,
-                pairs_planned=pairs_planned,
-                period_s=period_s,
-            ),
-            metric=firewall_metric,
-        )
-    except BadFile as error:
-        stop(str(error), Exit.USAGE)
-
+    table = read_original(
+        file,
+        Reading(
+            zone=zone,
+            now=datetime.now(UTC),
+            from_at=_time("--from", since, zone),
+            before_at=_time("--before", before, zone),
+            duration_s=duration_s,
+            pairs_planned=pairs_planned,
+            period_s=period_s,
+        ),
+        metric=firewall_metric,
+    )
     said = {
         "labels": _labels(labels),
-        "overrides": _overrides(assignments),
+        "overrides": scenarios.parse_overrides(assignments or ()),
         "by": operator_name(),
     }
 
@@ -133,10 +128,7 @@ def iperf3(
     as_json: Json = False,
 ) -> None:
     """Import files that iperf3 (3.9 or later) wrote, as one run."""
-    try:
-        recordings = read_recordings(files)
-    except BadFile as error:
-        stop(str(error), Exit.USAGE)
+    recordings = read_recordings(files)
     results = tuple(describe(recording) for recording in recordings)
     if all(recording.state is RecordingState.UNREADABLE for recording in recordings):
         if as_json:
@@ -147,7 +139,7 @@ def iperf3(
     request = Recordings(
         recordings=recordings,
         labels=_labels(labels),
-        overrides=_overrides(assignments),
+        overrides=scenarios.parse_overrides(assignments or ()),
         by=operator_name(),
     )
 
@@ -193,13 +185,6 @@ def _labels(assignments: Sequence[str] | None) -> dict[str, str]:
             Exit.USAGE,
         )
     return labels
-
-
-def _overrides(assignments: Sequence[str] | None) -> dict[str, object]:
-    try:
-        return scenarios.parse_overrides(assignments or ())
-    except scenarios.ScenarioError as error:
-        stop(str(error), Exit.USAGE)
 
 
 def _burst_cells(burst: OriginalBurst) -> list[str]:

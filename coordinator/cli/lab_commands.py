@@ -6,12 +6,10 @@ from typing import Annotated
 import typer
 
 from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Json
+from coordinator.cli.options import Json, print_json
 from exchange.checks import Check
 
-app = typer.Typer(
-    help="Azure in miniature on this host: namespaces, a firewall that counts, clocks."
-)
+app = typer.Typer()
 
 
 @app.command()
@@ -26,27 +24,21 @@ def up(
     """Build the lab, or repair what stands of it."""
     from lab import network
     from lab import privileges as rights
-    from lab.errors import LabError
     from lab.site import AZURE_NIC_BITS_PER_SECOND, PREFIX
     from lab.topology import LabSpec
 
-    try:
-        if rights.find_rights().require().rights is rights.Rights.USER_NAMESPACE:
-            rights.hold(PREFIX)
-            rights.join(PREFIX, [sys.executable, "-m", "coordinator", *sys.argv[1:]])
-        spec = LabSpec(
-            pairs_count=pairs,
-            prefix=PREFIX,
-            scale=scale,
-            nic_bits_per_second=round(AZURE_NIC_BITS_PER_SECOND / scale),
-            firewall_bits_per_second=round(firewall_gbit * 1e9 / scale),
-        )
-        built = network.up(spec)
-    except LabError as error:
-        stop(str(error), Exit.CANNOT_RUN)
+    if rights.find_rights().require().rights is rights.Rights.USER_NAMESPACE:
+        rights.hold(PREFIX)
+        rights.join(PREFIX, [sys.executable, "-m", "coordinator", *sys.argv[1:]])
+    spec = LabSpec(
+        pairs_count=pairs,
+        prefix=PREFIX,
+        scale=scale,
+        nic_bits_per_second=round(AZURE_NIC_BITS_PER_SECOND / scale),
+        firewall_bits_per_second=round(firewall_gbit * 1e9 / scale),
+    )
+    built = network.up(spec)
     if as_json:
-        from coordinator.cli.options import print_json
-
         print_json(
             {
                 "prefix": PREFIX,
@@ -82,7 +74,6 @@ def profile(
 ) -> None:
     """Put the lab's device and path into a state, or list the states."""
     from lab import network, profiles
-    from lab.errors import LabError
     from lab.site import PREFIX
 
     prefix = prefix or PREFIX
@@ -90,13 +81,10 @@ def profile(
         for known, stands_for in profiles.PROFILES.items():
             typer.echo(f"{known:12} {stands_for.says}")
         return
-    try:
-        standing = network.status(prefix).lab
-        if standing is None:
-            stop(f"lab {prefix}: it does not stand; run `broadside lab up`", Exit.CANNOT_RUN)
-        applied = profiles.apply(standing, name)
-    except LabError as error:
-        stop(str(error), Exit.CANNOT_RUN)
+    standing = network.status(prefix).lab
+    if standing is None:
+        stop(f"lab {prefix}: it does not stand; run `broadside lab up`", Exit.CANNOT_RUN)
+    applied = profiles.apply(standing, name)
     typer.echo(f"lab {prefix}: {name}: {applied.says}")
 
 
@@ -105,25 +93,19 @@ def down(as_json: Json = False) -> None:
     """Remove every namespace, process and file of the lab, and what killed demos left."""
     from lab import network
     from lab import privileges as rights
-    from lab.errors import LabError
     from lab.site import PREFIXES, in_use
 
     removed = []
-    try:
-        for prefix in PREFIXES:
-            with in_use(prefix) as ours:
-                if not ours:
-                    typer.echo(f"lab {prefix}: left alone, a demo is using it", err=True)
-                    continue
-                world = rights.release(prefix)
-                report = network.down(prefix)
-            if world or report.namespaces_count or report.processes_count or report.left:
-                removed.append((prefix, world, report))
-    except LabError as error:
-        stop(str(error), Exit.CANNOT_RUN)
+    for prefix in PREFIXES:
+        with in_use(prefix) as ours:
+            if not ours:
+                typer.echo(f"lab {prefix}: left alone, a demo is using it", err=True)
+                continue
+            world = rights.release(prefix)
+            report = network.down(prefix)
+        if world or report.namespaces_count or report.processes_count or report.left:
+            removed.append((prefix, world, report))
     if as_json:
-        from coordinator.cli.options import print_json
-
         print_json(
             [
                 {

@@ -47,6 +47,11 @@ Assignments = Annotated[
 ]
 
 
+Detach = Annotated[
+    bool, typer.Option("--detach", help="return at once; a `broadside serve` must be running")
+]
+
+
 Plain = Annotated[bool, typer.Option("--plain", help="plain lines, also on a terminal")]
 
 

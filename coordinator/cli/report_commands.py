@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator.cli.connection import RunArgument, resolve_run, run
+from coordinator.cli.connection import RunArgument, resolve_run, run, run_of
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.options import Api, Json, print_json
 from coordinator.cli.saved_files import (
     AsFormat,
+    ChartOutput,
     Output,
     ReportFormat,
     by_ending,
@@ -35,11 +36,10 @@ def report(
 
     chosen = ReportFormat.chosen(format, output)
 
-    async def work(client: "Verbs") -> tuple[str, bytes]:
-        found = await resolve_run(client, run_id)
+    async def work(client: "Verbs", found: str) -> tuple[str, bytes]:
         return found, await client.report(found, chosen.asked)
 
-    save_report(*run(api, work), chosen, output)
+    save_report(*run_of(api, run_id, work), chosen, output)
 
 
 def export(
@@ -69,11 +69,10 @@ def export(
             Exit.USAGE,
         )
 
-    async def work(client: "Verbs") -> tuple[str, dict[str, bytes]]:
-        found = await resolve_run(client, run_id)
+    async def work(client: "Verbs", found: str) -> tuple[str, dict[str, bytes]]:
         return found, {name: await client.export(found, chosen.value, name) for name in wanted}
 
-    found, files = run(api, work)
+    found, files = run_of(api, run_id, work)
     for name, body in files.items():
         called = f"{found}.{chosen.value}" if chosen.whole else f"{found}-{name}.{chosen.value}"
         if len(files) > 1 and output is not None:
@@ -88,10 +87,7 @@ def chart(
         str | None,
         typer.Argument(help="which chart; none: list them", autocompletion=complete_chart),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="ending in .png, .svg or .json"),
-    ] = None,
+    output: ChartOutput = None,
     burst: Annotated[int, typer.Option(min=1, help="for charts of one burst, from 1")] = 1,
     theme: Annotated[Theme, typer.Option(help="of .png and .json")] = Theme.LIGHT,
     width: Annotated[int, typer.Option(min=200, max=4000, help="px")] = 1100,
@@ -109,13 +105,12 @@ def chart(
         return
     drawn = Theme.LIGHT if output is not None and output.suffix == ".svg" else theme
 
-    async def work(client: "Verbs") -> tuple[str, dict[str, Any]]:
-        found = await resolve_run(client, run_id)
+    async def work(client: "Verbs", found: str) -> tuple[str, dict[str, Any]]:
         known = name in {entry.name for entry in catalogue()}
         index = burst - 1 if known and kind_of(name) == "burst" else None
         return found, await client.chart(found, name, index, drawn.value)
 
-    found, made = run(api, work)
+    found, made = run_of(api, run_id, work)
     if as_json:
         print_json(made)
         return

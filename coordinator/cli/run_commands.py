@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from coordinator.cli.connection import RunArgument, operator_name, resolve_run, run, run_of
+from coordinator.cli.connection import RunArgument, operator_name, run, run_of
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.lists import RowsOption, show_list
 from coordinator.cli.options import (
     Api,
     Assignments,
+    Detach,
     Format,
     FormatOption,
     Json,
@@ -42,9 +43,7 @@ def launch(
             help="go on without a coordinator until this hard end: 26h, 2026-11-23T06:00Z",
         ),
     ] = None,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="return at once; a `broadside serve` must be running")
-    ] = False,
+    detach: Detach = False,
     plain: Plain = False,
     junit: Junit = None,
     form: FormatOption = Format.TEXT,
@@ -69,7 +68,7 @@ def launch(
         if unattended is not None:
             overrides |= read_end(unattended, datetime.now(UTC))
         spec = scenarios.load(scenario, overrides)  # refuse a mistake before asking anybody
-    except (scenarios.ScenarioError, ValueError) as error:
+    except ValueError as error:
         stop(str(error), Exit.USAGE)
     request = LaunchRequest(spec=spec.model_dump(mode="json"), by=operator_name())
 
@@ -93,11 +92,10 @@ def watch(
     """Follow a run to its verdict; leaving (q, Ctrl-C) does not abort it."""
     from coordinator.cli import watch as watching
 
-    async def work(client: "Verbs") -> "RunSummary":
-        found = await resolve_run(client, run_id)
+    async def work(client: "Verbs", found: str) -> "RunSummary":
         return await watching.follow(client, found, plain=plain, quiet=as_json, local=api is None)
 
-    _finish(run(api, work, drive=True), as_json=as_json)
+    _finish(run_of(api, run_id, work, drive=True), as_json=as_json)
 
 
 def show(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
@@ -105,11 +103,10 @@ def show(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
     from coordinator.cli import display
     from coordinator.cli.course_tables import show_course
 
-    async def work(client: "Verbs") -> "tuple[RunStatus, Course]":
-        chosen = await resolve_run(client, run_id)
+    async def work(client: "Verbs", chosen: str) -> "tuple[RunStatus, Course]":
         return await client.status(chosen), await client.course(chosen)
 
-    status, course = run(api, work)
+    status, course = run_of(api, run_id, work)
     if as_json:
         print_json(status)
         return
@@ -191,11 +188,11 @@ def abort(
 ) -> None:
     """Stop a run: agents stop traffic within seconds, what was measured is kept."""
 
-    async def work(client: "Verbs") -> "RunStatus":
-        chosen = await resolve_run(client, run_id)
-        return await client.cancel(chosen, by=operator_name(), reason=reason)
-
-    status = run(api, work)
+    status = run_of(
+        api,
+        run_id,
+        lambda client, chosen: client.cancel(chosen, by=operator_name(), reason=reason),
+    )
     if as_json:
         print_json(status)
     else:
@@ -216,10 +213,7 @@ def list_scenarios(
     from coordinator.core import words
     from coordinator.core.plan.plain_fields import plain_fields
 
-    try:
-        specs = {n: scenarios.load(n) for n in ([name] if name else scenarios.names())}
-    except scenarios.ScenarioError as error:
-        stop(str(error), Exit.USAGE)
+    specs = {n: scenarios.load(n) for n in ([name] if name else scenarios.names())}
     if as_json:
         print_json({n: spec.model_dump(mode="json") for n, spec in specs.items()})
         return

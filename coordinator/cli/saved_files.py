@@ -33,6 +33,10 @@ Output = Annotated[
 ]
 
 
+ChartOutput = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="ending in .png, .svg or .json"),
+]
 AsFormat = Annotated[
     ReportFormat | None,
     typer.Option("--format", help="default: by the output's ending, else html"),
@@ -43,8 +47,6 @@ def save_chart(made: dict[str, Any], output: Path, *, width: int, height: int) -
     """Write a chart into a file by its ending."""
     import json
 
-    from coordinator.views.browser import BrowserError, paint_png
-
     figure: dict[str, Any] = made["figure"]
     match output.suffix:
         case ".json":
@@ -54,11 +56,9 @@ def save_chart(made: dict[str, Any], output: Path, *, width: int, height: int) -
 
             save(alone(figure, width=width, height=height).encode(), output)
         case ".png":
-            try:
-                body = paint_png(figure, width=width, height=height, scale=2.0)
-            except BrowserError as error:
-                stop(str(error), Exit.CANNOT_RUN)
-            save(body, output)
+            from coordinator.views.browser import paint_png
+
+            save(paint_png(figure, width=width, height=height, scale=2.0), output)
         case other:
             stop(f"--output {output}: ending {other!r} is not .png, .svg or .json", Exit.USAGE)
 
@@ -77,17 +77,10 @@ def save(body: bytes, output: Path | None) -> None:
 def save_report(name: str, body: bytes, format: ReportFormat, output: Path | None) -> None:
     """Write a report that was read, a page as what it is or printed."""
     if format is ReportFormat.PDF:
-        body = _pdf(body.decode())
+        from coordinator.views.browser import print_pdf
+
+        body = print_pdf(body.decode())
     save(body, output or Path(f"{name}.{format.value}"))
-
-
-def _pdf(page: str) -> bytes:
-    from coordinator.views.browser import BrowserError, print_pdf
-
-    try:
-        return print_pdf(page)
-    except BrowserError as error:
-        stop(str(error), Exit.CANNOT_RUN)
 
 
 _F = TypeVar("_F", bound=StrEnum)

@@ -12,14 +12,12 @@ from coordinator.cli.connection import operator_name, run
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.lists import RowsOption, show_list
 from coordinator.cli.options import Api, Assignments, Json, print_json
-from coordinator.core.plan.schedule import BadSchedule, MissedPolicy, Overlap, check
+from coordinator.core.plan.schedule import MissedPolicy, Overlap, check
 from coordinator.views.answers import ScheduleView
 from coordinator.views.requests import ScheduleRequest
 from exchange.troubles import utc_now
 
-app = typer.Typer(
-    help="Launch runs at instants to come; of any number of `broadside serve`, one fires each.",
-)
+app = typer.Typer()
 
 Name = Annotated[str, typer.Argument(help="small letters, digits and dashes; at most 36")]
 
@@ -74,8 +72,6 @@ def add(
         )
         now = utc_now()
         check(request.schedule(by=request.by, now=now), now)
-    except (scenarios.ScenarioError, BadSchedule) as error:
-        stop(str(error), Exit.USAGE)
     except ValidationError as error:
         stop(_fault(error), Exit.USAGE)
 

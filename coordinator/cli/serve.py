@@ -28,18 +28,7 @@ def serve(
         field = str(fault["loc"][0])
         stop(f"{field}: {fault['msg']} (got {shown_value(field, fault['input'])})", Exit.USAGE)
     start_log(settings.log_level)
-    asyncio.run(_serve(settings, _sign_in_settings()))
-
-
-def _sign_in_settings() -> SignInSettings:
-    from pydantic import ValidationError
-
-    try:
-        return SignInSettings()
-    except ValidationError as error:
-        fault = error.errors()[0]
-        name = f"BROADSIDE_{'_'.join(map(str, fault['loc'])).upper()}"
-        stop(f"{name}: {fault['msg']} (got {shown_value(name, fault['input'])})", Exit.USAGE)
+    asyncio.run(_serve(settings, SignInSettings()))
 
 
 async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
@@ -49,21 +38,19 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
 
     from coordinator.api.app import create_app
     from coordinator.api.door import Guard, is_loopback
-    from coordinator.auth.principal import SignInMisconfigured
     from coordinator.auth.signin import open_sign_in
     from coordinator.bounded_listener import BACKLOG_COUNT, Listener
-    from coordinator.device.ledgers.source import LedgerError, open_ledger
+    from coordinator.device.ledgers.source import open_ledger
     from coordinator.device.witnesses.witness_file import open_witnesses
-    from coordinator.hosts.hosts_server import HostsMisconfigured, open_hosts_server
-    from coordinator.notices.places import NoticesMisconfigured, open_places
-    from coordinator.prices import BadPrices
+    from coordinator.hosts.hosts_server import open_hosts_server
+    from coordinator.notices.places import open_places
     from coordinator.prices import load as load_prices
     from coordinator.process_memory import collect_rarely, keep_one_heap
     from coordinator.runs.coordinator import Coordinator
     from coordinator.runs.storage_watch import storage_gone
-    from coordinator.studies.switch import SwitchError, read_switches
+    from coordinator.studies.switch import read_switches
     from exchange.fabric import FabricSettings, open_fabric
-    from exchange.ports import ExchangeError, StorageGone
+    from exchange.ports import StorageGone
 
     host, port = settings.host, settings.port
     if door.sign_in == "off" and not is_loopback(host):
@@ -80,18 +67,13 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
         stop(
             f"port {port} on {host}: {error.strerror}; choose another with --port", Exit.CANNOT_RUN
         )
-    try:
-        fabric = open_fabric(FabricSettings())
-        ledger = open_ledger(settings)
-        witnesses = open_witnesses(settings.witnesses_file)
-        prices = load_prices(settings.prices)
-        switches = read_switches(settings.switches_file)
-        sign_in = open_sign_in(door, fabric.private)
-        places = list(open_places(settings))
-    except (ExchangeError, LedgerError, SignInMisconfigured, SwitchError, BadPrices) as error:
-        stop(str(error), Exit.CANNOT_RUN)
-    except NoticesMisconfigured as error:
-        stop(str(error), Exit.USAGE)
+    fabric = open_fabric(FabricSettings())
+    ledger = open_ledger(settings)
+    witnesses = open_witnesses(settings.witnesses_file)
+    prices = load_prices(settings.prices)
+    switches = read_switches(settings.switches_file)
+    sign_in = open_sign_in(door, fabric.private)
+    places = list(open_places(settings))
     guard = Guard(
         sign_in=sign_in,
         writes_per_minute=door.writes_per_minute,
@@ -106,10 +88,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
         switches=switches,
         places=places,
     )
-    try:
-        hosts = open_hosts_server(settings, fabric, FabricSettings().data_dir, app.state.audit)
-    except HostsMisconfigured as error:
-        stop(str(error), Exit.CANNOT_RUN)
+    hosts = open_hosts_server(settings, fabric, FabricSettings().data_dir, app.state.audit)
     scheme = "http" if door.tls_certificate_file is None else "https"
     if scheme == "http" and not is_loopback(host):
         typer.echo(

@@ -13,12 +13,13 @@ from pydantic import ValidationError
 
 from coordinator import scenarios
 from coordinator.cli import display
-from coordinator.cli.connection import operator_name, resolve_study, run, study_of
+from coordinator.cli.connection import operator_name, run, study_of
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.lists import RowsOption, print_rows, show_list
-from coordinator.cli.options import Api, Assignments, Json, Scenario, print_json
+from coordinator.cli.options import Api, Assignments, Detach, Json, Scenario, print_json
 from coordinator.cli.saved_files import (
     AsFormat,
+    ChartOutput,
     Output,
     ReportFormat,
     save_chart,
@@ -49,15 +50,12 @@ if TYPE_CHECKING:
 
 POLL_S = 1.0
 
-app = typer.Typer(help="Series of runs that answer one question.")
+app = typer.Typer()
 
 
 Name = Annotated[str | None, typer.Option(help="the study's name; the question's kind otherwise")]
 Pause = Annotated[float, typer.Option("--pause-s", min=0, help="seconds between two trials")]
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="study id, or `last`")]
-Detach = Annotated[
-    bool, typer.Option("--detach", help="return at once; a `broadside serve` must be running")
-]
 
 
 def _carry_out(
@@ -85,8 +83,6 @@ def _carry_out(
             pause_s=pause_s,
             by=operator_name(),
         )
-    except scenarios.ScenarioError as error:
-        stop(str(error), Exit.USAGE)
     except ValidationError as error:
         stop(scenarios.explain(error), Exit.USAGE)
 
@@ -108,7 +104,7 @@ def _question(build: Callable[[], Question]) -> Question:
         return build()
     except ValidationError as error:
         stop(scenarios.explain(error), Exit.USAGE)
-    except (scenarios.ScenarioError, ValueError) as error:
+    except ValueError as error:
         stop(str(error), Exit.USAGE)
 
 
@@ -314,23 +310,19 @@ def show(
 @app.command()
 def chart(
     study_id: StudyArgument,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="ending in .png, .svg or .json"),
-    ] = None,
+    output: ChartOutput = None,
     theme: Annotated[Theme, typer.Option(help="of .png and .json")] = Theme.LIGHT,
     api: Api = None,
     as_json: Json = False,
 ) -> None:
     """Draw a study: its curve with the knee, its modes, or its search."""
 
-    async def work(client: "Verbs") -> tuple[str, dict[str, Any]]:
-        found = await resolve_study(client, study_id)
+    async def work(client: "Verbs", found: str) -> tuple[str, dict[str, Any]]:
         name = chart_of(await client.study(found))
         drawn = Theme.LIGHT if output is not None and output.suffix == ".svg" else theme
         return f"{found}-{name}", await client.study_chart(found, name, drawn.value)
 
-    called, made = run(api, work)
+    called, made = study_of(api, study_id, work)
     if as_json:
         print_json(made)
         return
@@ -348,11 +340,10 @@ def report(
 
     chosen = ReportFormat.chosen(format, output)
 
-    async def work(client: "Verbs") -> tuple[str, bytes]:
-        found = await resolve_study(client, study_id)
+    async def work(client: "Verbs", found: str) -> tuple[str, bytes]:
         return found, await client.study_report(found, chosen.asked)
 
-    save_report(*run(api, work), chosen, output)
+    save_report(*study_of(api, study_id, work), chosen, output)
 
 
 @app.command()
@@ -364,11 +355,11 @@ def abort(
 ) -> None:
     """Stop a study and its running trial; the device goes back to rest."""
 
-    async def work(client: "Verbs") -> Study:
-        found = await resolve_study(client, study_id)
-        return await client.cancel_study(found, by=operator_name(), reason=reason)
-
-    study = run(api, work)
+    study = study_of(
+        api,
+        study_id,
+        lambda client, chosen: client.cancel_study(chosen, by=operator_name(), reason=reason),
+    )
     if as_json:
         print_json(study)
     else:

@@ -12,16 +12,16 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from coordinator.auth.principal import Access
-from coordinator.auth.static_tokens import Tokens, TokenTaken, UnknownToken
+from coordinator.auth.static_tokens import Tokens
 from coordinator.cli.connection import operator_name, run_on_private
 from coordinator.cli.exits import Exit, stop
 from coordinator.cli.expiry import parse_expiry
 from coordinator.cli.lists import RowsOption, show_list
-from coordinator.cli.options import Json
+from coordinator.cli.options import Json, print_json
 from exchange.messages import Identifier
 from exchange.ports import Table
 
-app = typer.Typer(help="Make, list and revoke tokens for the API.", rich_markup_mode=None)
+app = typer.Typer()
 
 
 class TokenRole(StrEnum):
@@ -57,18 +57,16 @@ def add(
             name, Access(role.value), by=operator_name(), now=now, expires_at=expires_at
         )
 
-    try:
-        secret = run_on_private(work)
-    except TokenTaken as error:
-        stop(str(error), Exit.USAGE)
+    secret = run_on_private(work)
     if as_json:
-        shown = {
-            "name": name,
-            "role": role,
-            "expires_at": None if expires_at is None else expires_at.isoformat(),
-            "token": secret,
-        }
-        typer.echo(TypeAdapter(dict[str, str | None]).dump_json(shown, indent=2).decode())
+        print_json(
+            {
+                "name": name,
+                "role": role,
+                "expires_at": None if expires_at is None else expires_at.isoformat(),
+                "token": secret,
+            }
+        )
         return
     until = "never ends" if expires_at is None else f"ends {expires_at:%Y-%m-%d %H:%MZ}"
     typer.echo(f"token {name} ({role.value}) {until}; it is not shown again:", err=True)
@@ -103,8 +101,5 @@ def list_tokens(form: RowsOption = None, as_json: Json = False) -> None:
 @app.command()
 def revoke(name: Name) -> None:
     """Take a token out of use; every coordinator refuses it within seconds."""
-    try:
-        run_on_private(lambda table: Tokens(table).revoke(name, now=datetime.now(UTC)))
-    except UnknownToken as error:
-        stop(str(error), Exit.USAGE)
+    run_on_private(lambda table: Tokens(table).revoke(name, now=datetime.now(UTC)))
     typer.echo(f"token {name} is revoked", err=True)

@@ -33,7 +33,7 @@ async def check_witnesses(path: Path | None) -> list[Check]:
     try:
         entries = read_entries(path)
     except LedgerError as error:
-        return [failed("witnesses", error, None)]
+        return [failed("witnesses", error)]
     return list(await asyncio.gather(*map(_check, entries)))
 
 
@@ -44,7 +44,7 @@ async def _check(entry: Mapping[str, Any]) -> Check:
         async with asyncio.timeout(READ_MAX_S):
             told, missed_count = await _ask(source)
     except LedgerError as error:
-        return failed(name, error, None)
+        return failed(name, error)
     except TimeoutError:
         return Check(name=name, ok=False, detail=f"no answer within {words.time(READ_MAX_S)}")
     troubles = [*_clock(told), *_units(told)]

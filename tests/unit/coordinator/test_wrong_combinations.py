@@ -9,13 +9,12 @@ from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
 from coordinator.api.app import create_app
-from coordinator.cli import app
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import EngineState, Presence, Role
+from tests.live.commands import run_command
 from tests.unit.coordinator.presences import presence
 
 SELF_SIGNED = EngineState(name="https", ports=(8443,), self_signed=True)
@@ -124,6 +123,7 @@ def test_it_is_refused_with_the_field_named(
     words: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     body = {"scenario": "smoke", "overrides": overrides}
     answer = asyncio.run(launch_over_api(tmp_path, fleet(https), body))
@@ -133,8 +133,8 @@ def test_it_is_refused_with_the_field_named(
 
     monkeypatch.setenv("BROADSIDE_DATA_DIR", str(tmp_path))
     settings = [f"--set={name}={json.dumps(value)}" for name, value in overrides.items()]
-    done = CliRunner().invoke(app, ["launch", "smoke", *settings])
-    assert done.exit_code in (3, 4), done.output
+    done = run_command(["launch", "smoke", *settings], monkeypatch, capfd)
+    assert done.returncode in (3, 4), done
     assert done.stdout == ""
     assert f"{field}: " in done.stderr
     assert words in done.stderr

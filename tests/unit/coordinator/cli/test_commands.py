@@ -1,16 +1,20 @@
 """The list of commands, which is read without loading any, says what the commands say."""
 
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import typer
 
 from coordinator.cli import load
 from coordinator.cli.command_list import COMMANDS, EXAMPLES
+from coordinator.cli.exits import TOLD_BY_NAME
 from tests.live.commands import run_command
+
+ROOT: Final = Path(__file__).parents[4]
 
 
 def leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -90,3 +94,9 @@ def test_a_group_without_a_command_says_what_is_missing(name: str) -> None:
     with pytest.raises(typer.TyperException) as refused:
         group.invoke(group.make_context(name, []))
     assert refused.value.format_message() == "Missing command."
+
+
+def test_errors_that_are_told_by_name_have_it() -> None:
+    rooms = (ROOT / room for room in ("coordinator", "exchange", "lab"))
+    texts = [path.read_text("utf-8") for room in rooms for path in room.rglob("*.py")]
+    assert TOLD_BY_NAME.keys() <= set(re.findall(r"^class (\w+)", "\n".join(texts), re.M))

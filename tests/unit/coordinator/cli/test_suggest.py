@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from coordinator.cli import app
 from coordinator.cli.suggest import complete_chart, complete_field, complete_scenario, near
 from exchange.fabric import FabricSettings, open_fabric
+from tests.live.commands import run_command
 from tests.unit.coordinator.stored_run import store_run
 
 RUNS = ["20261120-114500-smoke-7f3a", "20261121-090000-scale-180g-cc93"]
@@ -90,8 +91,13 @@ def test_files_are_written_where_asked(stored: str, tmp_path: Path) -> None:
     assert len(list((tmp_path / "all").iterdir())) == 4
 
 
-def test_a_file_that_cannot_be_made_is_one_line(stored: str, tmp_path: Path) -> None:
-    runner = CliRunner(env={"BROWSER_PATH": str(tmp_path / "none")})
+def test_a_file_that_cannot_be_made_is_one_line(
+    stored: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "none"))
     for arguments, code, words in (
         (["report", "last", "-o", str(tmp_path / "r.pdf")], 4, "BROWSER_PATH: no file"),
         (["chart", "last", "rtt", "-o", str(tmp_path / "c.png")], 4, "BROWSER_PATH: no file"),
@@ -100,7 +106,7 @@ def test_a_file_that_cannot_be_made_is_one_line(stored: str, tmp_path: Path) -> 
         (["export", "last", "--table", "pears"], 3, "there are seconds, pairs, bursts, summary"),
         (["report", "last", "-o", str(tmp_path / "no" / "r.html")], 3, "No such file"),
     ):
-        said = runner.invoke(app, arguments)
-        assert said.exit_code == code, said.output
-        assert words in said.output
-        assert len(said.output.strip().splitlines()) == 1
+        said = run_command(arguments, monkeypatch, capfd)
+        assert said.returncode == code, said
+        assert words in said.stderr
+        assert len((said.stdout + said.stderr).strip().splitlines()) == 1
