@@ -1,7 +1,6 @@
-"""The application over an embedded fabric, asked without a network."""
+"""The application as it was on the day of the samples, asked without a network."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -9,15 +8,8 @@ from fastapi import FastAPI
 
 from coordinator.api.app import create_app
 from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from tests.unit.coordinator.presences import NOW
-
-
-@pytest.fixture
-async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
-    yield fabric
-    await fabric.close()
 
 
 @pytest.fixture

@@ -103,6 +103,9 @@ async def test_every_kind_of_problem_is_explained(api: httpx.AsyncClient) -> Non
         assert len(meaning) > 15 and 400 <= status < 600, title
         assert meaning in (await api.get(type_of(title))).text
     assert (await api.get("/problems/none")).status_code == 404
+    for index in ("/problems", "/problems/"):
+        told = (await api.get(index)).text.splitlines()
+        assert {line.split()[0] for line in told} == {type_of(title) for title in KINDS}
 
 
 def test_by_is_who_everywhere(app: FastAPI) -> None:

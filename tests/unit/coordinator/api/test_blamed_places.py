@@ -12,7 +12,6 @@ import pytest
 from coordinator.api.app import create_app
 from coordinator.api.door import Guard
 from coordinator.api.examples import REQUESTS
-from coordinator.api.problems import KINDS, type_of
 from coordinator.auth.signin import SignIn
 from coordinator.auth.static_tokens import Tokens
 from coordinator.runs.coordinator import Coordinator
@@ -298,10 +297,3 @@ async def test_every_operation_refuses_what_is_said_twice(api: httpx.AsyncClient
                 asked += 1
     assert asked > 50
     assert (await api.get("/v1/runs?label=a:b&label=c:d")).is_success
-
-
-async def test_the_problems_have_an_index(api: httpx.AsyncClient) -> None:
-    for path in ("/problems", "/problems/"):
-        told = (await api.get(path)).text.splitlines()
-        assert {line.split()[0] for line in told} == {type_of(title) for title in KINDS}
-        assert all([(await api.get(line.split()[0])).is_success for line in told])

@@ -1,8 +1,6 @@
 """The two doors of the command line: the same verbs over a network and on the fabric itself."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,15 +13,8 @@ from coordinator.cli.refused import ApiError
 from coordinator.cli.verbs import Verbs
 from coordinator.runs.coordinator import Coordinator
 from coordinator.views.requests import LaunchRequest
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from tests.unit.coordinator.stored_run import store_run
-
-
-@pytest.fixture
-async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
-    yield fabric
-    await fabric.close()
 
 
 @pytest.mark.parametrize(

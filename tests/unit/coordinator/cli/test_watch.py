@@ -3,7 +3,6 @@
 import base64
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from coordinator.cli.watched import Watched
 from coordinator.core.figures import Layer
 from coordinator.core.live.look import UNKNOWN_CELL, LiveSeconds, LiveStatus
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from tests.unit.coordinator.presences import NOW
 from tests.unit.coordinator.stored_run import store_run
 from tests.unit.coordinator.views.charts.views import FAULTY
@@ -200,13 +199,6 @@ async def test_events_are_read_as_the_standard_says() -> None:
         ("figures", "{\n}", "7"),
         ("message", "x", "7"),
     ]
-
-
-@pytest.fixture
-async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
-    yield fabric
-    await fabric.close()
 
 
 async def test_a_run_is_watched_without_a_network(fabric: Fabric) -> None:
