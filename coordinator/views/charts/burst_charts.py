@@ -19,14 +19,13 @@ from coordinator.views.charts.figure import (
     time_unit,
     whiskers,
 )
-from coordinator.views.charts.theme import PALETTES, Colour, Theme, state_marker
+from coordinator.views.charts.theme import Colour, state_marker
 
 BARS_MAX: Final = 40  # bursts; more are points
 
 
-def burst_rates(view: RunView, theme: Theme) -> Figure:
+def burst_rates(view: RunView) -> Figure:
     """Each burst's rate over its window, at the objective's layer, beside the firewall's."""
-    colours = PALETTES[theme]
     rows = view.summary.bursts
     layer = view.spec.objective.layer
     target = view.spec.scaled_target_bits_per_second
@@ -42,29 +41,27 @@ def burst_rates(view: RunView, theme: Theme) -> Figure:
             "fleet received",
             x,
             rates,
-            colours[Colour.FLEET],
+            Colour.FLEET,
             unit,
-            error_y=whiskers(halves, unit, colours[Colour.INK]),
+            error_y=whiskers(halves, unit, Colour.INK),
         )
     ]
     if any(value is not None for value in firewall):
-        traces.append(draw("firewall ledger", x, firewall, colours[Colour.LEDGER], unit))
+        traces.append(draw("firewall ledger", x, firewall, Colour.LEDGER, unit))
     return frame(
-        theme,
         f"Bursts: fleet{' and firewall' if len(traces) > 1 else ''}, {name}"
         + scaled(view.spec.scale),
         "burst (whiskers: 95 % interval" + (", dashed: target)" if target else ")"),
         f"{unit.name}, {name}",
         traces,
-        shapes=[level(target / unit.size, colours[Colour.TARGET])] if target else [],
+        shapes=[level(target / unit.size, Colour.TARGET)] if target else [],
         x_axis={"tickformat": "d"},
         barmode="group",
     )
 
 
-def trend(view: RunView, theme: Theme) -> Figure:
+def trend(view: RunView) -> Figure:
     """The bursts' rates over time, with a straight line through them."""
-    colours = PALETTES[theme]
     layer = view.spec.objective.layer
     rows = [burst for burst in view.summary.bursts if rate_at(layer, burst) is not None]
     rates = np.array([rate_at(layer, burst) or np.nan for burst in rows])
@@ -77,21 +74,19 @@ def trend(view: RunView, theme: Theme) -> Figure:
     fitted = np.polyval(np.polyfit(at, rates, 1), at) if len(rows) > 2 else rates
     name = "IP layer" if layer is Layer.IP else "payload"
     return frame(
-        theme,
         f"Trend over the bursts, {name}{scaled(view.spec.scale)}",
         f"{time.name} since the first burst, {begun:%Y-%m-%d %H:%M:%S} UTC",
         f"{unit.name}, {name}",
         [
-            marks("fleet received", at, rates, colours[Colour.FLEET], unit),
-            line("least squares", at, fitted, colours[Colour.LEDGER], unit, dash="dash"),
+            marks("fleet received", at, rates, Colour.FLEET, unit),
+            line("least squares", at, fitted, Colour.LEDGER, unit, dash="dash"),
         ],
-        shapes=[level(target / unit.size, colours[Colour.TARGET])] if target else [],
+        shapes=[level(target / unit.size, Colour.TARGET)] if target else [],
     )
 
 
-def completeness(view: RunView, theme: Theme) -> Figure:
+def completeness(view: RunView) -> Figure:
     """Planned pair-seconds by state, burst by burst."""
-    colours = PALETTES[theme]
     rows = view.summary.bursts
     traces = []
     for state in State:
@@ -105,11 +100,10 @@ def completeness(view: RunView, theme: Theme) -> Figure:
                     [s / p for s, p in zip(seconds, planned, strict=True)],
                     "",
                     PERCENT,
-                    marker=state_marker(state, colours),
+                    marker=state_marker(state),
                 )
             )
     return frame(
-        theme,
         "Completeness: planned pair-seconds by state",
         "burst",
         "% of planned pair-seconds",

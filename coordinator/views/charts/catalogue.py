@@ -17,7 +17,7 @@ from coordinator.views.charts import ledger_charts as ledgers
 from coordinator.views.charts import pair_charts as pairs
 from coordinator.views.charts import second_charts as seconds
 from coordinator.views.charts.chart_inputs import BurstView, RunView
-from coordinator.views.charts.figure import Figure
+from coordinator.views.charts.figure import Figure, painted
 from coordinator.views.charts.theme import Theme
 from exchange.messages import Message
 
@@ -47,158 +47,108 @@ class Chart(ChartEntry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Definition:
-    entry: ChartEntry
-    of_burst: Callable[[BurstView, Theme], Figure] | None = None
-    of_run: Callable[[RunView, Theme], Figure] | None = None
+    title: str
+    says: str
+    of_burst: Callable[[BurstView], Figure] | None = None
+    of_run: Callable[[RunView], Figure] | None = None
     bursts_min: int = 1
 
-
-def _burst_bins(view: BurstView, theme: Theme) -> Figure:
-    held = view.summary.reconciliation
-    if view.ledger is None or held is None:
-        raise NoChart(f"reconciliation: burst {view.summary.index + 1} was held against no ledger")
-    return ledgers.bins((view.series,), view.ledger, held, theme, view.spec.scale)
+    @property
+    def kind(self) -> Kind:
+        return "run" if self.of_burst is None else "burst"
 
 
-def _latency(view: BurstView, theme: Theme) -> Figure:
-    if view.summary.latency is None:
-        raise NoChart(f"latency: burst {view.summary.index + 1} has no probes (traffic.probe=udp)")
-    return pairs.latency(view, theme)
-
-
-def _residuals(view: RunView, theme: Theme) -> Figure:
-    held = [burst.reconciliation for burst in view.summary.bursts]
-    if not any(each is not None and each.residual_ratio is not None for each in held):
-        raise NoChart("residuals: the run was held against no ledger")
-    return ledgers.residuals(view, theme)
-
-
-def _defined(
-    name: str,
-    kind: Kind,
-    title: str,
-    says: str,
-    **how: Any,
-) -> tuple[str, _Definition]:
-    return name, _Definition(entry=ChartEntry(name=name, kind=kind, title=title, says=says), **how)
-
-
-_DEFINITIONS: Final[Mapping[str, _Definition]] = dict(
-    (
-        _defined(
-            "throughput",
-            "burst",
-            "Throughput",
-            "The fleet's receivers second by second, its senders, the target, and the firewall's "
-            "own ledger with its lag taken off.",
-            of_burst=seconds.throughput,
-        ),
-        _defined(
-            "band",
-            "burst",
-            "Spread over pairs",
-            "The slowest, middle and fastest pairs of each second.",
-            of_burst=seconds.band,
-        ),
-        _defined(
-            "heatmap",
-            "burst",
-            "Pairs by second",
-            "One row a pair, one column a second; grey is what nobody saw.",
-            of_burst=seconds.heatmap,
-        ),
-        _defined(
-            "pairs",
-            "burst",
-            "Rate of each pair",
-            "Each pair's mean over the window; pairs that were not measured are named.",
-            of_burst=pairs.pair_rates,
-        ),
-        _defined(
-            "starts",
-            "burst",
-            "Start offsets",
-            "When each pair's first data came, against the planned instant.",
-            of_burst=pairs.starts,
-        ),
-        _defined(
-            "latency",
-            "burst",
-            "Latency under load",
-            "What each pair's probes took on the idle path, and under the load.",
-            of_burst=_latency,
-        ),
-        _defined(
-            "rtt",
-            "burst",
-            "Round-trip time",
-            "A round trip above its smallest value is a queue in the path.",
-            of_burst=seconds.rtt,
-        ),
-        _defined(
-            "retransmits",
-            "burst",
-            "Retransmits",
-            "Segments sent again: what the path dropped.",
-            of_burst=seconds.retransmits,
-        ),
-        _defined(
-            "cpu",
-            "burst",
-            "CPU of the hosts",
-            "Hosts near 100 % would be the limit themselves.",
-            of_burst=seconds.cpu,
-        ),
-        _defined(
-            "reconciliation",
-            "burst",
-            "The two ledgers",
-            "The firewall's own bins beside what the fleet says should be in them.",
-            of_burst=_burst_bins,
-        ),
-        _defined(
-            "bursts",
-            "run",
-            "Bursts",
-            "Each burst's rate, the firewall's beside it, and the target.",
-            of_run=bursts.burst_rates,
-        ),
-        _defined(
-            "trend",
-            "run",
-            "Trend",
-            "Whether the rate drifts over a run of many bursts.",
-            of_run=bursts.trend,
-            bursts_min=3,
-        ),
-        _defined(
-            "completeness",
-            "run",
-            "Completeness",
-            "What became of every planned pair-second.",
-            of_run=bursts.completeness,
-        ),
-        _defined(
-            "residuals",
-            "run",
-            "Residuals",
-            "What is left between the ledgers in each burst, with its uncertainty.",
-            of_run=_residuals,
-        ),
-    )
-)
+_DEFINITIONS: Final[Mapping[str, _Definition]] = {
+    "throughput": _Definition(
+        title="Throughput",
+        says="The fleet's receivers second by second, its senders, the target, and the "
+        "firewall's own ledger with its lag taken off.",
+        of_burst=seconds.throughput,
+    ),
+    "band": _Definition(
+        title="Spread over pairs",
+        says="The slowest, middle and fastest pairs of each second.",
+        of_burst=seconds.band,
+    ),
+    "heatmap": _Definition(
+        title="Pairs by second",
+        says="One row a pair, one column a second; grey is what nobody saw.",
+        of_burst=seconds.heatmap,
+    ),
+    "pairs": _Definition(
+        title="Rate of each pair",
+        says="Each pair's mean over the window; pairs that were not measured are named.",
+        of_burst=pairs.pair_rates,
+    ),
+    "starts": _Definition(
+        title="Start offsets",
+        says="When each pair's first data came, against the planned instant.",
+        of_burst=pairs.starts,
+    ),
+    "latency": _Definition(
+        title="Latency under load",
+        says="What each pair's probes took on the idle path, and under the load.",
+        of_burst=pairs.latency,
+    ),
+    "rtt": _Definition(
+        title="Round-trip time",
+        says="A round trip above its smallest value is a queue in the path.",
+        of_burst=seconds.rtt,
+    ),
+    "retransmits": _Definition(
+        title="Retransmits",
+        says="Segments sent again: what the path dropped.",
+        of_burst=seconds.retransmits,
+    ),
+    "cpu": _Definition(
+        title="CPU of the hosts",
+        says="Hosts near 100 % would be the limit themselves.",
+        of_burst=seconds.cpu,
+    ),
+    "reconciliation": _Definition(
+        title="The two ledgers",
+        says="The firewall's own bins beside what the fleet says should be in them.",
+        of_burst=ledgers.bins,
+    ),
+    "bursts": _Definition(
+        title="Bursts",
+        says="Each burst's rate, the firewall's beside it, and the target.",
+        of_run=bursts.burst_rates,
+    ),
+    "trend": _Definition(
+        title="Trend",
+        says="Whether the rate drifts over a run of many bursts.",
+        of_run=bursts.trend,
+        bursts_min=3,
+    ),
+    "completeness": _Definition(
+        title="Completeness",
+        says="What became of every planned pair-second.",
+        of_run=bursts.completeness,
+    ),
+    "residuals": _Definition(
+        title="Residuals",
+        says="What is left between the ledgers in each burst, with its uncertainty.",
+        of_run=ledgers.residuals,
+    ),
+}
 _NO_DATA: Final = ("target", pairs.NOTHING)  # traces that alone are no chart
 CHARTS: Final[Sequence[str]] = tuple(_DEFINITIONS)
 
 
 def catalogue() -> tuple[ChartEntry, ...]:
     """Every chart that there is."""
-    return tuple(definition.entry for definition in _DEFINITIONS.values())
+    return tuple(_entry(name) for name in CHARTS)
+
+
+def _entry(name: str) -> ChartEntry:
+    found = _find(name)
+    return ChartEntry(name=name, kind=found.kind, title=found.title, says=found.says)
 
 
 def kind_of(name: str) -> Kind:
     """What a chart is of. Raises :class:`UnknownChart`."""
-    return _find(name).entry.kind
+    return _find(name).kind
 
 
 def draw_burst(name: str, view: BurstView, theme: Theme) -> Chart:
@@ -206,10 +156,9 @@ def draw_burst(name: str, view: BurstView, theme: Theme) -> Chart:
     found = _find(name)
     if found.of_burst is None:
         raise NoChart(f"burst of chart {name}: of whole runs, not of one burst; leave it out")
-    figure = found.of_burst(view, theme)
     index = view.summary.index
-    _check_data(name, figure, f"burst {index + 1}")
-    return Chart(**dict(found.entry), burst_index=index, theme=theme, figure=figure)
+    figure = painted(_checked(name, found.of_burst(view), f"burst {index + 1}"), theme)
+    return Chart(**dict(_entry(name)), burst_index=index, theme=theme, figure=figure)
 
 
 def draw_run(name: str, view: RunView, theme: Theme) -> Chart:
@@ -220,17 +169,17 @@ def draw_run(name: str, view: RunView, theme: Theme) -> Chart:
     count = len(view.summary.bursts)
     if count < found.bursts_min:
         raise NoChart(f"chart {name}: needs {found.bursts_min} bursts, the run has {count}")
-    figure = found.of_run(view, theme)
-    _check_data(name, figure, "the run")
-    return Chart(**dict(found.entry), theme=theme, figure=figure)
+    figure = painted(_checked(name, found.of_run(view), "the run"), theme)
+    return Chart(**dict(_entry(name)), theme=theme, figure=figure)
 
 
-def _check_data(name: str, figure: Figure, whose: str) -> None:
-    """No axes without data. Raises :class:`NoChart`."""
+def _checked(name: str, figure: Figure, whose: str) -> Figure:
+    """The figure: no axes without data. Raises :class:`NoChart`."""
     traces = [trace for trace in figure["data"] if trace.get("name") not in _NO_DATA]
     rows = [row for trace in traces for row in trace.get("z", [trace["y"]])]
     if all(value is None for row in rows for value in row):
         raise NoChart(f"chart {name}: nothing that it shows is on record of {whose}")
+    return figure
 
 
 def _find(name: str) -> _Definition:

@@ -17,19 +17,18 @@ from coordinator.views.charts.figure import (
     rate_unit,
     upright,
 )
-from coordinator.views.charts.theme import PALETTES, Colour, Theme
+from coordinator.views.charts.theme import Colour
 
 _ACROSS_RATIO = 0.004  # of the axis: the width of an instant
 
 
-def scale_out(study: Study, theme: Theme) -> Figure:
+def scale_out(study: Study) -> Figure:
     """Payload over time, each step and its interval marked."""
     found = None if study.conclusion is None else study.conclusion.scale_out
     if found is None or found.course is None:
         raise NoChart("chart scaleout: the study has no holds with seconds yet")
-    colours = PALETTES[theme]
     zero_at = found.overload_at or found.course.start_at
-    unit, traces, span_s = _course(found.course, zero_at, theme)
+    unit, traces, span_s = _course(found.course, zero_at)
     at = [step.after_overload_s for step in found.steps]
     if at:
         traces.append(
@@ -37,73 +36,59 @@ def scale_out(study: Study, theme: Theme) -> Figure:
                 "step",
                 at,
                 [step.after_bits_per_second for step in found.steps],
-                colours[Colour.MISSING],
+                Colour.MISSING,
                 unit,
                 size=9,
                 symbol="x",
             )
         )
     shapes = [
-        _upright(_after(step.from_at, zero_at), _after(step.to_at, zero_at), span_s, theme)
+        _upright(_after(step.from_at, zero_at), _after(step.to_at, zero_at), span_s)
         for step in found.steps
     ]
     title = "s of overload (shaded: when each step was, 95 %)"
-    return _framed(theme, "Capacity over time", title, unit.name, traces, shapes)
+    return _framed("Capacity over time", title, unit.name, traces, shapes)
 
 
-def drilled(study: Study, theme: Theme) -> Figure:
+def drilled(study: Study) -> Figure:
     """Payload around the event, with the outage as the probes saw it."""
     found = None if study.conclusion is None else study.conclusion.drilled
     if found is None or found.course is None:
         raise NoChart("chart drill: the study has no burst with seconds yet")
-    colours = PALETTES[theme]
     zero_at = found.event.started_at or found.event.planned_at
-    unit, traces, span_s = _course(found.course, zero_at, theme)
+    unit, traces, span_s = _course(found.course, zero_at)
     top = max((dip.level_bits_per_second for dip in found.flows), default=0.0)
     if top:
-        traces.append(
-            line("the event", [0.0, 0.0], [0.0, top], colours[Colour.TARGET], unit, dash="dash")
-        )
+        traces.append(line("the event", [0.0, 0.0], [0.0, top], Colour.TARGET, unit, dash="dash"))
     shapes = []
     if found.outage_from_at is not None and found.outage_s is not None:
         begun_s = _after(found.outage_from_at, zero_at)
-        shapes = [_upright(begun_s, begun_s + found.outage_s, span_s, theme)]
+        shapes = [_upright(begun_s, begun_s + found.outage_s, span_s)]
     title = "s from the event (shaded: the outage by probes)"
-    return _framed(theme, "Payload around the event", title, unit.name, traces, shapes)
+    return _framed("Payload around the event", title, unit.name, traces, shapes)
 
 
-def _course(course: RateCourse, zero_at: datetime, theme: Theme) -> tuple[Unit, list[Trace], float]:
+def _course(course: RateCourse, zero_at: datetime) -> tuple[Unit, list[Trace], float]:
     """The unit, the line of a course, and how many seconds it spans."""
     rates = list(course.bits_per_second)
     unit = rate_unit(rates)
     first_s = _after(course.start_at, zero_at)
     at = [first_s + course.every_s * (number + 0.5) for number in range(len(rates))]
-    drawn = line("payload received", at, rates, PALETTES[theme][Colour.FLEET], unit)
+    drawn = line("payload received", at, rates, Colour.FLEET, unit)
     return unit, [drawn], len(rates) * course.every_s
 
 
-def _upright(from_s: float, to_s: float, span_s: float, theme: Theme) -> Shape:
+def _upright(from_s: float, to_s: float, span_s: float) -> Shape:
     """A stretch that is seen however short it is."""
     spare = max(0.0, _ACROSS_RATIO * span_s - (to_s - from_s)) / 2
-    return upright(from_s - spare, to_s + spare, PALETTES[theme][Colour.WINDOW])
+    return upright(from_s - spare, to_s + spare, Colour.WINDOW)
 
 
 def _framed(
-    theme: Theme,
-    title: str,
-    x_title: str,
-    unit: str,
-    traces: Sequence[Trace],
-    shapes: Sequence[Shape],
+    title: str, x_title: str, unit: str, traces: Sequence[Trace], shapes: Sequence[Shape]
 ) -> Figure:
     return frame(
-        theme,
-        title,
-        x_title,
-        f"{unit}, payload at real scale",
-        traces,
-        shapes=shapes,
-        hovermode="closest",
+        title, x_title, f"{unit}, payload at real scale", traces, shapes=shapes, hovermode="closest"
     )
 
 

@@ -18,6 +18,7 @@ Shape = dict[str, Any]
 Values = Sequence[float | None] | NDArray[Any]
 
 _DIGITS: Final = 5  # significant ones: finer than any screen or printer
+_DATA: Final = ("x", "y", "z")  # of a trace: up to 200,000 numbers, and no colour among them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ def line(
     name: str,
     x: Values,
     y: Values,
-    colour: str,
+    colour: Colour,
     unit: Unit,
     *,
     dash: str = "solid",
@@ -91,7 +92,7 @@ def marks(
     name: str,
     x: Values,
     y: Values,
-    colour: str,
+    colour: Colour,
     unit: Unit,
     *,
     size: float = 6,
@@ -115,7 +116,7 @@ def bars(
     name: str,
     x: list[Any],
     y: Values,
-    colour: str | list[str],
+    colour: Colour,
     unit: Unit,
     **more: Any,
 ) -> Trace:
@@ -131,13 +132,13 @@ def bars(
     }
 
 
-def whiskers(half: Values, unit: Unit, colour: str, width: float = 3) -> Mapping[str, Any]:
+def whiskers(half: Values, unit: Unit, colour: Colour, width: float = 3) -> Mapping[str, Any]:
     """What each value is uncertain by, up and down."""
     array = numbers(half, unit.size)
     return {"type": "data", "array": array, "color": colour, "thickness": 1, "width": width}
 
 
-def upright(at: float, until: float, colour: str) -> Shape:
+def upright(at: float, until: float, colour: Colour) -> Shape:
     """A stretch of the x axis, shaded behind the data."""
     return {
         "type": "rect",
@@ -153,7 +154,7 @@ def upright(at: float, until: float, colour: str) -> Shape:
     }
 
 
-def level(at: float, colour: str, dash: str = "dash") -> Shape:
+def level(at: float, colour: Colour, dash: str = "dash") -> Shape:
     """A horizontal line across the whole plot."""
     return {
         "type": "line",
@@ -176,7 +177,6 @@ def _whole_step(traces: Sequence[Trace], axis: Literal["x", "y"]) -> int:
 
 
 def frame(
-    theme: Theme,
     title: str,
     x_title: str,
     y_title: str,
@@ -187,8 +187,10 @@ def frame(
     y_axis: Mapping[str, Any] | None = None,
     **layout: Any,
 ) -> Figure:
-    """A whole figure. Axes start at zero unless ``y_axis`` says otherwise."""
-    colours = PALETTES[theme]
+    """A whole figure, its colours by what they stand for (:func:`painted`).
+
+    Axes start at zero unless ``y_axis`` says otherwise.
+    """
     x_axis = dict(x_axis or {})
     if x_axis.get("tickformat") == "d":
         x_axis = {"tick0": 0, "dtick": _whole_step(traces, "x"), **x_axis}
@@ -196,19 +198,19 @@ def frame(
     if y_axis.get("tickformat") == "d":
         y_axis = {"tick0": 0, "dtick": _whole_step(traces, "y"), **y_axis}
     axis = {
-        "gridcolor": colours[Colour.FAINT],
-        "zerolinecolor": colours[Colour.FAINT],
-        "linecolor": colours[Colour.SENT],
-        "tickcolor": colours[Colour.SENT],
+        "gridcolor": Colour.FAINT,
+        "zerolinecolor": Colour.FAINT,
+        "linecolor": Colour.SENT,
+        "tickcolor": Colour.SENT,
         "automargin": True,
     }
     return {
         "data": list(traces),
         "layout": {
             "title": {"text": title, "x": 0, "xref": "paper", "font": {"size": 15}},
-            "paper_bgcolor": colours[Colour.GROUND],
-            "plot_bgcolor": colours[Colour.GROUND],
-            "font": {"family": "system-ui, sans-serif", "size": 12, "color": colours[Colour.INK]},
+            "paper_bgcolor": Colour.GROUND,
+            "plot_bgcolor": Colour.GROUND,
+            "font": {"family": "system-ui, sans-serif", "size": 12, "color": Colour.INK},
             "margin": {"l": 64, "r": 16, "t": 72, "b": 52},
             "hovermode": "x unified",
             "showlegend": len(traces) > 1,
@@ -224,3 +226,14 @@ def frame(
             **layout,
         },
     }
+
+
+def painted(part: Any, theme: Theme) -> Any:
+    """The same figure, or part of one, with each colour as it is in a theme."""
+    if isinstance(part, Colour):
+        return PALETTES[theme][part]
+    if isinstance(part, dict):
+        return {
+            name: value if name in _DATA else painted(value, theme) for name, value in part.items()
+        }
+    return [painted(each, theme) for each in part] if isinstance(part, list) else part

@@ -4,10 +4,8 @@ import numpy as np
 
 from coordinator.core import words
 from coordinator.core.judge.lag import fleet_curve
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.series import BurstSeries
-from coordinator.core.summary import Reconciliation
-from coordinator.views.charts.chart_inputs import RunView, scaled
+from coordinator.refusals import NoChart
+from coordinator.views.charts.chart_inputs import BurstView, RunView, scaled
 from coordinator.views.charts.figure import (
     PERCENT,
     Figure,
@@ -19,31 +17,27 @@ from coordinator.views.charts.figure import (
     time_unit,
     whiskers,
 )
-from coordinator.views.charts.theme import PALETTES, Colour, Theme
+from coordinator.views.charts.theme import Colour
 
 
-def bins(
-    series: tuple[BurstSeries, ...],
-    ledger: FirewallLedger,
-    held: Reconciliation,
-    theme: Theme,
-    scale: float,
-) -> Figure:
+def bins(view: BurstView) -> Figure:
     """The ledger's bins beside what the fleet's bytes, with headers, put into the same bins.
 
     Times are those of the traffic: the ledger's labels less its lag. What the ledger shows outside
-    bursts is added to the fleet's side as its idle level.
+    the burst is added to the fleet's side as its idle level. Raises :class:`NoChart`.
     """
-    colours = PALETTES[theme]
+    series, ledger, held = view.series, view.ledger, view.summary.reconciliation
+    if ledger is None or held is None:
+        raise NoChart(f"reconciliation: burst {view.summary.index + 1} was held against no ledger")
     lag_s = held.lag_s if held.lag_s is not None else (ledger.lag_hint_s or 0.0)
-    begun_s = min(burst.planned_start_s for burst in series)
-    ended_s = max(burst.planned_start_s + burst.omit_s + burst.duration_s for burst in series)
+    begun_s = series.planned_start_s
+    ended_s = begun_s + series.omit_s + series.duration_s
     margin_s = 2 * ledger.grain_s
     start, end = ledger.start_s - lag_s, ledger.end_s - lag_s
     near = (end > begun_s - margin_s) & (start < ended_s + margin_s)
     start, end, seen = start[near], end[near], ledger.bytes[near]
     width = np.maximum(end - start, 1e-9)
-    fleet = fleet_curve(series).between(start, end) * held.overhead_ratio * 8 / width
+    fleet = fleet_curve((series,)).between(start, end) * held.overhead_ratio * 8 / width
     fleet = fleet + (held.baseline_bits_per_second or 0.0)
     firewall = seen * 8 / width
     unit = rate_unit([*fleet.tolist(), *firewall.tolist()])
@@ -54,36 +48,33 @@ def bins(
     )
     x = np.column_stack((start, end)).ravel() - begun_s
     traces = [
-        line(
-            name, x / time.size, np.repeat(values, 2), colours[colour], unit, dash=dash, steps=True
-        )
+        line(name, x / time.size, np.repeat(values, 2), colour, unit, dash=dash, steps=True)
         for name, values, colour, dash in (
             (f"firewall ({held.source})", firewall, Colour.LEDGER, "solid"),
             ("fleet received, headers and idle level added", fleet, Colour.FLEET, "dash"),
         )
     ]
     return frame(
-        theme,
-        f"The two ledgers, bin by bin{scaled(scale)}",
+        f"The two ledgers, bin by bin{scaled(view.spec.scale)}",
         f"{time.name} since the first planned start ({lag})",
         f"{unit.name}, {layer}",
         traces,
     )
 
 
-def residuals(view: RunView, theme: Theme) -> Figure:
-    """The residual of each burst with its uncertainty."""
-    colours = PALETTES[theme]
+def residuals(view: RunView) -> Figure:
+    """The residual of each burst with its uncertainty. Raises :class:`NoChart`."""
     rows = [
         (burst.index + 1, burst.reconciliation)
         for burst in view.summary.bursts
         if burst.reconciliation is not None
     ]
     values = [held.residual_ratio for _, held in rows]
+    if all(value is None for value in values):
+        raise NoChart("residuals: the run was held against no ledger")
     half = [held.residual_uncertainty_ratio for _, held in rows]
     limit = view.spec.objective.residual_max_ratio * 100
     return frame(
-        theme,
         "What is left between the ledgers, burst by burst",
         "burst (whiskers: 95 % uncertainty; dotted: what is allowed)",
         "% of expected, ledger's layer",
@@ -92,15 +83,12 @@ def residuals(view: RunView, theme: Theme) -> Figure:
                 "residual",
                 [number for number, _ in rows],
                 values,
-                colours[Colour.FLEET],
+                Colour.FLEET,
                 PERCENT,
-                error_y=whiskers(half, PERCENT, colours[Colour.INK]),
+                error_y=whiskers(half, PERCENT, Colour.INK),
             )
         ],
-        shapes=[
-            level(limit, colours[Colour.SENT], "dot"),
-            level(-limit, colours[Colour.SENT], "dot"),
-        ],
+        shapes=[level(limit, Colour.SENT, "dot"), level(-limit, Colour.SENT, "dot")],
         y_axis={"rangemode": "normal", "range": _round_zero([*values, limit / 100], half)},
         x_axis={"tickformat": "d"},
     )

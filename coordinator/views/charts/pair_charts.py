@@ -3,6 +3,7 @@
 from typing import Final
 
 from coordinator.core.summary import State
+from coordinator.refusals import NoChart
 from coordinator.views.charts.chart_inputs import BurstView, scaled
 from coordinator.views.charts.figure import (
     MILLISECONDS,
@@ -14,14 +15,13 @@ from coordinator.views.charts.figure import (
     rate_unit,
     whiskers,
 )
-from coordinator.views.charts.theme import PALETTES, Colour, Theme, state_marker
+from coordinator.views.charts.theme import Colour, state_marker
 
 NOTHING: Final = "nothing received in the window"
 
 
-def pair_rates(view: BurstView, theme: Theme) -> Figure:
+def pair_rates(view: BurstView) -> Figure:
     """Each pair's mean payload rate over the fleet's window; what is not measured says why."""
-    colours = PALETTES[theme]
     pairs = view.summary.pairs
     rates = [pair.received_bits_per_second for pair in pairs]
     unit = rate_unit(rates)
@@ -36,7 +36,7 @@ def pair_rates(view: BurstView, theme: Theme) -> Figure:
                     [pair.received_bits_per_second for pair in rows],
                     "",
                     unit,
-                    marker=state_marker(state, colours),
+                    marker=state_marker(state),
                     width=0.8,  # of a pair: plotly goes by the space between those of one state
                     customdata=[pair.reason or "" for pair in rows],
                     hovertemplate="pair %{x}: %{y:.4~g} " + unit.name + " %{customdata}",
@@ -49,7 +49,7 @@ def pair_rates(view: BurstView, theme: Theme) -> Figure:
                 NOTHING,
                 [pair.pair_index + 1 for pair in nothing],
                 [0.0] * len(nothing),
-                colours[Colour.MISSING],
+                Colour.MISSING,
                 unit,
                 size=8,
                 symbol="x",
@@ -60,12 +60,11 @@ def pair_rates(view: BurstView, theme: Theme) -> Figure:
     lead = view.summary.flows[0] if len(view.summary.flows) == 1 else None
     middle = None if lead is None else lead.pair_median_bits_per_second
     return frame(
-        theme,
         f"Mean rate of each pair over the window, payload{scaled(view.spec.scale)}",
         "pair" + ("" if middle is None else " (dashed: median)"),
         f"{unit.name}, payload",
         traces,
-        shapes=[] if middle is None else [level(middle / unit.size, colours[Colour.TARGET])],
+        shapes=[] if middle is None else [level(middle / unit.size, Colour.TARGET)],
         hovermode="closest",
         barmode="overlay",
         x_axis={"tickformat": "d"},
@@ -73,12 +72,11 @@ def pair_rates(view: BurstView, theme: Theme) -> Figure:
     )
 
 
-def starts(view: BurstView, theme: Theme) -> Figure:
+def starts(view: BurstView) -> Figure:
     """How far from the planned instant each pair's first data was, with its clock's bound.
 
     Pairs later than the run's tolerance would flatten all others: the axis' title names them.
     """
-    colours = PALETTES[theme]
     seen = [
         (pair, pair.start_error_s) for pair in view.summary.pairs if pair.start_error_s is not None
     ]
@@ -89,7 +87,6 @@ def starts(view: BurstView, theme: Theme) -> Figure:
     beyond = f"; beyond the scale: {said}{more}" if late else ""
     bounds = [pair.clock_bound_s for pair, _ in rows]
     return frame(
-        theme,
         "First data of each pair, from the planned instant",
         f"pair (whiskers: the clock's own bound{beyond})",
         "ms after the planned start, UTC",
@@ -98,9 +95,9 @@ def starts(view: BurstView, theme: Theme) -> Figure:
                 "first data",
                 [pair.pair_index + 1 for pair, _ in rows],
                 [error for _, error in rows],
-                colours[Colour.FLEET],
+                Colour.FLEET,
                 MILLISECONDS,
-                error_y=whiskers(bounds, MILLISECONDS, colours[Colour.SENT], width=2),
+                error_y=whiskers(bounds, MILLISECONDS, Colour.SENT, width=2),
                 hovertemplate="pair %{x}: %{y:.4~g} ms<extra></extra>",
             )
         ],
@@ -109,9 +106,13 @@ def starts(view: BurstView, theme: Theme) -> Figure:
     )
 
 
-def latency(view: BurstView, theme: Theme) -> Figure:
-    """Round trips of each pair's probes: idle before the burst, and under its load."""
-    colours = PALETTES[theme]
+def latency(view: BurstView) -> Figure:
+    """Round trips of each pair's probes: idle before the burst, and under its load.
+
+    Raises :class:`NoChart`.
+    """
+    if view.summary.latency is None:
+        raise NoChart(f"latency: burst {view.summary.index + 1} has no probes (traffic.probe=udp)")
     probed = [(pair.pair_index + 1, pair.latency) for pair in view.summary.pairs if pair.latency]
     x = [index for index, _ in probed]
     series = (  # the rings leave a p50 that is as large visible
@@ -126,12 +127,11 @@ def latency(view: BurstView, theme: Theme) -> Figure:
         ),
     )
     return frame(
-        theme,
         "Round trips of each pair's probes, before and under load",
         "pair",
         "ms, round trip",
         [
-            marks(name, x, values, colours[colour], MILLISECONDS, size=size, symbol=symbol)
+            marks(name, x, values, colour, MILLISECONDS, size=size, symbol=symbol)
             for name, values, colour, size, symbol in series
         ],
         x_axis={"tickformat": "d"},

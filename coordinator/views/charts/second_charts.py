@@ -1,6 +1,7 @@
 """Charts of one burst, second by second. The x axis counts from the planned start."""
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,20 +25,18 @@ from coordinator.views.charts.figure import (
     time_unit,
     upright,
 )
-from coordinator.views.charts.theme import HEAT, PALETTES, Colour, Theme
-from exchange.messages import Flow
+from coordinator.views.charts.theme import HEAT, Colour
 
 HEAT_CELLS_MAX: Final = 200_000  # larger bursts show means over several seconds
 SPARE_RATIO: Final = 1e-4  # of the planned pairs: rounding of the stored coverage
 
 
-def throughput(view: BurstView, theme: Theme) -> Figure:
+def throughput(view: BurstView) -> Figure:
     """The fleet's rate at the objective's layer, with the target and the firewall's ledger.
 
     Payload is brought to the IP layer by the burst's header ratio; the ledger is shifted by its lag
     and brought to the same layer by the ratio that its reconciliation used.
     """
-    colours = PALETTES[theme]
     spec, series = view.spec, view.series
     layer = spec.objective.layer
     factor = view.summary.header_ratio if layer is Layer.IP else 1.0
@@ -48,70 +47,49 @@ def throughput(view: BurstView, theme: Theme) -> Figure:
     ledger = _ledger_steps(view, held, factor)
     unit = rate_unit([*received.tolist(), *sent.tolist(), target])
     time = time_unit(series.duration_s)
-    at = _middles(view) / time.size
+    at = _places(view)
     traces = []
     if ledger is not None:
         x, y, name = ledger
-        traces.append(line(name, x / time.size, y, colours[Colour.LEDGER], unit, steps=True))
+        traces.append(line(name, x / time.size, y, Colour.LEDGER, unit, steps=True))
     traces += [
-        line("fleet sent", at, sent, colours[Colour.SENT], unit, dash="dot", width=1.25),
-        line("fleet received", at, received, colours[Colour.FLEET], unit, width=2.25),
+        line("fleet sent", at, sent, Colour.SENT, unit, dash="dot", width=1.25),
+        line("fleet received", at, received, Colour.FLEET, unit, width=2.25),
     ]
     inside = _inside(view, series.coverage_ratio)
     usual = np.nanmax(inside) if not np.isnan(inside).all() else 0.0
     partly = np.where(inside < usual - SPARE_RATIO, received, np.nan)
     if not np.isnan(partly).all():
-        traces.append(
-            marks(
-                "fewer pairs on record than at best",
-                at,
-                partly,
-                colours[Colour.WARN],
-                unit,
-                size=5,
-                symbol="circle-open",
-            )
-        )
+        name = "fewer pairs on record than at best"
+        traces.append(marks(name, at, partly, Colour.WARN, unit, size=5, symbol="circle-open"))
     shapes = []
     if series.window is not None:
         first, stop = (_offset(view) + np.array(series.window)) / time.size
-        shapes.append(upright(float(first), float(stop), colours[Colour.WINDOW]))
+        shapes.append(upright(float(first), float(stop), Colour.WINDOW))
     if target is not None:
         ends = np.array([at[0], at[-1]]) if len(at) else np.array([0.0, series.duration_s])
-        traces.append(
-            line(
-                "target",
-                ends,
-                [target, target],
-                colours[Colour.TARGET],
-                unit,
-                dash="dash",
-                width=1.5,
-            )
-        )
-    return frame(
-        theme,
+        aim = [target, target]
+        traces.append(line("target", ends, aim, Colour.TARGET, unit, dash="dash", width=1.5))
+    return _over_seconds(
+        view,
         f"Throughput of the fleet, {_layer_name(layer)}{scaled(view.spec.scale)}",
-        _x_title(time, "shaded: the window of the headline"),
         f"{unit.name}, {_layer_name(layer)}",
         traces,
+        note="shaded: the window of the headline",
         shapes=shapes,
-        x_axis={"range": _range(view, time)},
     )
 
 
-def band(view: BurstView, theme: Theme) -> Figure:
+def band(view: BurstView) -> Figure:
     """The pairs' p5, median and p95 in each second, a flow after the other."""
-    colours = PALETTES[theme]
     flows = view.series.flows
     unit = rate_unit(np.concatenate([flow.pair_p95_bits_per_second for flow in flows]).tolist())
-    time = time_unit(view.series.duration_s)
-    at = _middles(view) / time.size
+    at = _places(view)
     traces: list[Trace] = []
     for number, flow in enumerate(flows):
         of = "" if len(flows) == 1 else f" {flow.flow.value}"
         group = flow.flow.value
-        colour = colours[Colour.FLEET if number == 0 else Colour.OTHER]
+        colour = Colour.FLEET if number == 0 else Colour.OTHER
         edge = {"width": 1, "dash": "dot" if number == 0 else "dashdot"}
         low, high, middle = (
             _inside(view, values)
@@ -127,25 +105,22 @@ def band(view: BurstView, theme: Theme) -> Figure:
             trace["line"] |= edge
         if number == 0 and not _gaps(low) and not _gaps(high):
             # Plotly fills across gaps, so a band with gaps stays without its filling.
-            bottom |= {"fill": "tonexty", "fillcolor": colours[Colour.FLEET_BAND]}
+            bottom |= {"fill": "tonexty", "fillcolor": Colour.FLEET_BAND}
         traces += [
             top,
             bottom,
             line(f"median{of}", at, middle, colour, unit, width=2.25, legendgroup=group),
         ]
-    return frame(
-        theme,
+    return _over_seconds(
+        view,
         f"Pairs' rates: p5, median, p95, payload{scaled(view.spec.scale)}",
-        _x_title(time),
         f"{unit.name} a pair, payload",
         traces,
-        x_axis={"range": _range(view, time)},
     )
 
 
-def heatmap(view: BurstView, theme: Theme) -> Figure:
+def heatmap(view: BurstView) -> Figure:
     """Every pair's rate in every second, all flows; what nobody saw stays empty."""
-    colours = PALETTES[theme]
     series = view.series
     cells: NDArray[np.float64] = np.asarray(
         np.sum([flow.pairs_bits_per_second for flow in series.flows], axis=0, dtype=np.float64)
@@ -174,12 +149,11 @@ def heatmap(view: BurstView, theme: Theme) -> Figure:
     }
     each = "" if width == 1 else f"mean over {width} s; "
     return frame(
-        theme,
         f"Pairs by second, payload received{scaled(view.spec.scale)}",
         _x_title(time, f"{each}grey: not seen"),
         "pair",
         [trace],
-        plot_bgcolor=colours[Colour.UNKNOWN],
+        plot_bgcolor=Colour.UNKNOWN,
         hovermode="closest",
         x_axis={"range": [0.0, planned_s / time.size]},
         y_axis={
@@ -191,77 +165,77 @@ def heatmap(view: BurstView, theme: Theme) -> Figure:
     )
 
 
-def rtt(view: BurstView, theme: Theme) -> Figure:
+def rtt(view: BurstView) -> Figure:
     """Mean round-trip time as the senders' kernels say it."""
-    return _simple(
+    return _by_flow(
         view,
-        theme,
         "Round-trip time, mean over the sending pairs (TCP)",
         "ms, TCP round trip",
         MILLISECONDS,
-        [(flow.flow, flow.rtt_mean_s) for flow in view.series.flows],
+        [flow.rtt_mean_s for flow in view.series.flows],
     )
 
 
-def retransmits(view: BurstView, theme: Theme) -> Figure:
+def retransmits(view: BurstView) -> Figure:
     """Segments sent again in each second, all pairs."""
-    return _simple(
+    return _by_flow(
         view,
-        theme,
         "Retransmitted segments of the fleet (TCP)",
         "segments a second, TCP",
         Unit(name="", size=1.0),
-        [(flow.flow, flow.retransmits_count) for flow in view.series.flows],
+        [flow.retransmits_count for flow in view.series.flows],
     )
 
 
-def cpu(view: BurstView, theme: Theme) -> Figure:
+def cpu(view: BurstView) -> Figure:
     """Mean busy share of all cores, clients and servers."""
-    colours = PALETTES[theme]
-    time = time_unit(view.series.duration_s)
-    at = _middles(view) / time.size
-    return frame(
-        theme,
+    return _two_lines(
+        view,
         "CPU, mean over hosts of all cores' busy share",
-        _x_title(time),
         "% of all cores, host",
-        [
-            line(name, at, _inside(view, values), colours[colour], PERCENT, dash=dash)
-            for name, values, colour, dash in (
-                ("clients", view.series.client_cpu_ratio, Colour.FLEET, "solid"),
-                ("servers", view.series.server_cpu_ratio, Colour.OTHER, "dash"),
-            )
-        ],
-        x_axis={"range": _range(view, time)},
+        PERCENT,
+        {"clients": view.series.client_cpu_ratio, "servers": view.series.server_cpu_ratio},
         y_axis={"range": [0, 100]},
     )
 
 
-def _simple(
+def _by_flow(
+    view: BurstView, title: str, y_title: str, unit: Unit, values: Sequence[Floats]
+) -> Figure:
+    flows = view.series.flows
+    names = [flow.flow.value for flow in flows] if len(flows) > 1 else [y_title.split(",")[0]]
+    return _two_lines(view, title, y_title, unit, dict(zip(names, values, strict=True)))
+
+
+def _two_lines(
     view: BurstView,
-    theme: Theme,
     title: str,
     y_title: str,
     unit: Unit,
-    flows: list[tuple[Flow, Floats]],
+    values: Mapping[str, Floats],
+    **layout: Any,
 ) -> Figure:
-    colours = PALETTES[theme]
-    time = time_unit(view.series.duration_s)
-    at = _middles(view) / time.size
+    """At most two quantities by their names, the second one dashed."""
+    looks = ((Colour.FLEET, "solid"), (Colour.OTHER, "dash"))
     traces = [
-        line(
-            flow.value if len(flows) > 1 else y_title.split(",")[0],
-            at,
-            _inside(view, values),
-            colours[Colour.FLEET if number == 0 else Colour.OTHER],
-            unit,
-            dash="solid" if number == 0 else "dash",
-        )
-        for number, (flow, values) in enumerate(flows)
+        line(name, _places(view), _inside(view, of), colour, unit, dash=dash)
+        for (name, of), (colour, dash) in zip(values.items(), looks, strict=False)
     ]
-    return frame(
-        theme, title, _x_title(time), y_title, traces, x_axis={"range": _range(view, time)}
-    )
+    return _over_seconds(view, title, y_title, traces, **layout)
+
+
+def _over_seconds(
+    view: BurstView,
+    title: str,
+    y_title: str,
+    traces: Sequence[Trace],
+    *,
+    note: str = "",
+    **layout: Any,
+) -> Figure:
+    time = time_unit(view.series.duration_s)
+    spanned = {"range": _range(view, time)}
+    return frame(title, _x_title(time, note), y_title, traces, x_axis=spanned, **layout)
 
 
 def _layer_name(layer: Layer) -> str:
@@ -281,6 +255,11 @@ def _middles(view: BurstView) -> Floats:
     """The middle of each second, in s since the planned start."""
     count = len(view.series.coverage_ratio)
     return np.asarray(_offset(view) + np.arange(count, dtype=np.float64) + 0.5)
+
+
+def _places(view: BurstView) -> Floats:
+    """The middle of each second on the x axis."""
+    return _middles(view) / time_unit(view.series.duration_s).size
 
 
 def _range(view: BurstView, time: Unit) -> list[float]:

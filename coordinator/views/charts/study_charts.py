@@ -20,9 +20,10 @@ from coordinator.views.charts.figure import (
     line,
     marks,
     numbers,
+    painted,
     rate_unit,
 )
-from coordinator.views.charts.theme import PALETTES, Colour, Theme
+from coordinator.views.charts.theme import Colour, Theme
 from exchange.messages import Message
 
 _LINES: Final = (Colour.FLEET, Colour.OTHER, Colour.SENT)
@@ -47,7 +48,8 @@ def draw_study(name: str, study: Study, theme: Theme) -> StudyChart:
     if name not in STUDY_CHARTS:
         raise UnknownChart(f"chart {name!r}: no such chart; there are: {', '.join(STUDY_CHARTS)}")
     title, says, draw = STUDY_CHARTS[name]
-    return StudyChart(name=name, title=title, says=says, theme=theme, figure=draw(study, theme))
+    figure = painted(draw(study), theme)
+    return StudyChart(name=name, title=title, says=says, theme=theme, figure=figure)
 
 
 def chart_of(study: Study) -> str:
@@ -65,12 +67,11 @@ def _measured(study: Study) -> Sequence[TrialResult]:
     return results
 
 
-def sweep(study: Study, theme: Theme) -> Figure:
+def sweep(study: Study) -> Figure:
     """Payload over the first field's values, a line or bars for each value of the second."""
     question = study.spec.question
     if not isinstance(question, Sweep):
         raise NoChart(f"chart sweep: the study is a {question.kind}; ask for {chart_of(study)}")
-    colours = PALETTES[theme]
     axis, *others = question.axes
     trials = planned_trials(question)
     found: dict[str, list[tuple[float, float | None]]] = defaultdict(list)
@@ -89,7 +90,7 @@ def sweep(study: Study, theme: Theme) -> Figure:
             other or "payload received",
             [x for x, _ in points],
             [y for _, y in points],
-            colours[colour],
+            colour,
             unit,
         )
         if axis.is_numeric:
@@ -104,7 +105,7 @@ def sweep(study: Study, theme: Theme) -> Figure:
                 "knee",
                 [knee.value for knee in knees],
                 [knee.received_bits_per_second for knee in knees],
-                colours[Colour.MISSING],
+                Colour.MISSING,
                 unit,
                 size=11,
                 symbol="x",
@@ -113,23 +114,22 @@ def sweep(study: Study, theme: Theme) -> Figure:
     title, y_title = f"Payload over {axis.field}", f"{unit.name}, payload at real scale"
     if not axis.is_numeric:
         values = [(str(value), "") for value in axis.values]
-        return _by_name(theme, title, axis.field, values, y_title, traces)
-    return frame(theme, title, axis.field, y_title, traces, hovermode="closest")
+        return _by_name(title, axis.field, values, y_title, traces)
+    return frame(title, axis.field, y_title, traces, hovermode="closest")
 
 
-def modes(study: Study, theme: Theme) -> Figure:
+def modes(study: Study) -> Figure:
     """Each mode's share of the best mode's payload, and how busy the hosts were."""
     question = study.spec.question
     if not isinstance(question, AB | Matrix):
         raise NoChart(f"chart modes: the study is a {question.kind}; ask for {chart_of(study)}")
-    colours = PALETTES[theme]
     trials = planned_trials(question)
     grouped: dict[str, list[TrialResult]] = {trial.mode or "": [] for trial in trials}
     for result in _measured(study):
         grouped[trials[result.index].mode or ""].append(result)
     names = list(grouped)
     if any(result.devices for results in grouped.values() for result in results):
-        return _by_device(grouped, theme)
+        return _by_device(grouped)
     means = [_mean([r.received_bits_per_second for r in grouped[name]]) for name in names]
     best = max(mean for mean in means if mean is not None)
     shown: Sequence[tuple[str, list[float | None], Colour]] = (
@@ -146,22 +146,20 @@ def modes(study: Study, theme: Theme) -> Figure:
         ),
     )
     return _by_name(
-        theme,
         f"Payload and CPU by mode (100 %: {words.rate(best)} of payload)",
         "mode",
         [(name, words.rate(mean)) for name, mean in zip(names, means, strict=True)],
         "% of the best payload; % of cores busy",
         [
-            bars(name, _places(names), values, colours[colour], PERCENT)
+            bars(name, _places(names), values, colour, PERCENT)
             for name, values, colour in shown
             if any(value is not None for value in values)
         ],
     )
 
 
-def _by_device(grouped: Mapping[str, Sequence[TrialResult]], theme: Theme) -> Figure:
+def _by_device(grouped: Mapping[str, Sequence[TrialResult]]) -> Figure:
     """What each device carried in each mode, of the most that all did together, and its CPU."""
-    colours = PALETTES[theme]
     devices = dict.fromkeys(
         load.device for results in grouped.values() for result in results for load in result.devices
     )
@@ -176,14 +174,13 @@ def _by_device(grouped: Mapping[str, Sequence[TrialResult]], theme: Theme) -> Fi
         rates = [_mean([load.received_bits_per_second for load in own]) for own in loads]
         shares = [None if rate is None else rate / best for rate in rates]
         cpus = [_mean([load.cpu_ratio for load in own]) for own in loads]
-        colour = colours[_DEVICES[number % len(_DEVICES)]]
+        colour = _DEVICES[number % len(_DEVICES)]
         for what, values, hatch in (("payload", shares, ""), ("CPU", cpus, _CPU_HATCH)):
             if any(value is not None for value in values):
                 bar = bars(f"{device}, {what}", _places(grouped), values, colour, PERCENT)
                 bar["marker"] |= {"pattern": {"shape": hatch}} if hatch else {}
                 traces.append(bar)
     return _by_name(
-        theme,
         f"Payload and CPU of each device by mode (100 %: {words.rate(best)} of payload)",
         "mode, and the payload of all devices in it",
         [(name, words.rate(rate)) for name, rate in zip(grouped, sums, strict=True)],
@@ -192,12 +189,11 @@ def _by_device(grouped: Mapping[str, Sequence[TrialResult]], theme: Theme) -> Fi
     )
 
 
-def search(study: Study, theme: Theme) -> Figure:
+def search(study: Study) -> Figure:
     """What was received at each offered rate, and which trials kept the goals."""
     question = study.spec.question
     if not isinstance(question, Search):
         raise NoChart(f"chart search: the study is a {question.kind}; ask for {chart_of(study)}")
-    colours = PALETTES[theme]
     kept: dict[bool, list[tuple[float, float | None]]] = {True: [], False: []}
     for result in _measured(study):
         offer = result.offered_bits_per_second
@@ -213,7 +209,7 @@ def search(study: Study, theme: Theme) -> Figure:
             "all that was offered",
             numbers([0.0, max(offers)], unit.size),
             [0.0, max(offers)],
-            colours[Colour.TARGET],
+            Colour.TARGET,
             unit,
             dash="dash",
         )
@@ -229,14 +225,13 @@ def search(study: Study, theme: Theme) -> Figure:
                     name,
                     numbers([x for x, _ in points], unit.size),
                     [y for _, y in points],
-                    colours[colour],
+                    colour,
                     unit,
                     size=9,
                     symbol="circle" if within else "x",
                 )
             )
     return frame(
-        theme,
         "Received over offered",
         f"{unit.name} of payload offered",
         f"{unit.name} of payload received",
@@ -255,7 +250,6 @@ def _places(names: Iterable[str]) -> list[Any]:
 
 
 def _by_name(
-    theme: Theme,
     title: str,
     x_title: str,
     names: Sequence[tuple[str, str]],
@@ -274,12 +268,10 @@ def _by_name(
             for place, pair in zip(places, names, strict=True)
         )
         x_title = f"{x_title}: {', '.join(said)}"
-    return frame(
-        theme, title, x_title, y_title, traces, hovermode="closest", barmode="group", x_axis=axis
-    )
+    return frame(title, x_title, y_title, traces, hovermode="closest", barmode="group", x_axis=axis)
 
 
-STUDY_CHARTS: Final[Mapping[str, tuple[str, str, Callable[[Study, Theme], Figure]]]] = {
+STUDY_CHARTS: Final[Mapping[str, tuple[str, str, Callable[[Study], Figure]]]] = {
     "sweep": ("Sweep", "How the payload changes over a field, with the knee marked.", sweep),
     "modes": ("Modes", "What the device carries in each mode, and what it costs in CPU.", modes),
     "search": (

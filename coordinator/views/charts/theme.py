@@ -89,9 +89,9 @@ _HATCHES: Final = {
 }
 
 
-def state_marker(state: State, colours: Mapping[Colour, str]) -> dict[str, Any]:
+def state_marker(state: State) -> dict[str, Any]:
     """Colour and hatch of bars of one state."""
     return {
-        "color": colours[_COLOURS.get(state, Colour.MISSING)],
+        "color": _COLOURS.get(state, Colour.MISSING),
         "pattern": {"shape": _HATCHES.get(state, "")},
     }
