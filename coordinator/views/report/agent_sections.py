@@ -7,9 +7,9 @@ from typing import Final
 from coordinator.core.measure.asked import Setting, settings
 from coordinator.core.plan.plain_fields import plain_fields
 from coordinator.core.words import rate, time
-from coordinator.views.report.document import Section, Table
+from coordinator.views.report.document import Section, Table, tabled
 from coordinator.views.report.stored_source import READ_MAX, Source
-from exchange.messages import ClockReading, JobReport, Presence, Role, ServerTest
+from exchange.messages import ClockReading, JobReport, Role, ServerTest
 
 _NOTHING: Final = "nobody said"
 _SETTINGS: Final = {  # in the order shown, by field of a Setting
@@ -61,11 +61,7 @@ def _setting_row(field: str, told: Sequence[Setting]) -> tuple[str, ...]:
 def planned_section(source: Source) -> Section:
     """What was asked beside what the engines say that they did; of an import nobody knows."""
     if source.imported:
-        return Section(
-            id="planned",
-            title="Planned and actual",
-            paragraphs=(_NOT_ASKED,),
-        )
+        return Section(id="planned", title="Planned and actual", paragraphs=(_NOT_ASKED,))
     traffic, spec = source.plan.traffic, source.plan.spec
     engines = [
         report.engine
@@ -90,17 +86,7 @@ def planned_section(source: Source) -> Section:
         (
             "clock bound",
             f"at most {time(spec.clock_bound_max_s)}",
-            "largest "
-            + time(
-                max(
-                    (
-                        b.clock_bound_max_s
-                        for b in source.summary.bursts
-                        if b.clock_bound_max_s is not None
-                    ),
-                    default=None,
-                )
-            ),
+            f"largest {time(_largest(b.clock_bound_max_s for b in source.summary.bursts))}",
             "all ends read one host's clock: met by definition"
             if source.plan.shared_boot_id is not None
             else "agents over it stood down",
@@ -118,9 +104,7 @@ def planned_section(source: Source) -> Section:
         ),
         tables=(
             Table(
-                columns=("setting", "asked", "the engines say", "agrees"),
-                rows=rows,
-                numeric_from=9,
+                columns=("setting", "asked", "the engines say", "agrees"), rows=rows, numeric_from=9
             ),
         ),
     )
@@ -148,6 +132,18 @@ def clocks_section(source: Source) -> Section:
         for agent, readings in sorted(agents.items())
     ]
     count = len(source.ends)
+    if not rows:
+        nobody = "No agent's clock is on record: results were imported, or nobody reported."
+        return Section(id="clocks", title="Clock proof", paragraphs=(nobody,))
+    table = Table(
+        columns=(
+            *("agent", "role", "source", "offset before", "bound before", "offset after"),
+            *("bound after", "start error"),
+        ),
+        rows=tuple(rows),
+        numeric_from=3,
+        note=f"Over {count} bursts: of each figure the largest by amount." if count > 1 else None,
+    )
     return Section(
         id="clocks",
         title="Clock proof",
@@ -158,32 +154,8 @@ def clocks_section(source: Source) -> Section:
                 "/ 2 for chrony (RFC 5905, root distance), the kernel's maxerror for adjtimex. "
                 f"Over the gate of {time(source.plan.spec.clock_bound_max_s)} an agent stands down."
             ),
-        )
-        if rows
-        else ("No agent's clock is on record: results were imported, or nobody reported.",),
-        tables=(
-            (
-                Table(
-                    columns=(
-                        "agent",
-                        "role",
-                        "source",
-                        "offset before",
-                        "bound before",
-                        "offset after",
-                        "bound after",
-                        "start error",
-                    ),
-                    rows=tuple(rows),
-                    numeric_from=3,
-                    note=f"Over {count} bursts: of each figure the largest by amount."
-                    if count > 1
-                    else None,
-                ),
-            )
-            if rows
-            else ()
         ),
+        tables=(table,),
     )
 
 
@@ -322,32 +294,28 @@ def _fleet(source: Source) -> tuple[Table, ...]:
     if not agents:
         return ()
     return (
-        Table(
+        tabled(
+            agents,
+            {
+                "agent": lambda agent: agent.agent_id,
+                "role": lambda agent: agent.role.value,
+                "address": lambda agent: agent.address,
+                "VM size": lambda agent: agent.vm_size or "not told",
+                "cores": lambda agent: str(agent.cpu_count or "unknown"),
+                "NIC": lambda agent: agent.nic or "unknown",
+                "NIC cap": lambda agent: (
+                    "not told" if (cap := agent.nic_bits_per_second) is None else rate(cap)
+                ),
+                "kernel": lambda agent: agent.kernel or "unknown",
+                "iperf3": lambda agent: agent.engine_version or "none",
+                "start gate": lambda agent: (
+                    "not needed" if agent.role is Role.SERVER else "yes" if agent.gate else "no"
+                ),
+                "Broadside": lambda agent: agent.broadside_version,
+            },
             title="Agents at the launch",
-            columns=(
-                *("agent", "role", "address", "VM size", "cores", "NIC", "NIC cap", "kernel"),
-                *("iperf3", "start gate", "Broadside"),
-            ),
-            rows=tuple(_agent_cells(agent) for agent in agents),
             numeric_from=99,
         ),
-    )
-
-
-def _agent_cells(agent: Presence) -> tuple[str, ...]:
-    cap = agent.nic_bits_per_second
-    return (
-        agent.agent_id,
-        agent.role.value,
-        agent.address,
-        agent.vm_size or "not told",
-        str(agent.cpu_count or "unknown"),
-        agent.nic or "unknown",
-        "not told" if cap is None else rate(cap),
-        agent.kernel or "unknown",
-        agent.engine_version or "none",
-        "not needed" if agent.role is Role.SERVER else "yes" if agent.gate else "no",
-        agent.broadside_version,
     )
 
 

@@ -2,7 +2,7 @@
 
 from coordinator.core.judge.course import bursts_of
 from coordinator.core.plan.price import Bill
-from coordinator.core.summary import Disruption, Trend
+from coordinator.core.summary import Trend
 from coordinator.core.words import (
     count,
     dollars,
@@ -16,7 +16,7 @@ from coordinator.core.words import (
     size,
     time,
 )
-from coordinator.views.report.document import Section, Table
+from coordinator.views.report.document import Section, tabled
 from coordinator.views.report.stored_source import Source
 
 
@@ -39,23 +39,39 @@ def course_sections(source: Source) -> tuple[Section, ...]:
     tables = []
     if course.trends:
         tables.append(
-            Table(
+            tabled(
+                course.trends,
+                {
+                    "figure": lambda trend: trend.name.replace("_", " "),
+                    "bursts": lambda trend: str(trend.bursts_count),
+                    "median": _median,
+                    "an hour": lambda trend: f"{signed(trend.percent_per_hour)} %",
+                    "95 % interval": lambda trend: (
+                        f"{signed(trend.low_percent_per_hour)} to "
+                        f"{signed(trend.high_percent_per_hour)} %"
+                    ),
+                    "moved": lambda trend: "yes" if trend.moved else "no",
+                },
                 title="Drift over the bursts",
-                columns=("figure", "bursts", "median", "an hour", "95 % interval", "moved"),
-                rows=tuple(_trend_cells(trend) for trend in course.trends),
                 note="Slopes as a share of the median, by pairwise medians; moved: the interval "
                 "leaves zero out.",
             )
         )
     if course.disruptions:
         tables.append(
-            Table(
+            tabled(
+                course.disruptions,
+                {
+                    "burst": bursts_of,
+                    "from": lambda each: instant(each.start_at),
+                    "to": lambda each: f"{time(each.duration_s)} later",
+                    "what": lambda each: each.kind.value,
+                    "scope": lambda each: each.scope,
+                    "pairs": lambda each: f"{each.pairs_count}: {', '.join(each.pairs)}",
+                    "missing payload": lambda each: size(each.short_bytes),
+                    "what the records say": lambda each: "; ".join(each.causes) or "nothing",
+                },
                 title="Disruption ledger",
-                columns=(
-                    *("burst", "from", "to", "what", "scope", "pairs", "missing payload"),
-                    "what the records say",
-                ),
-                rows=tuple(_disruption_cells(each) for each in course.disruptions),
                 numeric_from=9,
                 note=f"The gravest {shown} of {total}." if shown < total else None,
             )
@@ -77,17 +93,6 @@ def course_sections(source: Source) -> tuple[Section, ...]:
     )
 
 
-def _trend_cells(trend: Trend) -> tuple[str, ...]:
-    return (
-        trend.name.replace("_", " "),
-        str(trend.bursts_count),
-        _median(trend),
-        f"{signed(trend.percent_per_hour)} %",
-        f"{signed(trend.low_percent_per_hour)} to {signed(trend.high_percent_per_hour)} %",
-        "yes" if trend.moved else "no",
-    )
-
-
 def _median(trend: Trend) -> str:
     match trend.name:
         case "received":
@@ -98,19 +103,6 @@ def _median(trend: Trend) -> str:
             return ratio(trend.median, 4)
         case _:
             return number(trend.median)
-
-
-def _disruption_cells(each: Disruption) -> tuple[str, ...]:
-    return (
-        bursts_of(each),
-        instant(each.start_at),
-        f"{time(each.duration_s)} later",
-        each.kind.value,
-        each.scope,
-        f"{each.pairs_count}: {', '.join(each.pairs)}",
-        size(each.short_bytes),
-        "; ".join(each.causes) or "nothing",
-    )
 
 
 def price_sections(source: Source) -> tuple[Section, ...]:
@@ -138,18 +130,17 @@ def price_sections(source: Source) -> tuple[Section, ...]:
             ),
             facts=facts,
             tables=(
-                Table(
-                    columns=("item", "quantity", "each", "sum", "source"),
-                    rows=tuple(
-                        (
-                            line.item,
-                            quantity(line.quantity, line.unit),
-                            dollars_each(line.usd_each),
-                            _between(line.usd, line.low_usd, line.high_usd),
-                            ", ".join(str(v) for v in (line.source, line.as_of) if v) or "unknown",
-                        )
-                        for line in bill.lines
-                    ),
+                tabled(
+                    bill.lines,
+                    {
+                        "item": lambda line: line.item,
+                        "quantity": lambda line: quantity(line.quantity, line.unit),
+                        "each": lambda line: dollars_each(line.usd_each),
+                        "sum": lambda line: _between(line.usd, line.low_usd, line.high_usd),
+                        "source": lambda line: (
+                            ", ".join(str(v) for v in (line.source, line.as_of) if v) or "unknown"
+                        ),
+                    },
                 ),
             ),
         ),

@@ -1,7 +1,7 @@
 """What a report consists of. Cells are words for a person; the figures are in ``summary``."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
 
 from coordinator.core.plan.meter import PriceMeter
 from coordinator.core.plan.spec import Plan
@@ -9,6 +9,8 @@ from coordinator.core.summary import Finding, RunSummary, Verdict
 from exchange.messages import Message, RunId, UtcDatetime
 
 VERSION: Final = 1  # raised when a reader of the JSON must change
+
+_Row = TypeVar("_Row")
 
 
 class Table(Message):
@@ -19,6 +21,24 @@ class Table(Message):
     rows: tuple[tuple[str, ...], ...]
     note: str | None = None
     numeric_from: int = 1  # columns from this one on are figures, set to the right
+
+
+def tabled(
+    rows: Iterable[_Row],
+    columns: Mapping[str, Callable[[_Row], str]],
+    *,
+    title: str = "",
+    note: str | None = None,
+    numeric_from: int = 1,
+) -> Table:
+    """A row for each of ``rows``; a column is its name and what it says of one."""
+    return Table(
+        title=title,
+        columns=tuple(columns),
+        rows=tuple(tuple(say(row) for say in columns.values()) for row in rows),
+        note=note,
+        numeric_from=numeric_from,
+    )
 
 
 class ChartPlace(Message):

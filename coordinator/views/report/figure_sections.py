@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from coordinator.core.figures import RECEIVED
 from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
-from coordinator.core.summary import BurstSummary, FlowSummary, PairSummary, State
+from coordinator.core.summary import BurstSummary, PairSummary, State
 from coordinator.core.words import count, instant, number, rate, ratio, time
 from coordinator.views.figure_rows import figure_rows
-from coordinator.views.report.document import Section, Table
+from coordinator.views.report.document import Section, Table, tabled
 from coordinator.views.report.stored_source import Source
 
 STATES = {
@@ -87,36 +87,23 @@ def _why(pair: PairSummary) -> str:
 
 def _flow_table(burst: BurstSummary) -> Table:
     """Statistics of the flows of the first burst."""
-
-    def cells(flow: FlowSummary) -> tuple[str, ...]:
-        return (
-            flow.flow.value,
-            rate(flow.received_bits_per_second),
-            rate(flow.second_median_bits_per_second),
-            f"{rate(flow.second_p5_bits_per_second)} to {rate(flow.second_p95_bits_per_second)}",
-            ratio(flow.second_cov_ratio),
-            ratio(flow.pair_cov_ratio),
-            number(flow.jain_ratio),
-            ratio(flow.tcp_efficiency_ratio, 3),
-            ratio(flow.buffer_delay_ratio, 0),
-            number(flow.transfer_time_ratio),
-        )
-
-    return Table(
+    return tabled(
+        burst.flows,
+        {
+            "flow": lambda flow: flow.flow.value,
+            "received, payload": lambda flow: rate(flow.received_bits_per_second),
+            "median second": lambda flow: rate(flow.second_median_bits_per_second),
+            "p5 to p95 second": lambda flow: (
+                f"{rate(flow.second_p5_bits_per_second)} to {rate(flow.second_p95_bits_per_second)}"
+            ),
+            "CoV, seconds": lambda flow: ratio(flow.second_cov_ratio),
+            "CoV, pairs": lambda flow: ratio(flow.pair_cov_ratio),
+            "Jain index": lambda flow: number(flow.jain_ratio),
+            "TCP efficiency": lambda flow: ratio(flow.tcp_efficiency_ratio, 3),
+            "buffer delay": lambda flow: ratio(flow.buffer_delay_ratio, 0),
+            "transfer time ratio": lambda flow: number(flow.transfer_time_ratio),
+        },
         title=f"Flows of burst {burst.index + 1} over its window",
-        columns=(
-            "flow",
-            "received, payload",
-            "median second",
-            "p5 to p95 second",
-            "CoV, seconds",
-            "CoV, pairs",
-            "Jain index",
-            "TCP efficiency",
-            "buffer delay",
-            "transfer time ratio",
-        ),
-        rows=tuple(cells(flow) for flow in burst.flows),
         note="CoV: standard deviation over mean. TCP efficiency, buffer delay and transfer time "
         "ratio are those of RFC 6349.",
     )
@@ -126,64 +113,41 @@ def _spread(source: Source) -> tuple[Table, ...]:
     spread = source.summary.received_over_bursts
     if spread is None or spread.bursts_count < 2:
         return ()
-    return (
-        Table(
-            title="Received payload over the bursts",
-            columns=("bursts (n)", "mean", "median", "p5", "p95", "CoV"),
-            rows=(
-                (
-                    str(spread.bursts_count),
-                    rate(spread.mean),
-                    rate(spread.median),
-                    rate(spread.p5),
-                    rate(spread.p95),
-                    ratio(spread.cov_ratio),
-                ),
-            ),
-        ),
+    table = tabled(
+        [spread],
+        {
+            "bursts (n)": lambda spread: str(spread.bursts_count),
+            "mean": lambda spread: rate(spread.mean),
+            "median": lambda spread: rate(spread.median),
+            "p5": lambda spread: rate(spread.p5),
+            "p95": lambda spread: rate(spread.p95),
+            "CoV": lambda spread: ratio(spread.cov_ratio),
+        },
+        title="Received payload over the bursts",
     )
+    return (table,)
 
 
 def bursts_section(source: Source) -> Section:
     """Every burst on one line."""
-    return Section(
-        id="bursts",
-        title="Bursts",
-        tables=(
-            Table(
-                columns=(
-                    "burst",
-                    "planned start",
-                    "window",
-                    "pairs",
-                    "complete",
-                    "received, payload",
-                    "received, ip",
-                    "firewall",
-                    "start spread",
-                    "clock bound",
-                    "verdict",
-                ),
-                rows=tuple(
-                    (
-                        str(burst.index + 1),
-                        instant(burst.planned_start_at),
-                        f"{burst.window.window_s} s" if burst.window else "none",
-                        f"{burst.pairs_measured}/{burst.pairs_planned}",
-                        ratio(burst.completeness_ratio, 1),
-                        rate(RECEIVED.of_burst(burst)),
-                        rate(burst.fleet_ip_bits_per_second),
-                        rate(burst.firewall_bits_per_second),
-                        time(burst.start_spread_s),
-                        time(burst.clock_bound_max_s),
-                        burst.verdict.value,
-                    )
-                    for burst in source.summary.bursts
-                ),
-                numeric_from=2,
-            ),
-        ),
+    table = tabled(
+        source.summary.bursts,
+        {
+            "burst": lambda burst: str(burst.index + 1),
+            "planned start": lambda burst: instant(burst.planned_start_at),
+            "window": lambda burst: f"{burst.window.window_s} s" if burst.window else "none",
+            "pairs": lambda burst: f"{burst.pairs_measured}/{burst.pairs_planned}",
+            "complete": lambda burst: ratio(burst.completeness_ratio, 1),
+            "received, payload": lambda burst: rate(RECEIVED.of_burst(burst)),
+            "received, ip": lambda burst: rate(burst.fleet_ip_bits_per_second),
+            "firewall": lambda burst: rate(burst.firewall_bits_per_second),
+            "start spread": lambda burst: time(burst.start_spread_s),
+            "clock bound": lambda burst: time(burst.clock_bound_max_s),
+            "verdict": lambda burst: burst.verdict.value,
+        },
+        numeric_from=2,
     )
+    return Section(id="bursts", title="Bursts", tables=(table,))
 
 
 def pairs_section(source: Source) -> Section:
@@ -209,47 +173,28 @@ def pairs_section(source: Source) -> Section:
 
 
 def _pairs_of(burst: BurstSummary, *, many: bool) -> Table:
-    return Table(
+    return tabled(
+        burst.pairs,
+        {
+            "pair": lambda pair: pair.pair,
+            "client": lambda pair: pair.client_agent_id or "nobody",
+            "server": lambda pair: pair.server_agent_id or "unknown",
+            "state": lambda pair: pair.state.value + (f": {pair.reason}" if pair.reason else ""),
+            "complete": lambda pair: ratio(pair.completeness_ratio, 1),
+            "first data after start": lambda pair: time(pair.start_error_s),
+            "received, payload": lambda pair: rate(pair.received_bits_per_second),
+            "share": lambda pair: ratio(pair.share_ratio, 1),
+            "CoV": lambda pair: ratio(pair.cov_ratio, 1),
+            "sent again": lambda pair: count(pair.retransmits_count),
+            "round trip": lambda pair: time(pair.rtt_mean_s),
+            "client CPU": lambda pair: ratio(pair.client_cpu_ratio, 0),
+            "client NIC": lambda pair: ratio(pair.client_nic_ratio, 0),
+            "seen by": lambda pair: (
+                pair.basis.value + (f", joined by {pair.joined_by.value}" if pair.joined_by else "")
+            ),
+        },
         title=f"Burst {burst.index + 1}" if many else "",
-        columns=(
-            "pair",
-            "client",
-            "server",
-            "state",
-            "complete",
-            "first data after start",
-            "received, payload",
-            "share",
-            "CoV",
-            "sent again",
-            "round trip",
-            "client CPU",
-            "client NIC",
-            "seen by",
-        ),
-        rows=tuple(_pair_cells(pair) for pair in burst.pairs),
         numeric_from=4,
-    )
-
-
-def _pair_cells(pair: PairSummary) -> tuple[str, ...]:
-    state = pair.state.value + (f": {pair.reason}" if pair.reason else "")
-    joined = f", joined by {pair.joined_by.value}" if pair.joined_by else ""
-    return (
-        pair.pair,
-        pair.client_agent_id or "nobody",
-        pair.server_agent_id or "unknown",
-        state,
-        ratio(pair.completeness_ratio, 1),
-        time(pair.start_error_s),
-        rate(pair.received_bits_per_second),
-        ratio(pair.share_ratio, 1),
-        ratio(pair.cov_ratio, 1),
-        count(pair.retransmits_count),
-        time(pair.rtt_mean_s),
-        ratio(pair.client_cpu_ratio, 0),
-        ratio(pair.client_nic_ratio, 0),
-        f"{pair.basis.value}{joined}",
     )
 
 

@@ -8,21 +8,37 @@ from coordinator.core.measure.drill import Drilled
 from coordinator.core.measure.scale_out import ScaleOut
 from coordinator.studies.study import Study, TrialResult
 from coordinator.studies.trials import says
-from coordinator.views.report.document import Table
+from coordinator.views.report.document import Table, tabled
 
 OUTAGES_MAX_COUNT: Final = 20  # rows, the longest
 
 
 def study_tables(study: Study) -> Iterator[Table]:
     """Its trials, what each device bore in them, and what a close-up found."""
-    yield Table(
-        title="Trials",
-        columns=(
-            *("trial", "what", "payload received", "firewall (IP)", "RTT"),
-            *("CPU-s/GB, client / server", "pairs reset / stalled", "limiter", "verdict"),
-        ),
-        rows=tuple(_trial(study, result) for result in study.results),
+    yield tabled(
+        study.results,
+        {
+            "trial": lambda trial: str(trial.index + 1),
+            "what": lambda trial: (
+                _what(study, trial) + ("  <- knee" if _is_knee(study, trial) else "")
+            ),
+            "payload received": lambda trial: words.rate(trial.received_bits_per_second),
+            "firewall (IP)": lambda trial: words.rate(trial.firewall_bits_per_second),
+            "RTT": lambda trial: words.time(trial.rtt_mean_s),
+            "CPU-s/GB, client / server": lambda trial: (
+                f"{words.number(trial.client_cpu_s_per_gigabyte)} / "
+                f"{words.number(trial.server_cpu_s_per_gigabyte)}"
+            ),
+            "pairs reset / stalled": lambda trial: (
+                f"{trial.reset_pairs_count} / {trial.stalled_pairs_count}"
+            ),
+            "limiter": lambda trial: trial.limiter.value,
+            "verdict": lambda trial: (
+                trial.problem or (trial.verdict.value if trial.verdict else words.UNKNOWN)
+            ),
+        },
         numeric_from=2,
+        title="Trials",
     )
     loads = [row for result in study.results for row in _devices(study, result)]
     if loads:
@@ -51,22 +67,6 @@ def stands(study: Study) -> str:
     return "done"
 
 
-def _trial(study: Study, result: TrialResult) -> tuple[str, ...]:
-    mark = "  <- knee" if _is_knee(study, result) else ""
-    costs = (result.client_cpu_s_per_gigabyte, result.server_cpu_s_per_gigabyte)
-    return (
-        str(result.index + 1),
-        _what(study, result) + mark,
-        words.rate(result.received_bits_per_second),
-        words.rate(result.firewall_bits_per_second),
-        words.time(result.rtt_mean_s),
-        " / ".join(words.number(cost) for cost in costs),
-        f"{result.reset_pairs_count} / {result.stalled_pairs_count}",
-        result.limiter.value,
-        result.problem or (result.verdict.value if result.verdict else words.UNKNOWN),
-    )
-
-
 def _what(study: Study, result: TrialResult) -> str:
     return ", ".join(f"{name} {value}" for name, value in says(study.spec, result).items())
 
@@ -92,27 +92,22 @@ def _devices(study: Study, result: TrialResult) -> Iterator[tuple[str, ...]]:
 
 
 def _steps(found: ScaleOut) -> Table:
-    return Table(
+    return tabled(
+        found.steps,
+        {
+            "after overload": lambda step: f"{step.after_overload_s:.1f} s",
+            "from": lambda step: words.rate(step.before_bits_per_second),
+            "to": lambda step: words.rate(step.after_bits_per_second),
+            "step": lambda step: (
+                f"{words.rate(step.size_bits_per_second)} +- "
+                f"{words.rate(step.half_width_bits_per_second)}"
+            ),
+            "firewall (IP)": lambda step: words.rate(step.ledger_size_bits_per_second),
+            "retransmits": lambda step: words.count(step.retransmits_count),
+            "RTT": lambda step: words.time(step.rtt_max_s),
+            "pairs reset": lambda step: str(step.broken_pairs_count),
+        },
         title="Steps",
-        columns=(
-            *("after overload", "from", "to", "step", "firewall (IP)"),
-            *("retransmits", "RTT", "pairs reset"),
-        ),
-        rows=tuple(
-            (
-                f"{step.after_overload_s:.1f} s",
-                words.rate(step.before_bits_per_second),
-                words.rate(step.after_bits_per_second),
-                " +- ".join(
-                    map(words.rate, (step.size_bits_per_second, step.half_width_bits_per_second))
-                ),
-                words.rate(step.ledger_size_bits_per_second),
-                words.count(step.retransmits_count),
-                words.time(step.rtt_max_s),
-                str(step.broken_pairs_count),
-            )
-            for step in found.steps
-        ),
         numeric_from=0,
     )
 
@@ -120,17 +115,16 @@ def _steps(found: ScaleOut) -> Table:
 def _outages(found: Drilled) -> Table:
     shown = found.outages[:OUTAGES_MAX_COUNT]
     missed = found.outages_count - len(shown)
-    return Table(
+    return tabled(
+        shown,
+        {
+            "pair": lambda outage: outage.pair,
+            "from, UTC": lambda outage: outage.from_at.strftime("%H:%M:%S.%f")[:-3],
+            "out": lambda outage: (
+                f"{outage.outage_s * 1e3:.0f} ms +- {outage.resolution_s * 1e3:.0f}"
+            ),
+            "probes lost": lambda outage: str(outage.lost_count),
+        },
         title="Outages by probes",
-        columns=("pair", "from, UTC", "out", "probes lost"),
-        rows=tuple(
-            (
-                outage.pair,
-                f"{outage.from_at:%H:%M:%S}.{outage.from_at.microsecond // 1000:03d}",
-                f"{outage.outage_s * 1e3:.0f} ms +- {outage.resolution_s * 1e3:.0f}",
-                str(outage.lost_count),
-            )
-            for outage in shown
-        ),
         note=f"{missed} more are not listed." if missed else None,
     )
