@@ -57,7 +57,12 @@ def _weight(parameters: Sequence[str]) -> float:
 
 def as_json(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
     """Column by column; unknown is null."""
-    described = [
+    return to_json({**head, "columns": described(columns)}, inf_nan_mode="null")
+
+
+def described(columns: Sequence[Column]) -> list[Mapping[str, Any]]:
+    """Columns as JSON has them; NaN is still to become null."""
+    return [
         {
             "name": column.name,
             "unit": column.unit,
@@ -66,7 +71,6 @@ def as_json(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
         }
         for column in columns
     ]
-    return to_json({**head, "columns": described}, inf_nan_mode="null")
 
 
 def as_csv(_: Mapping[str, Any], columns: Sequence[Column]) -> bytes:

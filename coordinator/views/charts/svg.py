@@ -8,7 +8,7 @@ import base64
 import math
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
@@ -327,16 +327,17 @@ def _lines(traces: Sequence[Trace], paper: _Paper) -> list[str]:
         if trace.get("fill") == "tonexty" and before:
             path = _path([*before, *reversed(known)])
             parts.append(f'<path d="{path}Z" class="{_class("f", trace["fillcolor"])}"/>')
-        look = trace["line"]
-        dash = _DASHES.get(look["dash"])
-        parts.append(
-            f'<path d="{"".join(_path(run) for run in _runs(points))}" fill="none" '
-            f'class="{_class("s", look["color"])}" stroke-width="{look["width"]:g}"'
-            + (f' stroke-dasharray="{dash}"' if dash else "")
-            + "/>"
-        )
+        data = "".join(_path(run) for run in _runs(points))
+        parts.append(f'<path d="{data}" fill="none" {_stroke(trace["line"])}/>')
         before = known
     return parts
+
+
+def _stroke(look: Mapping[str, Any]) -> str:
+    """The attributes of a line."""
+    dash = _DASHES.get(look["dash"])
+    solid = f'class="{_class("s", look["color"])}" stroke-width="{look["width"]:g}"'
+    return f'{solid} stroke-dasharray="{dash}"' if dash else solid
 
 
 def _runs(points: Sequence[tuple[float, float] | None]) -> list[list[tuple[float, float]]]:
@@ -408,8 +409,6 @@ def _bars(layout: dict[str, Any], traces: Sequence[Trace], paper: _Paper) -> lis
     stacked: dict[float, float] = {}
     parts = []
     for number, trace in enumerate(bars):
-        colour = _class("f", trace["marker"]["color"])
-        hatch = trace["marker"].get("pattern", {}).get("shape", "")
         middles = []
         for x, y in zip(trace["x"], trace["y"], strict=True):
             left = paper.x.at(x) - slot / 2 + (width * number if grouped else 0)
@@ -423,11 +422,16 @@ def _bars(layout: dict[str, Any], traces: Sequence[Trace], paper: _Paper) -> lis
                 f'x="{left:.1f}" y="{ends[0]:.1f}" width="{width:.1f}" '
                 f'height="{max(0.5, ends[1] - ends[0]):.1f}"'
             )
-            parts.append(f'<rect {shape} class="{colour}"/>')
-            if hatch:
-                parts.append(f'<rect {shape} fill="url(#hatch-{_HATCHES[hatch]})"/>')
+            parts += _filled(shape, trace["marker"])
         parts += _whiskers(trace, paper, middles)
     return parts
+
+
+def _filled(shape: str, look: Mapping[str, Any]) -> list[str]:
+    """A rectangle in its colour, and its hatch over it."""
+    parts = [f'<rect {shape} class="{_class("f", look["color"])}"/>']
+    hatch = look.get("pattern", {}).get("shape", "")
+    return [*parts, f'<rect {shape} fill="url(#hatch-{_HATCHES[hatch]})"/>'] if hatch else parts
 
 
 def _shape(shape: Mapping[str, Any], paper: _Paper) -> str:
@@ -439,12 +443,8 @@ def _shape(shape: Mapping[str, Any], paper: _Paper) -> str:
             f'<rect x="{x0:.1f}" y="{top:.1f}" width="{x1 - x0:.1f}" height="{height:.1f}" '
             f'class="{_class("f", shape["fillcolor"])}"/>'
         )
-    look = shape["line"]
-    return (
-        f'<path d="M{left:.1f} {paper.y.at(shape["y0"]):.1f}h{width:.1f}" '
-        f'class="{_class("s", look["color"])}" stroke-width="{look["width"]:g}" '
-        f'stroke-dasharray="{_DASHES[look["dash"]]}"/>'
-    )
+    data = f"M{left:.1f} {paper.y.at(shape['y0']):.1f}h{width:.1f}"
+    return f'<path d="{data}" {_stroke(shape["line"])}/>'
 
 
 _HATCHES: Final = {"x": "cross", "/": "up", "\\": "down", "-": "flat", "|": "tall", ".": "dots"}
@@ -472,57 +472,48 @@ def _patterns() -> str:
     return f"<defs>{patterns}</defs>"
 
 
-def _heat(trace: Trace, paper: _Paper) -> list[str]:
-    cells = np.array(
-        [[np.nan if value is None else value for value in row] for row in trace["z"]], dtype=float
-    )
+def _cells(trace: Trace) -> NDArray[np.float64]:
+    return np.array(trace["z"], dtype=np.float64)  # None becomes NaN
+
+
+def _heat(trace: Trace, paper: _Paper) -> Iterator[str]:
+    cells = _cells(trace)
     if not cells.size:
-        return []
+        return
     pixels = colourise(cells, _top(cells), HEAT)
     x = trace["x"]
     half = (x[1] - x[0]) / 2 if len(x) > 1 else 0.5
     left, right = paper.x.at(x[0] - half), paper.x.at(x[-1] + half)
     _, top, _, height = paper.box
-    image = (
+    yield (
         f'<image href="{data_uri(pixels)}" x="{left:.1f}" y="{top:.1f}" '
         f'width="{right - left:.1f}" height="{height:.1f}" preserveAspectRatio="none" '
         'style="image-rendering:pixelated"/>'
     )
-    return [image]
 
 
-def _top(cells: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+def _top(cells: NDArray[np.float64]) -> float:
     return float(np.nanmax(cells)) if not np.isnan(cells).all() else 1.0
 
 
-def _colour_bar(traces: Sequence[Trace], paper: _Paper) -> list[str]:
+def _colour_bar(traces: Sequence[Trace], paper: _Paper) -> Iterator[str]:
     if not traces:
-        return []
-    cells = np.array(
-        [[np.nan if value is None else value for value in row] for row in traces[0]["z"]],
-        dtype=float,
-    )
+        return
     _, top, _, height = paper.box
     left = paper.width - 52
     ramp = colourise(np.linspace(1, 0, 64)[:, None], 1.0, HEAT)
-    axis = Axis(low=0.0, high=_top(cells) if cells.size else 1.0, start=top + height, stop=top)
-    image = (
+    axis = Axis(low=0.0, high=_top(_cells(traces[0])), start=top + height, stop=top)
+    unit = escape(traces[0]["colorbar"]["title"]["text"])
+    yield (
         f'<image href="{data_uri(ramp)}" x="{left}" y="{top:.1f}" width="10" '
         f'height="{height:.1f}" preserveAspectRatio="none"/>'
     )
-    parts = [
-        image,
-        *(
-            f'<text x="{left + 14}" y="{axis.at(tick) + 4:.1f}">{said(tick)}</text>'
-            for tick in axis.ticks(4)
-        ),
-    ]
-    unit = escape(traces[0]["colorbar"]["title"]["text"])
-    parts.append(
+    for tick in axis.ticks(4):
+        yield f'<text x="{left + 14}" y="{axis.at(tick) + 4:.1f}">{said(tick)}</text>'
+    yield (
         f'<text transform="translate({paper.width - 4:g} {top + height / 2:.1f})rotate(-90)" '
         f'text-anchor="middle" class="axis">{unit}</text>'
     )
-    return parts
 
 
 _Entry = tuple[str, str, Trace]
@@ -555,20 +546,10 @@ def _legend(rows: Sequence[Sequence[tuple[float, _Entry]]]) -> list[str]:
         for x, (text, kind, trace) in row:
             if kind == "bar":
                 shape = f'x="{x:.1f}" y="{y - 6}" width="18" height="11"'
-                parts.append(f'<rect {shape} class="{_class("f", trace["marker"]["color"])}"/>')
-                hatch = trace["marker"].get("pattern", {}).get("shape", "")
-                if hatch:
-                    parts.append(f'<rect {shape} fill="url(#hatch-{_HATCHES[hatch]})"/>')
+                parts += _filled(shape, trace["marker"])
             elif trace["mode"] == "markers":
                 parts += _marks(trace, [(x + 9, float(y))])
             else:
-                look = trace["line"]
-                dash = _DASHES.get(look["dash"])
-                parts.append(
-                    f'<path d="M{x:.1f} {y}h20" class="{_class("s", look["color"])}" '
-                    f'stroke-width="{look["width"]:g}"'
-                    + (f' stroke-dasharray="{dash}"' if dash else "")
-                    + "/>"
-                )
+                parts.append(f'<path d="M{x:.1f} {y}h20" {_stroke(trace["line"])}/>')
             parts.append(f'<text x="{x + 26:.1f}" y="{y + 4}">{escape(text)}</text>')
     return parts

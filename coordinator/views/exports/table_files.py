@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from coordinator.core.summary import RunSummary
 from coordinator.views.exports.run_tables import Tables
+from coordinator.views.series_formats import ARROW, CSV, FORMATS, JSON, PARQUET, described
 
 
 class CannotWrite(Exception):
@@ -29,11 +30,11 @@ class Format(StrEnum):
     @property
     def media_type(self) -> str:
         return {
-            Format.CSV: "text/csv",
+            Format.CSV: CSV,
             Format.XLSX: "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-            Format.PARQUET: "application/vnd.apache.parquet",
-            Format.ARROW: "application/vnd.apache.arrow.stream",
-            Format.JSON: "application/json",
+            Format.PARQUET: PARQUET,
+            Format.ARROW: ARROW,
+            Format.JSON: JSON,
         }[self]
 
 
@@ -50,36 +51,20 @@ def write(
 
     Raises :class:`CannotWrite`.
     """
-    from coordinator.views.series_formats import (  # the API's package imports this one
-        as_arrow,
-        as_csv,
-        as_parquet,
-    )
-
     try:
         match chosen:
-            case Format.CSV:
-                return as_csv(head, tables[table])
-            case Format.PARQUET:
-                return as_parquet({**head, "table": table}, tables[table])
-            case Format.ARROW:
-                return as_arrow({**head, "table": table}, tables[table])
             case Format.XLSX:
                 return _excel(head, tables, summary)
             case Format.JSON:
-                return _json(head, tables)
+                parts = {name: described(columns) for name, columns in tables.items()}
+                return to_json({**head, "tables": parts}, inf_nan_mode="null")
+            case _:
+                return FORMATS[chosen.media_type]({**head, "table": table}, tables[table])
     except ModuleNotFoundError as error:
         raise CannotWrite(
             f"format {chosen.value}: {error.name} is missing; pip install 'broadside[reports]', "
             "or choose csv or json"
         ) from error
-
-
-def _json(head: Mapping[str, Any], tables: Tables) -> bytes:
-    from coordinator.views.series_formats import as_json  # as above
-
-    parts = {name: from_json(as_json({}, columns))["columns"] for name, columns in tables.items()}
-    return to_json({**head, "tables": parts}, inf_nan_mode="null")
 
 
 def _excel(head: Mapping[str, Any], tables: Tables, summary: RunSummary | None) -> bytes:
