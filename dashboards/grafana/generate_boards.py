@@ -25,6 +25,8 @@ from grafana_foundation_sdk.models.dashboard import (
 HERE: Final = Path(__file__).parent
 SOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
 FLEET, LEDGER, TARGET = "#3274b5", "#c25e00", "#8e8e8e"  # as in coordinator/views/charts
+GREEN, RED = "#37872d", "#c4162a"
+Board = dashboard.Dashboard
 
 
 # Coordinators of one fleet tell the same: the largest of them is it, never their sum.
@@ -105,23 +107,14 @@ def limits(*steps: tuple[float | None, str]) -> dashboard.ThresholdsConfig:
 
 def verdict() -> stat.Panel:
     """The verdict in words: the name of the sample that is 1."""
-    return (
-        stat.Panel()
-        .title("Verdict")
-        .description("Of the newest run, once it is over. While it goes on there is none.")
-        .datasource(SOURCE)
-        .no_value("not over")
-        .height(4)
-        .span(4)
-        .text_mode(BigValueTextMode.NAME)
-        .with_target(
-            query(f"{of_run('broadside_run_verdict', 'verdict')} == 1", "{{verdict}}", instant=True)
-        )
-    )
+    says = "Of the newest run, once it is over. While it goes on there is none."
+    told = query(f"{of_run('broadside_run_verdict', 'verdict')} == 1", "{{verdict}}", instant=True)
+    panel = stat.Panel().title("Verdict").description(says).datasource(SOURCE).height(4).span(4)
+    return panel.no_value("not over").text_mode(BigValueTextMode.NAME).with_target(told)
 
 
-def board(uid: str, title: str, says: str) -> dashboard.Dashboard:
-    return (
+def board(uid: str, title: str, says: str, *variables: dashboard.QueryVariable) -> Board:
+    made = (
         dashboard.Dashboard(title)
         .uid(uid)
         .description(says)
@@ -132,8 +125,18 @@ def board(uid: str, title: str, says: str) -> dashboard.Dashboard:
         .with_variable(
             dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus")
         )
-        .with_variable(chooser("instance", "Coordinator", "broadside_build_info", "instance"))
     )
+    first = chooser("instance", "Coordinator", "broadside_build_info", "instance")
+    for each in (first, *variables):
+        made = made.with_variable(each)
+    return made
+
+
+def laid(made: Board, *panels: stat.Panel | timeseries.Panel | tables.Panel) -> Board:
+    """A dashboard with panels after those that it has."""
+    for each in panels:
+        made = made.with_panel(each)
+    return made
 
 
 def chooser(name: str, label: str, metric: str, values: str) -> dashboard.QueryVariable:
@@ -151,147 +154,121 @@ def chooser(name: str, label: str, metric: str, values: str) -> dashboard.QueryV
     )
 
 
-def run_board() -> dashboard.Dashboard:
+def run_board() -> Board:
     """What the run under way does, and how the newest one ended."""
     run = tables.Panel().title("Run").datasource(SOURCE).height(4).span(12)
     run = run.description("The run that the figures are of: the one under way, else the newest.")
     shown = query(of_run("broadside_run_info", "run_id, scenario, state"), instant=True)
-    return (
-        board("broadside-run", "Broadside: run", "Throughput, pairs, ledger and verdict of a run.")
-        .with_variable(chooser("run", "Run", "broadside_run_info", "run_id"))
-        .with_panel(run.with_target(shown.format("table")))
-        .with_panel(verdict())
-        .with_panel(
-            figure(
-                "To the next start",
-                units.Seconds,
-                "Negative: the burst has begun.",
-                of_run("broadside_burst_seconds_to_start"),
-            )
+    made = laid(
+        board(
+            "broadside-run",
+            "Broadside: run",
+            "Throughput, pairs, ledger and verdict of a run.",
+            chooser("run", "Run", "broadside_run_info", "run_id"),
+        ),
+        run.with_target(shown.format("table")),
+        verdict(),
+        figure(
+            "To the next start",
+            units.Seconds,
+            "Negative: the burst has begun.",
+            of_run("broadside_burst_seconds_to_start"),
+        ),
+        figure(
+            "Scale",
+            units.Short,
+            "Rates on this board are as measured; times this they are what they stand for.",
+            of_run("broadside_run_scale"),
+        ),
+        lines(
+            "Throughput",
+            units.BitsPerSecondSI,
+            "The fleet's senders, the firewall's own figure, the target; each at the layer "
+            "that its name says. Layers differ by headers, about 4 %.",
+            *(
+                query(f"8 * {of_run(f'broadside_{metric}_bytes_per_second', 'layer')}", legend)
+                for metric, legend in (
+                    ("fleet", "fleet sent, {{layer}}"),
+                    ("firewall", "firewall, {{layer}}"),
+                    ("run_target", "target, {{layer}}"),
+                )
+            ),
         )
-        .with_panel(
-            figure(
-                "Scale",
-                units.Short,
-                "Rates on this board are as measured; times this they are what they stand for.",
-                of_run("broadside_run_scale"),
-            )
-        )
-        .with_panel(
-            lines(
-                "Throughput",
-                units.BitsPerSecondSI,
-                "The fleet's senders, the firewall's own figure, the target; each at the layer "
-                "that its name says. Layers differ by headers, about 4 %.",
-                query(
-                    f"8 * {of_run('broadside_fleet_bytes_per_second', 'layer')}",
-                    "fleet sent, {{layer}}",
-                ),
-                query(
-                    f"8 * {of_run('broadside_firewall_bytes_per_second', 'layer')}",
-                    "firewall, {{layer}}",
-                ),
-                query(
-                    f"8 * {of_run('broadside_run_target_bytes_per_second', 'layer')}",
-                    "target, {{layer}}",
-                ),
-            )
-            .span(24)
-            .override_by_regexp("/^fleet/", [colour(FLEET)])
-            .override_by_regexp("/^firewall/", [colour(LEDGER)])
-            .override_by_regexp("/^target/", [colour(TARGET), dashed()])
-        )
-        .with_panel(
-            stacked(
-                "Pairs of the burst, by how far they are",
-                "Unclaimed, claimed, armed, reported; together all planned pairs.",
-                query(of_run("broadside_burst_pairs", "phase"), "{{phase}}"),
-            )
-        )
-        .with_panel(
-            stacked(
-                "Outcomes of the burst",
-                "Pairs that have reported, by outcome.",
-                query(of_run("broadside_burst_outcomes", "outcome"), "{{outcome}}"),
-            )
-        )
-        .with_panel(
-            lines(
-                "Coverage while it runs",
-                units.PercentUnit,
-                "Share of the planned pairs that are in the throughput above.",
-                query(of_run("broadside_fleet_coverage_ratio"), "coverage"),
-            ).max(1)
-        )
-        .with_panel(
-            stacked(
-                "Bursts of the run",
-                "By phase.",
-                query(of_run("broadside_run_bursts", "phase"), "{{phase}}"),
-            )
-        )
-        .with_panel(
-            lines(
-                "Price",
-                units.Dollars,
-                "By dated list prices, at real scale: so far, and at the run's end.",
-                query(of_run("broadside_run_spent_usd"), "so far"),
-                query(of_run("broadside_run_projected_usd"), "at its end"),
-            ).span(24)
-        )
-        .with_row(dashboard.Row("The newest run, once it is over"))
-        .with_panel(
-            figure(
-                "Received",
-                units.BitsPerSecondSI,
-                "The headline: mean over bursts of their windows, at the IP layer.",
-                "8 * " + of_run("broadside_run_received_bytes_per_second", matching='layer="ip"'),
-            )
-        )
-        .with_panel(
-            figure(
-                "Of the target",
-                units.PercentUnit,
-                "At the target's own layer.",
-                of_run("broadside_run_received_bytes_per_second", "layer")
-                + " / on (layer) "
-                + of_run("broadside_run_target_bytes_per_second", "layer"),
-                limits((None, "#c4162a"), (0.95, "#37872d")),
-            )
-        )
-        .with_panel(
-            figure(
-                "Completeness",
-                units.PercentUnit,
-                "Planned pair-seconds on record. Below the floor no verdict is a pass.",
-                of_run("broadside_run_completeness_ratio"),
-                limits((None, "#c4162a"), (0.95, "#37872d")),
-            )
-        )
-        .with_panel(
-            figure(
-                "Firewall",
-                units.BitsPerSecondSI,
-                "Its own ledger over the same windows, at the layer it counts.",
-                "8 * " + of_run("broadside_run_firewall_bytes_per_second"),
-            )
-        )
-        .with_panel(
-            figure(
-                "Residual",
-                units.PercentUnit,
-                "Firewall over expected, less one.",
-                of_run("broadside_run_residual_ratio"),
-            )
-        )
-        .with_panel(
-            figure(
-                "Start spread",
-                units.Seconds,
-                "Latest less earliest first data, worst burst.",
-                of_run("broadside_run_start_spread_seconds"),
-            )
-        )
+        .span(24)
+        .override_by_regexp("/^fleet/", [colour(FLEET)])
+        .override_by_regexp("/^firewall/", [colour(LEDGER)])
+        .override_by_regexp("/^target/", [colour(TARGET), dashed()]),
+        stacked(
+            "Pairs of the burst, by how far they are",
+            "Unclaimed, claimed, armed, reported; together all planned pairs.",
+            query(of_run("broadside_burst_pairs", "phase"), "{{phase}}"),
+        ),
+        stacked(
+            "Outcomes of the burst",
+            "Pairs that have reported, by outcome.",
+            query(of_run("broadside_burst_outcomes", "outcome"), "{{outcome}}"),
+        ),
+        lines(
+            "Coverage while it runs",
+            units.PercentUnit,
+            "Share of the planned pairs that are in the throughput above.",
+            query(of_run("broadside_fleet_coverage_ratio"), "coverage"),
+        ).max(1),
+        stacked(
+            "Bursts of the run",
+            "By phase.",
+            query(of_run("broadside_run_bursts", "phase"), "{{phase}}"),
+        ),
+        lines(
+            "Price",
+            units.Dollars,
+            "By dated list prices, at real scale: so far, and at the run's end.",
+            query(of_run("broadside_run_spent_usd"), "so far"),
+            query(of_run("broadside_run_projected_usd"), "at its end"),
+        ).span(24),
+    )
+    return laid(
+        made.with_row(dashboard.Row("The newest run, once it is over")),
+        figure(
+            "Received",
+            units.BitsPerSecondSI,
+            "The headline: mean over bursts of their windows, at the IP layer.",
+            "8 * " + of_run("broadside_run_received_bytes_per_second", matching='layer="ip"'),
+        ),
+        figure(
+            "Of the target",
+            units.PercentUnit,
+            "At the target's own layer.",
+            of_run("broadside_run_received_bytes_per_second", "layer")
+            + " / on (layer) "
+            + of_run("broadside_run_target_bytes_per_second", "layer"),
+            limits((None, RED), (0.95, GREEN)),
+        ),
+        figure(
+            "Completeness",
+            units.PercentUnit,
+            "Planned pair-seconds on record. Below the floor no verdict is a pass.",
+            of_run("broadside_run_completeness_ratio"),
+            limits((None, RED), (0.95, GREEN)),
+        ),
+        figure(
+            "Firewall",
+            units.BitsPerSecondSI,
+            "Its own ledger over the same windows, at the layer it counts.",
+            "8 * " + of_run("broadside_run_firewall_bytes_per_second"),
+        ),
+        figure(
+            "Residual",
+            units.PercentUnit,
+            "Firewall over expected, less one.",
+            of_run("broadside_run_residual_ratio"),
+        ),
+        figure(
+            "Start spread",
+            units.Seconds,
+            "Latest less earliest first data, worst burst.",
+            of_run("broadside_run_start_spread_seconds"),
+        ),
     )
 
 
@@ -304,100 +281,61 @@ def working(role: str) -> str:
     return f"sum({of_fleet('broadside_agents', 'role, state', lately)})"
 
 
-def fleet_board() -> dashboard.Dashboard:
+def fleet_board() -> Board:
     """Whether agents, clocks, queue and coordinator are well."""
-    return (
-        board("broadside-fleet", "Broadside: fleet", "Agents, clocks, queue and coordinator.")
-        .with_panel(
-            figure(
-                "Clients",
-                units.Short,
-                "Heard of within 30 s.",
-                working("client"),
-            )
-        )
-        .with_panel(
-            figure(
-                "Servers",
-                units.Short,
-                "Heard of within 30 s.",
-                working("server"),
-            )
-        )
-        .with_panel(
-            figure(
-                "Silent agents",
-                units.Short,
-                "Not heard of for 30 s.",
-                f"sum({of_fleet('broadside_agents', 'role', STALE)})",
-                limits((None, "#37872d"), (1, "#c4162a")),
-            )
-        )
-        .with_panel(
-            figure(
-                "Largest clock bound",
-                units.Seconds,
-                "The largest error that a live agent's clock admits; over 50 ms agents stand down.",
-                of_fleet("broadside_clock_bound_max_seconds"),
-                limits((None, "#37872d"), (0.05, "#c4162a")),
-            )
-        )
-        .with_panel(
-            figure(
-                "Dead letters",
-                units.Short,
-                "Messages that were set aside; `broadside deadletters explain` says why.",
-                of_fleet("broadside_queue_messages", matching='state="dead"'),
-                limits((None, "#37872d"), (1, "#c4162a")),
-            )
-        )
-        .with_panel(
-            figure(
-                "Open runs",
-                units.Short,
-                "Runs without a verdict.",
-                of_fleet("broadside_runs_open"),
-            )
-        )
-        .with_panel(
-            stacked(
-                "Agents",
-                "By role and state.",
-                query(f"{of_fleet('broadside_agents', 'role, state')} > 0", "{{role}} {{state}}"),
-            )
-        )
-        .with_panel(
-            lines(
-                "Largest clock bound",
-                units.Seconds,
-                "The largest error that a live agent's clock admits.",
-                query(of_fleet("broadside_clock_bound_max_seconds"), "bound"),
-            )
-        )
-        .with_panel(
-            lines(
-                "Queue",
-                units.Short,
-                "Jobs that can be received, jobs of later bursts, and dead letters.",
-                query(of_fleet("broadside_queue_messages", "state"), "{{state}}"),
-            )
-        )
-        .with_panel(
-            lines(
-                "Since the coordinator looked after runs",
-                units.Seconds,
-                "Grows when it is stuck or cut off; leases lapse after a minute.",
-                query(of_fleet("broadside_tick_age_seconds", "instance"), "{{instance}}"),
-            )
-        )
-        .with_panel(
-            tables.Panel()
-            .title("Coordinators")
-            .datasource(SOURCE)
-            .height(5)
-            .span(24)
-            .with_target(query("broadside_build_info", instant=True).format("table"))
-        )
+    coordinators = tables.Panel().title("Coordinators").datasource(SOURCE).height(5).span(24)
+    return laid(
+        board("broadside-fleet", "Broadside: fleet", "Agents, clocks, queue and coordinator."),
+        figure("Clients", units.Short, "Heard of within 30 s.", working("client")),
+        figure("Servers", units.Short, "Heard of within 30 s.", working("server")),
+        figure(
+            "Silent agents",
+            units.Short,
+            "Not heard of for 30 s.",
+            f"sum({of_fleet('broadside_agents', 'role', STALE)})",
+            limits((None, GREEN), (1, RED)),
+        ),
+        figure(
+            "Largest clock bound",
+            units.Seconds,
+            "The largest error that a live agent's clock admits; over 50 ms agents stand down.",
+            of_fleet("broadside_clock_bound_max_seconds"),
+            limits((None, GREEN), (0.05, RED)),
+        ),
+        figure(
+            "Dead letters",
+            units.Short,
+            "Messages that were set aside; `broadside deadletters explain` says why.",
+            of_fleet("broadside_queue_messages", matching='state="dead"'),
+            limits((None, GREEN), (1, RED)),
+        ),
+        figure(
+            "Open runs", units.Short, "Runs without a verdict.", of_fleet("broadside_runs_open")
+        ),
+        stacked(
+            "Agents",
+            "By role and state.",
+            query(f"{of_fleet('broadside_agents', 'role, state')} > 0", "{{role}} {{state}}"),
+        ),
+        lines(
+            "Largest clock bound",
+            units.Seconds,
+            "The largest error that a live agent's clock admits.",
+            query(of_fleet("broadside_clock_bound_max_seconds"), "bound"),
+        ),
+        lines(
+            "Queue",
+            units.Short,
+            "Jobs that can be received, jobs of later bursts, and dead letters.",
+            query(of_fleet("broadside_queue_messages", "state"), "{{state}}"),
+        ),
+        lines(
+            "Since the coordinator looked after runs",
+            units.Seconds,
+            "Grows when it is stuck or cut off; leases lapse after a minute.",
+            query(of_fleet("broadside_tick_age_seconds", "instance"), "{{instance}}"),
+        ),
+        coordinators.with_target(query("broadside_build_info", instant=True).format("table")),
     )
 
 
