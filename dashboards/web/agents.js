@@ -1,14 +1,13 @@
 // The fleet: who is there, whose clock is good, what keeps one from working.
 
 import { coordinatorNow, read } from "./api.js";
-import { fill, h, notice, say, table } from "./dom.js";
+import { every, fill, guarded, h, say, table } from "./dom.js";
 import { known, seconds, span } from "./format.js";
 
 const REFRESH_MS = 5000;
 const SILENT_S = 15; // as the planner counts
+const WORKS = ["idle", "busy"];
 const GATE_S = 0.05; // s, a job's usual clock gate
-
-const COLUMNS = ["Agent", "Role", "State", "What is wrong", "Heard", "Clock", "Address", "Engines"];
 
 function clockOf({ clock }) {
   if (!clock || clock.source === "unknown") return "unknown";
@@ -28,52 +27,47 @@ function stateOf(presence, heard_s) {
   return presence.problem ? "cannot work" : presence.state;
 }
 
+const COLUMNS = [
+  ["Agent", ({ each }) => h("span.mono", each.agent_id)],
+  ["Role", ({ each }) => each.role],
+  [
+    "State",
+    ({ state }) => h("span", { class: `badge ${WORKS.includes(state) ? "" : "fail"}` }, state),
+  ],
+  [
+    "What is wrong",
+    ({ each, state }) =>
+      each.problem ?? (state === "silent" ? "no word from it; is it running?" : "nothing"),
+  ],
+  ["Heard", ({ heard_s }) => `${span(Math.round(heard_s))} ago`],
+  ["Clock", ({ each }) => clockOf(each)],
+  ["Address", ({ each }) => h("span.mono", each.address)],
+  ["Engines", ({ each }) => enginesOf(each)],
+];
+
 export function agentsView(main) {
-  const count = h("span", { class: "quiet" });
-  const list = h("div", {}, h("p", { class: "quiet" }, "Reading who is there."));
-  main.append(h("div", { class: "title" }, h("h1", {}, "Agents"), count), list);
+  const count = h("span.quiet");
+  const list = h("div", h("p.quiet", "Reading who is there."));
+  main.append(h("div.title", h("h1", "Agents"), count), list);
 
-  async function load() {
-    try {
-      const presences = await read("/v1/presences?limit=5000");
-      const now = coordinatorNow();
-      const rows = presences.map((each) => {
-        const heard_s = Math.max(0, (now - Date.parse(each.beat_at)) / 1000);
-        return { each, heard_s, state: stateOf(each, heard_s) };
-      });
-      const live = rows.filter(({ state }) => ["idle", "busy"].includes(state)).length;
-      say(count, `${live} of ${rows.length} can work`);
-      if (!rows.length) {
-        fill(
-          list,
-          h(
-            "div",
-            { class: "empty" },
-            h("h2", {}, "Nobody yet"),
-            h("p", {}, "Start one: ", h("code", {}, "broadside agent --role client")),
-          ),
-        );
-        return;
-      }
-      const shown = rows.map(({ each, heard_s, state }) => [
-        h("span", { class: "mono" }, each.agent_id),
-        each.role,
-        h("span", { class: `badge ${["idle", "busy"].includes(state) ? "" : "fail"}` }, state),
-        each.problem ?? (state === "silent" ? "no word from it; is it running?" : "nothing"),
-        `${span(Math.round(heard_s))} ago`,
-        clockOf(each),
-        h("span", { class: "mono" }, each.address),
-        enginesOf(each),
-      ]);
-      const at = list.querySelector(".scroll")?.scrollLeft ?? 0;
-      fill(list, table("Agents", COLUMNS, shown, { wide: true }));
-      list.querySelector(".scroll").scrollLeft = at;
-    } catch (problem) {
-      if (problem.status !== 401) fill(list, notice("bad", problem.title, problem.message));
+  const load = guarded(list, async () => {
+    const presences = await read("/v1/presences?limit=5000");
+    const now = coordinatorNow();
+    const rows = presences.map((each) => {
+      const heard_s = Math.max(0, (now - Date.parse(each.beat_at)) / 1000);
+      return { each, heard_s, state: stateOf(each, heard_s) };
+    });
+    const live = rows.filter(({ state }) => WORKS.includes(state)).length;
+    say(count, `${live} of ${rows.length} can work`);
+    if (!rows.length) {
+      const how = h("p", "Start one: ", h("code", "broadside agent --role client"));
+      fill(list, h("div.empty", h("h2", "Nobody yet"), how));
+      return;
     }
-  }
+    const at = list.querySelector(".scroll")?.scrollLeft ?? 0;
+    fill(list, table("Agents", COLUMNS, rows, { wide: true }));
+    list.querySelector(".scroll").scrollLeft = at;
+  });
 
-  load();
-  const timer = setInterval(() => document.hidden || load(), REFRESH_MS);
-  return () => clearInterval(timer);
+  return every(REFRESH_MS, load);
 }

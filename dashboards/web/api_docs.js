@@ -1,7 +1,7 @@
 // The REST API, read from its own document, with every operation to be tried as who is signed in.
 
 import { ask, read } from "./api.js";
-import { fill, h, notice } from "./dom.js";
+import { fill, h, refused } from "./dom.js";
 
 const ANSWER_MAX_CHARS = 20_000;
 
@@ -25,22 +25,18 @@ function typeOf(document_, schema) {
 }
 
 // Words between backticks are code.
-const prose = (text) =>
-  text.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
+const prose = (text) => text.split("`").map((part, index) => (index % 2 ? h("code", part) : part));
 
 export function apiView(main, _, { operator }) {
-  const list = h("div", { class: "stack" }, h("p", { class: "quiet" }, "Reading the document."));
-  main.append(
-    h("div", { class: "title" }, h("h1", {}, "REST API"), h("span", { class: "spacer" })),
-    list,
-  );
+  const list = h("div.stack", h("p.quiet", "Reading the document."));
+  main.append(h("div.title", h("h1", "REST API")), list);
   read("/openapi.json")
     .then((described) => fill(list, ...sections(described)))
-    .catch((problem) => fill(list, notice("bad", problem.title, problem.message)));
+    .catch((problem) => fill(list, refused(problem)));
 
   function sections(described) {
     const link = h("a", { href: "/openapi.json" }, "/openapi.json");
-    const head = h("p", {}, ...prose(described.info.description.trim()), " The document: ", link);
+    const head = h("p", ...prose(described.info.description.trim()), " The document: ", link);
     return [
       head,
       ...described.tags.map(({ name, description }) => {
@@ -49,21 +45,19 @@ export function apiView(main, _, { operator }) {
             .filter(([, operation]) => operation.tags?.includes(name))
             .map(([method, operation]) => one(described, method.toUpperCase(), path, operation)),
         );
-        return h("section", { class: "card" }, h("h2", {}, name), h("p", {}, description), ...found);
+        return h("section.card", h("h2", name), h("p", description), ...found);
       }),
     ];
   }
 
   function one(described, method, path, operation) {
     const shown = h(
-      "details",
-      { class: "operation" },
+      "details.operation",
       h(
         "summary",
-        {},
-        h("code", {}, `${method} ${path}`),
+        h("code", `${method} ${path}`),
         ` ${operation.summary ?? ""}`,
-        operation["x-access"] ? h("span", { class: "quiet" }, `, ${operation["x-access"]}`) : null,
+        operation["x-access"] ? h("span.quiet", `, ${operation["x-access"]}`) : null,
       ),
     );
     // Its form is made when it is opened: there are some sixty.
@@ -90,7 +84,7 @@ export function apiView(main, _, { operator }) {
           value: JSON.stringify(content.example ?? {}, null, 2),
         })
       : null;
-    const answer = h("pre", { class: "answer", tabindex: "0", hidden: true, "aria-live": "polite" });
+    const answer = h("pre.answer", { tabindex: "0", hidden: true, "aria-live": "polite" });
     const may = operation["x-access"] !== "operator" || operator;
     const allowed = Object.entries(operation.responses)
       .map(([status, { description }]) => `${status} ${description}`)
@@ -103,7 +97,8 @@ export function apiView(main, _, { operator }) {
       const more = {};
       for (const { given, input } of fields) {
         if (!input.value) continue;
-        if (given.in === "path") to = to.replace(`{${given.name}}`, encodeURIComponent(input.value));
+        if (given.in === "path")
+          to = to.replace(`{${given.name}}`, encodeURIComponent(input.value));
         else if (given.in === "query") query.append(given.name, input.value);
         else more[given.name] = input.value;
       }
@@ -126,21 +121,19 @@ export function apiView(main, _, { operator }) {
     }
 
     return [
-      h("p", {}, ...prose(operation.description ?? "")),
+      h("p", ...prose(operation.description ?? "")),
       h(
         "form",
         { onsubmit: go },
         ...fields.map(({ given, input }) =>
           h(
             "div",
-            {},
             h(
               "label",
               { for: input.id },
-              h("code", {}, given.name),
+              h("code", given.name),
               h(
-                "span",
-                { class: "quiet" },
+                "span.quiet",
                 ` ${given.in}, ${typeOf(described, given.schema)}. `,
                 ...prose(given.description ?? ""),
               ),
@@ -151,7 +144,6 @@ export function apiView(main, _, { operator }) {
         body
           ? h(
               "div",
-              {},
               h("label", { for: body.id }, `Body: ${typeOf(described, content.schema)}`),
               body,
             )
@@ -159,7 +151,7 @@ export function apiView(main, _, { operator }) {
         h("button", { disabled: !may }, may ? "Try it" : "An operator may"),
       ),
       answer,
-      h("p", { class: "quiet" }, `Answers: ${allowed}`),
+      h("p.quiet", `Answers: ${allowed}`),
     ];
   }
 }

@@ -1,7 +1,7 @@
 // The frame: who is signed in, which view, which theme.
 
 import { dropToken, read, token } from "./api.js";
-import { announce, fill, h, notice } from "./dom.js";
+import { announce, fill, h, notice, refused } from "./dom.js";
 import { agentsView } from "./agents.js";
 import { apiView } from "./api_docs.js";
 import { compareView } from "./compare.js";
@@ -56,12 +56,10 @@ function showWho() {
     const title = me.signed_in
       ? `Signed in as ${me.name}: ${me.role}`
       : "This coordinator has no sign-in; it answers its own host only";
-    const name = me.signed_in
-      ? [h("span", { class: "name" }, `${me.name}, `), me.role]
-      : "no sign-in";
-    parts.unshift(h("span", { class: "role", title }, name));
+    const name = me.signed_in ? [h("span.name", `${me.name}, `), me.role] : "no sign-in";
+    parts.unshift(h("span.role", { title }, name));
     if (me.signed_in) {
-      parts.push(h("button", { type: "button", class: "plain", onclick: signOut }, "Sign out"));
+      parts.push(h("button.plain", { type: "button", onclick: signOut }, "Sign out"));
     }
   }
   fill(who, parts);
@@ -101,15 +99,7 @@ async function show() {
     }
     if (problem) {
       showWho();
-      fill(
-        main,
-        notice(
-          "bad",
-          problem.title,
-          problem.message,
-          h("button", { type: "button", onclick: show }, "Try again"),
-        ),
-      );
+      fill(main, refused(problem, h("button", { type: "button", onclick: show }, "Try again")));
       return;
     }
   }

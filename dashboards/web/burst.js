@@ -21,7 +21,6 @@ export class BurstData {
     this.pairsCount = pairsCount;
     this.totalSeconds = totalSeconds; // planned, warm-up included
     this.rows = new Map(); // by second: figures, and a cell a pair in kbit/s
-    this.first = 0;
     this.stop = 0; // one past the newest second of which anything is known
     this.knownS = 0;
     this.layer = "payload";
@@ -101,11 +100,9 @@ export class BurstData {
   }
 
   series(name, factor = 1) {
-    const points = [];
-    for (let second = this.first; second < this.stop; second++) {
+    return Array.from({ length: this.stop }, (_, second) => {
       const value = this.value(name, second);
-      points.push(value === null ? null : value * factor);
-    }
-    return points;
+      return value === null ? null : value * factor;
+    });
   }
 }

@@ -13,6 +13,18 @@ export function fit(canvas, width, height) {
   return [context, ratio];
 }
 
+// A straight line between two points.
+export function stroke(context, from, to, { colour, width = 1, dash = [] }) {
+  context.strokeStyle = colour;
+  context.lineWidth = width;
+  context.setLineDash(dash);
+  context.beginPath();
+  context.moveTo(...from);
+  context.lineTo(...to);
+  context.stroke();
+  context.setLineDash([]);
+}
+
 export function colours() {
   const style = getComputedStyle(document.documentElement);
   const read = (name) => style.getPropertyValue(name).trim();

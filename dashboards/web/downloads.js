@@ -1,7 +1,7 @@
 // A run as files. The token goes in a header, so a plain link would not do.
 
 import { ask } from "./api.js";
-import { announce, h, notice } from "./dom.js";
+import { announce, h, refused } from "./dom.js";
 
 const FILES = [
   ["Workbook (xlsx)", "export?format=xlsx", "xlsx"],
@@ -13,14 +13,12 @@ const FILES = [
 
 export function downloads(runId) {
   const element = h(
-    "details",
-    { class: "downloads" },
-    h("summary", { class: "button" }, "Download"),
+    "details.downloads",
+    h("summary.button", "Download"),
     h(
       "ul",
-      {},
       FILES.map(([name, path, ending]) => {
-        const button = h("button", { type: "button", class: "plain", onclick: save }, name);
+        const button = h("button.plain", { type: "button", onclick: save }, name);
         async function save() {
           button.disabled = true;
           try {
@@ -31,11 +29,11 @@ export function downloads(runId) {
             announce(`${name} saved`);
             element.open = false;
           } catch (problem) {
-            button.after(notice("bad", problem.title, problem.message));
+            button.after(refused(problem));
           }
           button.disabled = false;
         }
-        return h("li", {}, button);
+        return h("li", button);
       }),
     ),
   );

@@ -1,6 +1,6 @@
 // The report's own charts, drawn by plotly from figures that the coordinator defines once.
 
-import { readIfThere } from "./api.js";
+import { read, readIfThere } from "./api.js";
 import { fill, h, notice } from "./dom.js";
 import { known } from "./format.js";
 import { printing, theme } from "./theme.js";
@@ -30,22 +30,19 @@ const notInstalled = () =>
     "These charts need plotly: install the extra with `pip install broadside[reports]`. All above works without.",
   );
 
-const titleOf = ({ title, figure }) =>
-  figure.layout.title?.text?.replace(/<[^>]+>/g, " ") ?? title;
+const titleOf = ({ title, figure }) => figure.layout.title?.text?.replace(/<[^>]+>/g, " ") ?? title;
 
 async function plot(Plotly, parent, chart, heading) {
-  const canvas = h("div", {
-    class: "plotly",
+  const canvas = h("div.plotly", {
     role: "img",
     "aria-label": `${chart.title}. ${chart.says}`,
   });
   parent.append(
     h(
-      "figure",
-      { class: "chart" },
-      h("figcaption", {}, h(heading, {}, titleOf(chart))),
+      "figure.chart",
+      h("figcaption", h(heading, titleOf(chart))),
       canvas,
-      h("p", { class: "readout" }, chart.says),
+      h("p.readout", chart.says),
     ),
   );
   const { title, width, height, ...layout } = chart.figure.layout; // words stand above, and wrap
@@ -98,16 +95,11 @@ function without({ bursts, reconciliation }, data) {
 
 // An import's page has little else, so there they are open.
 export function reportFigures(runId, burstIndex, { status, summary, data }) {
-  const body = h("div", { class: "figures-grid" });
+  const body = h("div.figures-grid");
   const element = h(
-    "details",
-    { class: "card figures-of-report", open: Boolean(status.imported), ontoggle: () => element.open && draw() },
-    h(
-      "summary",
-      {},
-      h("h2", {}, "Charts of the report"),
-      h("span", { class: "quiet" }, "as they are printed"),
-    ),
+    "details.card.figures-of-report",
+    { open: Boolean(status.imported), ontoggle: () => element.open && draw() },
+    h("summary", h("h2", "Charts of the report"), h("span.quiet", "as they are printed")),
     body,
   );
   let drawn = null;
@@ -120,10 +112,9 @@ export function reportFigures(runId, burstIndex, { status, summary, data }) {
       fill(body, notInstalled());
       return;
     }
-    fill(body, h("p", { class: "quiet" }, "Drawing."));
+    fill(body, h("p.quiet", "Drawing."));
     try {
-      const [Plotly, list] = await Promise.all([plotly(), readIfThere(`/v1/runs/${runId}/charts`)]);
-      if (!list) throw new Error("This coordinator draws no charts.");
+      const [Plotly, list] = await Promise.all([plotly(), read(`/v1/runs/${runId}/charts`)]);
       const absent = without(summary, data);
       const entries = list.charts
         .filter(
@@ -141,10 +132,7 @@ export function reportFigures(runId, burstIndex, { status, summary, data }) {
         await plot(Plotly, body, chart, "h3");
       }
       if (!body.children.length)
-        fill(
-          body,
-          h("p", { class: "quiet" }, "Nothing was measured, so there is nothing to draw."),
-        );
+        fill(body, h("p.quiet", "Nothing was measured, so there is nothing to draw."));
     } catch (error) {
       drawn = null;
       fill(body, notice("bad", "No charts", error.message));

@@ -3,7 +3,12 @@
 
 import { DIGITS, FIGURES, SCALES, UNKNOWN } from "./words.js";
 
-export const LAYERS = { payload: "payload", ip: "IP layer", wire: "wire", unknown: "layer unknown" };
+export const LAYERS = {
+  payload: "payload",
+  ip: "IP layer",
+  wire: "wire",
+  unknown: "layer unknown",
+};
 
 export const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
 

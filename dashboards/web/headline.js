@@ -1,7 +1,17 @@
 // The figures that people come for, each with its unit and layer.
 
-import { fill, h, say } from "./dom.js";
-import { LAYERS, count, figureOf, known, percent, rate, rateParts, seconds, told } from "./format.js";
+import { fact, fill, h, say } from "./dom.js";
+import {
+  LAYERS,
+  count,
+  figureOf,
+  known,
+  percent,
+  rate,
+  rateParts,
+  seconds,
+  told,
+} from "./format.js";
 import { FIGURES, RECEIVED } from "./words.js";
 
 // Those that no tile shows.
@@ -10,19 +20,17 @@ const MORE = FIGURES.filter(
 );
 
 const WHOLE_BURST = "once it holds the whole burst; its bins are drawn below";
-const NO_LEDGER = ({ imported }) =>
-  imported ? "none was imported" : "no ledger is configured";
+const NO_LEDGER = ({ imported }) => (imported ? "none was imported" : "no ledger is configured");
 
 class Tile {
   constructor(name) {
-    this.value = h("span", { class: "value" });
-    this.unit = h("span", { class: "tile-unit" });
-    this.notes = [h("p", { class: "quiet" }), h("p", { class: "quiet" })];
+    this.value = h("span.value");
+    this.unit = h("span.tile-unit");
+    this.notes = [h("p.quiet"), h("p.quiet")];
     this.element = h(
-      "div",
-      { class: "tile" },
-      h("h2", {}, name),
-      h("p", { class: "figure" }, this.value, this.unit),
+      "div.tile",
+      h("h2", name),
+      h("p.figure", this.value, this.unit),
       ...this.notes,
     );
   }
@@ -48,12 +56,12 @@ export class Headline {
       verdict: new Tile("Verdict"),
     };
     this.element = h(
-      "section",
-      { class: "headline", "aria-label": "Headline" },
+      "section.headline",
+      { "aria-label": "Headline" },
       Object.values(this.tiles).map((tile) => tile.element),
     );
-    this.list = h("dl", { class: "facts-list" });
-    this.more = h("details", { class: "card" }, h("summary", {}, "All figures"), this.list);
+    this.list = h("dl.facts-list");
+    this.more = h("details.card", h("summary", "All figures"), this.list);
     this.element.append(this.more);
   }
 
@@ -126,10 +134,7 @@ export class Headline {
       this.list,
       ...MORE.map((figure) => [figure, of ? figureOf(figure, of) : null])
         .filter(([, value]) => known(value))
-        .map(([{ words, unit, decimals }, value]) => [
-          h("dt", {}, words),
-          h("dd", {}, told(unit, value, decimals)),
-        ]),
+        .map(([{ words, unit, decimals }, value]) => fact(words, told(unit, value, decimals))),
     );
 
     const verdict = whole ? summary.verdict : summary ? figures?.summary.verdict : null;
@@ -147,7 +152,7 @@ export class Headline {
 // Before there are figures: the last whole second.
 function newest(data) {
   if (!data) return null;
-  for (let second = data.knownS - 1; second >= data.first; second--) {
+  for (let second = data.knownS - 1; second >= 0; second--) {
     const value = data.value("fleet_bits_per_second", second);
     if (known(value)) return value;
   }

@@ -38,15 +38,14 @@ export class HeatMap {
       onpointerleave: () => this.#leave(),
       onblur: () => this.#leave(),
     });
-    this.over = h("canvas", { class: "overlay", "aria-hidden": "true" });
-    this.legend = h("ul", { class: "legend" });
-    this.readout = h("p", { class: "readout" }, "Nothing reported yet");
-    this.unitLabel = h("span", { class: "unit" });
+    this.over = h("canvas.overlay", { "aria-hidden": "true" });
+    this.legend = h("ul.legend");
+    this.readout = h("p.readout", "Nothing reported yet");
+    this.unitLabel = h("span.unit");
     this.element = h(
-      "figure",
-      { class: "chart heat" },
-      h("figcaption", {}, h("h3", {}, this.title), this.unitLabel, this.legend),
-      h("div", { class: "plot" }, this.canvas, this.over),
+      "figure.chart.heat",
+      h("figcaption", h("h3", this.title), this.unitLabel, this.legend),
+      h("div.plot", this.canvas, this.over),
       this.readout,
     );
   }
@@ -71,7 +70,7 @@ export class HeatMap {
     const width = Math.max(160, this.canvas.parentElement?.clientWidth || 600);
     const top = niceAbove(data.topBitsPerSecond);
     const newest = Math.max(data.totalSeconds, data.stop);
-    const key = `${data.top > 0}/${width}/${data.pairsCount}/${newest}/${data.first}/${top}/${document.documentElement.dataset.theme}/${window.devicePixelRatio}`;
+    const key = `${data.top > 0}/${width}/${data.pairsCount}/${newest}/${top}/${document.documentElement.dataset.theme}/${window.devicePixelRatio}`;
     if (this.whole || key !== this.key) {
       this.key = key;
       this.#layOut(width, top, newest);
@@ -79,9 +78,7 @@ export class HeatMap {
       this.#paint(0, this.columns);
       this.#legend();
     } else if (this.dirty?.size) {
-      const columns = new Set(
-        [...this.dirty].map((second) => Math.floor((second - data.first) / this.perColumn)),
-      );
+      const columns = new Set([...this.dirty].map((second) => Math.floor(second / this.perColumn)));
       for (const column of columns) this.#paint(column, column + 1);
     }
     this.whole = false;
@@ -97,7 +94,7 @@ export class HeatMap {
     this.perRow = Math.ceil(data.pairsCount / HEIGHT_MAX);
     this.rows = Math.ceil(data.pairsCount / this.perRow);
     this.rowHeight = Math.max(1, Math.min(ROW_MAX, Math.floor(HEIGHT_MAX / this.rows)));
-    const seconds = Math.max(1, newest - data.first);
+    const seconds = Math.max(1, newest);
     this.perColumn = Math.ceil(seconds / inner);
     this.columns = Math.ceil(seconds / this.perColumn);
     const height = this.rows * this.rowHeight + MARGIN.top + MARGIN.bottom;
@@ -165,7 +162,7 @@ export class HeatMap {
       const [x0, x1] = [edge(column), Math.max(edge(column) + 1, edge(column + 1))];
       const seconds = [];
       for (let place = 0; place < this.perColumn; place++) {
-        const second = data.first + column * this.perColumn + place;
+        const second = column * this.perColumn + place;
         seconds.push([second, data.rows.get(second)?.cells ?? null]);
       }
       for (let row = 0; row < rows; row++) {
@@ -221,7 +218,7 @@ export class HeatMap {
     for (const tick of secondTicks(seconds, this.inner / 64)) {
       const at = MARGIN.left + (tick / seconds) * this.inner;
       context.textAlign = tick === 0 ? "left" : at > this.width - 40 ? "right" : "center";
-      context.fillText(secondLabel(tick + data.first), at, this.height - MARGIN.bottom + 7);
+      context.fillText(secondLabel(tick), at, this.height - MARGIN.bottom + 7);
     }
     context.strokeStyle = palette.faint;
     context.strokeRect(
@@ -241,20 +238,20 @@ export class HeatMap {
   }
 
   #legend() {
-    const bar = h("canvas", { class: "swatch ramp", "aria-hidden": "true" });
+    const bar = h("canvas.swatch.ramp", { "aria-hidden": "true" });
     const [context] = fit(bar, 90, 12);
     const ramp = context.createLinearGradient(0, 0, 90, 0);
     this.palette.heat.forEach((colour, i, all) => ramp.addColorStop(i / (all.length - 1), colour));
     context.fillStyle = ramp;
     context.fillRect(0, 0, 90, 12);
-    const entries = this.data.top ? [h("li", {}, "0", bar, rate(this.top, 2))] : [];
+    const entries = this.data.top ? [h("li", "0", bar, rate(this.top, 2))] : [];
     for (const state of ["late", "null", "missing"])
-      entries.push(h("li", {}, this.#swatch(state), state));
+      entries.push(h("li", this.#swatch(state), state));
     this.legend.replaceChildren(...entries);
   }
 
   #swatch(state) {
-    const swatch = h("canvas", { class: "swatch", "aria-hidden": "true" });
+    const swatch = h("canvas.swatch", { "aria-hidden": "true" });
     const [context, ratio] = fit(swatch, 26, 12);
     const image = context.createImageData(swatch.width, swatch.height);
     const pixels = new Uint32Array(image.data.buffer);
@@ -281,7 +278,7 @@ export class HeatMap {
     const at = this.columns ? this.#at(event) : null;
     if (at === null) return this.#leave();
     this.pair = this.#lowest(...at);
-    this.cursor.set(this.data.first + at[1] * this.perColumn);
+    this.cursor.set(at[1] * this.perColumn);
     this.#read();
     this.#point2();
   }
@@ -293,7 +290,7 @@ export class HeatMap {
 
   // Of the pairs that share a row, the one that the cell shows.
   #lowest(row, column) {
-    const second = this.data.first + column * this.perColumn;
+    const second = column * this.perColumn;
     const last = Math.min(this.data.pairsCount, (row + 1) * this.perRow);
     let found = row * this.perRow;
     const badness = (pair) =>
@@ -353,7 +350,7 @@ export class HeatMap {
     context.clearRect(0, 0, this.width, this.height);
     const second = this.cursor.second;
     if (second === null || !this.data) return;
-    const column = Math.floor((second - this.data.first) / this.perColumn);
+    const column = Math.floor(second / this.perColumn);
     if (column < 0 || column >= this.columns) return;
     const x = MARGIN.left + (column / this.columns) * this.inner;
     const w = Math.max(2, this.inner / this.columns);

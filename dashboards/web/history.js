@@ -3,7 +3,7 @@
 
 import { read } from "./api.js";
 import { ticks } from "./canvas.js";
-import { fill, h, notice, table } from "./dom.js";
+import { FIGURE, field, fill, guarded, h, refused, table } from "./dom.js";
 import { digits, instant, known, niceAbove, rate, rateUnit } from "./format.js";
 import { loadRuns, verdictBadge } from "./runs.js";
 import { RECEIVED } from "./words.js";
@@ -14,6 +14,14 @@ const LEFT = 44;
 const BOTTOM = 34;
 const TOP = 14;
 const NAMES = "http://www.w3.org/2000/svg";
+
+const DEVICES = [
+  ["Device, as launches said", ([name]) => name],
+  ["Runs", ([, runs]) => runs.length, FIGURE],
+  ["Pass", ([, runs]) => runs.filter((run) => run.outcome.verdict === "pass").length, FIGURE],
+  ["Newest run", ([, [{ run_id: id }]]) => h("a.mono", { href: `#/run/${id}` }, id)],
+  ["Its verdict", ([, [{ outcome }]]) => verdictBadge(outcome.verdict, outcome.cancelled)],
+];
 
 function svg(tag, attributes, ...children) {
   const element = document.createElementNS(NAMES, tag);
@@ -36,11 +44,7 @@ function drawn(points, width) {
       "g",
       {},
       svg("line", { class: "grid", x1: LEFT, x2: width, y1: y(tick), y2: y(tick) }),
-      svg(
-        "text",
-        { x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" },
-        digits(tick / each),
-      ),
+      svg("text", { x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" }, digits(tick / each)),
     ),
   );
   const marks = points.map(({ value, half, verdict, name }, index) =>
@@ -48,23 +52,7 @@ function drawn(points, width) {
       "g",
       { class: `mark ${verdict}` },
       svg("title", {}, `${name}: ${rate(value)}${known(half) ? ` ± ${rate(half)}` : ""}`),
-      ...(known(half)
-        ? [
-            svg("line", { x1: x(index), x2: x(index), y1: y(value - half), y2: y(value + half) }),
-            svg("line", {
-              x1: x(index) - 6,
-              x2: x(index) + 6,
-              y1: y(value - half),
-              y2: y(value - half),
-            }),
-            svg("line", {
-              x1: x(index) - 6,
-              x2: x(index) + 6,
-              y1: y(value + half),
-              y2: y(value + half),
-            }),
-          ]
-        : []),
+      ...(known(half) ? whisker(x(index), y(value - half), y(value + half)) : []),
       svg("circle", { cx: x(index), cy: y(value), r: 4.5 }),
     ),
   );
@@ -78,6 +66,12 @@ function drawn(points, width) {
     }),
     ...marks,
   );
+}
+
+// From low to high, with a stroke across each end.
+function whisker(x, low, high) {
+  const across = [low, high].map((y) => ({ x1: x - 6, x2: x + 6, y1: y, y2: y }));
+  return [{ x1: x, x2: x, y1: low, y2: high }, ...across].map((ends) => svg("line", ends));
 }
 
 // As wide as what it stands in, also when that changes.
@@ -99,15 +93,15 @@ export function historyView(main) {
     value: "1",
     onchange: show,
   });
-  const result = h("div", { class: "stack" });
-  const devices = h("div", { class: "stack" });
+  const result = h("div.stack");
+  const devices = h("div.stack");
   main.append(
-    h("div", { class: "title" }, h("h1", {}, "History")),
+    h("div.title", h("h1", "History")),
     h(
-      "form",
-      { class: "card pickers", onsubmit: (event) => event.preventDefault() },
-      h("div", {}, h("label", { for: "history-scenario" }, "Scenario"), scenario),
-      h("div", {}, h("label", { for: "history-burst" }, "Burst"), burst),
+      "form.card.pickers",
+      { onsubmit: (event) => event.preventDefault() },
+      field("Scenario", scenario),
+      field("Burst", burst),
     ),
     result,
     devices,
@@ -115,24 +109,20 @@ export function historyView(main) {
   let runs = [];
   let asked = 0;
 
-  async function begin() {
-    try {
-      runs = (await loadRuns()).filter((run) => run.outcome !== null);
-      const names = [...new Set(runs.map((run) => run.scenario))];
-      scenario.append(...names.map((name) => h("option", { value: name }, name)));
-      showDevices();
-      await show();
-    } catch (problem) {
-      if (problem.status !== 401) fill(result, notice("bad", problem.title, problem.message));
-    }
-  }
+  const begin = guarded(result, async () => {
+    runs = (await loadRuns()).filter((run) => run.outcome !== null);
+    const names = [...new Set(runs.map((run) => run.scenario))];
+    scenario.append(...names.map((name) => h("option", { value: name }, name)));
+    showDevices();
+    await show();
+  });
 
   async function show() {
     const number = ++asked;
     const index = Math.max(0, Number(burst.value) - 1);
     const chosen = runs.filter((run) => run.scenario === scenario.value).slice(0, RUNS_MAX);
     if (!chosen.length) {
-      fill(result, h("p", { class: "empty" }, "No run is over yet."));
+      fill(result, h("p.empty", "No run is over yet."));
       return;
     }
     try {
@@ -153,65 +143,48 @@ export function historyView(main) {
           verdict: summary.verdict,
         }));
       if (!points.length) {
-        fill(result, h("p", { class: "empty" }, `None of the runs has a burst ${index + 1}.`));
+        fill(result, h("p.empty", `None of the runs has a burst ${index + 1}.`));
         return;
       }
+      const run = ({ run_id: id }) => h("a.mono", { href: `#/run/${id}/burst/${index + 1}` }, id);
+      const columns = [
+        ["Start", ({ name }) => name],
+        ["Run", (point) => run(point.run)],
+        ["Received", ({ value }) => rate(value), FIGURE],
+        ["± at 95 %", ({ half }) => rate(half), FIGURE],
+        ["Verdict", ({ verdict }) => verdictBadge(verdict)],
+      ];
       const title = `Burst ${index + 1} of ${points.length === 1 ? "the one run" : `the newest ${points.length} runs`} of ${scenario.value}`;
       fill(
         result,
         h(
-          "section",
-          { class: "card" },
-          h("h2", {}, title),
+          "section.card",
+          h("h2", title),
           h(
-            "p",
-            { class: "quiet" },
+            "p.quiet",
             `Payload received at real scale, ${rateUnit(most(points))[0]}, with its 95 % interval.`,
           ),
           fitted([...points].reverse()),
         ),
-        table(
-          title,
-          ["Start", "Run", "Received", "± at 95 %", "Verdict"],
-          points.map(({ run, name, value, half, verdict }) => [
-            name,
-            h("a", { class: "mono", href: `#/run/${run.run_id}/burst/${index + 1}` }, run.run_id),
-            rate(value),
-            known(half) ? rate(half) : "unknown",
-            verdictBadge(verdict),
-          ]),
-          { numeric: [2, 3], wide: true },
-        ),
+        table(title, columns, points, { wide: true }),
       );
     } catch (problem) {
-      if (number === asked && problem.status !== 401)
-        fill(result, notice("bad", problem.title, problem.message));
+      if (number === asked && problem.status !== 401) fill(result, refused(problem));
     }
   }
 
   function showDevices() {
     const groups = new Map();
     for (const run of runs) {
-      const said = Object.entries(run.device ?? {}).map(([name, value]) => `${name} ${value}`);
+      const said = Object.entries(run.device).map(([name, value]) => `${name} ${value}`);
       const key = said.join(", ") || "not said";
       groups.set(key, [...(groups.get(key) ?? []), run]);
     }
     if (!groups.size) return;
     fill(
       devices,
-      h("h2", {}, "Devices under test"),
-      table(
-        "Devices under test",
-        ["Device, as launches said", "Runs", "Pass", "Newest run", "Its verdict"],
-        [...groups].map(([name, of]) => [
-          name,
-          of.length,
-          of.filter((run) => run.outcome.verdict === "pass").length,
-          h("a", { class: "mono", href: `#/run/${of[0].run_id}` }, of[0].run_id),
-          verdictBadge(of[0].outcome.verdict, of[0].outcome.cancelled),
-        ]),
-        { numeric: [1, 2], wide: true },
-      ),
+      h("h2", "Devices under test"),
+      table("Devices under test", DEVICES, [...groups], { wide: true }),
     );
   }
 

@@ -1,7 +1,7 @@
 // Choose a scenario, see what it would take and cost, launch it.
 
-import { coordinatorNow, read, readIfThere, send } from "./api.js";
-import { announce, fill, h, notice } from "./dom.js";
+import { coordinatorNow, read, send } from "./api.js";
+import { announce, fact, fill, guarded, h, notice, refused } from "./dom.js";
 import { counted, fieldsOf, known, LAYERS, percent, rate, span, told } from "./format.js";
 import { GOALS } from "./words.js";
 import { priceLines } from "./price.js";
@@ -34,10 +34,10 @@ export function launchView(main, [wanted], { operator }) {
     return null;
   }
   const scenario = h("select", { id: "scenario", onchange: () => choose(scenario.value) });
-  const about = h("p", { class: "quiet" });
+  const about = h("p.quiet");
   const fields = new Map();
   const units = new Map();
-  const grid = h("div", { class: "fields" });
+  const grid = h("div.fields");
   const more = h("textarea", {
     id: "more",
     rows: "3",
@@ -45,64 +45,52 @@ export function launchView(main, [wanted], { operator }) {
     placeholder: "traffic.direction=bidirectional\nlabels.idps=off",
     oninput: lookSoon,
   });
-  const answer = h("div", { class: "answer", "aria-live": "polite" });
+  const answer = h("div.answer", { "aria-live": "polite" });
   const problems = h("div");
-  const launch = h("button", { class: "primary" }, "Launch");
+  const launch = h("button.primary", "Launch");
   let scenarios = {};
   let fleet = [];
   let timer = null;
   let asked = 0;
   // One key a visit: a second click, or a retry after a lost answer, is the same launch.
-  let key = crypto.randomUUID?.() ?? String(Math.random()).slice(2);
+  let key = newKey();
 
   for (const [name, label, unit] of FIELDS) {
     const id = `field-${name.replaceAll(".", "-")}`;
     const input = h("input", { id, type: "number", min: "0", step: "any", oninput: lookSoon });
     fields.set(name, input);
-    units.set(name, h("span", { class: "quiet" }, unit ? ` ${unit}` : ""));
-    grid.append(h("div", {}, h("label", { for: id }, label, units.get(name)), input));
+    units.set(name, h("span.quiet", unit ? ` ${unit}` : ""));
+    grid.append(h("div", h("label", { for: id }, label, units.get(name)), input));
   }
   main.append(
-    h("div", { class: "title" }, h("h1", {}, "Launch")),
+    h("div.title", h("h1", "Launch")),
     h(
-      "div",
-      { class: "columns launch" },
+      "div.columns.launch",
       h(
-        "form",
-        { class: "card", onsubmit: go },
+        "form.card",
+        { onsubmit: go },
         h("label", { for: "scenario" }, "Scenario"),
         scenario,
         about,
         grid,
         h(
           "details",
-          {},
-          h("summary", {}, "More fields"),
+          h("summary", "More fields"),
           h("label", { for: "more" }, "One FIELD=VALUE a line"),
           more,
         ),
         problems,
-        h("div", { class: "actions" }, launch),
+        h("div.actions", launch),
       ),
-      h("aside", { class: "card" }, h("h2", {}, "What it takes"), answer),
+      h("aside.card", h("h2", "What it takes"), answer),
     ),
   );
 
-  async function begin() {
-    try {
-      [scenarios, fleet] = await Promise.all([read("/v1/scenarios"), readIfThere("/v1/presences")]);
-      scenario.append(...Object.keys(scenarios).map((name) => h("option", { value: name }, name)));
-      choose(
-        wanted in scenarios
-          ? wanted
-          : FIRST in scenarios
-            ? FIRST
-            : Object.keys(scenarios)[0],
-      );
-    } catch (problem) {
-      if (problem.status !== 401) fill(main, notice("bad", problem.title, problem.message));
-    }
-  }
+  const begin = guarded(main, async () => {
+    [scenarios, fleet] = await Promise.all([read("/v1/scenarios"), read("/v1/presences")]);
+    scenario.append(...Object.keys(scenarios).map((name) => h("option", { value: name }, name)));
+    choose(wanted in scenarios ? wanted : FIRST in scenarios ? FIRST : Object.keys(scenarios)[0]);
+  });
 
   function choose(name) {
     scenario.value = name;
@@ -122,10 +110,7 @@ export function launchView(main, [wanted], { operator }) {
       if (text === "") changed[field] = null;
       else changed[field] = unit === "Gbit/s" ? Number(text) * 1e9 : Number(text);
     }
-    for (const line of more.value
-      .split("\n")
-      .map((each) => each.trim())
-      .filter(Boolean)) {
+    for (const line of more.value.split("\n").filter((each) => each.trim())) {
       const [field, ...rest] = line.split("=");
       const text = rest.join("=").trim();
       let value = text;
@@ -152,7 +137,7 @@ export function launchView(main, [wanted], { operator }) {
     const value = (name) => Number(fields.get(name).value) || 0;
     const [bursts, burst, period] = [value("bursts_count"), value("burst_s"), value("period_s")];
     const takes = bursts > 1 ? (bursts - 1) * period + burst : burst;
-    const live = (fleet ?? []).filter(
+    const live = fleet.filter(
       (each) => each.problem === null && coordinatorNow() - new Date(each.beat_at) < 60_000,
     );
     const clients = live.filter((each) => each.role === "client").length;
@@ -162,8 +147,7 @@ export function launchView(main, [wanted], { operator }) {
     const target = value(TARGET);
     const facts = [
       h(
-        "dl",
-        { class: "facts-list" },
+        "dl.facts-list",
         fact("Traffic", `${bursts} × ${span(burst)}`, `${span(takes)} from first to last second`),
         fact(
           "Fleet now",
@@ -173,17 +157,15 @@ export function launchView(main, [wanted], { operator }) {
         fact(
           "Target",
           target ? rate(target * 1e9) : "none",
-          target ? LAYERS[scenarios[scenario.value].objective.layer] : "shows what passed, not whether it is enough",
+          target ? LAYERS[spec.objective.layer] : "shows what passed, not whether it is enough",
         ),
-        spec
-          ? fact(
-              "Coverage floor",
-              percent(spec.objective.coverage_floor_ratio, 0),
-              "of pair-seconds; below it nothing is a pass",
-            )
-          : null,
+        fact(
+          "Coverage floor",
+          percent(spec.objective.coverage_floor_ratio, 0),
+          "of pair-seconds; below it nothing is a pass",
+        ),
         Object.entries(GOALS)
-          .filter(([bound]) => known(spec?.objective[bound]))
+          .filter(([bound]) => known(spec.objective[bound]))
           .flatMap(([bound, goal]) =>
             fact(
               "Goal",
@@ -195,17 +177,17 @@ export function launchView(main, [wanted], { operator }) {
       everyField(spec),
     ];
     try {
-      const appraisal = await readIfThere("/v1/estimate", { method: "POST", body });
+      const appraisal = await send("POST", "/v1/estimate", body);
       if (number !== asked) return;
       fill(
         answer,
-        feasibility(appraisal, clients, ports, value("pairs_count")),
+        feasibility(appraisal),
         facts,
-        h("div", { class: "price" }, h("h3", {}, "Price, estimated"), priceLines(appraisal?.price)),
+        h("div.price", h("h3", "Price, estimated"), priceLines(appraisal.price)),
       );
     } catch (problem) {
       if (number !== asked || problem.status === 401) return;
-      fill(answer, notice("bad", problem.title, problem.message), facts);
+      fill(answer, refused(problem), facts);
     }
   }
 
@@ -219,14 +201,11 @@ export function launchView(main, [wanted], { operator }) {
       announce(`Launched ${status.run_id}`);
       location.hash = `#/run/${status.run_id}`;
     } catch (problem) {
-      key = crypto.randomUUID?.() ?? String(Math.random()).slice(2);
+      key = newKey();
       const fixes = problem.errors
         .filter((each) => each.fix)
-        .map((each) => h("li", {}, `${each.field}: ${each.fix}`));
-      fill(
-        problems,
-        notice("bad", problem.title, problem.message, fixes.length ? h("ul", {}, fixes) : null),
-      );
+        .map((each) => h("li", `${each.field}: ${each.fix}`));
+      fill(problems, refused(problem, fixes.length ? h("ul", fixes) : null));
       launch.disabled = false;
     }
   }
@@ -235,53 +214,28 @@ export function launchView(main, [wanted], { operator }) {
   return () => clearTimeout(timer);
 }
 
-const fact = (name, value, note) => [h("dt", {}, name, h("span", {}, note)), h("dd", {}, value)];
+const newKey = () => crypto.randomUUID?.() ?? String(Math.random()).slice(2);
 
 // Whatever the scenario says, also what no field of the form changes.
 function everyField(spec) {
-  if (!spec) return null;
   return h(
     "details",
-    {},
-    h("summary", {}, "Every field of the scenario"),
+    h("summary", "Every field of the scenario"),
     h(
-      "dl",
-      { class: "facts-list" },
-      fieldsOf(spec).flatMap(([name, value]) => [
-        h("dt", {}, name),
-        h("dd", {}, known(value) ? String(value) : "not set"),
-      ]),
+      "dl.facts-list",
+      fieldsOf(spec).flatMap(([name, value]) =>
+        fact(name, known(value) ? String(value) : "not set"),
+      ),
     ),
   );
 }
 
-function feasibility(appraisal, clients, ports, pairs) {
-  const said = (appraisal?.warnings ?? []).map((each) => notice("note", "Warning", each));
-  if (appraisal?.problems.length) {
-    return [
-      notice(
-        "bad",
-        "Not feasible now",
-        null,
-        h(
-          "ul",
-          {},
-          appraisal.problems.map((each) =>
-            h("li", {}, `${each.field}: ${each.message}; ${each.fix}`),
-          ),
-        ),
-      ),
-      said,
-    ];
-  }
-  if (!appraisal && (clients < pairs || ports < pairs)) {
-    return [
-      notice(
-        "bad",
-        "Not feasible now",
-        `${counted(pairs, "pair")} asked; there are ${counted(clients, "client")} and ${counted(ports, "free port")}.`,
-      ),
-    ];
-  }
-  return [notice("good", "Feasible", "The fleet that is there can carry it."), said];
+function feasibility({ problems, warnings }) {
+  const wrong = problems.map((each) => h("li", `${each.field}: ${each.message}; ${each.fix}`));
+  return [
+    wrong.length
+      ? notice("bad", "Not feasible now", null, h("ul", wrong))
+      : notice("good", "Feasible", "The fleet that is there can carry it."),
+    warnings.map((each) => notice("note", "Warning", each)),
+  ];
 }

@@ -1,16 +1,17 @@
 // A chart of one burst over its seconds, on canvas: 2,000 points take the script a millisecond or two.
 // Gaps stay gaps, and no second is left out where there are more of them than pixels. The same cursor (a second) runs through all charts of a view.
 
-import { colours, fit, secondLabel, secondTicks, ticks } from "./canvas.js";
-import { h, say, table } from "./dom.js";
+import { colours, fit, secondLabel, secondTicks, stroke, ticks } from "./canvas.js";
+import { FIGURE, h, say, table } from "./dom.js";
 import { digits, known, niceAbove } from "./format.js";
 
 const MARGIN = { left: 52, right: 12, top: 10, bottom: 24 };
 const ROWS_IN_TABLE = 120;
 const MOST_PER_PIXEL = 1.5; // points
+const TARGET_DASH = [7, 4];
 const LONE_WIDTH = 4; // pixels of a known second between two that are not
 
-// series: [{ name, colour, dash, width, steps, band, points | bins, marks }]
+// series: [{ name, colour, dash, width, points | bins | low and high }]
 export class LineChart {
   constructor({ title, height = 190, unit, format, cursor, minTop = 0 }) {
     this.over = false; // nothing more will come; till then a target alone is shown
@@ -30,22 +31,20 @@ export class LineChart {
       onblur: () => cursor.set(null),
     });
     this.canvas.style.height = `${height}px`; // also before it is first in sight
-    this.legend = h("ul", { class: "legend" });
-    this.readout = h("p", { class: "readout" });
+    this.legend = h("ul.legend");
+    this.readout = h("p.readout");
     this.rows = h("div");
     this.details = h(
-      "details",
-      { class: "alternative", ontoggle: () => this.#fillTable() },
-      h("summary", {}, "As a table"),
+      "details.alternative",
+      { ontoggle: () => this.#fillTable() },
+      h("summary", "As a table"),
       this.rows,
     );
-    this.heading = h("h3", {}, title);
-    this.unitLabel = h("span", { class: "unit" }, unit);
+    this.unitLabel = h("span.unit", unit);
     this.element = h(
-      "figure",
-      { class: "chart" },
-      h("figcaption", {}, this.heading, this.unitLabel, this.legend),
-      h("div", { class: "plot" }, this.canvas),
+      "figure.chart",
+      h("figcaption", h("h3", title), this.unitLabel, this.legend),
+      h("div.plot", this.canvas),
       this.readout,
       this.details,
     );
@@ -121,30 +120,19 @@ export class LineChart {
     this.#marks(context, palette, box, x);
     const at = this.cursor.second;
     if (at !== null && at < this.total) {
-      context.strokeStyle = palette.quiet;
-      context.lineWidth = 1 / ratio + 0.5;
-      context.setLineDash([2, 2]);
-      context.beginPath();
-      context.moveTo(x(at + 0.5), box.top);
-      context.lineTo(x(at + 0.5), box.bottom);
-      context.stroke();
-      context.setLineDash([]);
+      const look = { colour: palette.quiet, width: 1 / ratio + 0.5, dash: [2, 2] };
+      stroke(context, [x(at + 0.5), box.top], [x(at + 0.5), box.bottom], look);
     }
   }
 
   #axes(context, palette, box, x, y, top) {
     context.font = `12px ${palette.font}`;
     context.fillStyle = palette.quiet;
-    context.strokeStyle = palette.faint;
-    context.lineWidth = 1;
     context.textAlign = "right";
     context.textBaseline = "middle";
     for (const tick of ticks(0, top, Math.max(2, this.height / 42))) {
       const at = Math.round(y(tick)) + 0.5;
-      context.beginPath();
-      context.moveTo(box.left, at);
-      context.lineTo(box.right, at);
-      context.stroke();
+      stroke(context, [box.left, at], [box.right, at], { colour: palette.faint });
       context.fillText(tickLabel(tick), box.left - 8, at);
     }
     context.textBaseline = "top";
@@ -171,11 +159,7 @@ export class LineChart {
     context.beginPath();
     if (each.bins) steps(context, each.bins, x, y);
     else
-      for (const run of stretches(
-        each.points,
-        each.points,
-        Math.ceil(1 / (wide * MOST_PER_PIXEL)),
-      ))
+      for (const run of stretches(each.points, each.points, Math.ceil(1 / (wide * MOST_PER_PIXEL))))
         line(context, run, x, y);
     context.stroke();
     context.setLineDash([]);
@@ -183,14 +167,8 @@ export class LineChart {
 
   #target(context, palette, box, y) {
     const at = Math.round(y(this.target.value)) + 0.5;
-    context.strokeStyle = palette.target;
-    context.lineWidth = 1.5;
-    context.setLineDash([7, 4]);
-    context.beginPath();
-    context.moveTo(box.left, at);
-    context.lineTo(box.right, at);
-    context.stroke();
-    context.setLineDash([]);
+    const look = { colour: palette.target, width: 1.5, dash: TARGET_DASH };
+    stroke(context, [box.left, at], [box.right, at], look);
   }
 
   // Seconds in which not every pair was seen.
@@ -206,7 +184,7 @@ export class LineChart {
   #legend(palette) {
     const entries = this.series.map((each) => ({ ...each, of: each.low ? "band" : "line" }));
     if (this.target)
-      entries.push({ name: this.target.name, colour: "target", dash: [7, 4], of: "line" });
+      entries.push({ name: this.target.name, colour: "target", dash: TARGET_DASH, of: "line" });
     if (this.thin?.length)
       entries.push({ name: "not every pair seen", colour: "missing", of: "mark" });
     const key = JSON.stringify([entries.map((each) => [each.name, each.of]), palette.ink]);
@@ -214,20 +192,14 @@ export class LineChart {
     this.legendKey = key;
     this.legend.replaceChildren(
       ...entries.map((each) => {
-        const swatch = h("canvas", { class: "swatch", "aria-hidden": "true" });
+        const swatch = h("canvas.swatch", { "aria-hidden": "true" });
         const [context] = fit(swatch, 26, 12);
-        context.strokeStyle = context.fillStyle = palette[each.colour];
-        context.lineWidth = each.width ?? 2;
+        context.fillStyle = palette[each.colour];
+        const look = { colour: palette[each.colour], width: each.width ?? 2, dash: each.dash };
         if (each.of === "band") context.fillRect(0, 2, 26, 9);
         else if (each.of === "mark") context.fillRect(0, 8, 26, 4);
-        else {
-          context.setLineDash(each.dash ?? []);
-          context.beginPath();
-          context.moveTo(0, 6);
-          context.lineTo(26, 6);
-          context.stroke();
-        }
-        return h("li", {}, swatch, each.name);
+        else stroke(context, [0, 6], [26, 6], look);
+        return h("li", swatch, each.name);
       }),
     );
   }
@@ -276,30 +248,23 @@ export class LineChart {
     if (!this.details.open) return;
     const last = this.#newest();
     if (last === null) {
-      this.rows.replaceChildren(h("p", { class: "quiet" }, `${this.silence}.`));
+      this.rows.replaceChildren(h("p.quiet", `${this.silence}.`));
       return;
     }
     const from = Math.max(0, last - ROWS_IN_TABLE + 1);
     const names = this.series.flatMap((each) =>
       each.low ? [`${each.name}, low`, `${each.name}, high`] : [each.name],
     );
+    const columns = ["Second", ...names].map((name, at) => [name, (row) => row[at], FIGURE]);
     const rows = [];
     for (let second = last; second >= from; second--) {
       const values = this.#values(second).flatMap(([, ...each]) => each);
-      rows.push([
-        second + 1,
-        ...values.map((value) =>
-          known(value) ? digits(value) : "missing",
-        ),
-      ]);
+      rows.push([second + 1, ...values.map((value) => (known(value) ? digits(value) : "missing"))]);
     }
-    const more =
-      from > 0 ? ` The newest ${ROWS_IN_TABLE} seconds; all are in the export.` : "";
+    const more = from > 0 ? ` The newest ${ROWS_IN_TABLE} seconds; all are in the export.` : "";
     this.rows.replaceChildren(
-      h("p", { class: "quiet" }, `In ${this.unit}, by second of the burst.${more}`),
-      table(this.title, ["Second", ...names], rows, {
-        numeric: names.map((_, i) => i + 1).concat(0),
-      }),
+      h("p.quiet", `In ${this.unit}, by second of the burst.${more}`),
+      table(this.title, columns, rows),
     );
   }
 }
@@ -308,7 +273,7 @@ export class LineChart {
 // lowest to the highest of them, so that no dip is lost.
 function* stretches(low, high, size) {
   let run = [];
-  for (let place = 0; place < low.length; ) {
+  for (let place = 0; place < low.length;) {
     const part = { from: place, before: place, low: Infinity, high: -Infinity };
     const stop = Math.min(low.length, place - (place % size) + size);
     for (; part.before < stop && known(low[part.before]); part.before++) {

@@ -10,9 +10,9 @@ export function findingItems(findings) {
     h(
       "li",
       { class: each.severity },
-      h("span", { class: "severity" }, each.severity),
-      h("p", {}, each.sentence.replaceAll("+-", "±")),
-      each.next_step ? h("p", { class: "quiet" }, `Next: ${each.next_step}.`) : null,
+      h("span.severity", each.severity),
+      h("p", each.sentence.replaceAll("+-", "±")),
+      each.next_step ? h("p.quiet", `Next: ${each.next_step}.`) : null,
     ),
   );
 }
@@ -20,12 +20,12 @@ export function findingItems(findings) {
 export function troubleList(pairs, open) {
   const more = pairs.length - NAMED_MAX;
   const item = ({ pair, state, reason }) =>
-    h("li", {}, h("strong", {}, pair), ` ${state}`, reason ? `: ${reason}` : "");
+    h("li", h("strong", pair), ` ${state}`, reason ? `: ${reason}` : "");
   return h(
-    "details",
-    { class: "alternative", open },
-    h("summary", {}, `${counted(pairs.length, "pair")} not measured`),
-    h("ul", { class: "trouble" }, pairs.slice(0, NAMED_MAX).map(item)),
-    more > 0 ? h("p", { class: "quiet" }, `and ${more} more; all are in the report`) : null,
+    "details.alternative",
+    { open },
+    h("summary", `${counted(pairs.length, "pair")} not measured`),
+    h("ul.trouble", pairs.slice(0, NAMED_MAX).map(item)),
+    more > 0 ? h("p.quiet", `and ${more} more; all are in the report`) : null,
   );
 }

@@ -5,8 +5,7 @@ import { dollars, known } from "./format.js";
 
 // `price` is an estimate (with a bill) or a meter (spent, and projected at the run's end).
 export function priceLines(price) {
-  if (!price)
-    return [h("p", { class: "quiet" }, "Not known: this coordinator keeps no price table.")];
+  if (!price) return [h("p.quiet", "Not known: this coordinator keeps no price table.")];
   const bill = price.spent ?? price.bill;
   const wide =
     known(bill.total_low_usd) &&
@@ -19,39 +18,28 @@ export function priceLines(price) {
     : null;
   return [
     h(
-      "p",
-      { class: "big-price" },
-      h("strong", {}, dollars(bill.total_usd)),
+      "p.big-price",
+      h("strong", dollars(bill.total_usd)),
       h(
-        "span",
-        { class: "quiet" },
+        "span.quiet",
         price.charged ? (price.spent ? "so far" : "estimated") : "would be charged on Azure",
       ),
     ),
-    end || left ? h("p", { class: "quiet" }, [end, left].filter(Boolean).join("; ")) : null,
+    end || left ? h("p.quiet", [end, left].filter(Boolean).join("; ")) : null,
     wide
-      ? h(
-          "p",
-          { class: "quiet" },
-          `Between ${dollars(bill.total_low_usd)} and ${dollars(bill.total_high_usd)}.`,
-        )
+      ? h("p.quiet", `Between ${dollars(bill.total_low_usd)} and ${dollars(bill.total_high_usd)}.`)
       : null,
-    price.not_charged_why
-      ? h("p", { class: "quiet" }, `Not charged: ${price.not_charged_why}.`)
-      : null,
+    price.not_charged_why ? h("p.quiet", `Not charged: ${price.not_charged_why}.`) : null,
     price.stopped ? notice("bad", "Stopped by its budget", price.stopped) : null,
     bill.lines.length
       ? h(
-          "ul",
-          { class: "lines" },
+          "ul.lines",
           bill.lines.map((line) =>
-            h("li", {}, h("span", {}, line.item), h("span", { class: "number" }, dollars(line.usd))),
+            h("li", h("span", line.item), h("span.number", dollars(line.usd))),
           ),
         )
       : null,
-    bill.unknown?.length
-      ? h("p", { class: "quiet" }, `Not in the sum: ${bill.unknown.join(", ")}.`)
-      : null,
-    h("p", { class: "quiet" }, `Prices of ${price.prices_as_of}, at real scale.`),
+    bill.unknown?.length ? h("p.quiet", `Not in the sum: ${bill.unknown.join(", ")}.`) : null,
+    h("p.quiet", `Prices of ${price.prices_as_of}, at real scale.`),
   ];
 }

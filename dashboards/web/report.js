@@ -26,10 +26,6 @@ async function show() {
     save.hidden = false;
     fill(main, h("iframe", { title: `Report of ${what} ${id}`, sandbox: "", srcdoc: text }));
   } catch (problem) {
-    const why =
-      problem.status === 404 && !problem.message.includes(id)
-        ? "This coordinator serves no reports; use `broadside report`."
-        : problem.message;
-    fill(main, notice("bad", "No report", why));
+    fill(main, notice("bad", "No report", problem.message));
   }
 }

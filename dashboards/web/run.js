@@ -4,7 +4,7 @@ import { readIfThere, send } from "./api.js";
 import { abortRunDialog } from "./abort.js";
 import { BurstData } from "./burst.js";
 import { burstsTable } from "./bursts.js";
-import { announce, fill, h, notice, say } from "./dom.js";
+import { announce, fill, h, say, refused } from "./dom.js";
 import { reportFigures } from "./figures.js";
 import { Headline } from "./headline.js";
 import { HeatMap } from "./heatmap.js";
@@ -69,13 +69,12 @@ class RunView {
   }
 
   #lay(main) {
-    const card = (...children) => h("section", { class: "card" }, ...children);
+    const card = (...children) => h("section.card", ...children);
     const { head, charts, aside } = this;
-    this.absent = h("p", { class: "card quiet", hidden: true });
+    this.absent = h("p.card.quiet", { hidden: true });
     this.bursts = h("div", { hidden: true });
     const drawn = h(
-      "div",
-      { class: "charts" },
+      "div.charts",
       card(charts.throughput.element),
       card(this.heat.element, aside.trouble),
       card(charts.band.element),
@@ -85,7 +84,7 @@ class RunView {
       this.report,
     );
     this.cards = drawn.querySelectorAll("section");
-    this.columns = h("div", { class: "columns" }, drawn, aside.element);
+    this.columns = h("div.columns", drawn, aside.element);
     main.append(
       head.title,
       head.stale,
@@ -284,7 +283,7 @@ class RunView {
       await send("POST", `/v1/runs/${this.runId}/abort`, { by: "page", reason });
       announce("Abort asked for; agents stop within seconds");
     } catch (problem) {
-      this.head.problem.append(notice("bad", problem.title, problem.message));
+      this.head.problem.append(refused(problem));
     }
   }
 }

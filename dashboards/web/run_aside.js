@@ -1,7 +1,7 @@
 // Beside one run's charts: findings, clocks and starts, price; and below the heat map the pairs in
 // trouble.
 
-import { fill, h } from "./dom.js";
+import { fact, fill, h, refill } from "./dom.js";
 import { clock, instant, known, seconds } from "./format.js";
 import { findingItems, troubleList } from "./lists.js";
 import { priceLines } from "./price.js";
@@ -9,25 +9,21 @@ import { isOver } from "./run_head.js";
 
 const TROUBLE_OPEN_COUNT = 5; // more pairs than that are folded away
 
-const card = (name, ...children) =>
-  h("section", { class: "card" }, h("h2", {}, name), ...children);
-
-const fact = (name, value, note) => [
-  h("dt", {}, name, note ? h("span", {}, note) : null),
-  h("dd", {}, value),
-];
+const card = (name, ...children) => h("section.card", h("h2", name), ...children);
 
 const dated = (at) => [clock(at), instant(at).slice(0, 10)];
 
 export class RunAside {
-  #shown = {}; // lists as they were last drawn
-
   constructor(burstIndex) {
     this.burstIndex = burstIndex;
-    this.findings = h("ul", { class: "findings" });
-    this.facts = h("dl", { class: "facts-list" });
-    this.untold = h("p", { class: "quiet", hidden: true }, "What was imported says nothing of clocks and starts.");
-    this.price = h("div", { class: "price" }, h("p", { class: "quiet" }, "Not known yet."));
+    this.findings = h("ul.findings");
+    this.facts = h("dl.facts-list");
+    this.untold = h(
+      "p.quiet",
+      { hidden: true },
+      "What was imported says nothing of clocks and starts.",
+    );
+    this.price = h("div.price", h("p.quiet", "Not known yet."));
     this.trouble = h("div");
     this.element = h(
       "aside",
@@ -44,17 +40,17 @@ export class RunAside {
     const list = (whole ? summary.findings : [...findings.values()]).toSorted(
       (a, b) => b.weight - a.weight,
     );
-    if (!this.#isNew("findings", list)) return;
-    const none = h("li", { class: "quiet" }, isOver(state) ? "None." : "None so far.");
-    fill(this.findings, list.length ? findingItems(list) : none);
+    refill(this.findings, list, () => [
+      list.length ? findingItems(list) : h("li.quiet", isOver(state) ? "None." : "None so far."),
+    ]);
   }
 
   showTrouble({ figures }) {
     const list = figures?.trouble ?? [];
-    if (!this.#isNew("trouble", list)) return;
-    const open =
-      this.trouble.querySelector("details")?.open ?? list.length <= TROUBLE_OPEN_COUNT;
-    fill(this.trouble, list.length ? troubleList(list, open) : null);
+    refill(this.trouble, list, () => {
+      const open = this.trouble.querySelector("details")?.open ?? list.length <= TROUBLE_OPEN_COUNT;
+      return [list.length ? troubleList(list, open) : null];
+    });
   }
 
   showFacts({ status, figures }) {
@@ -77,12 +73,5 @@ export class RunAside {
 
   showPrice(price) {
     fill(this.price, ...priceLines(price));
-  }
-
-  #isNew(name, list) {
-    const text = JSON.stringify(list);
-    if (this.#shown[name] === text) return false;
-    this.#shown[name] = text;
-    return true;
   }
 }

@@ -11,7 +11,8 @@ const plain = (value) => digits(value);
 
 export class RunCharts {
   constructor(cursor) {
-    const chart = (more) => new LineChart({ unit: "", format: plain, cursor, height: 120, ...more });
+    const chart = (more) =>
+      new LineChart({ unit: "", format: plain, cursor, height: 120, ...more });
     this.throughput = chart({ title: "Fleet throughput", height: 230 });
     this.band = chart({ title: "Spread over pairs", height: 150 });
     this.cpu = chart({
@@ -39,7 +40,7 @@ export class RunCharts {
   // Those about the hosts and the path, in one card.
   get small() {
     const charts = [this.cpu, this.rtt, this.retransmits];
-    return h("section", { class: "card small" }, ...charts.map((chart) => chart.element));
+    return h("section.card.small", ...charts.map((chart) => chart.element));
   }
 
   draw(state) {

@@ -1,6 +1,6 @@
 // The top of one run's page: what it is, how it stands, what may be done, which burst is shown.
 
-import { fill, h, notice, say } from "./dom.js";
+import { fill, h, notice, refill, refused, say } from "./dom.js";
 import { downloads } from "./downloads.js";
 import { count, span } from "./format.js";
 import { verdictBadge } from "./runs.js";
@@ -13,23 +13,20 @@ export const isOver = ({ summary, status }) =>
   summary !== null || (status !== null && OVER.includes(status.state));
 
 export class RunHead {
-  #shown = new Map(); // what a part was last filled for: it is filled anew when that changes
-
   constructor({ runId, burstIndex, operator, onabort }) {
     Object.assign(this, { runId, burstIndex, operator, onabort });
-    this.stale = h("p", { class: "stale", hidden: true, role: "status" });
+    this.stale = h("p.stale", { hidden: true, role: "status" });
     this.problem = h("div");
-    this.scenario = h("h1", {}, "Run");
-    this.badge = h("span", { class: "badge going" }, "connecting");
-    this.actions = h("div", { class: "actions" });
-    this.stage = h("section", { class: "stage", "aria-label": "Where the run stands" });
-    this.bursts = h("nav", { class: "bursts", "aria-label": "Bursts" });
+    this.scenario = h("h1", "Run");
+    this.badge = h("span.badge.going", "connecting");
+    this.actions = h("div.actions");
+    this.stage = h("section.stage", { "aria-label": "Where the run stands" });
+    this.bursts = h("nav.bursts", { "aria-label": "Bursts" });
     this.title = h(
-      "div",
-      { class: "title run-title" },
-      h("div", {}, this.scenario, h("p", { class: "mono quiet" }, runId)),
+      "div.title.run-title",
+      h("div", this.scenario, h("p.mono.quiet", runId)),
       this.badge,
-      h("span", { class: "spacer" }),
+      h("span.spacer"),
       this.actions,
     );
   }
@@ -49,9 +46,9 @@ export class RunHead {
     const stage = stageOf(state, now);
     this.stage.hidden = stage === null;
     if (stage === null) return;
-    this.#fill(this.stage, stage, () => {
+    refill(this.stage, stage, () => {
       const { big, small, share } = stage;
-      const words = h("p", { class: "stage-figures" }, h("strong", {}, big), h("span", {}, small));
+      const words = h("p.stage-figures", h("strong", big), h("span", small));
       const value = String(Math.min(1, share));
       const label = `${big}: ${small}`;
       const bar = share === null ? null : h("progress", { max: "1", value, "aria-label": label });
@@ -70,30 +67,23 @@ export class RunHead {
 
   // The run cannot be shown.
   refuse(problem) {
-    const back = h("p", {}, h("a", { href: "#/runs" }, "All runs"));
-    fill(this.problem, notice("bad", problem.title, problem.message, back));
+    const back = h("p", h("a", { href: "#/runs" }, "All runs"));
+    fill(this.problem, refused(problem, back));
     say(this.badge, "not shown");
-  }
-
-  #fill(part, key, children) {
-    const text = JSON.stringify(key);
-    if (this.#shown.get(part) === text) return;
-    this.#shown.set(part, text);
-    fill(part, ...children());
   }
 
   #showBadge({ status, summary }) {
     const going = OVER.includes(status.state) ? `${status.state}, no verdict yet` : status.state;
     const badge = summary
       ? verdictBadge(summary.verdict, status.state === "cancelled")
-      : h("span", { class: "badge going" }, going);
+      : h("span.badge.going", going);
     if (badge.textContent === this.badge.textContent) return;
     this.badge.replaceWith(badge);
     this.badge = badge;
   }
 
   #showProblem({ cancelled_by: by, cancel_reason: reason, warnings, problem }) {
-    this.#fill(this.problem, [by, warnings, problem], () => [
+    refill(this.problem, [by, warnings, problem], () => [
       problem ? notice("bad", "Nothing new can be read just now", problem) : null,
       by ? notice("note", `Aborted by ${by}`, reason) : null,
       warnings.map((each) => notice("note", "Warning", each)),
@@ -104,12 +94,12 @@ export class RunHead {
     const over = isOver(state);
     const judged = Boolean(state.summary);
     const link = (kind, href, words) => h("a", { class: `button${kind}`, href }, words);
-    this.#fill(this.actions, [over, judged], () => [
+    refill(this.actions, [over, judged], () => [
       judged ? link("", `#/compare?b=${this.runId}`, "Compare") : null,
       judged ? downloads(this.runId) : null,
       judged ? link(" primary", `/report.html#${this.runId}`, "Open the report") : null,
       this.operator && !over
-        ? h("button", { type: "button", class: "danger", onclick: this.onabort }, "Abort the run")
+        ? h("button.danger", { type: "button", onclick: this.onabort }, "Abort the run")
         : null,
     ]);
   }
@@ -120,14 +110,14 @@ export class RunHead {
     const index = status.burst.index;
     const to = (number, name) =>
       number >= 1 && number <= status.bursts_count
-        ? h("a", { class: "button", href: `#/run/${this.runId}/burst/${number}` }, name)
-        : h("span", { class: "button off", "aria-disabled": "true" }, name);
+        ? h("a.button", { href: `#/run/${this.runId}/burst/${number}` }, name)
+        : h("span.button.off", { "aria-disabled": "true" }, name);
     const whole = isOver(state) ? "The whole run" : "Follow the run";
-    this.#fill(this.bursts, [index, status.bursts_over_count, whole], () => [
+    refill(this.bursts, [index, status.bursts_over_count, whole], () => [
       to(index, "Previous"),
-      h("strong", {}, `Burst ${index + 1} of ${count(status.bursts_count)}`),
+      h("strong", `Burst ${index + 1} of ${count(status.bursts_count)}`),
       to(index + 2, "Next"),
-      h("span", { class: "quiet" }, `${count(status.bursts_over_count)} of ${count(status.bursts_count)} over`),
+      h("span.quiet", `${count(status.bursts_over_count)} of ${count(status.bursts_count)} over`),
       this.burstIndex === null ? null : h("a", { href: `#/run/${this.runId}` }, whole),
     ]);
   }

@@ -1,15 +1,7 @@
 // Makes a schedule, or changes one.
 
 import { read, send } from "./api.js";
-import { announce, fill, h, notice } from "./dom.js";
-
-const FIELD = (name, label, input, note) =>
-  h(
-    "div",
-    {},
-    h("label", { for: `schedule-${name}` }, label, note ? h("span", { class: "quiet" }, note) : null),
-    input,
-  );
+import { announce, field, fill, h, refused } from "./dom.js";
 
 export function scheduleForm(schedule, done) {
   const own = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC";
@@ -33,16 +25,22 @@ export function scheduleForm(schedule, done) {
   );
   overlap.value = schedule?.overlap ?? "skip";
   const problems = h("div");
-  const save = h("button", { class: "primary" }, schedule ? "Save" : "Add");
+  const save = h("button.primary", schedule ? "Save" : "Add");
 
   read("/v1/scenarios")
     .then((found) => {
       // What it runs now may be a scenario with fields of its own: that is kept unless another is
       // chosen.
-      const kept = schedule ? [h("option", { value: "" }, `${schedule.spec.scenario}, as it is`)] : [];
-      fill(scenario, kept, Object.keys(found).map((each) => h("option", { value: each }, each)));
+      const kept = schedule
+        ? [h("option", { value: "" }, `${schedule.spec.scenario}, as it is`)]
+        : [];
+      fill(
+        scenario,
+        kept,
+        Object.keys(found).map((each) => h("option", { value: each }, each)),
+      );
     })
-    .catch((problem) => fill(problems, notice("bad", problem.title, problem.message)));
+    .catch((problem) => fill(problems, refused(problem)));
 
   async function go(event) {
     event.preventDefault();
@@ -67,31 +65,25 @@ export function scheduleForm(schedule, done) {
       done();
     } catch (problem) {
       save.disabled = false;
-      fill(problems, notice("bad", problem.title, problem.message));
+      fill(problems, refused(problem));
     }
   }
 
   return h(
-    "form",
-    { class: "card", onsubmit: go },
-    h("h2", {}, schedule ? `Change ${schedule.name}` : "A new schedule"),
+    "form.card",
+    { onsubmit: go },
+    h("h2", schedule ? `Change ${schedule.name}` : "A new schedule"),
     h(
-      "div",
-      { class: "fields" },
-      FIELD("name", "Name", name),
-      FIELD("scenario", "Scenario", scenario),
-      FIELD("cron", "Cron", cron, " minute hour day month weekday"),
-      FIELD("at", "or once, at", at),
-      FIELD("zone", "Time zone", zone),
-      FIELD("overlap", "While its last run goes on", overlap),
-      FIELD("most", "Runs at most", most, " empty: no end"),
+      "div.fields",
+      field("Name", name),
+      field("Scenario", scenario),
+      field("Cron", cron, " minute hour day month weekday"),
+      field("or once, at", at),
+      field("Time zone", zone),
+      field("While its last run goes on", overlap),
+      field("Runs at most", most, " empty: no end"),
     ),
     problems,
-    h(
-      "div",
-      { class: "actions" },
-      h("button", { type: "button", onclick: done }, "Cancel"),
-      save,
-    ),
+    h("div.actions", h("button", { type: "button", onclick: done }, "Cancel"), save),
   );
 }

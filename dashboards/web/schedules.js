@@ -1,30 +1,30 @@
 // What is launched by the clock, and when next.
 
-import { readIfThere, send } from "./api.js";
-import { announce, fill, h, notice } from "./dom.js";
+import { read, send } from "./api.js";
+import { announce, every, fill, guarded, h, refused } from "./dom.js";
 import { counted, instant, span } from "./format.js";
 import { scheduleForm } from "./schedule_form.js";
 
 // The same instant by the schedule's own clock, where that is another.
 function local(at, timeZone) {
   if (!timeZone || timeZone === "UTC") return null;
-  const words = { timeZone, weekday: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+  const words = {
+    timeZone,
+    weekday: "short",
+    hour: "2-digit",
+    minute: "2-digit",
+    hourCycle: "h23",
+  };
   const there = new Intl.DateTimeFormat("en-GB", words).format(new Date(at));
-  return h("span", { class: "quiet" }, ` ${there} there`);
+  return h("span.quiet", ` ${there} there`);
 }
 
 export function schedulesView(main, _, { operator }) {
   const list = h("div");
   const making = h("div");
-  const add = h("button", { type: "button", class: "primary", onclick: () => edit() }, "Add one");
+  const add = h("button.primary", { type: "button", onclick: () => edit() }, "Add one");
   main.append(
-    h(
-      "div",
-      { class: "title" },
-      h("h1", {}, "Schedules"),
-      h("span", { class: "spacer" }),
-      operator ? add : null,
-    ),
+    h("div.title", h("h1", "Schedules"), h("span.spacer"), operator ? add : null),
     making,
     list,
   );
@@ -39,46 +39,20 @@ export function schedulesView(main, _, { operator }) {
     making.querySelector("input:not([readonly])").focus();
   }
 
-  async function load() {
-    try {
-      const answer = await readIfThere("/v1/schedules");
-      if (answer === null) {
-        fill(list, notice("note", "Not here", "This coordinator keeps no schedules."));
-        return;
-      }
-      const views = Array.isArray(answer) ? answer : (answer.schedules ?? []);
-      if (!views.length) {
-        fill(
-          list,
-          h(
-            "div",
-            { class: "empty" },
-            h("h2", {}, "No schedule yet"),
-            h(
-              "p",
-              {},
-              operator ? "Add one above, or on the command line: " : "On the command line: ",
-              h("code", {}, 'broadside schedule add nightly --scenario smoke --cron "0 2 * * *"'),
-            ),
-          ),
-        );
-        return;
-      }
-      fill(
-        list,
-        h(
-          "ul",
-          { class: "schedules" },
-          views.map((view) => shown(view)),
-        ),
-      );
-    } catch (problem) {
-      if (problem.status !== 401) fill(list, notice("bad", problem.title, problem.message));
-    }
-  }
+  const load = guarded(list, async () => {
+    const views = await read("/v1/schedules");
+    const how = 'broadside schedule add nightly --scenario smoke --cron "0 2 * * *"';
+    const where = operator ? "Add one above, or on the command line: " : "On the command line: ";
+    fill(
+      list,
+      views.length
+        ? h("ul.schedules", views.map(shown))
+        : h("div.empty", h("h2", "No schedule yet"), h("p", where, h("code", how))),
+    );
+  });
 
   function shown({ schedule, state, next_at: next }) {
-    const paused = state === "paused";
+    const [paused, last] = [state === "paused", schedule.last_run_id];
     const change = h(
       "button",
       {
@@ -86,75 +60,49 @@ export function schedulesView(main, _, { operator }) {
         async onclick() {
           change.disabled = true;
           try {
-            await send(
-              "POST",
-              `/v1/schedules/${encodeURIComponent(schedule.name)}/${paused ? "resume" : "pause"}`,
-            );
+            const what = paused ? "resume" : "pause";
+            await send("POST", `/v1/schedules/${encodeURIComponent(schedule.name)}/${what}`);
             announce(`${schedule.name} ${paused ? "resumed" : "paused"}`);
             await load();
           } catch (problem) {
             change.disabled = false;
-            change.after(notice("bad", problem.title, problem.message));
+            change.after(refused(problem));
           }
         },
       },
       paused ? "Resume" : "Pause",
     );
+    const edited = h("button", { type: "button", onclick: () => edit(schedule) }, "Change");
     const when = schedule.cron
-      ? [h("code", {}, schedule.cron), ` in ${schedule.timezone}`]
+      ? [h("code", schedule.cron), ` in ${schedule.timezone}`]
       : [`once, at ${instant(schedule.at)}`];
     return h(
-      "li",
-      { class: "card" },
+      "li.card",
       h(
-        "div",
-        { class: "title" },
-        h("h2", {}, schedule.name),
+        "div.title",
+        h("h2", schedule.name),
         h("span", { class: `badge ${state}` }, state),
-        h("span", { class: "spacer" }),
-        operator && state !== "ended"
-          ? h(
-              "div",
-              { class: "actions" },
-              h("button", { type: "button", onclick: () => edit(schedule) }, "Change"),
-              change,
-            )
-          : null,
+        h("span.spacer"),
+        operator && state !== "ended" ? h("div.actions", edited, change) : null,
       ),
       h(
-        "p",
-        { class: "facts" },
-        h("strong", {}, schedule.spec.scenario),
+        "p.facts",
+        h("strong", schedule.spec.scenario),
         ", ",
         when,
         `, ${counted(schedule.spec.pairs_count, "pair")}, ${schedule.spec.bursts_count} × ${span(schedule.spec.burst_s)}`,
         schedule.runs_max_count ? `, at most ${schedule.runs_max_count} runs` : "",
       ),
-      h("h3", {}, "Next"),
-      next?.length
+      h("h3", "Next"),
+      next.length
         ? h(
-            "ol",
-            { class: "next" },
-            next
-              .slice(0, 5)
-              .map((at) => h("li", {}, instant(at), local(at, schedule.timezone))),
+            "ol.next",
+            next.map((at) => h("li", instant(at), local(at, schedule.timezone))),
           )
-        : h("p", { class: "quiet" }, paused ? "None while it is paused." : "None: it has ended."),
-      schedule.last_run_id
-        ? h(
-            "p",
-            {},
-            "Last run: ",
-            h("a", { class: "mono", href: `#/run/${schedule.last_run_id}` }, schedule.last_run_id),
-          )
-        : null,
+        : h("p.quiet", paused ? "None while it is paused." : "None: it has ended."),
+      last ? h("p", "Last run: ", h("a.mono", { href: `#/run/${last}` }, last)) : null,
     );
   }
 
-  load();
-  const timer = setInterval(
-    () => document.hidden || list.contains(document.activeElement) || load(),
-    15_000,
-  );
-  return () => clearInterval(timer);
+  return every(15_000, () => list.contains(document.activeElement) || load());
 }

@@ -12,11 +12,10 @@ export function signInView(main, _, { signedIn }) {
     required: true,
     "aria-describedby": "token-help",
   });
-  const button = h("button", { class: "primary" }, "Sign in");
+  const button = h("button.primary", "Sign in");
   const form = h(
-    "form",
+    "form.card.narrow",
     {
-      class: "card narrow",
       async onsubmit(event) {
         event.preventDefault();
         const text = field.value.trim();
@@ -46,14 +45,14 @@ export function signInView(main, _, { signedIn }) {
         }
       },
     },
-    h("h1", {}, "Sign in"),
+    h("h1", "Sign in"),
     h("label", { for: "token" }, "Token"),
     field,
     h(
-      "p",
-      { id: "token-help", class: "quiet" },
+      "p.quiet",
+      { id: "token-help" },
       "A static token of this coordinator (",
-      h("code", {}, "broadside token add NAME --role viewer"),
+      h("code", "broadside token add NAME --role viewer"),
       "), or an Entra ID access token. It is kept in this tab only, until you sign out or close it.",
     ),
     problems,

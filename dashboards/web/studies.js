@@ -2,7 +2,7 @@
 
 import { abortStudyDialog } from "./abort.js";
 import { read, send } from "./api.js";
-import { announce, fill, h, notice, table } from "./dom.js";
+import { FIGURE, announce, every, fill, guarded, h, notice, refused, table } from "./dom.js";
 import { drawOne } from "./figures.js";
 import { digits, instant, known, rate, seconds } from "./format.js";
 import { verdictBadge } from "./runs.js";
@@ -56,73 +56,85 @@ function asks({ kind, axes, a, b, modes, ...bounds }) {
 }
 
 export function studiesView(main) {
-  const list = h("div", {}, h("p", { class: "quiet" }, "Reading the list of studies."));
-  main.append(h("div", { class: "title" }, h("h1", {}, "Studies")), list);
+  const list = h("div", h("p.quiet", "Reading the list of studies."));
+  main.append(h("div.title", h("h1", "Studies")), list);
 
-  async function load() {
-    try {
-      const studies = await read("/v1/studies?limit=100");
-      if (!studies.length) {
-        fill(
-          list,
-          h(
-            "div",
-            { class: "empty" },
-            h("h2", {}, "No study yet"),
-            h(
-              "p",
-              {},
-              "Start one on the command line: ",
-              h("code", {}, "broadside study sweep smoke --over traffic.streams_count=1,4,16,64"),
-            ),
-          ),
-        );
-        return;
-      }
-      fill(
-        list,
-        h(
-          "ul",
-          { class: "schedules" },
-          studies.map((study) =>
-            h(
-              "li",
-              { class: "card" },
-              h(
-                "h2",
-                {},
-                h("a", { href: `#/study/${study.study_id}` }, ASKS[study.spec.question.kind]),
-              ),
-              h("p", { class: "mono quiet" }, study.study_id),
-              h("p", { class: "facts" }, asks(study.spec.question)),
-              h("p", {}, study.conclusion?.sentence ?? stands(study)),
-              h("p", { class: "quiet" }, `${instant(study.created_at)} by ${study.created_by}`),
-            ),
-          ),
-        ),
-      );
-    } catch (problem) {
-      if (problem.status !== 401) fill(list, notice("bad", problem.title, problem.message));
-    }
-  }
+  const shown = ({ study_id: id, spec, conclusion, ...study }) =>
+    h(
+      "li.card",
+      h("h2", h("a", { href: `#/study/${id}` }, ASKS[spec.question.kind])),
+      h("p.mono.quiet", id),
+      h("p.facts", asks(spec.question)),
+      h("p", conclusion?.sentence ?? stands(study)),
+      h("p.quiet", `${instant(study.created_at)} by ${study.created_by}`),
+    );
+  const load = guarded(list, async () => {
+    const studies = await read("/v1/studies?limit=100");
+    const how = "broadside study sweep smoke --over traffic.streams_count=1,4,16,64";
+    const none = h("p", "Start one on the command line: ", h("code", how));
+    fill(
+      list,
+      studies.length
+        ? h("ul.schedules", studies.map(shown))
+        : h("div.empty", h("h2", "No study yet"), none),
+    );
+  });
 
-  load();
-  const timer = setInterval(
-    () => document.hidden || list.contains(document.activeElement) || load(),
-    REFRESH_MS,
-  );
-  return () => clearInterval(timer);
+  return every(REFRESH_MS, () => list.contains(document.activeElement) || load());
 }
+
+function trialColumns(question, knees) {
+  const number = ({ index, run_id: id }) =>
+    id ? h("a", { href: `#/run/${id}` }, index + 1) : index + 1;
+  const said = (trial) =>
+    knees.includes(trial.received_bits_per_second)
+      ? [what(question, trial), " ", h("span.tag", "knee")]
+      : what(question, trial);
+  const costs = (trial) => [trial.client_cpu_s_per_gigabyte, trial.server_cpu_s_per_gigabyte];
+  const verdict = (trial) => (trial.verdict ? verdictBadge(trial.verdict) : "unknown");
+  return [
+    ["Trial", number],
+    ["What", said],
+    ["Received, payload", (trial) => rate(trial.received_bits_per_second), FIGURE],
+    ["Firewall, IP", (trial) => rate(trial.firewall_bits_per_second), FIGURE],
+    ["RTT", (trial) => seconds(trial.rtt_mean_s), FIGURE],
+    ["CPU-s/GB, client / server", (trial) => costs(trial).map(digits).join(" / "), FIGURE],
+    ["Pairs reset / stalled", (t) => `${t.reset_pairs_count} / ${t.stalled_pairs_count}`, FIGURE],
+    ["Limiter", (trial) => trial.limiter],
+    ["Verdict", (trial) => trial.problem ?? verdict(trial)],
+  ];
+}
+
+// What the device did within the bursts: its steps, or each pair's outage.
+const grown = (step) => [step.size_bits_per_second, step.half_width_bits_per_second];
+const STEPS = [
+  ["After overload", (step) => seconds(step.after_overload_s), FIGURE],
+  ["From", (step) => rate(step.before_bits_per_second), FIGURE],
+  ["To", (step) => rate(step.after_bits_per_second), FIGURE],
+  ["Step", (step) => grown(step).map(rate).join(" ± "), FIGURE],
+  ["Firewall, IP", (step) => rate(step.ledger_size_bits_per_second), FIGURE],
+  ["Retransmits", (step) => digits(step.retransmits_count), FIGURE],
+  ["RTT", (step) => seconds(step.rtt_max_s), FIGURE],
+  ["Pairs reset", (step) => step.broken_pairs_count, FIGURE],
+];
+const inMs = ({ outage_s, resolution_s }) =>
+  [outage_s, resolution_s].map((time_s) => Math.round(1e3 * time_s));
+const OUTAGES = [
+  ["Pair", (outage) => outage.pair],
+  ["From, UTC", (outage) => outage.from_at.slice(11, 23).replace("Z", "")],
+  ["Out", (outage) => inMs(outage).join(" ms ± "), FIGURE],
+  ["Probes lost", (outage) => outage.lost_count, FIGURE],
+];
 
 export function studyView(main, [studyId], { operator }) {
   const path = `/v1/studies/${studyId}`;
   const parts = {
-    title: h("h1", {}, "Study"),
-    stands: h("span", { class: "badge going", hidden: true }),
-    abort: h("button", { type: "button", class: "danger", hidden: true, onclick: abort }, "Abort the study"),
+    title: h("h1", "Study"),
+    stands: h("span.badge.going", { hidden: true }),
+    abort: h("button.danger", { type: "button", hidden: true, onclick: abort }, "Abort the study"),
     problem: h("div"),
-    conclusion: h("div", { class: "stack" }),
-    chart: h("section", { class: "card", hidden: true }),
+    conclusion: h("div.stack"),
+    chart: h("section.card", { hidden: true }),
     closeUp: h("div"),
     trials: h("div"),
   };
@@ -130,15 +142,14 @@ export function studyView(main, [studyId], { operator }) {
   let drawn = null; // what the chart shows
   main.append(
     h(
-      "div",
-      { class: "title" },
-      h("div", {}, parts.title, h("p", { class: "mono quiet" }, studyId)),
+      "div.title",
+      h("div", parts.title, h("p.mono.quiet", studyId)),
       parts.stands,
-      h("span", { class: "spacer" }),
-      h("a", { class: "button", href: `/report.html#study/${studyId}` }, "Open the report"),
+      h("span.spacer"),
+      h("a.button", { href: `/report.html#study/${studyId}` }, "Open the report"),
       parts.abort,
     ),
-    h("div", { class: "stack" }, parts.problem, parts.conclusion, parts.chart, parts.closeUp, parts.trials),
+    h("div.stack", parts.problem, parts.conclusion, parts.chart, parts.closeUp, parts.trials),
   );
 
   async function load() {
@@ -147,7 +158,7 @@ export function studyView(main, [studyId], { operator }) {
     } catch (problem) {
       if (problem.status === 401) return;
       if (problem.status === 404) clearInterval(timer);
-      fill(parts.problem, notice("bad", problem.title, problem.message));
+      fill(parts.problem, refused(problem));
       return;
     }
     fill(parts.problem);
@@ -163,90 +174,35 @@ export function studyView(main, [studyId], { operator }) {
     parts.abort.hidden = !operator || Boolean(study.ended_at || study.cancelled_at);
     fill(
       parts.conclusion,
-      h("p", { class: "sentence" }, conclusion?.sentence ?? asks(spec.question)),
+      h("p.sentence", conclusion?.sentence ?? asks(spec.question)),
       conclusion?.notes.map((note) => notice("note", "Note", note)),
     );
     const knees = conclusion?.knees.map((knee) => knee.received_bits_per_second) ?? [];
-    const rows = results.map((result) => {
-      const said = what(spec.question, result);
-      const isKnee = knees.includes(result.received_bits_per_second);
-      return [
-        result.run_id
-          ? h("a", { href: `#/run/${result.run_id}` }, String(result.index + 1))
-          : String(result.index + 1),
-        isKnee ? [said, " ", h("span", { class: "tag" }, "knee")] : said,
-        rate(result.received_bits_per_second),
-        rate(result.firewall_bits_per_second),
-        seconds(result.rtt_mean_s),
-        [result.client_cpu_s_per_gigabyte, result.server_cpu_s_per_gigabyte]
-          .map((cost) => digits(cost))
-          .join(" / "),
-        `${result.reset_pairs_count} / ${result.stalled_pairs_count}`,
-        result.limiter,
-        result.problem ?? (result.verdict ? verdictBadge(result.verdict) : "unknown"),
-      ];
-    });
-    closeUp(conclusion);
     const { scale } = spec.spec;
     const title = scale === 1 ? "Trials" : `Trials, rates at real scale (lab at 1:${scale})`;
-    const columns = [
-      "Trial",
-      "What",
-      "Received, payload",
-      "Firewall, IP",
-      "RTT",
-      "CPU-s/GB, client / server",
-      "Pairs reset / stalled",
-      "Limiter",
-      "Verdict",
-    ];
     fill(
       parts.trials,
-      rows.length
-        ? h("div", { class: "card" }, table(title, columns, rows, { numeric: [2, 3, 4, 5, 6] }))
-        : h("p", { class: "empty" }, "No trial is over yet."),
+      results.length
+        ? h("div.card", table(title, trialColumns(spec.question, knees), results))
+        : h("p.empty", "No trial is over yet."),
     );
-  }
-
-  // What the device did within the bursts: its steps, or each pair's outage.
-  function closeUp(conclusion) {
     const steps = conclusion?.scale_out?.steps ?? [];
     const outages = conclusion?.drilled?.outages ?? [];
-    if (steps.length) {
-      const columns = ["After overload", "From", "To", "Step", "Firewall, IP", "Retransmits", "RTT", "Pairs reset"];
-      const rows = steps.map((step) => [
-        seconds(step.after_overload_s),
-        rate(step.before_bits_per_second),
-        rate(step.after_bits_per_second),
-        `${rate(step.size_bits_per_second)} ± ${rate(step.half_width_bits_per_second)}`,
-        rate(step.ledger_size_bits_per_second),
-        digits(step.retransmits_count),
-        seconds(step.rtt_max_s),
-        String(step.broken_pairs_count),
-      ]);
-      const numeric = columns.map((_, at) => at);
-      fill(parts.closeUp, h("div", { class: "card" }, table("Steps", columns, rows, { numeric })));
-    }
-    if (outages.length) {
-      const columns = ["Pair", "From, UTC", "Out", "Probes lost"];
-      const rows = outages.map((outage) => [
-        outage.pair,
-        outage.from_at.slice(11, 23).replace("Z", ""),
-        `${Math.round(1e3 * outage.outage_s)} ms ± ${Math.round(1e3 * outage.resolution_s)}`,
-        String(outage.lost_count),
-      ]);
-      fill(
-        parts.closeUp,
-        h("div", { class: "card" }, table("Outages by probes", columns, rows, { numeric: [2, 3] })),
-      );
-    }
+    if (steps.length) fill(parts.closeUp, h("div.card", table("Steps", STEPS, steps)));
+    if (outages.length)
+      fill(parts.closeUp, h("div.card", table("Outages by probes", OUTAGES, outages)));
   }
 
   async function draw() {
     const key = `${study.results.length} ${study.ended_at} ${theme()}`;
     const { scale_out: grown, drilled } = study.conclusion ?? {};
     const waits = ["scaleout", "drill"].includes(study.spec.question.kind) && !(grown ?? drilled);
-    if (drawn === key || waits || !study.results.some((each) => known(each.received_bits_per_second))) return;
+    if (
+      drawn === key ||
+      waits ||
+      !study.results.some((each) => known(each.received_bits_per_second))
+    )
+      return;
     drawn = key;
     const { kind } = study.spec.question;
     const name = CHARTS[kind] ?? kind;
@@ -267,7 +223,7 @@ export function studyView(main, [studyId], { operator }) {
       announce("Abort asked for; the trial under way stops within seconds");
       await load();
     } catch (problem) {
-      fill(parts.problem, notice("bad", problem.title, problem.message));
+      fill(parts.problem, refused(problem));
     }
   }
 

@@ -19,9 +19,8 @@ export function applyTheme() {
 }
 
 export function themeSwitch() {
-  const button = h("button", {
+  const button = h("button.plain", {
     type: "button",
-    class: "plain",
     onclick() {
       localStorage.setItem(KEY, theme() === "dark" ? "light" : "dark");
       applyTheme();
