@@ -1,8 +1,9 @@
 """Reads a firewall's throughput metric from CSV: a point's time and its mean rate."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.imports import BadFile
 from coordinator.imports.import_requests import METRIC_POINTS_MAX_COUNT, MetricPoint
 from coordinator.imports.time_text import parse_number, parse_time, say_zone, to_utc
-from coordinator.imports.uploaded_files import read_rows, read_text
+from coordinator.imports.uploaded_files import read_rows, read_text, wrong_cell
 
 RATE_MAX_BITS_PER_SECOND: Final = 1e15  # beyond it a number is a slip
 
@@ -61,7 +62,7 @@ def parse_metric(text: str, name: str) -> tuple[MetricPoint, ...]:
         if len(points) >= METRIC_POINTS_MAX_COUNT:
             raise BadFile(f"{name}: row {number}: more than {METRIC_POINTS_MAX_COUNT} points")
         time_text, rate_text = cells[columns[0]], cells[columns[1]]
-        wrong = _wrong(name, number)
+        wrong = partial(wrong_cell, name, number)
         try:
             said = parse_time(time_text)
             at = to_utc(said, UTC)
@@ -99,20 +100,11 @@ def _place(cells: Sequence[str], names: Sequence[str]) -> int:
     return next((place for place, cell in enumerate(cells) if cell.lower() in names), -1)
 
 
-def _wrong(name: str, number: int) -> Callable[[str, str, str], BadFile]:
-    def wrong(column: str, value: str, reason: str) -> BadFile:
-        return BadFile(f"{name}: row {number}, {column}: {value[:60]!r}: {reason}")
-
-    return wrong
-
-
 def throughput_ledger(source: str, points: Sequence[MetricPoint]) -> FirewallLedger:
     """A ledger from a metric's points: mean rates over bins that are as long as the commonest gap.
 
-    Points may come in any order. Raises ``ValueError`` under two points.
+    Points may come in any order; there are two at least.
     """
-    if len(points) < 2:
-        raise ValueError(f"metric: {len(points)} points; at least 2 are needed to know the grain")
     ordered = sorted(points, key=lambda point: point.at)
     start = np.array([point.at.timestamp() for point in ordered])
     gaps = Counter(np.diff(start).tolist())

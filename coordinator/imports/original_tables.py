@@ -25,7 +25,7 @@ from coordinator.imports.time_text import (
     say_zone,
     to_utc,
 )
-from coordinator.imports.uploaded_files import read_rows, read_text
+from coordinator.imports.uploaded_files import read_rows, read_text, wrong_cell
 
 REQUIRED: Final = ("PartitionKey", "RowKey", "sent_throughput", "received_throughput")
 _READ: Final = (
@@ -393,7 +393,7 @@ class _Reader:
         return at
 
     def _wrong(self, number: int, column: str, value: str, reason: str) -> BadFile:
-        return BadFile(f"{self.name}: row {number}, {column}: {value[:60]!r}: {reason}")
+        return wrong_cell(self.name, number, column, value, reason)
 
 
 def _refuse_mixed_zones(name: str, rows: Sequence[OriginalRow], zone: tzinfo) -> None:

@@ -141,10 +141,8 @@ def infer_series(rows: Sequence[OriginalRow], period_s: float | None = None) -> 
     at least a third as large as the largest are taken as planned; the period is the commonest gap
     between neighbours among them that a burst fits into (the shortest of equally common ones), the
     phase the commonest start within it. The original fired at second 0 of a minute: both are moved
-    to whole minutes where they are within two seconds of them. Raises ``ValueError`` for no rows.
+    to whole minutes where they are within two seconds of them. There is a row at least.
     """
-    if not rows:
-        raise ValueError("rows: the table has none")
     return tuple(_series_of(groups, period_s) for groups in _apart(_grouped(rows)))
 
 
@@ -247,7 +245,7 @@ def join_rows(
     """Join rows to planned bursts, in time order.
 
     Planned are all clients of the series that the burst belongs to, or ``pairs_planned`` where
-    that is more. The order of ``rows`` does not matter. Raises ``ValueError`` for no rows.
+    that is more. The order of ``rows`` does not matter; there is one at least.
     """
     found = infer_series(rows, period_s)
     by_instant: dict[datetime, list[OriginalRow]] = defaultdict(list)

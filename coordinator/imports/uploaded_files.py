@@ -59,6 +59,11 @@ def read_text(path: Path) -> str:
         ) from error
 
 
+def wrong_cell(name: str, number: int, column: str, value: str, reason: str) -> BadFile:
+    """What to raise for a cell that cannot be right; the reason ends with the fix."""
+    return BadFile(f"{name}: row {number}, {column}: {value[:60]!r}: {reason}")
+
+
 def _row(data: bytes, place: int) -> int:
     return data.count(b"\n", 0, place) + 1
 

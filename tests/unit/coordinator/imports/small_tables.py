@@ -1,10 +1,13 @@
-"""Texts of small tables, as exports spell them."""
+"""Texts of small tables, as exports spell them, and the runs that imports become."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from coordinator.imports.import_requests import OriginalTable
+from coordinator.core.plan.spec import Plan
+from coordinator.core.summary import RunSummary
+from coordinator.imports.import_requests import Imported, OriginalTable
 from coordinator.imports.original_tables import Reading, parse_original
+from coordinator.imports.stored_imports import measure_import, plan_import, summarise
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 NEW_YORK = ZoneInfo("America/New_York")
@@ -25,3 +28,9 @@ def parse(lines: list[str] | str, name: str = "table.csv", **reading: object) ->
     text = lines if isinstance(lines, str) else "\n".join(lines) + "\n"
     chosen: dict[str, object] = {"zone": NEW_YORK, "now": NOW} | reading
     return parse_original(text, name, Reading(**chosen))  # type: ignore[arg-type]  # by name
+
+
+def made(imported: Imported, run_id: str = "20261120-000000-x-0000") -> tuple[Plan, RunSummary]:
+    """The run of an import: its plan, and what it shows."""
+    plan = plan_import(imported, run_id, NOW)
+    return plan, summarise(plan, measure_import(plan, imported), NOW)

@@ -5,21 +5,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from coordinator.core.plan.spec import Plan
-from coordinator.core.summary import RunSummary, Verdict, canonical
+from coordinator.core.summary import Verdict, canonical
 from coordinator.imports.import_requests import MetricPoint, OriginalTable
 from coordinator.imports.import_runs import stand
 from coordinator.imports.original_runs import describe_table
-from coordinator.imports.stored_imports import measure_import, plan_import, stand_import, summarise
+from coordinator.imports.stored_imports import measure_import, stand_import, summarise
 from coordinator.scenarios import BadScenario
 from exchange.messages import Outcome
-from tests.unit.coordinator.imports.small_tables import fleet, parse, row
-
-NOW = datetime(2026, 11, 20, tzinfo=UTC)
-
-
-def made(table: OriginalTable) -> tuple[Plan, RunSummary]:
-    plan = plan_import(table, "20261120-000000-original-0000", NOW)
-    return plan, summarise(plan, measure_import(plan, table), NOW)
+from tests.unit.coordinator.imports.small_tables import NOW, fleet, made, parse, row
 
 
 def test_a_whole_table_is_a_whole_run() -> None:
@@ -142,6 +135,7 @@ def test_the_door_refuses_what_cannot_be() -> None:
         ({"rows": [{**kept["rows"][0], "started_at": "1969-01-04T16:00:00Z"}]}, "from 1970"),
         ({"rows": [{**kept["rows"][0], "duration_s": True}]}, "valid number"),
         ({"rows": [{**kept["rows"][0], "duration_s": "30"}]}, "valid number"),
+        ({"rows": [{**kept["rows"][0], "duration_s": float("nan")}]}, "duration: nan: must be"),
         ({"period_s": False}, "valid number"),
         ({"set_apart": {"x": "1"}}, "valid integer"),
         ({"metric": [{"at": "2022-01-04T16:00:00Z"}]}, "at least two points"),

@@ -182,6 +182,15 @@ def test_another_fleet_at_another_hour_is_not() -> None:
         ([*fleet(2, 2), row(1, 5)], ["row 6, RowKey", "row 4 has the same"]),
         ([HEADER, row(1, 0, "-5")], ["row 2, received_throughput", "-5"]),
         ([HEADER, row(1, 0, "1e18")], ["row 2, received_throughput", "1e+18", "Tbit/s"]),
+        (
+            [f"{HEADER},mean_rtt", f"{row(1, 0)},100000000"],
+            ["row 2, mean_rtt", "1e+08", "between 0 and 60 s"],
+        ),
+        (
+            [HEADER, row(1, 0).replace("5100000000", "2e13")],
+            ["row 2, sent_throughput", "2e+13", "Tbit/s"],
+        ),
+        ([HEADER, row(1, 0).replace("280", "0")], ["row 2, duration", "above 0"]),
         ([HEADER, row(1, 0, "1e999")], ["row 2, received_throughput", "inf"]),
         ([HEADER, row(1, 0, "NaN")], ["row 2, received_throughput", "'NaN'", "null"]),
         ([HEADER, row(1, 0, "fast")], ["row 2, received_throughput", "'fast'"]),

@@ -1,32 +1,26 @@
 """iperf3's own files as runs: every recording we have, joined, grouped and judged."""
 
 import random
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from coordinator.core.plan.spec import Plan
-from coordinator.core.summary import RunSummary, Verdict, canonical
+from coordinator.core.summary import Verdict, canonical
 from coordinator.imports import BadFile
 from coordinator.imports.import_answers import FileResult, describe
 from coordinator.imports.import_requests import Recording, Recordings, RecordingState
 from coordinator.imports.iperf3_files import read_recordings
 from coordinator.imports.stored_imports import measure_import, plan_import, summarise
 from exchange.messages import Direction, Protocol, Side
+from tests.unit.coordinator.imports.small_tables import NOW, made
 
 DATA = Path(__file__).parents[3] / "data" / "iperf3"
-NOW = datetime(2026, 11, 21, tzinfo=UTC)
 ALL = sorted(DATA.glob("*/*.json"))
 
 
 def read(*names: str) -> Recordings:
     return Recordings(recordings=read_recordings([DATA / name for name in names]))
-
-
-def made(imported: Recordings) -> tuple[Plan, RunSummary]:
-    plan = plan_import(imported, "20261121-000000-iperf3-0000", NOW)
-    return plan, summarise(plan, measure_import(plan, imported), NOW)
 
 
 def results(*names: str) -> list[FileResult]:
@@ -119,42 +113,32 @@ def test_one_test_counts_once_however_often_it_is_given() -> None:
     assert len(twice.bursts) == 9
 
 
+def moved(one: Recording, name: str, by_s: float) -> Recording:
+    """Another test, so much later."""
+    assert one.report is not None and one.first_data_at_s is not None
+    return one.model_copy(
+        update={
+            "file": name,
+            "first_data_at_s": one.first_data_at_s + by_s,
+            "report": one.report.model_copy(update={"cookie": name}),
+        }
+    )
+
+
 def test_overlapping_tests_are_one_burst_and_others_are_not() -> None:
     one = read("3.12/tcp-P2.json").recordings[0]
-
-    def moved(name: str, by_s: float) -> Recording:
-        assert one.report is not None
-        assert one.first_data_at_s is not None
-        return one.model_copy(
-            update={
-                "file": name,
-                "first_data_at_s": one.first_data_at_s + by_s,
-                "report": one.report.model_copy(update={"cookie": name}),
-            }
-        )
-
-    near = Recordings(recordings=(moved("a", 0), moved("b", 1.0)))
+    near = Recordings(recordings=(moved(one, "a", 0), moved(one, "b", 1.0)))
     (burst,) = made(near)[1].bursts
     assert [pair.pair for pair in burst.pairs] == ["a", "b"]
-    far = Recordings(recordings=(moved("a", 0), moved("b", 2.0), moved("c", 3600)))
+    apart = (moved(one, name, by_s) for name, by_s in (("a", 0), ("b", 2.0), ("c", 3600)))
+    far = Recordings(recordings=tuple(apart))
     assert [len(burst.pairs) for burst in made(far)[1].bursts] == [1, 1, 1]
 
 
 def test_tests_with_a_warm_up_may_follow_each_other_closely() -> None:
     """How close a launch may put bursts says nothing of tests that were."""
     one = read("3.18/tcp-omit1-stream.json").recordings[0]
-    assert one.report is not None and one.first_data_at_s is not None
-    moved = {"cookie": "next"}
-    after = one.model_copy(
-        update={
-            "file": "next",
-            "first_data_at_s": one.first_data_at_s + 4,
-            "report": one.report.model_copy(update=moved),
-        }
-    )
-
-    plan, summary = made(Recordings(recordings=(one, after)))
-
+    plan, summary = made(Recordings(recordings=(one, moved(one, "next", 4))))
     assert [burst.omit_s for burst in plan.bursts] == [1, 1]
     assert plan.spec.burst_s == plan.bursts[0].duration_s
     assert plan.spec.problems() == ()

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.judge.comparison import Group, compare, observe
-from coordinator.core.summary import RunSummary, State
+from coordinator.core.summary import State
 from coordinator.imports.import_answers import ImportedTable
 from coordinator.imports.import_requests import OriginalTable
-from coordinator.imports.metric_csv import read_metric, throughput_ledger
+from coordinator.imports.metric_csv import read_metric
 from coordinator.imports.original_runs import describe_table
-from coordinator.imports.stored_imports import measure_import, plan_import, summarise
 from coordinator.imports.table_bursts import OriginalRow, join_rows, problems
-from tests.unit.coordinator.imports.small_tables import NOW, parse
+from tests.unit.coordinator.imports.small_tables import made, parse
 
 DATA = Path(__file__).parents[3] / "data" / "original"
 
@@ -28,13 +26,8 @@ def table(name: str, *, metric: bool = False) -> OriginalTable:
     return read.model_copy(update={"metric_source": "chart", "metric": points})
 
 
-def judged(table: OriginalTable) -> RunSummary:
-    plan = plan_import(table, "20261120-000000-original-0000", NOW)
-    return summarise(plan, measure_import(plan, table), NOW)
-
-
 def answered(table: OriginalTable) -> ImportedTable:
-    return describe_table(table, judged(table))
+    return describe_table(table, made(table)[1])
 
 
 SEED = table("seed-280s-30clients.csv", metric=True)
@@ -83,7 +76,7 @@ def test_the_metric_misses_the_client_that_has_no_row() -> None:
 
 def test_what_only_seconds_could_tell_is_unknown() -> None:
     """A row is a mean, and its stamp the instant was inferred from: no scatter, no start error."""
-    run = judged(SEED)
+    _, run = made(SEED)
     assert (run.start_spread_s, run.start_error_max_s, run.start_error_p99_s) == (None,) * 3
     first = run.bursts[0]
     errors = {pair.state: pair.start_error_s for pair in first.pairs}
@@ -103,21 +96,6 @@ def test_the_order_of_rows_is_irrelevant() -> None:
     shuffled = list(SEED.rows)
     random.Random(1).shuffle(shuffled)
     assert answered(SEED.model_copy(update={"rows": tuple(shuffled)})) == answered(SEED)
-
-
-def test_idps_on_and_off_are_told_apart() -> None:
-    bursts = judged(table("seed-idps-on-off-1client.csv")).bursts
-    between = datetime(2022, 1, 13, 15, 49, tzinfo=UTC)
-    on = tuple(observe(b) for b in bursts if b.planned_start_at < between)
-    off = tuple(observe(b) for b in bursts if b.planned_start_at > between)
-    assert (len(on), len(off)) == (35, 10)
-    found = compare(Group(name="on", observations=on), Group(name="off", observations=off))
-    metrics = {metric.name: metric for metric in found.metrics}
-    received, rtt = metrics["received_bits_per_second"], metrics["rtt_s"]
-    assert (round(received.a_mean / 1e9, 2), round(received.b_mean / 1e9, 2)) == (5.27, 9.21)
-    assert (round(rtt.a_mean * 1e3), round(rtt.b_mean * 1e3, 1)) == (109, 7.9)
-    assert received.apart
-    assert rtt.apart
 
 
 def periods(rows: list[OriginalRow], **given: float) -> set[float | None]:
@@ -220,28 +198,6 @@ def test_zero_received_and_repeated_rows_are_flagged() -> None:
     assert burst.fleet_received_bits_per_second is None
 
 
-@pytest.mark.parametrize(
-    ("change", "column"),
-    [
-        ({"received_bits_per_second": -1.0}, "received_throughput"),
-        ({"sent_bits_per_second": 2e13}, "sent_throughput"),
-        ({"duration_s": 0.0}, "duration"),
-        ({"duration_s": float("nan")}, "duration"),
-        ({"rtt_mean_s": 100.0}, "mean_rtt"),
-    ],
-)
-def test_absurd_numbers_are_named(change: dict[str, float], column: str) -> None:
-    row = replace(SEED.rows[0], **change)  # type: ignore[arg-type]  # names are in the table
-    (found,) = problems([row])
-    assert (found.row_number, found.column) == (2, column)
-
-
-def test_duplicate_rows_are_named() -> None:
-    twin = replace(SEED.rows[0], row_number=200)
-    (found,) = problems([twin, *SEED.rows])
-    assert "row 2 has the same" in str(found)
-
-
 def test_rows_that_another_row_was_copied_to_are_named() -> None:
     """Under another client's name, or over a burst that went badly."""
     model = SEED.rows[0]
@@ -254,10 +210,3 @@ def test_rows_that_another_row_was_copied_to_are_named() -> None:
         (found,) = problems([model, twin])
         assert "row 2 has the same and the same sent_throughput" in str(found)
     assert not problems([with_rates(row, 5.12e9, 5.1e9) for row in SEED.rows[:3]])
-
-
-def test_no_rows_are_refused() -> None:
-    with pytest.raises(ValueError, match="rows"):
-        join_rows([])
-    with pytest.raises(ValueError, match="at least 2"):
-        throughput_ledger("x", [])

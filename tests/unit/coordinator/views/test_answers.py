@@ -1,19 +1,12 @@
 """A recomputed verdict held against the stored one."""
 
-from datetime import UTC, datetime
-
 from coordinator.core.summary import RunSummary, canonical
-from coordinator.imports.stored_imports import measure_import, plan_import, summarise
 from coordinator.views.answers import DIFFERENCES_MAX_COUNT, hold_against
-from tests.unit.coordinator.imports.small_tables import fleet, parse
-
-NOW = datetime(2026, 11, 20, tzinfo=UTC)
+from tests.unit.coordinator.imports.small_tables import fleet, made, parse
 
 
 def summary(bursts: int = 3) -> RunSummary:
-    table = parse(fleet(3, bursts))
-    plan = plan_import(table, "a", NOW)
-    return summarise(plan, measure_import(plan, table), NOW)
+    return made(parse(fleet(3, bursts)))[1]
 
 
 def test_the_same_text_is_equal() -> None:

@@ -5,21 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.imports.stored_imports import measure_import, plan_import, summarise
 from coordinator.refusals import EmptyGroup
 from coordinator.views.groups import Run, compare_runs
 from coordinator.views.requests import CompareRequest, Selection
-from tests.unit.coordinator.imports.small_tables import fleet, parse, row
+from tests.unit.coordinator.imports.small_tables import fleet, made, parse, row
 
-NOW = datetime(2026, 11, 20, tzinfo=UTC)
 DATA = Path(__file__).parents[3] / "data" / "original"
 FIRST = datetime(2022, 1, 4, 16, 0, tzinfo=UTC)
 
 
 def run(lines: list[str], run_id: str = "a", **labels: str) -> Run:
     table = parse(lines).model_copy(update={"labels": labels})
-    plan = plan_import(table, run_id, NOW)
-    return Run(plan=plan, summary=summarise(plan, measure_import(plan, table), NOW))
+    plan, summary = made(table, run_id)
+    return Run(plan=plan, summary=summary)
 
 
 def halves() -> list[str]:

@@ -2,7 +2,6 @@
 
 import io
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,7 +19,7 @@ from coordinator.views.answers import BurstEntry, PairEntry, ScheduleView
 from coordinator.views.exports import make_tables
 from coordinator.views.row_columns import cells_of, columns_of
 from coordinator.views.series_formats import ARROW, CSV, PARQUET, render
-from exchange.fabric import FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from exchange.messages import Presence, Role
 from exchange.records import RunHeader
 from tests.unit.coordinator.presences import NOW, presence
@@ -63,9 +62,8 @@ def test_unknown_cells_are_empty_in_csv() -> None:
     assert set(lines[1]) == {","}
 
 
-def test_every_answer_with_rows_names_a_type_of_columns(tmp_path: Path) -> None:
-    app = create_app(Coordinator(open_fabric(FabricSettings(data_dir=tmp_path))), tick_s=None)
-    document: Any = app.openapi()
+async def test_every_answer_with_rows_names_a_type_of_columns(api: httpx.AsyncClient) -> None:
+    document = (await api.get("/openapi.json")).json()
     with_rows = {
         (path, method)
         for path, operations in document["paths"].items()
@@ -76,8 +74,7 @@ def test_every_answer_with_rows_names_a_type_of_columns(tmp_path: Path) -> None:
     assert {(path, "get") for path in wanted} <= with_rows
 
 
-async def test_accept_is_honoured_or_refused_with_what_there_is(tmp_path: Path) -> None:
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
+async def test_accept_is_honoured_or_refused_with_what_there_is(fabric: Fabric) -> None:
     app = create_app(Coordinator(fabric, now=lambda: NOW), tick_s=None)
     run_id = await store_run(fabric)
     transport = httpx.ASGITransport(app)
@@ -105,7 +102,6 @@ async def test_accept_is_honoured_or_refused_with_what_there_is(tmp_path: Path) 
         for path in (f"/v1/runs/{run_id}/price", f"/v1/runs/{run_id}/verdict"):
             answer = await http.get(path, headers={"Accept": PARQUET})
             assert len(pyarrow.parquet.read_schema(io.BytesIO(answer.content))) > 5
-    await fabric.close()
 
 
 def test_a_run_s_tables_have_their_columns_whatever_was_measured() -> None:

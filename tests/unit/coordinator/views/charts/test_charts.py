@@ -23,7 +23,7 @@ from coordinator.views.charts import (
 from coordinator.views.charts.second_charts import HEAT_CELLS_MAX
 from coordinator.views.charts.svg import draw
 from tests.synthetic import Plant
-from tests.unit.coordinator.views.charts.views import FAULTY, burst_view, run_view
+from tests.unit.coordinator.views.charts.views import FAULTY, burst_view, run_view, unseen
 
 BURST_CHARTS = [entry.name for entry in catalogue() if entry.kind == "burst"]
 
@@ -78,20 +78,12 @@ def test_the_ledger_lies_over_the_fleet_once_its_lag_is_taken_off() -> None:
 
 
 def test_what_is_unknown_is_a_gap() -> None:
-    view = burst_view()
-    coverage = view.series.coverage_ratio.copy()
-    coverage[5:8] = 0.0
+    view = unseen(burst_view(), 5, 8)
     flow = view.series.flows[0]
     pairs = flow.pairs_bits_per_second.copy()
     pairs[3, 5:8] = np.nan
-    silent = replace(
-        view,
-        series=replace(
-            view.series,
-            coverage_ratio=coverage,
-            flows=(replace(flow, pairs_bits_per_second=pairs),),
-        ),
-    )
+    flows = (replace(flow, pairs_bits_per_second=pairs),)
+    silent = replace(view, series=replace(view.series, flows=flows))
     received = trace(draw_burst("throughput", silent, Theme.LIGHT), "fleet received")
     assert received["y"][5:8] == [None] * 3
     assert received["connectgaps"] is False

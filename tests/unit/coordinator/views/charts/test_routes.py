@@ -1,32 +1,10 @@
 """Charts over the API: what there is, light and dark, and why not."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import httpx
-import pytest
 
-from coordinator.api.app import create_app
-from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from tests.unit.coordinator.stored_run import store_run
 from tests.unit.coordinator.views.charts.views import FAULTY
-
-
-@pytest.fixture
-async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
-    yield fabric
-    await fabric.close()
-
-
-@pytest.fixture
-async def api(fabric: Fabric) -> AsyncIterator[httpx.AsyncClient]:
-    app = create_app(Coordinator(fabric), tick_s=None)
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app), base_url="http://api"
-    ) as client:
-        yield client
 
 
 async def test_every_listed_chart_can_be_read(fabric: Fabric, api: httpx.AsyncClient) -> None:

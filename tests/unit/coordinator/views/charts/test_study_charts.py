@@ -1,19 +1,15 @@
 """Charts of studies: what is marked, what is unknown, and who asks for the wrong one."""
 
 import xml.etree.ElementTree as ET
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from coordinator.api.app import create_app
-from coordinator.runs.coordinator import Coordinator
 from coordinator.studies.study import AB, Axis, Matrix, Mode, Study, Sweep
 from coordinator.views.charts import NoChart, Theme, UnknownChart
 from coordinator.views.charts.study_charts import STUDY_CHARTS, StudyChart, chart_of, draw_study
 from coordinator.views.charts.svg import alone
-from exchange.fabric import FabricSettings, open_fabric
 from tests.unit.coordinator.studies.samples import (
     IN_MODES,
     MODES,
@@ -144,25 +140,14 @@ def test_a_chart_that_cannot_be_says_which_can() -> None:
         draw_study("pie", SWEPT, Theme.LIGHT)
 
 
-async def test_charts_over_the_api(tmp_path: Path) -> None:
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
-    try:
-        app = create_app(Coordinator(fabric), tick_s=None)
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://api") as api:
-            body = {
-                "scenario": "smoke",
-                "question": {"kind": "sweep", "axes": [{"field": "pairs_count", "values": [1]}]},
-            }
-            study_id = (await api.post("/v1/studies", json=body)).json()["study_id"]
-            codes = [
-                (await api.get(f"/v1/studies/{where}/charts/{name}")).status_code
-                for where, name in (
-                    *((study_id, name) for name in STUDY_CHARTS),
-                    (study_id, "pie"),
-                    ("nothing", "sweep"),
-                )
-            ]
-            assert set(codes) <= {404, 409}
-    finally:
-        await fabric.close()
+async def test_charts_over_the_api(api: httpx.AsyncClient) -> None:
+    body = {
+        "scenario": "smoke",
+        "question": {"kind": "sweep", "axes": [{"field": "pairs_count", "values": [1]}]},
+    }
+    study_id = (await api.post("/v1/studies", json=body)).json()["study_id"]
+    asked = [*((study_id, name) for name in STUDY_CHARTS), (study_id, "pie"), ("nothing", "sweep")]
+    codes = [
+        (await api.get(f"/v1/studies/{where}/charts/{name}")).status_code for where, name in asked
+    ]
+    assert set(codes) <= {404, 409}

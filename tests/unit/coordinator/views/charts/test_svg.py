@@ -4,7 +4,6 @@ import base64
 import re
 import xml.etree.ElementTree as ET
 import zlib
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from coordinator.views.charts.svg import (
     styles,
 )
 from coordinator.views.charts.theme import HEAT
-from tests.unit.coordinator.views.charts.views import burst_view, run_view
+from tests.unit.coordinator.views.charts.views import burst_view, run_view, unseen
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -56,11 +55,7 @@ def test_every_chart_is_drawn_whole(entry: object, width: float) -> None:
 
 
 def test_a_gap_breaks_the_line() -> None:
-    view = burst_view()
-    coverage = view.series.coverage_ratio.copy()
-    coverage[10:12] = 0.0
-    silent = replace(view, series=replace(view.series, coverage_ratio=coverage))
-    chart = draw_burst("throughput", silent, Theme.LIGHT)
+    chart = draw_burst("throughput", unseen(burst_view(), 10, 12), Theme.LIGHT)
     root = parsed(draw(dict(chart.figure), width=920, height=280, name="one"))
     fleet = next(
         path

@@ -59,6 +59,13 @@ def burst_view(plant: Plant = FAULTY, index: int = 0) -> BurstView:
     )
 
 
+def unseen(view: BurstView, first: int, stop: int) -> BurstView:
+    """The same burst, but that nobody saw some seconds."""
+    coverage = view.series.coverage_ratio.copy()
+    coverage[first:stop] = 0.0
+    return replace(view, series=replace(view.series, coverage_ratio=coverage))
+
+
 def run_view(plant: Plant = FAULTY) -> RunView:
     made, _, summary = ended(plant)
     return RunView(spec=made.plan.spec, summary=summary)

@@ -3,16 +3,13 @@
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import httpx
 import pytest
 
 from coordinator import scenarios
-from coordinator.api.app import create_app
 from coordinator.core.plan.spec import LedgerPromise
 from coordinator.core.summary import RunSummary
 from coordinator.imports.stored_imports import keep_table
@@ -24,7 +21,7 @@ from coordinator.views.report.document import Report
 from coordinator.views.report.path_drawing import topology_svg
 from coordinator.views.report.render import html
 from coordinator.views.report.stored_source import Source, detailed, gather
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from exchange.messages import EngineReport, Pacing
 from exchange.records import Document
 from tests.synthetic import Plant
@@ -32,13 +29,6 @@ from tests.unit.coordinator.imports import small_tables
 from tests.unit.coordinator.presences import NOW, fleet
 from tests.unit.coordinator.stored_run import store_run
 from tests.unit.coordinator.views.charts.views import FAULTY, ended
-
-
-@pytest.fixture
-async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
-    yield fabric
-    await fabric.close()
 
 
 async def sourced(fabric: Fabric, plant: Plant = FAULTY) -> Source:
@@ -286,23 +276,23 @@ async def test_a_run_that_is_not_over_has_no_report(fabric: Fabric) -> None:
         await gather(fabric.records, run_id, NOW)
 
 
-async def test_the_api_serves_html_and_json(fabric: Fabric) -> None:
-    app = create_app(Coordinator(fabric), tick_s=None)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api") as api:
-        run_id = await store_run(fabric)
-        path = f"/v1/runs/{run_id}/report"
-        page = await api.get(path)
-        assert page.headers["content-type"].startswith("text/html")
-        assert page.text.startswith("<!doctype html>")
-        assert "default-src 'none'" in page.headers["content-security-policy"]
-        for asked in ({"headers": {"Accept": "application/json"}}, {"params": {"format": "json"}}):
-            answer = await api.get(path, **asked)  # type: ignore[arg-type]  # one of two arguments
-            assert json.loads(answer.text)["run_id"] == run_id
-        assert (await api.get(path, params={"format": "docx"})).status_code == 422
-        assert (await api.get("/v1/runs/none/report")).status_code == 404
+async def test_the_api_serves_html_and_json(fabric: Fabric, api: httpx.AsyncClient) -> None:
+    run_id = await store_run(fabric)
+    path = f"/v1/runs/{run_id}/report"
+    page = await api.get(path)
+    assert page.headers["content-type"].startswith("text/html")
+    assert page.text.startswith("<!doctype html>")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    for asked in ({"headers": {"Accept": "application/json"}}, {"params": {"format": "json"}}):
+        answer = await api.get(path, **asked)  # type: ignore[arg-type]  # one of two arguments
+        assert json.loads(answer.text)["run_id"] == run_id
+    assert (await api.get(path, params={"format": "docx"})).status_code == 422
+    assert (await api.get("/v1/runs/none/report")).status_code == 404
 
 
-async def test_an_imported_table_is_said_to_hold_means_and_no_seconds(fabric: Fabric) -> None:
+async def test_an_imported_table_has_means_and_what_is_not_drawn_is_named(
+    fabric: Fabric,
+) -> None:
     said = "one mean for each pair and burst"
     assert said not in section(build(await sourced(fabric)), "charts")
     imported = await keep_table(fabric.records, small_tables.parse(small_tables.fleet(3, 2)), NOW)
@@ -311,13 +301,8 @@ async def test_an_imported_table_is_said_to_hold_means_and_no_seconds(fabric: Fa
     assert said in charts
     assert '"throughput"' in charts
     assert '"heatmap"' not in charts  # no seconds, so nothing to draw
-    assert said in html(build(source), source)
-
-
-async def test_charts_without_data_are_named_in_one_line(fabric: Fabric) -> None:
-    imported = await keep_table(fabric.records, small_tables.parse(small_tables.fleet(3, 2)), NOW)
-    source = await gather(fabric.records, imported.run_id, NOW)
     page = html(build(source), source)
+    assert said in page
     assert len(re.findall("Not on record, so not drawn: Start offsets", page)) == 1
     assert "nothing that it shows" not in page
 

@@ -1,10 +1,8 @@
 """Every chapter for every engine, direction, kind of import and verdict: nothing that is not so."""
 
 import re
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +15,7 @@ from coordinator.views.report.document import Report
 from coordinator.views.report.render import html
 from coordinator.views.report.stored_source import Source, gather
 from exchange.engines import engines, traffic_of
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from exchange.messages import Direction, Protocol, Traffic
 from tests.synthetic import Plant
 from tests.unit.coordinator.imports import small_tables
@@ -35,13 +33,6 @@ TRAFFICS = [
     traffic_of(engine="http", options={"requests_per_second": 50}),
     traffic_of(engine="https", options={"requests_per_second": 50}),
 ]
-
-
-@pytest.fixture
-async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
-    yield fabric
-    await fabric.close()
 
 
 def said(report: Report, *names: str) -> str:
