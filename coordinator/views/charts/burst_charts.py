@@ -19,7 +19,7 @@ from coordinator.views.charts.figure import (
     time_unit,
     whiskers,
 )
-from coordinator.views.charts.theme import Colour, state_marker
+from coordinator.views.charts.theme import Colour, state_look
 
 BARS_MAX: Final = 40  # bursts; more are points
 
@@ -92,15 +92,16 @@ def completeness(view: RunView) -> Figure:
     for state in State:
         seconds = [burst.completeness.seconds(state) for burst in rows]
         if any(seconds):
+            colour, hatch = state_look(state)
             planned = [max(1, burst.completeness.planned_s) for burst in rows]
             traces.append(
                 bars(
                     state.value,
                     [burst.index + 1 for burst in rows],
                     [s / p for s, p in zip(seconds, planned, strict=True)],
-                    "",
+                    colour,
                     PERCENT,
-                    marker=state_marker(state),
+                    hatch=hatch,
                 )
             )
     return frame(

@@ -31,17 +31,8 @@ def scale_out(study: Study) -> Figure:
     unit, traces, span_s = _course(found.course, zero_at)
     at = [step.after_overload_s for step in found.steps]
     if at:
-        traces.append(
-            marks(
-                "step",
-                at,
-                [step.after_bits_per_second for step in found.steps],
-                Colour.MISSING,
-                unit,
-                size=9,
-                symbol="x",
-            )
-        )
+        rates = [step.after_bits_per_second for step in found.steps]
+        traces.append(marks("step", at, rates, Colour.MISSING, unit, size=9, symbol="x"))
     shapes = [
         _upright(_after(step.from_at, zero_at), _after(step.to_at, zero_at), span_s)
         for step in found.steps

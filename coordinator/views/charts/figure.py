@@ -118,6 +118,8 @@ def bars(
     y: Values,
     colour: Colour,
     unit: Unit,
+    *,
+    hatch: str | None = None,
     **more: Any,
 ) -> Trace:
     """Bars; an unknown value is no bar."""
@@ -126,7 +128,7 @@ def bars(
         "name": name,
         "x": x,
         "y": numbers(y, unit.size),
-        "marker": {"color": colour},
+        "marker": {"color": colour} | ({} if hatch is None else {"pattern": {"shape": hatch}}),
         "hovertemplate": f"%{{y:.4~g}} {unit.name}",
         **more,
     }

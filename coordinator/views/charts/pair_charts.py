@@ -15,7 +15,7 @@ from coordinator.views.charts.figure import (
     rate_unit,
     whiskers,
 )
-from coordinator.views.charts.theme import Colour, state_marker
+from coordinator.views.charts.theme import Colour, state_look
 
 NOTHING: Final = "nothing received in the window"
 
@@ -29,14 +29,15 @@ def pair_rates(view: BurstView) -> Figure:
     for state in State:
         rows = [pair for pair in pairs if pair.state is state]
         if rows:
+            colour, hatch = state_look(state)
             traces.append(
                 bars(
                     state.value,
                     [pair.pair_index + 1 for pair in rows],
                     [pair.received_bits_per_second for pair in rows],
-                    "",
+                    colour,
                     unit,
-                    marker=state_marker(state),
+                    hatch=hatch,
                     width=0.8,  # of a pair: plotly goes by the space between those of one state
                     customdata=[pair.reason or "" for pair in rows],
                     hovertemplate="pair %{x}: %{y:.4~g} " + unit.name + " %{customdata}",

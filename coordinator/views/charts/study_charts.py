@@ -86,13 +86,8 @@ def sweep(study: Study) -> Figure:
     for number, (other, points) in enumerate(found.items()):
         points.sort()
         colour = _LINES[number % len(_LINES)]
-        drawn = (
-            other or "payload received",
-            [x for x, _ in points],
-            [y for _, y in points],
-            colour,
-            unit,
-        )
+        x, y = [at for at, _ in points], [rate for _, rate in points]
+        drawn = (other or "payload received", x, y, colour, unit)
         if axis.is_numeric:
             dash = _DASHES[number // len(_LINES) % len(_DASHES)]
             traces.append(line(*drawn, dash=dash))
@@ -100,21 +95,13 @@ def sweep(study: Study) -> Figure:
             traces.append(bars(*drawn))
     knees = study.conclusion.knees if study.conclusion is not None else ()
     if knees:
-        traces.append(
-            marks(
-                "knee",
-                [knee.value for knee in knees],
-                [knee.received_bits_per_second for knee in knees],
-                Colour.MISSING,
-                unit,
-                size=11,
-                symbol="x",
-            )
-        )
+        values = [knee.value for knee in knees]
+        rates = [knee.received_bits_per_second for knee in knees]
+        traces.append(marks("knee", values, rates, Colour.MISSING, unit, size=11, symbol="x"))
     title, y_title = f"Payload over {axis.field}", f"{unit.name}, payload at real scale"
     if not axis.is_numeric:
-        values = [(str(value), "") for value in axis.values]
-        return _by_name(title, axis.field, values, y_title, traces)
+        names = [(str(value), "") for value in axis.values]
+        return _by_name(title, axis.field, names, y_title, traces)
     return frame(title, axis.field, y_title, traces, hovermode="closest")
 
 
@@ -130,20 +117,15 @@ def modes(study: Study) -> Figure:
     names = list(grouped)
     if any(result.devices for results in grouped.values() for result in results):
         return _by_device(grouped)
-    means = [_mean([r.received_bits_per_second for r in grouped[name]]) for name in names]
+    means = [_mean([r.received_bits_per_second for r in results]) for results in grouped.values()]
     best = max(mean for mean in means if mean is not None)
-    shown: Sequence[tuple[str, list[float | None], Colour]] = (
-        ("payload", [None if mean is None else mean / best for mean in means], Colour.FLEET),
-        (
-            "clients' CPU",
-            [_mean([r.client_cpu_ratio for r in grouped[name]]) for name in names],
-            Colour.SENT,
-        ),
-        (
-            "servers' CPU",
-            [_mean([r.server_cpu_ratio for r in grouped[name]]) for name in names],
-            Colour.OTHER,
-        ),
+    shares = [None if mean is None else mean / best for mean in means]
+    clients = [_mean([r.client_cpu_ratio for r in results]) for results in grouped.values()]
+    servers = [_mean([r.server_cpu_ratio for r in results]) for results in grouped.values()]
+    shown = (
+        ("payload", shares, Colour.FLEET),
+        ("clients' CPU", clients, Colour.SENT),
+        ("servers' CPU", servers, Colour.OTHER),
     )
     return _by_name(
         f"Payload and CPU by mode (100 %: {words.rate(best)} of payload)",
@@ -175,11 +157,10 @@ def _by_device(grouped: Mapping[str, Sequence[TrialResult]]) -> Figure:
         shares = [None if rate is None else rate / best for rate in rates]
         cpus = [_mean([load.cpu_ratio for load in own]) for own in loads]
         colour = _DEVICES[number % len(_DEVICES)]
-        for what, values, hatch in (("payload", shares, ""), ("CPU", cpus, _CPU_HATCH)):
+        for what, values, hatch in (("payload", shares, None), ("CPU", cpus, _CPU_HATCH)):
             if any(value is not None for value in values):
-                bar = bars(f"{device}, {what}", _places(grouped), values, colour, PERCENT)
-                bar["marker"] |= {"pattern": {"shape": hatch}} if hatch else {}
-                traces.append(bar)
+                name, places = f"{device}, {what}", _places(grouped)
+                traces.append(bars(name, places, values, colour, PERCENT, hatch=hatch))
     return _by_name(
         f"Payload and CPU of each device by mode (100 %: {words.rate(best)} of payload)",
         "mode, and the payload of all devices in it",
@@ -204,33 +185,18 @@ def search(study: Study) -> Figure:
         kept[within].append((offer, result.received_bits_per_second))
     offers = [offer for points in kept.values() for offer, _ in points]
     unit = rate_unit(offers)
-    traces = [
-        line(
-            "all that was offered",
-            numbers([0.0, max(offers)], unit.size),
-            [0.0, max(offers)],
-            Colour.TARGET,
-            unit,
-            dash="dash",
-        )
-    ]
-    for within, name, colour in (
-        (True, "kept the goals", Colour.FLEET),
-        (False, "did not", Colour.MISSING),
+    ends = [0.0, max(offers)]
+    whole = numbers(ends, unit.size)
+    traces = [line("all that was offered", whole, ends, Colour.TARGET, unit, dash="dash")]
+    for within, name, colour, symbol in (
+        (True, "kept the goals", Colour.FLEET, "circle"),
+        (False, "did not", Colour.MISSING, "x"),
     ):
         points = sorted(kept[within])
         if points:
-            traces.append(
-                marks(
-                    name,
-                    numbers([x for x, _ in points], unit.size),
-                    [y for _, y in points],
-                    colour,
-                    unit,
-                    size=9,
-                    symbol="circle" if within else "x",
-                )
-            )
+            x = numbers([offer for offer, _ in points], unit.size)
+            y = [received for _, received in points]
+            traces.append(marks(name, x, y, colour, unit, size=9, symbol=symbol))
     return frame(
         "Received over offered",
         f"{unit.name} of payload offered",

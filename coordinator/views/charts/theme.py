@@ -7,7 +7,7 @@ enough, lines differ in dash and states are named in text.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from coordinator.core.summary import State
 
@@ -89,9 +89,6 @@ _HATCHES: Final = {
 }
 
 
-def state_marker(state: State) -> dict[str, Any]:
+def state_look(state: State) -> tuple[Colour, str]:
     """Colour and hatch of bars of one state."""
-    return {
-        "color": _COLOURS.get(state, Colour.MISSING),
-        "pattern": {"shape": _HATCHES.get(state, "")},
-    }
+    return _COLOURS.get(state, Colour.MISSING), _HATCHES.get(state, "")
