@@ -60,7 +60,7 @@ async def list_bursts(
 
 async def read_burst(coordinator: Coordinator, run_id: str, burst_index: int) -> BurstEntry:
     """One burst. Raises ``UnknownRun``, ``UnknownBurst``."""
-    await _check_burst(coordinator, run_id, burst_index)
+    await plan_with_burst(coordinator, run_id, burst_index)
     span = Span(first=burst_index, before=burst_index + 1)
     [status] = await coordinator.stored.burst_statuses(run_id, span.indices)
     summaries = await _burst_summaries(coordinator, run_id, span)
@@ -71,7 +71,7 @@ async def list_pairs(
     coordinator: Coordinator, run_id: str, burst_index: int, *, limit: int, cursor: int
 ) -> tuple[Sequence[PairEntry], int | None]:
     """Pairs of one burst by number. Raises ``UnknownRun``, ``UnknownBurst``."""
-    plan = await _check_burst(coordinator, run_id, burst_index)
+    plan = await plan_with_burst(coordinator, run_id, burst_index)
     span = span_of(cursor, limit, len(plan.pairs))
     rows, summary = await asyncio.gather(
         read_rows(coordinator.fabric.records, run_id, burst_index, span.indices),
@@ -100,7 +100,7 @@ async def list_pairs(
 
 async def read_verdict(coordinator: Coordinator, run_id: str) -> RunVerdict:
     """Raises ``UnknownRun``, ``RunNotOver``."""
-    summary = await _summary(coordinator, run_id)
+    summary = await summary_of(coordinator, run_id)
     kept = {name: getattr(summary, name) for name in RunVerdict.model_fields if name != "bursts"}
     counts = {
         verdict: sum(burst.verdict is verdict for burst in summary.bursts) for verdict in Verdict
@@ -112,7 +112,7 @@ async def read_reconciliation(
     coordinator: Coordinator, run_id: str, *, limit: int, cursor: int
 ) -> tuple[RunReconciliation, int | None]:
     """Raises ``UnknownRun``, ``RunNotOver``, :class:`NoLedger`."""
-    summary = await _summary(coordinator, run_id)
+    summary = await summary_of(coordinator, run_id)
     if summary.reconciliation is None:
         raise NoLedger(f"run {run_id}: no firewall's ledger was kept with it")
     span = span_of(cursor, limit, len(summary.bursts))
@@ -128,14 +128,16 @@ async def read_reconciliation(
     return whole, span.following(len(summary.bursts))
 
 
-async def _summary(coordinator: Coordinator, run_id: str) -> RunSummary:
+async def summary_of(coordinator: Coordinator, run_id: str) -> RunSummary:
+    """A run's verdict. Raises ``UnknownRun``, ``RunNotOver``."""
     summary = await coordinator.stored.summary(run_id)
     if summary is None:
         raise RunNotOver(run_id)
     return summary
 
 
-async def _check_burst(coordinator: Coordinator, run_id: str, burst_index: int) -> Plan:
+async def plan_with_burst(coordinator: Coordinator, run_id: str, burst_index: int) -> Plan:
+    """The plan of a run that has such a burst. Raises ``UnknownRun``, ``UnknownBurst``."""
     plan = await coordinator.stored.read_plan(run_id)
     count = len(plan.bursts)
     if burst_index >= count:
@@ -151,14 +153,8 @@ async def _burst_summaries(
     if whole is not None:
         found = [burst for burst in whole.bursts if burst.index in span.indices]
     else:
-        records = coordinator.fabric.records
-        documents = await asyncio.gather(
-            *(
-                records.private.read_document(run_id, Document.BURST, index)
-                for index in span.indices
-            )
-        )
-        found = [parse_burst(text) for text in documents if text is not None]
+        read = (_full_summary(coordinator, run_id, index) for index in span.indices)
+        found = [burst for burst in await asyncio.gather(*read) if burst is not None]
     return {burst.index: burst.model_copy(update={"pairs": ()}) for burst in found}
 
 

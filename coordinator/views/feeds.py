@@ -35,10 +35,11 @@ from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.core.summary import Finding, RunSummary
 from coordinator.device.ledgers.source import LedgerError
-from coordinator.refusals import TooManyViewers, UnknownBurst, UnknownRun
+from coordinator.refusals import TooManyViewers, UnknownRun
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.live_burst import LiveBurst
 from coordinator.runs.stored import read_measured
+from coordinator.views.burst_answers import plan_with_burst
 from exchange.ports import ExchangeError
 
 log = logging.getLogger(__name__)
@@ -317,11 +318,9 @@ class Feeds:
     async def open(self, run_id: str, burst_index: int | None) -> Feed:
         """The feed of a run, or of one of its bursts.
 
-        Raises ``UnknownRun``, :class:`UnknownBurst`, :class:`TooManyViewers`.
+        Raises ``UnknownRun``, ``UnknownBurst``, :class:`TooManyViewers`.
         """
-        plan = await self._coordinator.stored.read_plan(run_id)
-        if burst_index is not None and burst_index >= len(plan.bursts):
-            raise UnknownBurst(run_id, burst_index, len(plan.bursts))
+        plan = await plan_with_burst(self._coordinator, run_id, burst_index or 0)
         self._forget()
         if self.viewers_count >= VIEWERS_MAX_COUNT:
             raise TooManyViewers(

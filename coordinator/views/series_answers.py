@@ -7,9 +7,10 @@ from enum import StrEnum
 from typing import Any
 
 from coordinator.core.measure.second_table import Column, fleet_table, pair_table
-from coordinator.refusals import BurstNotOver, UnknownBurst, UnknownPair
+from coordinator.refusals import BurstNotOver, UnknownPair
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.stored import read_series
+from coordinator.views.burst_answers import plan_with_burst
 from coordinator.views.series_formats import render
 
 
@@ -34,9 +35,7 @@ async def series_body(
 
     Raises ``UnknownRun``, ``UnknownBurst``, ``UnknownPair``, ``BurstNotOver``, ``NotAcceptable``.
     """
-    plan = await coordinator.stored.read_plan(run_id)
-    if burst_index >= len(plan.bursts):
-        raise UnknownBurst(run_id, burst_index, len(plan.bursts))
+    plan = await plan_with_burst(coordinator, run_id, burst_index)
     names = [planned.name for planned in plan.pairs]
     index = None if pair is None else _pair_index(run_id, pair, names)
     if pair is not None and of is Whose.FLEET:

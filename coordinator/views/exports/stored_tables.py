@@ -2,9 +2,9 @@
 
 import asyncio
 
-from coordinator.refusals import RunNotOver
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.stored import read_series, whole_summary
+from coordinator.views.burst_answers import summary_of
 from coordinator.views.exports.run_tables import make_tables
 from coordinator.views.exports.table_files import Format, write
 
@@ -15,10 +15,7 @@ async def export_run(
     """All tables, or for formats that hold one, that one. Raises ``UnknownRun``, ``RunNotOver``."""
     records = coordinator.fabric.records
     plan = await coordinator.stored.read_plan(run_id)
-    stored = await coordinator.stored.summary(run_id)
-    if stored is None:
-        raise RunNotOver(run_id)
-    summary = await whole_summary(records, run_id, stored)
+    summary = await whole_summary(records, run_id, await summary_of(coordinator, run_id))
     wanted = plan.bursts if format.whole or table == "seconds" else ()
     read = [await read_series(records, run_id, burst.index) for burst in wanted]
     series = [burst for burst in read if burst is not None]
