@@ -52,9 +52,9 @@ export const fact = (name, value, note = null) => [
   h("dd", value),
 ];
 
-// A row an item; a column is its name, what it says of an item, and FIGURE where that is one.
-export const FIGURE = "number";
+export const FIGURE = "number"; // the class of a column of figures
 
+// A row an item; a column is its name, what it says of an item, and FIGURE where that is one.
 export function table(caption, columns, items, { wide = false } = {}) {
   const head = columns.map(([name, , kind]) => h("th", { class: kind, scope: "col" }, name));
   const row = (item) => columns.map(([, say, kind]) => h("td", { class: kind }, say(item)));
