@@ -92,12 +92,6 @@ def test_what_only_seconds_could_tell_is_unknown() -> None:
     assert (first.window.window_s, first.window.ramp_s) == (240, 0)  # late ones share it
 
 
-def test_the_order_of_rows_is_irrelevant() -> None:
-    shuffled = list(SEED.rows)
-    random.Random(1).shuffle(shuffled)
-    assert answered(SEED.model_copy(update={"rows": tuple(shuffled)})) == answered(SEED)
-
-
 def periods(rows: list[OriginalRow], **given: float) -> set[float | None]:
     return {burst.series.period_s for burst in join_rows(rows, **given)}  # type: ignore[arg-type]  # by name
 

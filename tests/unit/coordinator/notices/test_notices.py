@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from coordinator.notices.otlp import Otlp
 from coordinator.notices.places import NoticesMisconfigured, open_places
 from coordinator.notices.webhook import Webhook
 from coordinator.runs.stored import read_run_summary
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from exchange.records import RunOutcome
 from tests.unit.coordinator.stored_run import store_run
 
@@ -77,11 +76,6 @@ async def ended_run(fabric: Fabric) -> tuple[str, datetime]:
     return run_id, ended_at
 
 
-@pytest.fixture
-def fabric(tmp_path: Path) -> Fabric:
-    return open_fabric(FabricSettings(data_dir=tmp_path))
-
-
 async def test_a_webhook_is_signed_and_comes_once(fabric: Fabric) -> None:
     run_id, now = await ended_run(fabric)
     with receiver(200) as (url, came):
@@ -96,7 +90,6 @@ async def test_a_webhook_is_signed_and_comes_once(fabric: Fabric) -> None:
     assert told["data"]["verdict"] in ("pass", "fail", "inconclusive", "measured")
     with pytest.raises(WebhookVerificationError):
         Verifier(SECRET).verify(body.replace(b"run.ended", b"run.begun"), headers)
-    await fabric.close()
 
 
 @pytest.mark.parametrize("late_s", [1, 3600, 86_000])
@@ -119,7 +112,6 @@ async def test_what_ended_before_a_place_was_set_is_not_told_and_what_ended_sinc
         now += timedelta(hours=1)  # in which nobody looked
         await Announcer(fabric.records, [Webhook(url, SECRET)], lambda: now).look()
         assert len(came) == 2
-    await fabric.close()
 
 
 async def test_a_place_that_does_not_answer_is_asked_again_and_given_up_after_a_day(
@@ -141,7 +133,6 @@ async def test_a_place_that_does_not_answer_is_asked_again_and_given_up_after_a_
         )
         await late.look()
     assert came == []
-    await fabric.close()
 
 
 async def test_a_collector_is_sent_every_known_figure_with_its_unit(fabric: Fabric) -> None:
@@ -165,7 +156,6 @@ async def test_a_collector_is_sent_every_known_figure_with_its_unit(fabric: Fabr
     assert point.as_double == known["fleet_received_bits_per_second"]
     attributes = {each.key: each.value.string_value for each in point.attributes}
     assert attributes["broadside.run.id"] == run_id
-    await fabric.close()
 
 
 @pytest.mark.parametrize("secret", [None, "whsec_short", "no prefix", "whsec_ä"])

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,17 +22,9 @@ from coordinator.views.charts import (
 from coordinator.views.charts.second_charts import HEAT_CELLS_MAX
 from coordinator.views.charts.svg import draw
 from tests.synthetic import Plant
-from tests.unit.coordinator.views.charts.views import FAULTY, burst_view, run_view, unseen
+from tests.unit.coordinator.views.charts.views import FAULTY, burst_view, drawn, run_view, unseen
 
 BURST_CHARTS = [entry.name for entry in catalogue() if entry.kind == "burst"]
-
-
-def drawn(theme: Theme = Theme.LIGHT) -> Iterator[Chart]:
-    for entry in catalogue():
-        if entry.kind == "burst":
-            yield draw_burst(entry.name, burst_view(), theme)
-        else:
-            yield draw_run(entry.name, run_view(), theme)
 
 
 def trace(chart: Chart, name: str) -> dict[str, Any]:
@@ -43,14 +34,14 @@ def trace(chart: Chart, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("theme", Theme)
 def test_every_chart_is_valid_plotly_and_json(theme: Theme) -> None:
-    for chart in drawn(theme):
+    for chart in (drawn(entry, theme) for entry in catalogue()):
         figure = json.loads(chart.model_dump_json())["figure"]
         plotly.graph_objects.Figure(figure)  # raises for a property or a value that it lacks
         assert figure["data"], chart.name
 
 
 def test_axes_say_units_and_layers() -> None:
-    for chart in drawn():
+    for chart in map(drawn, catalogue()):
         said = chart.figure["layout"]["yaxis"]["title"]["text"]
         assert said == "pair" or "," in said or said.startswith("%"), chart.name
         assert chart.figure["layout"]["xaxis"]["title"]["text"], chart.name

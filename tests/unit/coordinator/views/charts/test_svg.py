@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.views.charts import Theme, catalogue, draw_burst, draw_run
+from coordinator.views.charts import ChartEntry, Theme, catalogue, draw_burst, draw_run
 from coordinator.views.charts.svg import (
     Axis,
     colourise,
@@ -22,7 +22,7 @@ from coordinator.views.charts.svg import (
     styles,
 )
 from coordinator.views.charts.theme import HEAT
-from tests.unit.coordinator.views.charts.views import burst_view, run_view, unseen
+from tests.unit.coordinator.views.charts.views import burst_view, drawn, run_view, unseen
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -34,13 +34,8 @@ def parsed(text: str) -> ET.Element:
 
 @pytest.mark.parametrize("entry", catalogue(), ids=lambda entry: entry.name)
 @pytest.mark.parametrize("width", [400.0, 920.0])
-def test_every_chart_is_drawn_whole(entry: object, width: float) -> None:
-    name, kind = getattr(entry, "name"), getattr(entry, "kind")  # noqa: B009 - an id function's type
-    chart = (
-        draw_burst(name, burst_view(), Theme.LIGHT)
-        if kind == "burst"
-        else draw_run(name, run_view(), Theme.LIGHT)
-    )
+def test_every_chart_is_drawn_whole(entry: ChartEntry, width: float) -> None:
+    chart = drawn(entry)
     root = parsed(draw(dict(chart.figure), width=width, height=280, name="one"))
     words = [text.text for text in root.iter(f"{SVG}text")]
     layout = chart.figure["layout"]

@@ -10,7 +10,15 @@ from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.evidence import BurstEvidence, ProbeColumn
 from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.summary import RunSummary
-from coordinator.views.charts import BurstView, RunView
+from coordinator.views.charts import (
+    BurstView,
+    Chart,
+    ChartEntry,
+    RunView,
+    Theme,
+    draw_burst,
+    draw_run,
+)
 from tests.planted import measure
 from tests.synthetic import Fleet, Plant, fleet
 
@@ -57,6 +65,13 @@ def burst_view(plant: Plant = FAULTY, index: int = 0) -> BurstView:
         series=measured[index].series,
         ledger=made.ledger,
     )
+
+
+def drawn(entry: ChartEntry, theme: Theme = Theme.LIGHT) -> Chart:
+    """Any chart, of the run or of its first burst."""
+    if entry.kind == "burst":
+        return draw_burst(entry.name, burst_view(), theme)
+    return draw_run(entry.name, run_view(), theme)
 
 
 def unseen(view: BurstView, first: int, stop: int) -> BurstView:

@@ -245,13 +245,6 @@ async def test_the_figures_are_those_of_the_summary(fabric: Fabric) -> None:
     assert report.summary == ended()[2]
 
 
-async def test_a_run_without_a_ledger_does_not_claim_one(fabric: Fabric) -> None:
-    report = build(await sourced(fabric, Plant(pairs=4, bursts=1, ledger=False)))
-    assert "No firewall ledger was read" in section(report, "reconciliation")
-    assert "reconciliation" not in {place.name for part in report.sections for place in part.charts}
-    assert "none read" in section(report, "figures")
-
-
 def test_of_many_bursts_the_first_the_worst_and_the_last_are_shown() -> None:
     summary: RunSummary = ended()[2]
     bursts = [summary.bursts[0].model_copy(update={"index": index}) for index in range(9)]

@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from coordinator.studies.study import Study
+from coordinator.studies.study import Axis, Study, Sweep
+from coordinator.views.charts import Theme
+from coordinator.views.charts.study_charts import chart_of, draw_study
 from coordinator.views.report.study_report import build_study, study_html
 from tests.unit.coordinator.studies.samples import (
     IN_MODES,
@@ -14,11 +16,18 @@ from tests.unit.coordinator.studies.samples import (
     SWEPT,
     drilled,
     grown,
+    results,
     searched,
     study,
 )
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+ENGINES = Sweep(
+    axes=(
+        Axis(field="traffic.engine", values=("iperf3", "http")),
+        Axis(field="traffic.streams_count", values=(1, 8)),
+    )
+)
 
 
 @pytest.mark.parametrize(
@@ -29,8 +38,9 @@ NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
         (searched(), "Received over offered"),
         (grown(), "31.4 Gbit/s"),
         (drilled(), "1500 ms +- 20"),
+        (study(ENGINES, results(1e9, 2e9, 3e9, None)), "Payload over traffic.engine"),
     ],
-    ids=["sweep", "modes", "search", "scaleout", "drill"],
+    ids=["sweep", "modes", "search", "scaleout", "drill", "engines"],
 )
 def test_every_question_has_its_chart_and_tables(told: Study, words: str) -> None:
     report = build_study(told, NOW)
@@ -38,10 +48,16 @@ def test_every_question_has_its_chart_and_tables(told: Study, words: str) -> Non
     assert told.conclusion is not None
     assert report.headline == told.conclusion.sentence
     assert words in page
-    assert page.count('role="img"') == 2  # on paper, and on a phone
-    for part in page.split("<svg ")[1:]:
-        ET.fromstring(f"<svg {part.partition('</svg>')[0]}</svg>")  # noqa: S314 - our own
-    assert "http" not in page.replace("http://www.w3.org", "")
+    figure = draw_study(chart_of(told), told, Theme.LIGHT).figure
+    shown = {trace["name"] for trace in figure["data"] if figure["layout"]["showlegend"]}
+    svgs = [f"<svg {part.partition('</svg>')[0]}</svg>" for part in page.split("<svg ")[1:]]
+    roots = [ET.fromstring(svg) for svg in svgs]  # noqa: S314 - our own
+    drawings = [root for root in roots if root.get("role") == "img"]
+    assert len(drawings) == 2  # on paper, and on a phone
+    for root in drawings:
+        written = {text.text for text in root.iter() if text.text}
+        assert shown | {figure["layout"]["yaxis"]["title"]["text"]} <= written
+    assert "://" not in page.replace("http://www.w3.org", "")
 
 
 def test_two_devices_are_told_apart_with_their_shares_and_cpu() -> None:

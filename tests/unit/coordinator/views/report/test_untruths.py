@@ -101,9 +101,11 @@ async def test_chapters_do_not_contradict_each_other(
     planned = said(report, "planned")
     assert f"largest error of pairs on time {time(max(starts, default=None))}" in planned
     assert (f"NO: {late} late" in planned) == bool(late)
-    assert ("No firewall ledger was read" in said(report, "reconciliation")) == (
-        summary.reconciliation is None
-    )
+    alone = summary.reconciliation is None
+    assert ("No firewall ledger was read" in said(report, "reconciliation")) == alone
+    assert ("none read" in figures) == alone
+    charts = {place.name for part in report.sections for place in part.charts}
+    assert ("reconciliation" not in charts) == alone
     completeness = said(report, "completeness")
     for burst in summary.bursts:
         assert instant(burst.planned_start_at) in said(report, "bursts")
