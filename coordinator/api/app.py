@@ -88,7 +88,9 @@ def create_app(
     )
     app.state.coordinator = coordinator
     app.state.feeds = Feeds(coordinator)
-    app.state.studies = Studies(coordinator, coordinator.fabric.private, switches or {})
+    app.state.studies = Studies(
+        coordinator, app.state.feeds, coordinator.fabric.private, switches or {}
+    )
     coordinator.companions.append(app.state.studies)
     app.state.budgets = Budgets(coordinator)
     coordinator.companions.append(app.state.budgets)

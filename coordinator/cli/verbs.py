@@ -183,7 +183,7 @@ class Verbs:
         from coordinator.studies.switch import read_switches
 
         switches = read_switches(CoordinatorSettings().switches_file)
-        return Studies(self._coordinator, self._fabric.private, switches)
+        return Studies(self._coordinator, self._feeds, self._fabric.private, switches)
 
     @cached_property
     def _budgets(self) -> Budgets:

@@ -1,10 +1,12 @@
 """Carries studies on, one step at a time: switch, launch, wait, judge.
 
-All that a study needs is in its row and in its runs' rows. A trial's run id follows from the study
-and the trial's number, so a step that is taken twice launches once. One coordinator at a time takes
-a study's steps, because switching the device twice is not harmless: it holds the study by its row,
-and another takes over when the hold has lapsed. A switch belongs to one study at a time, and is
-thrown only for a trial that can run, while no other run sends (:mod:`coordinator.studies.turns`).
+All that a study needs is in its row and in its runs' rows. A trial's run is followed by its feed,
+as a page does (:mod:`coordinator.views.feeds`), and its verdict brings the next step. Its run id
+follows from the study and the trial's number, so a step that is taken twice launches once. One
+coordinator at a time takes a study's steps, because switching the device twice is not harmless: it
+holds the study by its row, and another takes over when the hold has lapsed. A switch belongs to one
+study at a time, and is thrown only for a trial that can run, while no other run sends
+(:mod:`coordinator.studies.turns`).
 """
 
 import asyncio
@@ -17,6 +19,7 @@ from typing import Final
 
 from coordinator.core.plan.planner import Infeasible, first_start
 from coordinator.core.plan.spec import RunSpec
+from coordinator.core.summary import RunSummary
 from coordinator.refusals import BadStudy, NotHere, RunIsOver, UnknownRun, UnknownStudy
 from coordinator.runs.coordinator import Coordinator
 from coordinator.scenarios import ScenarioError
@@ -36,6 +39,7 @@ from coordinator.studies.study import (
 from coordinator.studies.switch import Switch, SwitchError
 from coordinator.studies.trials import next_trial
 from coordinator.studies.turns import Turns, other_runs
+from coordinator.views.feeds import Feeds
 from coordinator.views.groups import compare_stored
 from exchange.engines import engines, measures
 from exchange.messages import Traffic
@@ -61,17 +65,21 @@ class Studies:
     def __init__(
         self,
         coordinator: Coordinator,
+        feeds: Feeds,
         table: Table,
         switches: Mapping[str, Switch] | None = None,
         *,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._coordinator = coordinator
+        self._feeds = feeds
         self._shelf = Shelf(table, STUDIES, Study)
         self._switches = switches or {}
         self._now = now
         self._name = secrets.token_hex(6)
         self._ended: set[str] = set()
+        self._verdicts: dict[str, asyncio.Task[RunSummary | None]] = {}  # waited for, by study id
+        self._verdict_came = asyncio.Event()
         self._refused_since: dict[tuple[str, bool], datetime] = {}  # by run id, and whether busy
         self._turns = Turns(table, self._is_open)
         self._events = Events(
@@ -207,12 +215,24 @@ class Studies:
 
     async def run_forever(self, tick_s: float) -> None:
         """Carry on every open study until cancelled; an outage is waited out."""
-        while True:
-            try:
-                await self.tick()
-            except ExchangeError as error:
-                log.warning("studies wait: %s", error, extra={"action": "study"})
-            await asyncio.sleep(tick_s)
+        try:
+            while True:
+                self._verdict_came.clear()
+                try:
+                    await self.tick()
+                except ExchangeError as error:
+                    log.warning("studies wait: %s", error, extra={"action": "study"})
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._verdict_came.wait(), tick_s)
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Follow no run any longer."""
+        waiting = list(self._verdicts.values())
+        for study_id in list(self._verdicts):
+            self._let_go(study_id)
+        await asyncio.gather(*waiting, return_exceptions=True)
 
     async def tick(self) -> None:
         """One step of every study that is open and that no other coordinator holds."""
@@ -221,6 +241,7 @@ class Studies:
                 continue
             if study.ended_at is not None:
                 self._ended.add(study_id)
+                self._let_go(study_id)
                 continue
             say = {"action": "study", "run_id": study_id}
             try:
@@ -258,12 +279,13 @@ class Studies:
             return
         run_id = _run_id(study.study_id, trial.index)
         try:
-            summary = await self._coordinator.stored.summary(run_id)
+            await self._coordinator.stored.read_plan(run_id)
         except UnknownRun:
             await self._begin(study, trial, run_id)
             return
         if isinstance(study.spec.question, Drill):
             await self._events.look(study, run_id)
+        summary = self._verdict_of(study.study_id, run_id)
         if summary is not None:
             result = result_of(trial.index, summary)
             more = {
@@ -272,6 +294,26 @@ class Studies:
                 "beside_run_ids": tuple(await self._beside(study.study_id, run_id)),
             }
             await self._record(study, result.model_copy(update=more))
+
+    def _verdict_of(self, study_id: str, run_id: str) -> RunSummary | None:
+        """A trial's verdict, if its feed has told it by now."""
+        if not (task := self._follow(study_id, run_id)).done():
+            return None
+        del self._verdicts[study_id]  # told once: where it cannot be recorded it is read anew
+        return task.result()
+
+    def _follow(self, study_id: str, run_id: str) -> asyncio.Task[RunSummary | None]:
+        task = self._verdicts.get(study_id)
+        if task is None or task.get_name() != run_id:
+            self._let_go(study_id)
+            task = asyncio.create_task(self._feeds.verdict(run_id), name=run_id)
+            task.add_done_callback(lambda _: self._verdict_came.set())
+            self._verdicts[study_id] = task
+        return task
+
+    def _let_go(self, study_id: str) -> None:
+        if (task := self._verdicts.pop(study_id, None)) is not None:
+            task.cancel()
 
     async def _begin(self, study: Study, trial: Trial, run_id: str) -> None:
         due_at = (study.last_over_at or study.created_at) + timedelta(seconds=study.spec.pause_s)
@@ -298,6 +340,7 @@ class Studies:
             )
             await self._record(study, problem)
             return
+        self._follow(study.study_id, run_id)
         await self._say(study, None)
         if (await self.read(study.study_id)).cancelled_at is not None:  # while it was launched
             await self._cancel_run(run_id, study.created_by, "the study was cancelled")
@@ -411,6 +454,7 @@ class Studies:
             lambda there: there if there.ended_at else there.model_copy(update=ending),
         )
         self._ended.add(study.study_id)
+        self._let_go(study.study_id)
         self._events.drop(study.study_id)
         log.info("study ended", extra={"action": "study", "run_id": study.study_id})
 

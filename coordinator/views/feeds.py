@@ -1,9 +1,10 @@
-"""What viewers of a run are told while they look: one poll of the table, shared by all of them.
+"""What followers of a run are told: one poll of the table, shared by all of them.
 
 A feed keeps the newest picture of one burst and, for each part of it, the number of the look that
 last changed it. A viewer only remembers the number it has seen, so a slow one costs no memory: it
 is told the newest state when it comes back. A feed looks at most once a second, rests at least a
-quarter of what a look takes, and does not look while nobody does.
+quarter of what a look takes, and does not look while nobody does. For who only waits for the
+verdict, as a study does, it draws no picture.
 """
 
 import asyncio
@@ -92,6 +93,8 @@ class Feed:
         self._ledger_due_s = 0.0  # monotonic
         self._encoded: tuple[tuple[int, int], list[tuple[str, str]]] | None = None
         self._live: LiveBurst | None = None
+        self._verdict: RunSummary | None = None
+        self.followers_count = 0  # viewers, and who waits for the verdict
         self.viewers_count = 0
         self.left_s = time.monotonic()
         self.over = False
@@ -102,10 +105,7 @@ class Feed:
         An id of another feed (a coordinator that was restarted) starts from the beginning.
         """
         seen = self._number_of(last_event_id)
-        self.viewers_count += 1
-        if self._task is None and not self.over:
-            self._task = asyncio.create_task(self._run())
-        try:
+        async with self._followed(is_viewer=True):
             while True:
                 changed, look = self._changed, self._look
                 if look > seen:
@@ -124,10 +124,28 @@ class Feed:
                         await changed.wait()
                 except TimeoutError:
                     yield Event()
+
+    async def verdict(self) -> RunSummary | None:
+        """The verdict, once it is stored; None: the run was removed, or the coordinator stops."""
+        async with self._followed(is_viewer=False):
+            while self._verdict is None and not self.over:
+                await self._changed.wait()
+        return self._verdict
+
+    @contextlib.asynccontextmanager
+    async def _followed(self, *, is_viewer: bool) -> AsyncGenerator[None]:
+        """Look while anybody follows."""
+        self.followers_count += 1
+        self.viewers_count += is_viewer
+        if self._task is None and not self.over:
+            self._task = asyncio.create_task(self._run())
+        try:
+            yield
         finally:
-            self.viewers_count -= 1
+            self.followers_count -= 1
+            self.viewers_count -= is_viewer
             self.left_s = time.monotonic()
-            if self.viewers_count == 0:
+            if self.followers_count == 0:
                 await self.stop()
 
     async def stop(self) -> None:
@@ -140,7 +158,7 @@ class Feed:
         await self._close_live()
 
     def end(self) -> None:
-        """Let every viewer go: the coordinator stops."""
+        """Let every follower go: the coordinator stops."""
         self.over = True
         self._wake()
 
@@ -178,7 +196,10 @@ class Feed:
     async def _take(self) -> None:
         """Look once."""
         plan, coordinator = self._plan, self._coordinator
-        summary = await coordinator.stored.summary(plan.run_id)
+        summary = self._verdict = await coordinator.stored.summary(plan.run_id)
+        if not self.viewers_count:
+            await self._close_live()
+            return
         status = await coordinator.stored.status(plan.run_id)
         index = shown_burst(plan, status) if self._burst_index is None else self._burst_index
         if summary is not None and self._burst_index is None:
@@ -321,12 +342,19 @@ class Feeds:
         Raises ``UnknownRun``, ``UnknownBurst``, :class:`TooManyViewers`.
         """
         plan = await plan_with_burst(self._coordinator, run_id, burst_index or 0)
-        self._forget()
         if self.viewers_count >= VIEWERS_MAX_COUNT:
             raise TooManyViewers(
                 f"{VIEWERS_MAX_COUNT} event streams are open, which is all; close a page"
             )
-        key = (run_id, burst_index)
+        return self._feed(plan, burst_index)
+
+    async def verdict(self, run_id: str) -> RunSummary | None:
+        """See :meth:`Feed.verdict`. Raises ``UnknownRun``."""
+        return await self._feed(await self._coordinator.stored.read_plan(run_id), None).verdict()
+
+    def _feed(self, plan: Plan, burst_index: int | None) -> Feed:
+        self._forget()
+        key = (plan.run_id, burst_index)
         if key not in self._feeds:
             self._feeds[key] = Feed(self._coordinator, plan, burst_index)
         return self._feeds[key]
@@ -335,11 +363,11 @@ class Feeds:
         """Drop what nobody can take up any more; an ended run is read anew."""
         now_s = time.monotonic()
         for key, feed in list(self._feeds.items()):
-            if not feed.viewers_count and (feed.over or now_s - feed.left_s > LINGER_S):
+            if not feed.followers_count and (feed.over or now_s - feed.left_s > LINGER_S):
                 del self._feeds[key]
 
     async def close(self) -> None:
-        """Let every viewer go."""
+        """Let every follower go."""
         for feed in self._feeds.values():
             feed.end()
             await feed.stop()

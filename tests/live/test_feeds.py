@@ -180,6 +180,24 @@ async def test_a_stream_ends_with_the_verdict_and_one_of_a_finished_run_at_once(
         assert [event async for event in feed.follow(heard[-1].id)] == []
 
 
+async def test_who_waits_for_the_verdict_is_told_it_and_nothing_is_drawn(
+    coordinator: Coordinator,
+) -> None:
+    coordinator.stored = counting = Counting(coordinator.fabric.records)
+    feeds = Feeds(coordinator)
+    of_imported = await keep_table(coordinator.fabric.records, parse(fleet(3, 2)), utc_now())
+    async with asyncio.timeout(20):
+        told = await feeds.verdict(of_imported.run_id)
+    assert told is not None
+    assert told.run_id == of_imported.run_id
+    waits = asyncio.create_task(feeds.verdict(await launched(coordinator)))
+    await asyncio.sleep(1.5)
+    assert (waits.done(), counting.looks, feeds.viewers_count) == (False, 0, 0)
+    await feeds.close()
+    async with asyncio.timeout(5):
+        assert await waits is None
+
+
 async def test_a_coordinator_that_stops_lets_its_viewers_go(coordinator: Coordinator) -> None:
     run_id = await launched(coordinator)
     feeds = Feeds(coordinator)

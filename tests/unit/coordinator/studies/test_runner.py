@@ -1,6 +1,7 @@
 """Studies step by step, on an embedded table and a clock that the test moves: whoever
 carries a study on, each trial is launched once and the device ends at rest."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,6 +18,7 @@ from coordinator.runs.coordinator import Coordinator
 from coordinator.studies.runner import FEASIBLE_WITHIN_S, HOLD_S, QUIET_WITHIN_S, Studies
 from coordinator.studies.study import AB, Axis, Mode, Question, Search, Study, StudySpec, Sweep
 from coordinator.studies.switch import Switch, SwitchError
+from coordinator.views.feeds import Feeds
 from exchange.engines import traffic_of
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Protocol, Traffic
@@ -68,11 +70,14 @@ class Place:
         self.fabric, self.clock = fabric, Clock()
         self.coordinator = Coordinator(fabric, now=self.clock)
         self.ports_busy_until_at = NOW
+        self.carriers: list[Studies] = []
 
     def studies(self, switches: Mapping[str, Switch] | None = None) -> Studies:
         """A coordinator that knows nothing but the rows."""
         anew = Coordinator(self.fabric, now=self.clock)
-        return Studies(anew, self.fabric.private, switches, now=self.clock)
+        studies = Studies(anew, Feeds(anew), self.fabric.private, switches, now=self.clock)
+        self.carriers.append(studies)
+        return studies
 
     async def pass_time(self, seconds: float) -> None:
         """Agents say hello, runs that are due are closed."""
@@ -100,11 +105,14 @@ class Place:
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
+async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
+    monkeypatch.setattr("coordinator.views.feeds.POLL_S", 0.0)  # the clock here flies
     fabric = open_fabric(FabricSettings(data_dir=tmp_path))
     place = Place(fabric)
     await place.pass_time(0)
     yield place
+    for studies in place.carriers:
+        await studies.close()
     await fabric.close()
 
 
@@ -121,6 +129,18 @@ async def test_each_trial_runs_once_and_a_conclusion_follows(place: Place) -> No
     assert study.problem is None
     assert study.conclusion is not None
     assert "no trial is whole" in study.conclusion.sentence  # nobody took the jobs
+
+
+async def test_the_feed_of_a_trials_run_brings_the_next_step(place: Place) -> None:
+    studies = place.studies()
+    study_id = (await studies.create(spec(TWO_SIZES), by="me")).study_id
+    carrying = asyncio.create_task(studies.run_forever(tick_s=3600))  # no tick comes by itself
+    async with asyncio.timeout(20):
+        while not (await studies.read(study_id)).results:
+            await place.pass_time(1)
+    carrying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await carrying
 
 
 async def test_a_study_that_cannot_be_carried_on_stops_no_other(
@@ -439,5 +459,5 @@ async def test_a_search_for_goals_that_are_measured_is_taken(place: Place) -> No
     goals = {"rtt_mean_max_s": 0.01, "residual_max_ratio": 0.01}
     question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9).model_copy(update=goals)
     coordinator = Coordinator(place.fabric, LabLedger(Path("none")), now=place.clock)
-    studies = Studies(coordinator, place.fabric.private, now=place.clock)
+    studies = Studies(coordinator, Feeds(coordinator), place.fabric.private, now=place.clock)
     assert (await studies.create(spec(question), by="me")).ended_at is None
