@@ -8,6 +8,13 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from coordinator.device.ledgers import source_names
 
+LedgerLayer = Literal["ip", "wire", "unknown"]
+ByteMetric = Literal["Throughput", "DataProcessed"]
+PrometheusUnit = Literal["bits_per_second", "bytes_per_second", "bytes_total"]
+CsvUnit = Literal[
+    "bits_per_second", "megabits_per_second", "gigabits_per_second", "bytes_per_second", "bytes"
+]
+
 
 def _known_source(name: str) -> str:
     if name not in ("none", *source_names()):
@@ -76,7 +83,7 @@ class CoordinatorSettings(BaseSettings):
         description="file of the `lab` ledger (cumulative IP-layer bytes, a reading a second), or "
         "of the `csv` one",
     )
-    ledger_layer: Literal["ip", "wire", "unknown"] = Field(
+    ledger_layer: LedgerLayer = Field(
         "unknown",
         description="what the firewall's figures count: IP packets or Ethernet frames; the `lab` "
         "ledger knows",
@@ -97,7 +104,7 @@ class CoordinatorSettings(BaseSettings):
         None,
         description="`/subscriptions/.../azureFirewalls/<name>`; needs Monitoring Reader on it",
     )
-    azure_monitor_metric: Literal["Throughput", "DataProcessed"] = Field(
+    azure_monitor_metric: ByteMetric = Field(
         "Throughput", description="which of its metrics counts the bytes"
     )
     azure_monitor_grain: str = Field("PT1M", description="length of its points, ISO 8601")
@@ -119,7 +126,7 @@ class CoordinatorSettings(BaseSettings):
     prometheus_query: str | None = Field(
         None, description="PromQL that gives one series, such as `sum(rate(...[15s])) * 8`"
     )
-    prometheus_unit: Literal["bits_per_second", "bytes_per_second", "bytes_total"] = Field(
+    prometheus_unit: PrometheusUnit = Field(
         "bits_per_second", description="what the query gives; `bytes_total` is a counter"
     )
     prometheus_step_s: float = Field(
@@ -131,13 +138,9 @@ class CoordinatorSettings(BaseSettings):
     )
     csv_time_column: str = Field("time", description="column of ISO 8601 times or epoch seconds")
     csv_value_column: str = Field("bytes", description="column of figures")
-    csv_unit: Literal[
-        "bits_per_second",
-        "megabits_per_second",
-        "gigabits_per_second",
-        "bytes_per_second",
-        "bytes",
-    ] = Field("bytes", description="what the figures are; `bytes` are those of each row's bin")
+    csv_unit: CsvUnit = Field(
+        "bytes", description="what the figures are; `bytes` are those of each row's bin"
+    )
     csv_zone: str = Field("UTC", description="IANA time zone of times without an offset")
     csv_label: Literal["start", "end"] = Field(
         "start", description="which end of its bin a time names"

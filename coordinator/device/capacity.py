@@ -15,6 +15,7 @@ from typing import Final
 
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.device.resource_manager import (
+    METRICS_VERSION,
     Body,
     Kind,
     Resource,
@@ -25,7 +26,6 @@ from coordinator.device.resource_manager import (
     token_source,
 )
 
-METRICS_VERSION: Final = "2023-10-01"
 LEAST, MOST = 2, 50  # capacity units, by Azure's documentation of pre-scaling (2026-11)
 
 FIREWALL: Final = Kind(

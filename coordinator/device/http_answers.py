@@ -1,60 +1,100 @@
-"""Reads what a device's HTTP service answers, of bounded size."""
+"""Asks a device's HTTP service: answers of bounded size, that nobody has packed."""
 
-from collections.abc import Callable, Iterator
-from typing import Final
+import math
+import ssl
+from collections.abc import Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import httpx
 
+from coordinator.core import words
 from coordinator.device.ledgers.source import LedgerError
 
 _PACKED: Final = "an answer that is packed, unasked"
 
 
-async def read_bounded(response: httpx.Response, max_bytes: int, where: str, over: str) -> bytes:
-    """The whole body. Raises ``LedgerError``: ``where``, and ``over`` of one that is larger.
+def may_carry_secret(url: str) -> bool:
+    """Whether a token may travel there: over https, or within this machine."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" or parts.hostname == "localhost":
+        return True
+    try:
+        return ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return False
 
-    One that is packed is none.
+
+def bounded_client(
+    headers: Mapping[str, str],
+    ca_file: Path | None,
+    attempt_s: float,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> httpx.AsyncClient:
+    """A client for :func:`get_bounded`; ``attempt_s``: to connect, and without a byte (s).
+
+    Raises ``LedgerError`` for a header that cannot travel, which the library would quote.
     """
-    if _is_packed(response):
-        raise LedgerError(f"{where}: {_PACKED}")
+    for name, value in headers.items():
+        if not (value.isascii() and value.isprintable()):
+            raise LedgerError(f"{name}: a secret of other than printable ASCII; give it alone")
+    return httpx.AsyncClient(
+        headers={"Accept-Encoding": "identity", **headers},
+        verify=ssl.create_default_context(cafile=ca_file),
+        timeout=attempt_s,
+        transport=transport,
+    )
+
+
+async def get_bounded(
+    client: httpx.AsyncClient, url: str, max_bytes: int, where: str, *, params: Any = None
+) -> tuple[httpx.Response, bytes]:
+    """What is answered, whatever its status, and the whole body. No redirect is followed.
+
+    Raises ``LedgerError``, which begins with ``where``: for no answer, a packed one, and one that
+    is larger.
+    """
     body = bytearray()
-    async for piece in response.aiter_bytes():
+    try:
+        async with client.stream("GET", url, params=params) as response:
+            if _is_packed(response):
+                raise LedgerError(f"{where}: {_PACKED}")
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > max_bytes:
+                    raise LedgerError(f"{where}: an answer of over {words.size(max_bytes)}")
+    except httpx.HTTPError as error:
+        said = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise LedgerError(f"{where}: no answer ({said})") from error
+    return response, bytes(body)
+
+
+def retry_after_s(response: httpx.Response, otherwise_s: float) -> float:
+    """The seconds of a ``Retry-After``; ``otherwise_s`` where there is none, or a date."""
+    try:
+        told_s = float(response.headers.get("Retry-After", ""))
+    except ValueError:
+        return otherwise_s
+    return max(0.0, told_s) if math.isfinite(told_s) else otherwise_s
+
+
+def read_within(answer: httpx.Response, max_bytes: int) -> httpx.Response:
+    """A streamed answer with its whole body. Raises ``httpx.ReadError`` for one that is packed, and
+    one that is larger."""
+    if _is_packed(answer):
+        raise httpx.ReadError(_PACKED)
+    body = bytearray()
+    for piece in answer.iter_bytes():
         body += piece
         if len(body) > max_bytes:
-            raise LedgerError(f"{where}: {over}")
-    return bytes(body)
-
-
-def refuse_over(max_bytes: int) -> Callable[[httpx.Response], None]:
-    """A hook for a client's responses: a packed one, and one that is larger, end as
-    ``httpx.ReadError``."""
-
-    def bound(response: httpx.Response) -> None:
-        if _is_packed(response):
-            raise httpx.ReadError(_PACKED)
-        if isinstance(response.stream, httpx.SyncByteStream):
-            response.stream = _Bounded(response.stream, max_bytes)
-
-    return bound
+            raise httpx.ReadError(f"an answer of over {words.size(max_bytes)}")
+    return httpx.Response(
+        answer.status_code, headers=answer.headers, content=bytes(body), request=answer.request
+    )
 
 
 def _is_packed(response: httpx.Response) -> bool:
     """In spite of what was asked: a kilobyte unpacks to a gigabyte."""
     return bool(response.headers.get("Content-Encoding", "identity") != "identity")
-
-
-class _Bounded(httpx.SyncByteStream):
-    def __init__(self, stream: httpx.SyncByteStream, max_bytes: int) -> None:
-        self._stream = stream
-        self._max_bytes = max_bytes
-
-    def __iter__(self) -> Iterator[bytes]:
-        seen_bytes = 0
-        for piece in self._stream:
-            seen_bytes += len(piece)
-            if seen_bytes > self._max_bytes:
-                raise httpx.ReadError(f"an answer of over {self._max_bytes} bytes")
-            yield piece
-
-    def close(self) -> None:
-        self._stream.close()

@@ -1,7 +1,6 @@
 """Prometheus's range queries over HTTP, bounded."""
 
 import json
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ import httpx
 import numpy as np
 
 from coordinator.core.measure.columns import Floats
-from coordinator.device.http_answers import read_bounded
+from coordinator.device.http_answers import bounded_client, get_bounded, retry_after_s
 from coordinator.device.ledgers.source import LedgerBusy, LedgerError
 from exchange.log_lines import redact
 from exchange.rows import bounded_json
@@ -52,9 +51,7 @@ class PrometheusApi:
     ) -> None:
         self._url = url.rstrip("/")
         self.where = redact(self._url)  # without the password that it may hold
-        self._headers = {"Accept-Encoding": "identity"}
-        if token:
-            self._headers["Authorization"] = f"Bearer {token}"
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._ca_file = ca_file
         self._transport = transport
 
@@ -68,11 +65,8 @@ class PrometheusApi:
         first = int(from_s // step_s)
         last = max(int(-(-before_s // step_s)), first)
         found: dict[tuple[str, int], tuple[Mapping[str, str], list[tuple[float, float]]]] = {}
-        async with httpx.AsyncClient(
-            headers=self._headers,
-            verify=ssl.create_default_context(cafile=self._ca_file),
-            timeout=_ATTEMPT_S,
-            transport=self._transport,
+        async with bounded_client(
+            self._headers, self._ca_file, _ATTEMPT_S, self._transport
         ) as client:
             for start in range(first, last + 1, _POINTS_MAX_COUNT):
                 end = min(start + _POINTS_MAX_COUNT - 1, last)
@@ -92,27 +86,15 @@ class PrometheusApi:
     async def _ask(
         self, client: httpx.AsyncClient, query: str, start_s: float, end_s: float, step_s: float
     ) -> list[tuple[Mapping[str, str], list[tuple[float, float]]]]:
-        asked: dict[str, str | float] = {
-            "query": query,
-            "start": start_s,
-            "end": end_s,
-            "step": step_s,
-        }
-        try:
-            async with client.stream(
-                "GET", f"{self._url}/api/v1/query_range", params=asked
-            ) as response:
-                most = f"{_ANSWER_MAX_BYTES / 1e6:.0f} MB"
-                over = f"an answer of over {most}; is this Prometheus?"
-                where = f"prometheus_url {self.where}"
-                body = await read_bounded(response, _ANSWER_MAX_BYTES, where, over)
-        except httpx.HTTPError as error:
-            raise LedgerError(
-                f"prometheus_url {self.where}: no answer ({type(error).__name__}: {error})"
-            ) from error
+        response, body = await get_bounded(
+            client,
+            f"{self._url}/api/v1/query_range",
+            _ANSWER_MAX_BYTES,
+            f"prometheus_url {self.where}",
+            params={"query": query, "start": start_s, "end": end_s, "step": step_s},
+        )
         if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
-            after = response.headers.get("Retry-After", "")
-            after_s = float(after) if after.isascii() and after.isdigit() else step_s
+            after_s = retry_after_s(response, step_s)
             raise LedgerBusy(
                 f"prometheus_url {self.where} throttles us: come back in {after_s:g} s", after_s
             )

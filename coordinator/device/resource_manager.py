@@ -13,7 +13,7 @@ Errors::
 """
 
 import asyncio
-import math
+import json
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -24,12 +24,13 @@ from urllib.parse import urlsplit
 import httpx
 
 from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.device.http_answers import refuse_over
+from coordinator.device.http_answers import may_carry_secret, read_within, retry_after_s
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
 
 API_VERSION: Final = "2025-05-01"  # any from 2024-10-01 has autoscaleConfiguration
+METRICS_VERSION: Final = "2023-10-01"  # of a resource's metrics
 PATIENCE_S: Final = 1800.0  # a firewall's scale-out takes 5 to 7 minutes
 POLL_S: Final = 10.0  # when the service does not say
 ANSWER_MAX_BYTES: Final = 16 * 2**20  # a policy with thousands of rules is a few
@@ -99,8 +100,7 @@ class Resource:
                 f"{kind.name} {resource_id!r}: not a {kind.name}'s resource id; it looks like "
                 f"{shape}"
             )
-        parts = urlsplit(endpoint)
-        if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "::1", "localhost"):
+        if not may_carry_secret(endpoint):
             raise ResourceRefused(f"endpoint {endpoint!r}: a token travels over https only")
         self.resource_id = resource_id
         self._kind = kind
@@ -109,11 +109,7 @@ class Resource:
         self._patience_s = patience_s
         self._sleep = sleep
         self._say = say
-        self._client = httpx.Client(
-            timeout=60,
-            headers={"Accept-Encoding": "identity"},
-            event_hooks={"response": [refuse_over(ANSWER_MAX_BYTES)]},
-        )
+        self._client = httpx.Client(timeout=60, headers={"Accept-Encoding": "identity"})
 
     def close(self) -> None:
         self._client.close()
@@ -170,11 +166,11 @@ class Resource:
         while url is not None:
             if urlsplit(url)[:2] != urlsplit(self._endpoint)[:2]:
                 raise ResourceRefused(f"the operation is at {url}: not at {self._endpoint}")
-            self._pause(_retry_after_s(answer), end_s, "the change is not through")
+            self._pause(retry_after_s(answer, POLL_S), end_s, "the change is not through")
             answer = self._ask("GET", httpx.URL(url), end_s, refused=(403, 404))
             if not answer.is_success:
                 return  # a right on the resource is none on the operation: the resource tells
-            told = _json(answer)
+            told = object_of(answer.content)
             state = told.get("status", "Succeeded" if answer.status_code != 202 else "InProgress")
             if state in ("Failed", "Canceled"):
                 raise ResourceRefused(f"the change {state.lower()}: {_message(told)}")
@@ -199,18 +195,19 @@ class Resource:
         while True:
             signed = {"Authorization": f"Bearer {self._token()}", **(headers or {})}
             try:
-                answer = self._client.request(method, url, headers=signed, json=body)
+                with self._client.stream(method, url, headers=signed, json=body) as told:
+                    answer = read_within(told, ANSWER_MAX_BYTES)
             except httpx.TransportError as error:
                 self._pause(POLL_S, end_s, f"{method}: {error or type(error).__name__}")
                 continue
             if answer.is_success or answer.status_code in refused:
                 return answer
-            said = f"{method}: {answer.status_code} {_message(_json(answer))}"
+            said = f"{method}: {answer.status_code} {_message(object_of(answer.content))}"
             if answer.status_code in (401, 403):
                 raise ResourceRefused(f"{said}; the identity needs {self._kind.rights}")
             if answer.status_code not in _RETRIED:
                 raise ResourceRefused(said)
-            self._pause(_retry_after_s(answer), end_s, said)
+            self._pause(retry_after_s(answer, POLL_S), end_s, said)
 
     def _pause(self, pause_s: float, end_s: float, why: str) -> None:
         if time.monotonic() + pause_s > end_s:
@@ -231,6 +228,14 @@ def authority_of(endpoint: str) -> dict[str, str]:
     return {} if known is None else {"authority": known}
 
 
+async def identity_token(client_id: str | None, endpoint: str) -> "AccessToken":
+    """An Azure identity's token for a Resource Manager. Raises ``exchange.azure``'s ``NoToken``."""
+    from exchange.azure.identity import Credential
+
+    async with Credential(client_id, **authority_of(endpoint)) as credential:
+        return await credential.get_token(f"{endpoint.rstrip('/')}/.default")
+
+
 def token_source(settings: CoordinatorSettings) -> Callable[[], str]:
     """The given token, or the Azure identity's: of ``az login``, or the machine's managed one, to
     be had within ten seconds.
@@ -240,21 +245,17 @@ def token_source(settings: CoordinatorSettings) -> Callable[[], str]:
     if (given := settings.azure_monitor_token) is not None:
         return given.get_secret_value
     try:
-        from exchange.azure.identity import Credential, NoToken
+        from exchange.azure.identity import NoToken
     except ModuleNotFoundError as error:
         raise ResourceRefused(f"{error.name} is missing; pip install 'broadside[azure]'") from error
     endpoint, client_id = settings.azure_monitor_endpoint, settings.managed_identity_client_id
     held: AccessToken | None = None
 
-    async def ask() -> "AccessToken":
-        async with Credential(client_id, **authority_of(endpoint)) as credential:
-            return await credential.get_token(f"{endpoint.rstrip('/')}/.default")
-
     def token() -> str:
         nonlocal held
         if held is None or held.expires_on - time.time() < _RENEWED_S:
             try:
-                held = asyncio.run(ask())
+                held = asyncio.run(identity_token(client_id, endpoint))
             except NoToken as error:
                 said = " ".join(str(error).split())[:200]
                 if error.is_passing:
@@ -267,17 +268,9 @@ def token_source(settings: CoordinatorSettings) -> Callable[[], str]:
     return token
 
 
-def _retry_after_s(answer: httpx.Response) -> float:
-    try:
-        told_s = float(answer.headers.get("Retry-After", POLL_S))
-    except ValueError:
-        return POLL_S
-    return max(0.0, told_s) if math.isfinite(told_s) else POLL_S
-
-
 def _object(answer: httpx.Response) -> dict[str, Any]:
     """Raises :class:`ResourceRefused` for anything else."""
-    told = _json(answer)
+    told = object_of(answer.content)
     if not told:
         raise ResourceRefused(
             f"{answer.request.url.host} answered {answer.status_code} without a JSON object; is "
@@ -286,9 +279,10 @@ def _object(answer: httpx.Response) -> dict[str, Any]:
     return told
 
 
-def _json(answer: httpx.Response) -> dict[str, Any]:
+def object_of(body: bytes) -> dict[str, Any]:
+    """A JSON object; of anything else an empty one."""
     try:
-        told = answer.json()
+        told = json.loads(body)
     except (ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}

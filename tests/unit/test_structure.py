@@ -50,7 +50,6 @@ RULES: Final = (  # the first that matches a module's path counts
     Rule(where="coordinator/core/*", only=CORE),
     Rule(where="coordinator/cli/demo.py", never=("agent", "azure")),
     Rule(where="coordinator/cli/lab_commands.py", never=("agent", "azure")),
-    Rule(where="coordinator/*azure_monitor*", never=("agent", "lab")),
     Rule(where="coordinator/device/resource_manager.py", never=("agent", "lab")),
     Rule(where="coordinator/*", never=("agent", "lab", "azure")),
     Rule(where="lab/*"),

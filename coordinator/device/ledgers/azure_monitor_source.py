@@ -1,4 +1,4 @@
-"""An Azure Firewall's own metrics, by ``azure-mgmt-monitor``: one call names one resource.
+"""An Azure Firewall's own metrics, by a call of the Resource Manager that names one resource.
 
 So *Monitoring Reader* on the firewall alone is enough (``DECISIONS.md``). Unit, grain and
 aggregation are read from the answer. What Azure Monitor does with its newest points, and what we
@@ -14,39 +14,34 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
-from urllib.parse import urlsplit
+from typing import Annotated, Final
 
-import aiohttp
+import httpx
 import numpy as np
-from azure.core.credentials import AccessToken
-from azure.core.exceptions import AzureError, ClientAuthenticationError, ServiceResponseError
-from azure.core.pipeline.transport import AioHttpTransport
-from azure.mgmt.monitor.aio import MonitorManagementClient
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
 
-from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.coordinator_settings import ByteMetric, CoordinatorSettings
 from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
+from coordinator.device.http_answers import (
+    bounded_client,
+    get_bounded,
+    may_carry_secret,
+    retry_after_s,
+)
 from coordinator.device.ledgers.source import Freshness, LedgerBusy, LedgerError, needed, plain
-from coordinator.device.resource_manager import authority_of
-from exchange.azure.identity import Credential, NoToken
+from coordinator.device.resource_manager import METRICS_VERSION, identity_token, object_of
+from exchange.azure.identity import NoToken
 from exchange.messages import Direction
 from exchange.rows import bounded_json
-
-if TYPE_CHECKING:
-    from azure.core.credentials_async import AsyncTokenCredential
-    from azure.mgmt.monitor.models import Metric, MetricValue, Response
 
 ROLE: Final = "Monitoring Reader"
 SPLIT_MAX_COUNT: Final = 1000  # series of a metric that is split; unasked the service gives ten
 LAG_HINT_S: Final = 75.0  # a one-minute point labelled T covered about [T - 75 s, T - 15 s]
-ByteMetric = Literal["Throughput", "DataProcessed"]
 
 _ID: Final = re.compile(
-    r"/subscriptions/(?P<subscription>[^/]+)/resourceGroups/[^/]+/providers/[^/]+/[^/]+/[^/]+", re.I
+    r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers/[^/]+/[^/]+/[^/]+", re.IGNORECASE
 )
 _GRAIN: Final = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
 _UNIT_BYTES: Final = {"BitsPerSecond": 1 / 8, "BytesPerSecond": 1.0, "Bytes": 1.0}
@@ -60,8 +55,66 @@ _AGGREGATION: Final[Mapping[str, str]] = {
 }
 _ATTEMPT_S: Final = 10.0  # to connect, and without a byte of the answer
 _ANSWER_MAX_BYTES: Final = 16 * 1_048_576  # a week of minutes is one
-_REFUSED_FROM: Final = 400
 _RETRY_AFTER_S: Final = 30.0  # when a throttling service does not say
+
+
+# An answer, as far as it is read -----------------------------------------------------------------
+
+_Listed = BeforeValidator(lambda told: told or ())  # null, too: there are none
+
+
+class Point(BaseModel):
+    """What is known from one instant on, for a grain; None is unknown."""
+
+    at: AwareDatetime = Field(alias="timeStamp")
+    average: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    total: float | None = None
+    count: float | None = None
+
+
+class _Dimension(BaseModel):
+    value: str = ""
+
+
+class Series(BaseModel):
+    """One of a metric: of all, or of one value of the dimension that it is split by."""
+
+    metadatavalues: Annotated[tuple[_Dimension, ...], _Listed] = ()
+    data: Annotated[tuple[Point, ...], _Listed] = ()
+
+
+class MetricTold(BaseModel):
+    """One metric of a resource; without a unit: it was not told."""
+
+    unit: str = ""
+    timeseries: Annotated[tuple[Series, ...], _Listed] = ()
+    error_code: str | None = Field(None, alias="errorCode")
+    error_message: str | None = Field(None, alias="errorMessage")
+    interval: str | None = None  # its grain
+
+    @property
+    def points(self) -> list[Point]:
+        return [point for series in self.timeseries for point in series.data]
+
+    def known(self, aggregation: str) -> list[float]:
+        """What is known of one aggregation."""
+        found = [getattr(point, aggregation) for point in self.points]
+        return [value for value in found if value is not None]
+
+
+class _Answer(BaseModel):
+    interval: str | None = None
+    value: Annotated[tuple[MetricTold, ...], _Listed] = ()
+
+
+class MetricAsked(BaseModel):
+    """One metric that is asked for."""
+
+    name: str
+    aggregation: str
+    split_by: str | None = None  # a dimension
 
 
 class AzureMonitorLedger:
@@ -86,14 +139,12 @@ class AzureMonitorLedger:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Raises LedgerError for a resource id, grain or endpoint that is none."""
-        found = _ID.fullmatch(resource_id)
-        if found is None:
+        if _ID.fullmatch(resource_id) is None:
             raise LedgerError(
                 f"azure_monitor_resource_id {resource_id!r}: not a resource id; copy the "
                 "firewall's from its JSON view: /subscriptions/.../azureFirewalls/<name>"
             )
-        parts = urlsplit(endpoint)
-        if parts.scheme != "https" and not _is_loopback(parts.hostname):
+        if not may_carry_secret(endpoint):
             raise LedgerError(
                 f"azure_monitor_endpoint {endpoint!r}: a token travels over https only; "
                 "give https://management.azure.com"
@@ -107,12 +158,10 @@ class AzureMonitorLedger:
             patience_s=3 * settle_s,
         )
         self._resource_id = resource_id
-        self._subscription_id = found["subscription"]
         self._metric = metric
         self._grain, self._grain_s = grain, grain_s
         self._layer = layer
         self._endpoint = endpoint.rstrip("/")
-        self._https = parts.scheme == "https"
         self._client_id = client_id
         self._token = token
         self._ca_file = ca_file
@@ -125,28 +174,19 @@ class AzureMonitorLedger:
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
         names = [self._metric, *(name for name in _AGGREGATION if name != self._metric)]
-        async with self.credential() as credential, self.client(credential) as client:
-            first, *rest = await asyncio.gather(
-                *(self.ask(client, name, from_at, before_at) for name in names),
-                return_exceptions=True,
-            )
+        asked = [MetricAsked(name=name, aggregation=_AGGREGATION[name]) for name in names]
+        first, *rest = await self.ask(asked, from_at, before_at)
         read_at = self._now()
-        if isinstance(first, BaseException):
-            raise self.explain(first) from first
-        answers = {
-            name: answer
-            for name, answer in zip(names[1:], rest, strict=True)
-            if not isinstance(answer, BaseException)
+        if isinstance(first, LedgerError):
+            raise first
+        told = {
+            name: metric
+            for name, metric in zip(names[1:], rest, strict=True)
+            if not isinstance(metric, LedgerError)
         }
-        unread = sorted({*names[1:]} - answers.keys())
-        try:
-            snat = _values(answers.get("SNATPortUtilization"), "maximum")
-            beside = _said_beside(answers)
-            start_s, end_s, counts, grain_s = self._bins(first, read_at)
-        except LedgerError:
-            raise
-        except Exception as error:
-            raise self.explain(error) from error
+        unread = sorted({*names[1:]} - told.keys())
+        snat = told.get("SNATPortUtilization", MetricTold()).known("maximum")
+        start_s, end_s, counts, grain_s = self._bins(first, read_at)
         return FirewallLedger(
             source=self.name,
             layer=self._layer,
@@ -157,55 +197,69 @@ class AzureMonitorLedger:
             read_at=read_at,
             lag_hint_s=LAG_HINT_S if grain_s == 60 else None,
             snat_utilization_ratio=max(snat) / 100 if snat else None,
-            notes=(*beside, *(f"{name} could not be read" for name in unread)),
+            notes=(*_said_beside(told), *(f"{name} could not be read" for name in unread)),
         )
 
     async def ask(
-        self,
-        client: MonitorManagementClient,
-        name: str,
-        from_at: datetime,
-        before_at: datetime,
-        *,
-        aggregation: str | None = None,
-        split_by: str | None = None,
-    ) -> "Response":
-        """One metric over the span, whole grains of it; ``split_by`` names a dimension.
+        self, asked: Sequence[MetricAsked], from_at: datetime, before_at: datetime
+    ) -> list[MetricTold | LedgerError]:
+        """Each metric over the span, whole grains of it, or why it failed.
 
-        Raises the SDK's errors; LedgerError for a metric that failed in an answer that is good.
+        Raises :class:`LedgerError` where there is no token.
         """
         grain = timedelta(seconds=self._grain_s)
         epoch = datetime(1970, 1, 1, tzinfo=UTC)
         start = from_at - (from_at - epoch) % grain
         end = max(before_at + (epoch - before_at) % grain, start + grain)
-        answer: Response = await client.metrics.list(
-            self._resource_id.lstrip("/"),
-            timespan=f"{start:%Y-%m-%dT%H:%M:%SZ}/{end:%Y-%m-%dT%H:%M:%SZ}",
-            interval=self._grain,
-            metricnames=name,
-            aggregation=aggregation or _AGGREGATION[name],
-            filter=None if split_by is None else f"{split_by} eq '*'",
-            top=None if split_by is None else SPLIT_MAX_COUNT,
-            enforce_https=self._https,
-        )
-        metric = metric_of(answer)
-        if metric is not None and metric.error_code not in (None, "Success"):
-            said = " ".join(str(metric.error_message or "it does not say why").split())
-            raise LedgerError(f"{self}: {name}: {metric.error_code}: {said}")
-        return answer
+        span = f"{start:%Y-%m-%dT%H:%M:%SZ}/{end:%Y-%m-%dT%H:%M:%SZ}"
+        headers = {"Authorization": f"Bearer {await self._bearer()}"}
+        async with bounded_client(headers, self._ca_file, _ATTEMPT_S) as client:
+            return await asyncio.gather(*(self._ask(client, each, span) for each in asked))
 
-    def _bins(self, answer: "Response", read_at: datetime) -> tuple[Floats, Floats, Floats, float]:
+    async def _ask(
+        self, client: httpx.AsyncClient, asked: MetricAsked, span: str
+    ) -> MetricTold | LedgerError:
+        parameters = {
+            "api-version": METRICS_VERSION,
+            "timespan": span,
+            "interval": self._grain,
+            "metricnames": asked.name,
+            "aggregation": asked.aggregation,
+        }
+        if asked.split_by is not None:
+            parameters |= {"$filter": f"{asked.split_by} eq '*'", "top": str(SPLIT_MAX_COUNT)}
+        url = f"{self._endpoint}{self._resource_id}/providers/Microsoft.Insights/metrics"
+        try:
+            response, body = await get_bounded(
+                client, url, _ANSWER_MAX_BYTES, f"{self} cannot be read", params=parameters
+            )
+            if not response.is_success:
+                return self._refusal(response, body)
+            answer = _Answer.model_validate_json(bounded_json(body, _ANSWER_MAX_BYTES))
+        except LedgerError as error:
+            return error
+        except ValueError as error:
+            said = " ".join(str(error).split())[:200]
+            return LedgerError(f"{self}: its answer cannot be understood: {said}")
+        if not answer.value:
+            return MetricTold()
+        metric = answer.value[0].model_copy(update={"interval": answer.interval})
+        if metric.error_code not in (None, "Success"):
+            said = " ".join((metric.error_message or "it does not say why").split())
+            return LedgerError(f"{self}: {asked.name}: {metric.error_code}: {said}")
+        return metric
+
+    def _bins(self, metric: MetricTold, read_at: datetime) -> tuple[Floats, Floats, Floats, float]:
         """The byte metric as bins: start, end, bytes, and their grain."""
-        metric = metric_of(answer)
-        if metric is None or metric.unit not in _UNIT_BYTES:
-            unit = "no answer" if metric is None else f"unit {metric.unit!r}"
+        if metric.unit not in _UNIT_BYTES:
+            unit = f"unit {metric.unit!r}" if metric.unit else "no answer"
             raise LedgerError(
                 f"{self}: {self._metric}: {unit}; its bytes need {', '.join(_UNIT_BYTES)}"
             )
-        grain_s = parse_grain(answer.interval or self._grain)
+        grain_s = parse_grain(metric.interval or self._grain)
         amount = metric.unit == "Bytes"
-        points = sorted(points_of(metric), key=lambda point: point.time_stamp)
-        start_s = np.array([point.time_stamp.timestamp() for point in points])
+        points = sorted(metric.points, key=lambda point: point.at)
+        start_s = np.array([point.at.timestamp() for point in points])
         said = [point.total if amount else point.average for point in points]
         values = np.array([np.nan if value is None else value for value in said])
         counts = values * _UNIT_BYTES[metric.unit] * (1.0 if amount else grain_s)
@@ -215,112 +269,39 @@ class AzureMonitorLedger:
         unknown = (end_s > now_s) | (young & (counts == 0))
         return start_s, end_s, np.where(unknown, np.nan, counts), grain_s
 
-    # Connections ----------------------------------------------------------------------------
-
-    def credential(self) -> "AsyncTokenCredential":
+    async def _bearer(self) -> str:
         if self._token is not None:
-            return _GivenToken(self._token)
-        return Credential(self._client_id, **authority_of(self._endpoint))
-
-    def client(self, credential: "AsyncTokenCredential") -> MonitorManagementClient:
-        verify: dict[str, Any] = {"connection_verify": str(self._ca_file)} if self._ca_file else {}
-        return MonitorManagementClient(
-            credential,
-            self._subscription_id,
-            self._endpoint,
-            credential_scopes=[f"{self._endpoint}/.default"],
-            retry_total=0,
-            transport=_Bounded(connection_timeout=_ATTEMPT_S, read_timeout=_ATTEMPT_S, **verify),
-        )
+            return self._token
+        try:
+            return (await identity_token(self._client_id, self._endpoint)).token
+        except NoToken as error:
+            said = " ".join(str(error).split())
+            raise LedgerError(f"{self}: no token for {self._who}: {said}") from error
 
     @property
     def _who(self) -> str:
         return "the given token" if self._token else f"identity {self._client_id or 'default'}"
 
-    def explain(self, error: BaseException) -> LedgerError:
-        """The SDK's error as one line that names the fix, where we know it."""
-        status = getattr(error, "status_code", None)
-        told = getattr(getattr(error, "error", None), "message", None)  # by the Resource Manager
-        said = " ".join(str(told or error).split()) or repr(error)
-        if isinstance(error, LedgerError):
-            return error
-        if status == 429:
-            headers = getattr(getattr(error, "response", None), "headers", {})
-            after_s = _seconds(headers.get("Retry-After"))
-            return LedgerBusy(f"{self} throttles us: come back in {after_s:g} s", after_s)
-        if isinstance(error, NoToken):
-            return LedgerError(f"{self}: no token for {self._who}: {said}")
-        if status in (401, 403) or isinstance(error, ClientAuthenticationError):
-            return LedgerError(
-                f"{self} refuses {self._who}: {said}; give it the role '{ROLE}' on the firewall"
-            )
-        if status == 404:
-            return LedgerError(
-                f"{self}: there is no such resource; check azure_monitor_resource_id"
-            )
-        if isinstance(error, AzureError | OSError):
-            return LedgerError(f"{self} cannot be read: {said}")
-        if not isinstance(error, Exception):  # we are told to stop
-            raise error
-        return LedgerError(f"{self}: its answer cannot be understood: {said}")
-
-
-class _Bounded(AioHttpTransport):  # type: ignore[misc]  # the SDK offers it untyped, lazily
-    """The SDK's own, for answers of bounded size and depth that nobody has packed: its parser
-    takes whatever comes, and a kilobyte unpacks to a gigabyte."""
-
-    async def send(self, request: Any, **options: Any) -> Any:
-        request.headers["Accept-Encoding"] = "identity"
-        response = await super().send(request, **{**options, "stream": True})
-        wire = response.internal_response
-        try:
-            if wire.headers.get("Content-Encoding", "identity") != "identity":
-                raise ServiceResponseError("an answer that is packed, unasked")
-            body = bytearray()
-            async for piece in wire.content.iter_any():
-                body += piece
-                if len(body) > _ANSWER_MAX_BYTES:
-                    raise ServiceResponseError(f"an answer of over {_ANSWER_MAX_BYTES} bytes")
-            if wire.status < _REFUSED_FROM:  # refusals are read for their code alone
-                bounded_json(bytes(body), _ANSWER_MAX_BYTES)
-        except (ValueError, aiohttp.ClientError, TimeoutError) as error:
-            wire.close()
-            raise ServiceResponseError(f"no answer of Azure Monitor's: {error}") from error
-        except ServiceResponseError:
-            wire.close()
-            raise
-        wire._body = bytes(body)  # read: what the SDK reads next is this
-        if hasattr(response, "load_body"):
-            await response.load_body()
-        else:
-            await response.read()
-        return response
-
-
-class _GivenToken:
-    """A bearer token that somebody else got, such as ``az account get-access-token``."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    async def get_token(self, *_: str, **__: Any) -> AccessToken:
-        return AccessToken(self._token, int(datetime.now(UTC).timestamp()) + 3600)
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None: ...
-
-
-# Reading an answer --------------------------------------------------------------------------------
+    def _refusal(self, response: httpx.Response, body: bytes) -> LedgerError:
+        """One line that names the fix, where we know it."""
+        told = object_of(body)
+        error = told.get("error", told)  # the Resource Manager's own has an envelope
+        known = [error.get(name) for name in ("code", "message")] if isinstance(error, dict) else []
+        said = " ".join(": ".join(str(each) for each in known if each).split())
+        said = said or f"HTTP {response.status_code}"
+        match response.status_code:
+            case 429:
+                after_s = retry_after_s(response, _RETRY_AFTER_S)
+                return LedgerBusy(f"{self} throttles us: come back in {after_s:g} s", after_s)
+            case 401 | 403:
+                return LedgerError(
+                    f"{self} refuses {self._who}: {said}; give it the role '{ROLE}' on the firewall"
+                )
+            case 404:
+                return LedgerError(
+                    f"{self}: there is no such resource; check azure_monitor_resource_id"
+                )
+        return LedgerError(f"{self} cannot be read: {said}")
 
 
 def parse_grain(text: str) -> float:
@@ -335,55 +316,29 @@ def parse_grain(text: str) -> float:
     return float(seconds)
 
 
-def metric_of(answer: "Response | None") -> "Metric | None":
-    return answer.value[0] if answer is not None and answer.value else None
-
-
-def points_of(metric: "Metric") -> "Sequence[MetricValue]":
-    return [point for series in metric.timeseries or () for point in series.data or ()]
-
-
-def _values(answer: "Response | None", name: str) -> list[float]:
-    """What is known of one aggregation of a metric."""
-    metric = metric_of(answer)
-    found = [getattr(point, name) for point in points_of(metric)] if metric else []
-    return [value for value in found if value is not None]
-
-
-def _said_beside(answers: "Mapping[str, Response]") -> list[str]:
+def _said_beside(told: Mapping[str, MetricTold]) -> list[str]:
     """What the other metrics say of the span, as a reader of a report needs it."""
+
+    def known(name: str, aggregation: str) -> list[float]:
+        return told.get(name, MetricTold()).known(aggregation)
+
     said = []
-    if health := _values(answers.get("FirewallHealth"), "average"):
+    if health := known("FirewallHealth", "average"):
         said.append(f"FirewallHealth was {min(health):.4g} % at its lowest")
-    capacity = answers.get("ObservedCapacity")
-    if (least := _values(capacity, "minimum")) and (most := _values(capacity, "maximum")):
+    least = known("ObservedCapacity", "minimum")
+    if least and (most := known("ObservedCapacity", "maximum")):
         said.append(
             f"ObservedCapacity was {min(least):.4g} to {max(most):.4g} instances; it can lag half "
             "an hour"
         )
-    if latency := _values(answers.get("FirewallLatencyPng"), "average"):
+    if latency := known("FirewallLatencyPng", "average"):
         said.append(
             f"FirewallLatencyPng was {min(latency):.4g} to {max(latency):.4g} ms: the platform's "
             "own ping mesh, not the latency that the firewall adds"
         )
-    if snat := _values(answers.get("SNATPortUtilization"), "maximum"):
+    if snat := known("SNATPortUtilization", "maximum"):
         said.append(f"SNATPortUtilization was {max(snat):.4g} % at its highest")
     return said
-
-
-def _seconds(retry_after: str | None) -> float:
-    """A ``Retry-After`` in seconds; Azure's is never a date."""
-    try:
-        return float(retry_after or _RETRY_AFTER_S)
-    except ValueError:
-        return _RETRY_AFTER_S
-
-
-def _is_loopback(host: str | None) -> bool:
-    try:
-        return host == "localhost" or ip_address(host or "").is_loopback
-    except ValueError:
-        return False
 
 
 def open_source(settings: CoordinatorSettings) -> AzureMonitorLedger:

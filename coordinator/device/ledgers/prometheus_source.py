@@ -3,19 +3,17 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import httpx
 import numpy as np
 
-from coordinator.coordinator_settings import CoordinatorSettings
+from coordinator.coordinator_settings import CoordinatorSettings, PrometheusUnit
 from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
 from coordinator.device.ledgers.source import Freshness, LedgerError, needed, plain
 from coordinator.device.prometheus_api import PrometheusApi
 from exchange.messages import Direction
-
-PrometheusUnit = Literal["bits_per_second", "bytes_per_second", "bytes_total"]
 
 _BYTES_OF_RATE: Final = {"bits_per_second": 1 / 8, "bytes_per_second": 1.0}
 

@@ -1,6 +1,5 @@
 """Any Azure resource's own metrics: a firewall, a load balancer, the VMs of an appliance."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -9,20 +8,20 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import Field
 
-from coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries
+from coordinator.core.measure.testimony import Quantity, WitnessSeries
 from coordinator.device.ledgers.azure_monitor_source import (
     LAG_HINT_S,
     AzureMonitorLedger,
-    metric_of,
+    MetricAsked,
+    Series,
     parse_grain,
 )
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses.witness_file import (
+    ArchiveWitness,
     Read,
     WitnessEntry,
     parsed,
-    quantities_of,
-    said_by,
     secret_if_any,
     series_of,
 )
@@ -78,90 +77,59 @@ KNOWN: Final[Mapping[str, Sequence[Metric]]] = {
 }
 
 
-class AzureMonitorWitness:
+def open_source(entry: Mapping[str, Any]) -> ArchiveWitness:
     """Points of a grain each, at rest ``settle_s`` after it; a point that is null is unknown."""
-
-    def __init__(self, entry: AzureEntry) -> None:
-        token = secret_if_any(entry.device, "token_file", entry.token_file)
-        self._reader = AzureMonitorLedger(
-            entry.resource_id,
-            grain=entry.grain,
-            settle_s=entry.settle_s,
-            endpoint=entry.endpoint,
-            client_id=entry.client_id,
-            token=token,
-            ca_file=entry.ca_file,
+    named = parsed(AzureEntry, entry)
+    reader = AzureMonitorLedger(
+        named.resource_id,
+        grain=named.grain,
+        settle_s=named.settle_s,
+        endpoint=named.endpoint,
+        client_id=named.client_id,
+        token=secret_if_any(named.device, "token_file", named.token_file),
+        ca_file=named.ca_file,
+    )
+    kind = "/".join(named.resource_id.strip("/").split("/")[5:7]).lower()
+    reads = named.read or KNOWN.get(kind, ())
+    if not reads:
+        raise LedgerError(
+            f"witness {named.device}: read: not set, and nothing is known of {kind}; name its "
+            "metrics"
         )
-        kind = "/".join(entry.resource_id.strip("/").split("/")[5:7]).lower()
-        self._reads = entry.read or KNOWN.get(kind, ())
-        if not self._reads:
-            raise LedgerError(
-                f"witness {entry.device}: read: not set, and nothing is known of {kind}; name its "
-                "metrics"
-            )
-        self.name = f"azure-monitor {entry.resource_id.rpartition('/')[2]}"
-        self.devices = (entry.device,)
-        self.quantities = quantities_of(self._reads)
-        self.settle_s = entry.settle_s
-        self._grain_s = parse_grain(entry.grain)
-        self._entry = entry
+    name = f"azure-monitor {named.resource_id.rpartition('/')[2]}"
+    asked = [
+        MetricAsked(name=read.metric, aggregation=read.aggregation, split_by=read.split_by)
+        for read in reads
+    ]
 
-    async def watch(self) -> None:
-        """It keeps its own history."""
-
-    async def read(self, from_at: datetime, before_at: datetime) -> Witnessed:
-        async with self._reader.credential() as token, self._reader.client(token) as client:
-            answers = await asyncio.gather(
-                *(
-                    self._reader.ask(
-                        client,
-                        read.metric,
-                        from_at,
-                        before_at,
-                        aggregation=read.aggregation,
-                        split_by=read.split_by,
-                    )
-                    for read in self._reads
-                ),
-                return_exceptions=True,
-            )
-        failed = [answer for answer in answers if isinstance(answer, BaseException)]
-        if failed:
-            raise self._reader.explain(failed[0]) from failed[0]
-        entry = self._entry
-        series = [
-            each
-            for read, answer in zip(self._reads, answers, strict=True)
-            for each in self._series(read, answer)
-        ]
-        return said_by(entry, series)
-
-    def _series(self, read: Metric, answer: Any) -> list[WitnessSeries]:
-        metric = metric_of(answer)
-        found = []
-        for told in (metric.timeseries or ()) if metric is not None else ():
-            named = [str(value.value) for value in told.metadatavalues or ()]
-            points = [
-                (point.time_stamp.timestamp(), getattr(point, read.aggregation.lower()))
-                for point in told.data or ()
-            ]
-            known = sorted((at_s, value) for at_s, value in points if value is not None)
-            columns = np.array(known, dtype=float).reshape(-1, 2)
-            # A point labelled T covers about [T - 75 s, T - 15 s] of a minute's grain.
-            lag_s = LAG_HINT_S if self._grain_s == 60 else 0.0
-            found.append(
-                series_of(
-                    self._entry.device,
-                    self.name,
-                    read.model_copy(update={"over_s": self._grain_s}),
-                    columns[:, 0] + self._grain_s - lag_s,
-                    columns[:, 1],
-                    instance=" ".join(named) if read.split_by else "",
-                    bound_s=BOUND_S,
-                )
-            )
+    async def ask(from_at: datetime, before_at: datetime) -> list[WitnessSeries]:
+        found: list[WitnessSeries] = []
+        answers = await reader.ask(asked, from_at, before_at)
+        for read, told in zip(reads, answers, strict=True):
+            if isinstance(told, LedgerError):
+                raise told
+            found += [_series(named.device, name, read, each, grain_s) for each in told.timeseries]
         return found
 
+    grain_s = parse_grain(named.grain)
+    return ArchiveWitness(ask, name=name, entry=named, reads=reads, settle_s=named.settle_s)
 
-def open_source(entry: Mapping[str, Any]) -> AzureMonitorWitness:
-    return AzureMonitorWitness(parsed(AzureEntry, entry))
+
+def _series(device: str, name: str, read: Metric, told: Series, grain_s: float) -> WitnessSeries:
+    points = [
+        (point.at.timestamp(), getattr(point, read.aggregation.lower())) for point in told.data
+    ]
+    known = sorted((at_s, value) for at_s, value in points if value is not None)
+    columns = np.array(known, dtype=float).reshape(-1, 2)
+    # A point labelled T covers about [T - 75 s, T - 15 s] of a minute's grain.
+    lag_s = LAG_HINT_S if grain_s == 60 else 0.0
+    instance = " ".join(each.value for each in told.metadatavalues)
+    return series_of(
+        device,
+        name,
+        read.model_copy(update={"over_s": grain_s}),
+        columns[:, 0] + grain_s - lag_s,
+        columns[:, 1],
+        instance=instance if read.split_by else "",
+        bound_s=BOUND_S,
+    )

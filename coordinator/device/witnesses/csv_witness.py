@@ -7,14 +7,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from coordinator.core.measure.testimony import Witnessed
+from coordinator.core.measure.testimony import WitnessSeries
 from coordinator.device.ledgers.csv_source import CsvFields, CsvForm, CsvLedger
 from coordinator.device.witnesses.witness_file import (
+    ArchiveWitness,
     Read,
     WitnessEntry,
     parsed,
-    quantities_of,
-    said_by,
     series_of,
 )
 
@@ -32,39 +31,26 @@ class CsvEntry(WitnessEntry):
     read: Annotated[tuple[Column, ...], Field(min_length=1, max_length=64)]
 
 
-class CsvWitness:
+def open_source(entry: Mapping[str, Any]) -> ArchiveWitness:
     """Read anew each time; an empty cell is unknown."""
+    named = parsed(CsvEntry, entry)
+    name = f"csv {named.csv_file.name}"
+    fields = CsvFields(
+        path=f"witness {named.device}: csv_file",
+        time_column="time_column",
+        value_column="column",
+        zone=f"witness {named.device}: zone",
+    )
 
-    def __init__(self, entry: CsvEntry) -> None:
-        self.name = f"csv {entry.csv_file.name}"
-        self.devices = (entry.device,)
-        self.quantities = quantities_of(entry.read)
-        self.settle_s = entry.settle_s
-        self._entry = entry
-
-    async def watch(self) -> None:
-        """A file keeps its own history."""
-
-    async def read(self, from_at: datetime, before_at: datetime) -> Witnessed:
-        entry = self._entry
+    async def ask(from_at: datetime, before_at: datetime) -> list[WitnessSeries]:
         found = []
-        for column in entry.read:
+        for column in named.read:
             form = CsvForm(
-                time_column=entry.time_column, value_column=column.column, zone=entry.zone
+                time_column=named.time_column, value_column=column.column, zone=named.zone
             )
-            fields = CsvFields(
-                path=f"witness {entry.device}: csv_file",
-                time_column="time_column",
-                value_column="column",
-                zone=f"witness {entry.device}: zone",
-            )
-            at_s, values = CsvLedger(entry.csv_file, form, fields=fields).rows()
-            series = series_of(
-                entry.device, self.name, column, at_s, values, instance=column.instance
-            )
+            at_s, values = CsvLedger(named.csv_file, form, fields=fields).rows()
+            series = series_of(named.device, name, column, at_s, values, instance=column.instance)
             found.append(series.within(from_at.timestamp(), before_at.timestamp()))
-        return said_by(entry, found)
+        return found
 
-
-def open_source(entry: Mapping[str, Any]) -> CsvWitness:
-    return CsvWitness(parsed(CsvEntry, entry))
+    return ArchiveWitness(ask, name=name, entry=named, reads=named.read, settle_s=named.settle_s)

@@ -8,14 +8,13 @@ from typing import Annotated, Any, Final
 import httpx
 from pydantic import Field
 
-from coordinator.core.measure.testimony import Witnessed
+from coordinator.core.measure.testimony import WitnessSeries
 from coordinator.device.prometheus_api import PrometheusApi
 from coordinator.device.witnesses.witness_file import (
+    ArchiveWitness,
     Read,
     WitnessEntry,
     parsed,
-    quantities_of,
-    said_by,
     secret_if_any,
     series_of,
 )
@@ -36,36 +35,25 @@ class PrometheusEntry(WitnessEntry):
     read: Annotated[tuple[Query, ...], Field(min_length=1, max_length=64)]
 
 
-class PrometheusWitness:
+def open_source(
+    entry: Mapping[str, Any], transport: httpx.AsyncBaseTransport | None = None
+) -> ArchiveWitness:
     """Range queries over the span of a run; a rate over a minute says so with ``over_s``."""
+    named = parsed(PrometheusEntry, entry)
+    token = secret_if_any(named.device, "token_file", named.token_file)
+    api = PrometheusApi(named.url, token=token, ca_file=named.ca_file, transport=transport)
+    name = f"prometheus {api.where}"
 
-    def __init__(
-        self, entry: PrometheusEntry, transport: httpx.AsyncBaseTransport | None = None
-    ) -> None:
-        self.devices = (entry.device,)
-        self.quantities = quantities_of(entry.read)
-        self.settle_s = _SETTLE_STEPS_COUNT * entry.step_s
-        self._entry = entry
-        token = secret_if_any(entry.device, "token_file", entry.token_file)
-        self._api = PrometheusApi(
-            entry.url, token=token, ca_file=entry.ca_file, transport=transport
-        )
-        self.name = f"prometheus {self._api.where}"
-
-    async def watch(self) -> None:
-        """It keeps its own history."""
-
-    async def read(self, from_at: datetime, before_at: datetime) -> Witnessed:
-        entry = self._entry
+    async def ask(from_at: datetime, before_at: datetime) -> list[WitnessSeries]:
         found = []
-        for query in entry.read:
-            told = await self._api.series(
-                query.query, from_at.timestamp(), before_at.timestamp(), entry.step_s
+        for query in named.read:
+            told = await api.series(
+                query.query, from_at.timestamp(), before_at.timestamp(), named.step_s
             )
             found += [
                 series_of(
-                    entry.device,
-                    self.name,
+                    named.device,
+                    name,
                     query,
                     each.at_s,
                     each.values,
@@ -74,8 +62,7 @@ class PrometheusWitness:
                 )
                 for number, each in enumerate(told)
             ]
-        return said_by(entry, found)
+        return found
 
-
-def open_source(entry: Mapping[str, Any]) -> PrometheusWitness:
-    return PrometheusWitness(parsed(PrometheusEntry, entry))
+    settle_s = _SETTLE_STEPS_COUNT * named.step_s
+    return ArchiveWitness(ask, name=name, entry=named, reads=named.read, settle_s=settle_s)

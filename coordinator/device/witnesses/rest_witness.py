@@ -2,7 +2,6 @@
 
 import json
 import math
-import ssl
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import Field
 
-from coordinator.device.http_answers import read_bounded
+from coordinator.device.http_answers import bounded_client, get_bounded, may_carry_secret
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
 from coordinator.device.witnesses.witness_file import (
@@ -60,9 +59,9 @@ class RestWitness:
             )
         self._entry = entry
         self._where = f"{parts.scheme}://{parts.hostname}{parts.path}"
-        self._headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        self._headers = {"Accept": "application/json"}
         if entry.header_file is not None:
-            if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "::1", "localhost"):
+            if not may_carry_secret(entry.url):
                 raise LedgerError(f"witness {entry.device}: url: a secret travels over https only")
             secret = secret_of(entry.device, "header_file", entry.header_file)
             self._headers[entry.header] = secret
@@ -103,23 +102,15 @@ class RestWitness:
             raise LedgerError(f"{self._where}: {path}: {type(error).__name__}") from None
 
     async def _get(self) -> Any:
+        entry = self._entry
+        async with bounded_client(
+            self._headers, entry.ca_file, ATTEMPT_S, self._transport
+        ) as client:
+            response, body = await get_bounded(client, entry.url, ANSWER_MAX_BYTES, self._where)
+        if response.status_code != httpx.codes.OK:
+            raise LedgerError(f"{self._where}: HTTP {response.status_code}")
         try:
-            async with (
-                httpx.AsyncClient(
-                    headers=self._headers,
-                    verify=ssl.create_default_context(cafile=self._entry.ca_file),
-                    timeout=ATTEMPT_S,
-                    transport=self._transport,
-                ) as client,
-                client.stream("GET", self._entry.url) as response,
-            ):
-                if response.status_code != httpx.codes.OK:
-                    raise LedgerError(f"{self._where}: HTTP {response.status_code}")
-                over = f"over {ANSWER_MAX_BYTES} bytes"
-                body = await read_bounded(response, ANSWER_MAX_BYTES, self._where, over)
             return json.loads(bounded_json(body, ANSWER_MAX_BYTES))
-        except httpx.HTTPError as error:
-            raise LedgerError(f"{self._where}: no answer ({type(error).__name__})") from None
         except (ValueError, RecursionError):
             raise LedgerError(f"{self._where}: not JSON that can be read") from None
 

@@ -6,7 +6,7 @@ be read says which, why, and what to do, and never a secret.
 
 import importlib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Protocol, TypeVar
@@ -133,14 +133,39 @@ def secret_if_any(device: str, field: str, path: Path | None) -> str | None:
     return None if path is None else secret_of(device, field, path)
 
 
-def said_by(entry: WitnessEntry, series: Iterable[WitnessSeries]) -> Witnessed:
-    """What one witness of one device read afterwards; series without a reading left out."""
-    return Witnessed(
-        devices=(entry.device,),
-        series=tuple(each for each in series if len(each.at_s)),
-        read_at=datetime.now(UTC),
-        cores_count=None if entry.cores_count is None else {entry.device: entry.cores_count},
-    )
+class ArchiveWitness:
+    """One whose device or service keeps its own history: asked once, when a run is over; see
+    :class:`WitnessSource`."""
+
+    def __init__(
+        self,
+        ask: Callable[[datetime, datetime], Awaitable[Iterable[WitnessSeries]]],
+        *,
+        name: str,
+        entry: WitnessEntry,
+        reads: Iterable[Read],
+        settle_s: float,
+    ) -> None:
+        """``ask`` gives what there is of a span, and raises LedgerError."""
+        self.name = name
+        self.devices = (entry.device,)
+        self.quantities = quantities_of(reads)
+        self.settle_s = settle_s
+        self._ask = ask
+        self._cores_count = entry.cores_count
+
+    async def watch(self) -> None:
+        """There is nothing to remember."""
+
+    async def read(self, from_at: datetime, before_at: datetime) -> Witnessed:
+        [device], cores_count = self.devices, self._cores_count
+        series = await self._ask(from_at, before_at)
+        return Witnessed(
+            devices=self.devices,
+            series=tuple(each for each in series if len(each.at_s)),
+            read_at=datetime.now(UTC),
+            cores_count=None if cores_count is None else {device: cores_count},
+        )
 
 
 def open_witnesses(path: Path | None) -> tuple[WitnessSource, ...]:

@@ -32,6 +32,8 @@ class Server:
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(request)
         status, answer, headers = self._response
+        if isinstance(answer, Exception):
+            raise answer
         if isinstance(answer, str):
             return httpx.Response(status, text=answer, headers=headers)
         return httpx.Response(status, json=answer, headers=headers)
@@ -90,12 +92,23 @@ async def test_the_query_and_the_token_travel() -> None:
     assert request.headers["Authorization"] == "Bearer secret"
 
 
+@pytest.mark.parametrize("token", ["s3cret\nX: y", "s3cr\u00e9t"])
+async def test_a_token_that_cannot_travel_is_not_quoted(token: str) -> None:
+    with pytest.raises(LedgerError, match="printable ASCII") as caught:
+        await read(Server(matrix([])), token=token)
+    assert "s3cr" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("server", "words"),
     [
         (Server({"status": "error", "error": "parse error: x"}, 400), "prometheus_query.*parse"),
         (Server("<html>", 502), "HTTP 502, and not an answer of Prometheus's"),
         (Server({"detail": "no"}, 404), "HTTP 404, and not an answer of Prometheus's"),
+        (
+            Server(httpx.ConnectError("refused")),
+            r"prometheus_url http://prometheus:9090: no answer \(ConnectError",
+        ),
         (Server(matrix([(0, "1")], [(0, "1")])), r"2 series; add them up with sum\(...\)"),
     ],
 )
@@ -109,14 +122,3 @@ async def test_throttling_says_for_how_long() -> None:
     with pytest.raises(LedgerBusy, match="come back in 7 s") as caught:
         await read(Server("", 429, {"Retry-After": "7"}))
     assert caught.value.retry_after_s == 7
-
-
-async def test_no_answer_is_one_line() -> None:
-    def broken(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("refused", request=request)
-
-    source = PrometheusLedger(
-        "http://p", "up", "bits_per_second", transport=httpx.MockTransport(broken)
-    )
-    with pytest.raises(LedgerError, match=r"prometheus_url http://p: no answer \(ConnectError"):
-        await source.read(START, START, Direction.FORWARD)

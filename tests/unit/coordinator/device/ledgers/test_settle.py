@@ -44,11 +44,11 @@ def ledger(*counts: float, read_at: datetime = ENDED) -> FirewallLedger:
 class Source:
     """Says the next of ``answers`` at each read, the last one for ever; counts the reads."""
 
-    def __init__(self, freshness: Freshness, *answers: FirewallLedger | LedgerError) -> None:
+    def __init__(self, freshness: Freshness, *answers: FirewallLedger | Exception) -> None:
         self.name = "source"
         self.freshness = freshness
         self.read_count = 0
-        self._answers: Sequence[FirewallLedger | LedgerError] = answers
+        self._answers: Sequence[FirewallLedger | Exception] = answers
         self.now = ENDED
 
     async def read(
@@ -56,7 +56,7 @@ class Source:
     ) -> FirewallLedger:
         answer = self._answers[min(self.read_count, len(self._answers) - 1)]
         self.read_count += 1
-        if isinstance(answer, LedgerError):
+        if isinstance(answer, Exception):
             raise answer
         return replace(answer, read_at=self.now)
 
@@ -71,36 +71,35 @@ async def outcome(source: Source, span: Span = SPAN) -> tuple[FirewallLedger, fl
     raise AssertionError("it waits for ever")
 
 
-async def test_a_source_that_needs_one_read_is_read_once_when_it_has_settled() -> None:
-    source = Source(Freshness(settle_s=3), ledger(1, 2))
-    settled, after_s = await outcome(source)
-    assert (after_s, source.read_count) == (3, 1)
-    assert settled.bytes.tolist() == [1, 2]
+ONCE = Freshness(settle_s=3)
+WHOLE = ledger(60, 60, 30, 7)
 
 
-async def test_two_reads_that_agree_are_enough_where_all_is_known() -> None:
-    whole = ledger(60, 60, 30, 7)
-    source = Source(POLLED, ledger(60), ledger(60, 36), ledger(60, 60, 30, 4), whole, whole)
-    settled, after_s = await outcome(source)
-    assert (after_s, source.read_count) == (150, 5)
-    assert settled.bytes.tolist() == [60, 60, 30, 7]
-    assert settled.notes == ()
-
-
-async def test_agreement_before_the_lag_is_over_is_not_enough() -> None:
-    """The run ends with bin 1, but its label may run 90 s behind: bins 2 and 3 count too."""
-    source = Source(POLLED, ledger(60, 60), ledger(60, 60), ledger(60, 60, 30), ledger(60, 60, 40))
-    settled, after_s = await outcome(source)
-    assert settled.bytes.tolist() == [60, 60, 40]
-    assert after_s >= POLLED.lag_s + POLLED.settle_s
-
-
-async def test_an_unknown_bin_is_waited_for_until_it_can_no_longer_come() -> None:
-    gap = ledger(60, NAN, 30, 0)
-    source = Source(POLLED, gap)
-    settled, after_s = await outcome(source)
-    assert after_s == POLLED.lag_s + POLLED.settle_s
-    assert np.isnan(settled.bytes[1])
+@pytest.mark.parametrize(
+    ("freshness", "answers", "after_s", "read_count"),
+    [
+        (ONCE, [ledger(1, 2)], 3, 1),  # one read, when it has settled
+        # Two reads that agree are enough where all is known.
+        (POLLED, [ledger(60), ledger(60, 36), ledger(60, 60, 30, 4), WHOLE, WHOLE], 150, 5),
+        # The run ends with bin 1, but its label may run 90 s behind: bins 2 and 3 count too.
+        (POLLED, [ledger(60, 60), ledger(60, 60), ledger(60, 60, 30), ledger(60, 60, 40)], 390, 13),
+        # An unknown bin is waited for until it can no longer come.
+        (POLLED, [ledger(60, NAN, 30, 0)], 390, 13),
+        (POLLED, [LedgerError("no answer"), LedgerError("no answer"), WHOLE, WHOLE], 120, 4),
+    ],
+)
+async def test_figures_are_read_until_they_rest(
+    freshness: Freshness,
+    answers: Sequence[FirewallLedger | Exception],
+    after_s: float,
+    read_count: int,
+) -> None:
+    source = Source(freshness, *answers)
+    settled, settled_after_s = await outcome(source)
+    assert (settled_after_s, source.read_count) == (after_s, read_count)
+    last = answers[-1]
+    assert isinstance(last, FirewallLedger)
+    np.testing.assert_array_equal(settled.bytes, last.bytes)
     assert settled.notes == ()
 
 
@@ -123,13 +122,8 @@ async def test_a_coordinator_that_comes_late_still_reads_twice() -> None:
     assert settled.notes == ()
 
 
-async def test_a_failing_source_is_asked_again_and_then_given_up_with_the_reason() -> None:
-    whole = ledger(60, 60, 30, 7)
-    source = Source(POLLED, LedgerError("no answer"), LedgerError("no answer"), whole, whole)
-    settled, _ = await outcome(source)
-    assert settled.bytes.tolist() == [60, 60, 30, 7]
-    source = Source(POLLED, LedgerError("wrong role"))
-    settled, after_s = await outcome(source)
+async def test_a_failing_source_is_given_up_at_last_with_the_reason() -> None:
+    settled, after_s = await outcome(Source(POLLED, LedgerError("wrong role")))
     assert after_s == POLLED.patience_s
     assert len(settled) == 0
     assert settled.notes == ("the firewall's figures could not be read to their end: wrong role",)
@@ -162,13 +156,7 @@ async def test_nothing_is_waited_for_when_nothing_was_sent() -> None:
 
 
 async def test_a_fault_of_the_source_is_a_source_that_cannot_be_read() -> None:
-    class Faulty(Source):
-        async def read(
-            self, from_at: datetime, before_at: datetime, direction: Direction
-        ) -> FirewallLedger:
-            raise KeyError("value")
-
-    settled, _ = await outcome(Faulty(Freshness(settle_s=3)))
+    settled, _ = await outcome(Source(ONCE, KeyError("value")))
     [note] = settled.notes
     assert "to their end: the ledger's answer makes no sense: KeyError('value')" in note
 

@@ -17,9 +17,8 @@ from coordinator.cli.witness_checks import check_witnesses
 from coordinator.core.measure.testimony import Quantity, RemarkKind, Witnessed, believed
 from coordinator.device.ledgers.source import LedgerError
 from coordinator.device.witnesses import source_names
-from coordinator.device.witnesses.azure_monitor_witness import AzureMonitorWitness
 from coordinator.device.witnesses.polled import PolledWitness
-from coordinator.device.witnesses.prometheus_witness import PrometheusEntry, PrometheusWitness
+from coordinator.device.witnesses.prometheus_witness import open_source as open_prometheus
 from coordinator.device.witnesses.snmp_profiles import OURS, read_profiles
 from coordinator.device.witnesses.witness_file import WitnessSource, open_witnesses
 from tests.unit.coordinator.device.ledgers.test_prometheus_source import Server
@@ -34,12 +33,7 @@ LINES: dict[str, str] = {
     "rest": 'url = "http://127.0.0.1:1/x"\nread = [{quantity = "cpu_ratio", path = "cpu"}]',
     "snmp": 'address = "[2001:db8::1]:161"\ncommunity_file = "secret"\nprofile = "fortinet"',
 }
-KINDS: dict[str, type] = {
-    "azure-monitor": AzureMonitorWitness,
-    "prometheus": PrometheusWitness,
-    "rest": PolledWitness,
-    "snmp": PolledWitness,
-}
+POLLED = {"ping", "rest", "snmp"}  # the others keep their own history
 
 
 def opened(folder: Path, source: str, lines: str) -> WitnessSource:
@@ -62,7 +56,7 @@ def test_every_source_has_its_case_here() -> None:
 @pytest.mark.parametrize("source", LINES)
 def test_each_opens_and_tells_of_its_device(source: str, tmp_path: Path) -> None:
     witness = opened(tmp_path, source, LINES[source])
-    assert isinstance(witness, KINDS.get(source, object))
+    assert isinstance(witness, PolledWitness) is (source in POLLED)
     assert witness.devices == ("fw",)
     told_by_all = Quantity.PING_TCP if source == "ping" else Quantity.CPU
     assert (told_by_all in witness.quantities) is (source != "azure-monitor")
@@ -154,10 +148,8 @@ async def test_prometheus_is_told_by_query_and_label() -> None:
     result = [{"metric": {"core": name}, "values": points} for name in ("0", "1")]
     answer = {"status": "success", "data": {"resultType": "matrix", "result": result}}
     query = {"quantity": "cpu_ratio", "query": "q", "instance_label": "core", "scale": 0.01}
-    entry = PrometheusEntry.model_validate(
-        {"source": "prometheus", "device": "fw", "url": "http://p", "read": [query]}
-    )
-    witness = PrometheusWitness(entry, transport=httpx.MockTransport(Server(answer)))
+    entry = {"source": "prometheus", "device": "fw", "url": "http://p", "read": [query]}
+    witness = open_prometheus(entry, transport=httpx.MockTransport(Server(answer)))
     told = await read(witness)
     assert [each.instance for each in told.series] == ["0", "1"]
     np.testing.assert_allclose(told.series[0].values, [0.2, 0.21, 0.22])
@@ -175,35 +167,37 @@ async def test_the_password_in_a_prometheus_address_is_in_no_name_and_no_word(
 
 
 class Device(BaseHTTPRequestHandler):
-    """Answers every GET with the server's ``answer``."""
+    """Answers every GET with what it was told last."""
+
+    answer = b""
 
     def do_GET(self) -> None:
-        body: bytes = self.server.answer  # type: ignore[attr-defined]
         self.send_response(200 if self.headers.get("X-Key") == "s3cret" else 401)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(self.answer)))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(self.answer)
 
     def log_message(self, *_: object) -> None:
         """Nothing on standard error."""
 
 
 @pytest.fixture
-def device() -> Iterator[HTTPServer]:
+def device() -> Iterator[str]:
     server = HTTPServer(("127.0.0.1", 0), Device)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield server
+    yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     thread.join()
     server.server_close()
 
 
-async def rest(device: HTTPServer, folder: Path, answer: Any, key: str = "s3cret") -> Witnessed:
-    device.answer = answer if isinstance(answer, bytes) else json.dumps(answer).encode()  # type: ignore[attr-defined]
+async def rest(device: str, folder: Path, answer: Any, key: str = "s3cret") -> Witnessed:
+    """All that is told of a device that was asked once."""
+    Device.answer = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
     (folder / "key").write_text(key)
     lines = (
-        f'url = "http://127.0.0.1:{device.server_port}/status"\nheader = "X-Key"\n'
+        f'url = "{device}/status"\nheader = "X-Key"\n'
         'header_file = "key"\nat_path = "at"\n[[witness.read]]\nquantity = "cpu_ratio"\n'
         'path = "cpu.all"\nscale = 0.01\n[[witness.read]]\nquantity = "sessions_count"\n'
         'path = "units"'
@@ -211,10 +205,11 @@ async def rest(device: HTTPServer, folder: Path, answer: Any, key: str = "s3cret
     witness = opened(folder, "rest", lines)
     assert isinstance(witness, PolledWitness)
     await witness.poll()
-    return await read(witness)
+    now, day = datetime.now(UTC), timedelta(days=1)
+    return await witness.read(min(BEGUN, now) - day, max(BEGUN, now) + day)
 
 
-async def test_rest_tells_numbers_and_numbers_by_name(device: HTTPServer, tmp_path: Path) -> None:
+async def test_rest_tells_numbers_and_numbers_by_name(device: str, tmp_path: Path) -> None:
     at_s = BEGUN.timestamp() + 3
     told = await rest(
         device, tmp_path, {"at": at_s, "cpu": {"all": 55}, "units": {"u1": 7, "u2": "9"}}
@@ -232,7 +227,7 @@ def by_name(told: Witnessed) -> dict[tuple[Quantity, str], float]:
 
 
 async def test_rest_tells_a_list_by_place_and_leaves_out_what_is_no_number(
-    device: HTTPServer, tmp_path: Path
+    device: str, tmp_path: Path
 ) -> None:
     """As a projection (``cores[*].usage``) has it; an instant without an offset is UTC."""
     odd = [55, None, "n/a", True, "7e1", [3], {"x": 1}, -1, 1e999]
@@ -268,21 +263,9 @@ async def test_a_percentage_that_is_taken_for_a_ratio_is_unknown_and_said(tmp_pa
     ],
 )
 async def test_what_rest_cannot_be_told_is_a_silence(
-    answer: Any, key: str, words: str, device: HTTPServer, tmp_path: Path
+    answer: Any, key: str, words: str, device: str, tmp_path: Path
 ) -> None:
-    witness_at = datetime.now(UTC)
-    device.answer = b""  # type: ignore[attr-defined]
-    await rest(device, tmp_path, answer, key)
-    witness = opened(
-        tmp_path,
-        "rest",
-        f'url = "http://127.0.0.1:{device.server_port}/status"\nheader = "X-Key"\n'
-        'header_file = "key"\nat_path = "at"\n'
-        'read = [{quantity = "cpu_ratio", path = "cpu.all"}]',
-    )
-    assert isinstance(witness, PolledWitness)
-    await witness.poll()
-    told = await witness.read(witness_at, datetime.now(UTC) + timedelta(seconds=1))
+    told = await rest(device, tmp_path, answer, key)
     assert words in told.remarks[0].said
     assert not told.series
     assert "s3cret" not in str(told.remarks)
@@ -297,7 +280,7 @@ async def test_what_rest_cannot_be_told_is_a_silence(
     ],
 )
 async def test_the_doctor_says_how_far_an_answers_own_clock_is_off(
-    off_s: float, words: str, device: HTTPServer, tmp_path: Path
+    off_s: float, words: str, device: str, tmp_path: Path
 ) -> None:
     at_s = round(datetime.now(UTC).timestamp() + off_s)
     await rest(device, tmp_path, {"at": at_s, "cpu": {"all": 55}, "units": 3})
