@@ -49,7 +49,6 @@ from coordinator.runs.listing import outcome_of
 from coordinator.runs.own_troubles import watch_queue
 from coordinator.runs.replacements import Replacements
 from coordinator.runs.reservations import EndpointTaken, Reservations
-from coordinator.runs.retention import Pruned, PruneRequest, prune
 from coordinator.runs.run_cost import cost_of
 from coordinator.runs.run_ids import new_run_id
 from coordinator.runs.stored import dump_fleet, read_ledger
@@ -299,15 +298,6 @@ class Coordinator:
         await self._dispatch.take_off(plan)
         await self._reservations.release(run_id)
         log.info("run cancelled", extra={"action": "cancel", "run_id": run_id})
-
-    async def prune(self, request: PruneRequest) -> Pruned:
-        """Forget old runs, or say which would go."""
-        pruned = await prune(self._records, request, self._now())
-        if not pruned.dry_run:
-            for run in pruned.runs:
-                self.stored.forget(run.run_id)
-            log.info("%d runs pruned", len(pruned.runs), extra={"action": "prune"})
-        return pruned
 
     @property
     def has_ledger(self) -> bool:

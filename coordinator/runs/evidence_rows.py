@@ -28,7 +28,6 @@ from coordinator.core.measure.evidence import (
 from coordinator.core.measure.shared_clock import on_shared_clock
 from coordinator.core.plan.moves import Move, pairs_in
 from coordinator.core.plan.spec import Burst, Pair, Plan
-from coordinator.runs.burst_rows import read_rows
 from coordinator.runs.chunk_columns import (
     ALL_COLUMNS,
     REACH_COLUMNS,
@@ -38,16 +37,36 @@ from coordinator.runs.chunk_columns import (
     try_columns,
     unless_long,
 )
+from coordinator.runs.stored import read_rows
 from exchange.messages import ServerTest, Side
 from exchange.ports import RecordUnreadable
 from exchange.records import Document, Records
 from exchange.rows import leave_out
-from exchange.second_rows import PackedEnd
+from exchange.second_rows import PackedEnd, Probes
 
 TESTS_MAX_COUNT: Final = 100  # on one endpoint about one burst; a restart or two is what happens
 
 
-_NOTHING: Final[EndColumns] = ((), NO_HOST)
+NOTHING: Final[EndColumns] = ((), NO_HOST)
+
+
+def with_ends(pair: PairEvidence, client: EndColumns, server: EndColumns) -> PairEvidence:
+    """The pair with what its two ends told."""
+    return replace(
+        pair,
+        client_tracks=client[0],
+        client_host=client[1],
+        server_tracks=server[0],
+        server_host=server[1],
+    )
+
+
+def probe_column(told: Probes) -> ProbeColumn:
+    return ProbeColumn(
+        first_at_s=told.first_at_s,
+        every_s=told.every_s,
+        rtt_s=np.array(told.rtt_s, dtype=np.float64),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +88,8 @@ class PackedTest:
     @property
     def _columns(self) -> EndColumns:
         if self.end is None:
-            return _NOTHING
-        return try_columns(self.end, self.readings_max_count) or _NOTHING
+            return NOTHING
+        return try_columns(self.end, self.readings_max_count) or NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +122,10 @@ class PackedSeconds:
                 self.clients.pop(index, None)
                 self.servers.pop(index, None)
         return [
-            replace(
+            with_ends(
                 pair,
-                client_tracks=client.get(pair.pair_index, _NOTHING)[0],
-                client_host=client.get(pair.pair_index, _NOTHING)[1],
-                server_tracks=server.get(pair.pair_index, _NOTHING)[0],
-                server_host=server.get(pair.pair_index, _NOTHING)[1],
+                client.get(pair.pair_index, NOTHING),
+                server.get(pair.pair_index, NOTHING),
             )
             for pair in pairs
         ]
@@ -172,11 +189,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
             if len(told.rtt_s) * plan.spec.traffic.probe.every_s > most:
                 leave_out(RecordUnreadable(f"probes of pair {pair_index}: {len(told.rtt_s)}"))
                 continue
-            probes[pair_index] = ProbeColumn(
-                first_at_s=told.first_at_s,
-                every_s=told.every_s,
-                rtt_s=np.array(told.rtt_s, dtype=np.float64),
-            )
+            probes[pair_index] = probe_column(told)
     tests = await read_tests(records, plan, burst, planned)
     join = join_tests(burst, planned, rows.claims, rows.reports, tests)
     pairs = []

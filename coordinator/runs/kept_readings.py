@@ -53,8 +53,8 @@ async def with_earlier(
     if len(ledger) and ledger.start_s[0] <= span.from_at.timestamp():
         return ledger
     told = await live.told(span.from_at, span.before_at)
-    for run_id, burst in await bursts_within(records, read_plan, span):
-        kept = await read_testimony(records, run_id, burst.index, of=Document.LEDGER)
+    for plan, burst in await bursts_within(records, read_plan, span.from_at, span.before_at):
+        kept = await read_testimony(records, plan.run_id, burst.index, of=Document.LEDGER)
         if kept is not None:
             told = joined(kept, told)
     from_s, before_s = span.from_at.timestamp(), span.before_at.timestamp()

@@ -9,6 +9,7 @@ row, and is tried again under the same id.
 import asyncio
 import contextlib
 import hashlib
+import logging
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -16,12 +17,14 @@ from coordinator.core.plan.planner import Infeasible
 from coordinator.core.plan.spec import RunSpec
 from coordinator.refusals import KeyReused, LaunchUnderWay, UnknownRun
 from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.retention import Pruned, PruneRequest
+from coordinator.runs.retention import Pruned, PruneRequest, prune
 from coordinator.runs.run_ids import new_run_id
 from exchange.messages import Message, RunId, UtcDatetime
 from exchange.ports import EntityExists, Table
 from exchange.records.keys import LAUNCHES
 from exchange.records.shelf import Shelf
+
+log = logging.getLogger(__name__)
 
 KEY_MAX_CHARS: Final = 255
 _APPEARS_S: Final = 10.0  # s within which a run that another request is storing shows
@@ -115,17 +118,20 @@ async def _there(coordinator: Coordinator, run_id: str) -> bool:
 
 async def prune_runs(coordinator: Coordinator, request: PruneRequest) -> Pruned:
     """Forget old runs and the keys they were launched by, or only say which runs would go."""
-    pruned = await coordinator.prune(request)
+    pruned = await prune(coordinator.fabric.records, request, coordinator.now())
     if not pruned.dry_run:
+        for run in pruned.runs:
+            coordinator.stored.forget(run.run_id)
+        log.info("%d runs pruned", len(pruned.runs), extra={"action": "prune"})
         await _forget_launches(coordinator.fabric.private, pruned.before_at)
     return pruned
 
 
-async def _forget_launches(table: Table, before_at: datetime) -> int:
-    """Remove keys that were decided before ``before_at``; how many."""
+async def _forget_launches(table: Table, before_at: datetime) -> None:
+    """Remove keys that were decided before ``before_at``."""
     shelf = _shelf(table)
-    old = [row async for row, launched in shelf.scan() if launched.decided_at < before_at]
-    return sum([await shelf.delete(row) for row in old])
+    for row in [row async for row, told in shelf.scan() if told.decided_at < before_at]:
+        await shelf.delete(row)
 
 
 def _shelf(table: Table) -> Shelf[Launched]:

@@ -20,7 +20,7 @@ from coordinator.core.live.look import (
     picture_so_far,
 )
 from coordinator.core.measure.align import Chosen
-from coordinator.core.measure.columns import NO_HOST, HostColumns, TrackColumns
+from coordinator.core.measure.columns import HostColumns, TrackColumns
 from coordinator.core.measure.evidence import (
     HOLD_MAX_S,
     BurstEvidence,
@@ -28,8 +28,13 @@ from coordinator.core.measure.evidence import (
     PairEvidence,
 )
 from coordinator.core.plan.spec import Burst, Plan
-from coordinator.runs.chunk_columns import LIVE_COLUMNS, readings_max_count, try_all_columns
-from coordinator.runs.evidence_rows import read_evidence
+from coordinator.runs.chunk_columns import (
+    LIVE_COLUMNS,
+    EndColumns,
+    readings_max_count,
+    try_all_columns,
+)
+from coordinator.runs.evidence_rows import NOTHING, read_evidence, with_ends
 from exchange.records import Records
 from exchange.records.keys import server_test_key
 from exchange.second_rows import TAIL_OVERLAP_S, PackedEnd
@@ -37,8 +42,6 @@ from exchange.second_rows import TAIL_OVERLAP_S, PackedEnd
 SHARE_RATIO: Final = 0.2  # of the time, that all of a burst may be measured
 CHEAP_S: Final = 0.25  # s: a burst that takes less is measured whole at each look
 
-_End = tuple[tuple[TrackColumns, ...], HostColumns]
-_NOTHING: Final[_End] = ((), NO_HOST)
 _Key = TypeVar("_Key", int, str)
 
 
@@ -55,8 +58,8 @@ class LiveBurst:
         self._whole_at_s = self._whole_cost_s = 0.0  # monotonic; s
         self._evidence: BurstEvidence | None = None  # without any seconds
         self._followed: BurstEvidence | None = None  # that with the tails, as last looked at
-        self._clients: dict[int, _End] = {}  # tails by pair index
-        self._servers: dict[str, _End] = {}  # and by a server test's key
+        self._clients: dict[int, EndColumns] = {}  # tails by pair index
+        self._servers: dict[str, EndColumns] = {}  # and by a server test's key
         self._chosen: dict[int, Chosen] = {}  # of pairs that told nothing new
         self._etags: dict[str, str] = {}
         self._test_etags: dict[str, str] = {}
@@ -155,7 +158,7 @@ class LiveBurst:
 
         return replace(evidence, pairs=tuple(map(followed, evidence.pairs)))
 
-    def _decoded(self, packed: Mapping[_Key, PackedEnd]) -> dict[_Key, _End]:
+    def _decoded(self, packed: Mapping[_Key, PackedEnd]) -> dict[_Key, EndColumns]:
         """An end that is whole has no tail any more: what it last had stands."""
         ends = try_all_columns(list(packed.values()), self._most, LIVE_COLUMNS)
         return {
@@ -164,25 +167,19 @@ class LiveBurst:
 
     def _with_tails(self, pair: PairEvidence) -> PairEvidence:
         test = pair.server_test
-        client = self._clients.get(pair.pair_index, _NOTHING)
-        server = _NOTHING if test is None else self._servers.get(server_test_key(test), _NOTHING)
-        return replace(
-            pair,
-            client_tracks=client[0],
-            client_host=client[1],
-            server_tracks=server[0],
-            server_host=server[1],
-        )
+        client = self._clients.get(pair.pair_index, NOTHING)
+        server = NOTHING if test is None else self._servers.get(server_test_key(test), NOTHING)
+        return with_ends(pair, client, server)
 
 
 def _put_newer(
-    tails: dict[_Key, _End],
+    tails: dict[_Key, EndColumns],
     key: _Key,
     tracks: Sequence[TrackColumns],
     host: HostColumns,
 ) -> None:
     """A tail of a whole end, where none holds more."""
-    if _until_s(tracks) > _until_s(tails.get(key, _NOTHING)[0]):
+    if _until_s(tracks) > _until_s(tails.get(key, NOTHING)[0]):
         tails[key] = (tuple(tracks), host)
 
 
@@ -203,17 +200,10 @@ def _keeping_tails(evidence: BurstEvidence, tails: list[PairEvidence]) -> BurstE
 
 def _tail(pair: PairEvidence) -> PairEvidence:
     client = _last_rows(pair.client_tracks, pair.client_host)
-    server = _last_rows(pair.server_tracks, pair.server_host)
-    return replace(
-        pair,
-        client_tracks=client[0],
-        client_host=client[1],
-        server_tracks=server[0],
-        server_host=server[1],
-    )
+    return with_ends(pair, client, _last_rows(pair.server_tracks, pair.server_host))
 
 
-def _last_rows(tracks: Sequence[TrackColumns], host: HostColumns) -> _End:
+def _last_rows(tracks: Sequence[TrackColumns], host: HostColumns) -> EndColumns:
     begin_s = _until_s(tracks) - TAIL_OVERLAP_S
     return (
         tuple(track.rows(track.first_data_at_s + track.end_s > begin_s) for track in tracks),

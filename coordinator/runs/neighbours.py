@@ -83,11 +83,14 @@ async def read_neighbours(records: Records, run_id: str) -> Neighbours:
 
 
 async def bursts_within(
-    records: Records, read_plan: Callable[[str], Awaitable[Plan]], span: Span
-) -> list[tuple[str, Burst]]:
-    """The bursts of all runs in a span, its own too; a run that cannot be read has none."""
-    found: list[tuple[str, Burst]] = []
-    for run_id in [span.run_id, *[each async for each in _others(records, span)]]:
+    records: Records,
+    read_plan: Callable[[str], Awaitable[Plan]],
+    from_at: datetime,
+    before_at: datetime,
+) -> list[tuple[Plan, Burst]]:
+    """The planned bursts of all runs in a span; a run that cannot be read has none."""
+    found: list[tuple[Plan, Burst]] = []
+    async for run_id in _runs_in(records, from_at, before_at):
         try:
             plan = await read_plan(run_id)
         except ExchangeUnavailable:
@@ -95,7 +98,7 @@ async def bursts_within(
         except Exception as error:  # as in find_neighbours, which says so
             log.debug("%s: %s", run_id, error)
             continue
-        found += [(run_id, burst) for burst in _inside(plan, span)]
+        found += [(plan, burst) for burst in _inside(plan, from_at, before_at)]
     return found
 
 
@@ -115,7 +118,9 @@ async def find_neighbours(
     """
     found: list[Neighbour] = []
     unknown_from_s: float | None = None
-    async for run_id in _others(records, span):
+    async for run_id in _runs_in(records, span.from_at, span.before_at):
+        if run_id == span.run_id:
+            continue
         try:
             measured, unmeasured_at = await _read_one(records, read_plan, run_id, span, flows)
         except ExchangeUnavailable:
@@ -133,17 +138,18 @@ async def find_neighbours(
     return Neighbours(bursts=tuple(found), unknown_from_s=unknown_from_s)
 
 
-async def _others(records: Records, span: Span) -> AsyncIterator[str]:
-    """Runs that may have sent in a span: created in it, soon before it, or open still."""
-    looked_at = {span.run_id}
+async def _runs_in(records: Records, from_at: datetime, before_at: datetime) -> AsyncIterator[str]:
+    """Runs that may have sent in a span: created in it or soon before it, and not over by then, or
+    open still."""
+    looked_at: set[str] = set()
     older_count = 0
-    async for _, header in records.private.scan_runs(before_at=span.before_at):
-        if header.created_at < span.from_at:
+    async for _, header in records.private.scan_runs(before_at=before_at):
+        if header.created_at < from_at:
             older_count += 1
             if older_count > OLDER_LOOKED_AT:
                 break
-        if header.run_id not in looked_at:
-            looked_at.add(header.run_id)
+        looked_at.add(header.run_id)
+        if header.outcome is None or header.outcome.ended_at > from_at:
             yield header.run_id
     for run_id in await records.private.list_open():
         if run_id not in looked_at:
@@ -163,7 +169,7 @@ async def _read_one(
     which it is not quiet: acknowledgements and control connections cross it still.
     """
     plan = await read_plan(run_id)
-    bursts = _inside(plan, span)
+    bursts = _inside(plan, span.from_at, span.before_at)
     if not bursts or await records.private.read_document(run_id, Document.IMPORT) is not None:
         return [], None
     if plan.spec.bypasses_device:
@@ -205,10 +211,10 @@ def _uncounted(run_id: str, burst: Burst) -> Neighbour:
     )
 
 
-def _inside(plan: Plan, span: Span) -> list[Burst]:
+def _inside(plan: Plan, from_at: datetime, before_at: datetime) -> list[Burst]:
     """A plan's bursts that lie in a span."""
     return [
         burst
         for burst in plan.bursts
-        if burst.planned_start_at < span.before_at and burst.planned_end_at > span.from_at
+        if burst.planned_start_at < before_at and burst.planned_end_at > from_at
     ]

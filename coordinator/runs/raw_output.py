@@ -7,6 +7,7 @@ from coordinator.core.measure.evidence import join_tests
 from coordinator.core.plan.spec import Plan
 from coordinator.refusals import NoRaw
 from coordinator.runs.evidence_rows import read_tests
+from coordinator.runs.stored import read_rows
 from exchange.messages import RawPolicy, Side
 from exchange.records import Records
 
@@ -50,10 +51,9 @@ async def read_raw(
     if side is Side.CLIENT:
         return await records.bursts.read_raw(plan.run_id, burst_index, pair_index)
     burst = plan.bursts[burst_index]
-    claims, reports, tests = await asyncio.gather(
-        records.bursts.read_claims(plan.run_id, burst_index),
-        records.bursts.read_reports(plan.run_id, burst_index),
-        read_tests(records, plan, burst, plan.pairs),
+    rows, tests = await asyncio.gather(
+        read_rows(records, plan.run_id, burst_index), read_tests(records, plan, burst, plan.pairs)
     )
-    found = join_tests(burst, plan.pairs, claims, reports, tests).records.get(pair_index)
+    join = join_tests(burst, plan.pairs, rows.claims, rows.reports, tests)
+    found = join.records.get(pair_index)
     return None if found is None else await records.bursts.read_server_raw(found.test)

@@ -31,6 +31,8 @@ async def cost_of(
 async def read_payloads(records: Records, run_id: str, indexes: Sequence[int]) -> dict[int, int]:
     """Payload bytes of those bursts, in order, that are measured; an import's are told by its
     seconds."""
+    if not indexes:
+        return {}
     closed = await records.private.read_closed(run_id, ClosedBurst, from_index=indexes[0])
     told: dict[int, int] = {}
     for index in indexes:

@@ -50,9 +50,7 @@ class Budgets:
         self._coordinator = coordinator
         self._records = coordinator.fabric.records
         self._now = coordinator.now
-        self._bytes: dict[str, dict[int, int]] = {}  # payload of bursts that are measured, by run
-        self._held: dict[str, dict[int, int]] = {}  # of those that are not measured yet
-        self._judged: set[str] = set()  # runs whose bytes were added up anew after the verdict
+        self._held: dict[str, dict[int, int]] = {}  # payload of bursts that nobody measured in time
         self._lanes = Lanes()
         self._done: set[str] = set()  # runs without a budget, or that are over
 
@@ -60,11 +58,6 @@ class Budgets:
         """What a run has cost so far. Raises :class:`~coordinator.refusals.UnknownRun`."""
         plan = await self._coordinator.stored.read_plan(run_id)
         control = await self._records.runs.read_control(run_id)
-        if run_id not in self._judged and await self._records.private.read_document(
-            run_id, Document.RUN
-        ):
-            self._judged.add(run_id)
-            self._bytes[run_id] = {}  # for the verdict, bursts are measured again that had gaps
         begun = self._begun(plan, control)
         measured = await self._measured_bytes(plan, begun)
         spending = await self._spending(plan, begun, measured)
@@ -203,13 +196,9 @@ class Budgets:
         return basis(plan.spec, live(presences, self._now()))
 
     async def _measured_bytes(self, plan: Plan, begun: Sequence[Burst]) -> dict[int, int]:
-        """Payload of every burst that was measured; each is read once and kept."""
-        run_id, now = plan.run_id, self._now()
-        known = self._bytes.setdefault(run_id, {})
-        fresh = [b.index for b in begun if b.index not in known and b.planned_end_at <= now]
-        if fresh:
-            known |= await read_payloads(self._records, run_id, fresh)
-        return known
+        """Payload of every burst that was measured."""
+        over = [burst.index for burst in begun if burst.planned_end_at <= self._now()]
+        return await read_payloads(self._records, plan.run_id, over)
 
 
 def _sent_bytes(said: Progress) -> int:

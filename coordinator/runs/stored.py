@@ -1,11 +1,4 @@
-"""Reads what is stored of a run as charts, reports and exports need it.
-
-::
-
-    NotThere
-    ├── UnknownBurst   the run has no such burst
-    └── BurstNotOver   it has, and nothing is stored of it yet
-"""
+"""Reads what is stored of a run as charts, reports and exports need it."""
 
 import asyncio
 import zlib
@@ -14,6 +7,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
+from coordinator.core.live.status import BurstRows
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.series import BurstSeries, MeasuredBurst
 from coordinator.core.measure.testimony import Witnessed
@@ -21,9 +15,20 @@ from coordinator.core.summary import RunSummary, parse_burst, parse_run
 from coordinator.device.ledgers.kept import load_ledger
 from coordinator.device.witnesses.kept_testimony import load_testimony
 from exchange.messages import Presence
-from exchange.records import Document, Records
+from exchange.records import ALL_PAIRS, Document, Records
 
 _PRESENCES: Final = TypeAdapter(tuple[Presence, ...])
+
+
+async def read_rows(
+    records: Records, run_id: str, burst_index: int, pairs: range = ALL_PAIRS
+) -> BurstRows:
+    """Claims and reports of a burst, of all its pairs or of some: who claimed and who reported."""
+    claims, reports = await asyncio.gather(
+        records.bursts.read_claims(run_id, burst_index, pairs),
+        records.bursts.read_reports(run_id, burst_index, pairs),
+    )
+    return BurstRows(claims=claims, reports=reports)
 
 
 async def read_measured(

@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 
 from coordinator.core.measure.drill import Drilled, DrilledBurst, find_drilled
-from coordinator.core.measure.evidence import ProbeColumn
 from coordinator.core.measure.scale_out import Hold, ScaleOut, Scaling, find_scale_out, scaling_of
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.summary import DeviceFigure
 from coordinator.refusals import UnknownRun
 from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.evidence_rows import probe_column
 from coordinator.runs.stored import read_ledger, read_measured, read_series
 from coordinator.studies.cut_streams import as_reset, cut_streams, with_cut_streams
 from coordinator.studies.study import CloseUp, Drill, Staircase, Study, Trial
@@ -135,12 +135,7 @@ async def _read_drilled(coordinator: Coordinator, study: Study) -> Drilled | Non
     if measured is None:
         return None
     probes = {
-        index: ProbeColumn(
-            first_at_s=told.first_at_s,
-            every_s=told.every_s,
-            rtt_s=np.array(told.rtt_s, dtype=np.float64),
-        )
-        async for index, told in records.bursts.stream_probes(run_id, 0)
+        index: probe_column(told) async for index, told in records.bursts.stream_probes(run_id, 0)
     }
     burst = DrilledBurst(
         series=measured.series,

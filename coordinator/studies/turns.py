@@ -7,16 +7,13 @@ after it they are named.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
 
-from coordinator.refusals import UnknownRun
 from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.neighbours import bursts_within
 from exchange.messages import Message, RunId, UtcDatetime
-from exchange.ports import EntityExists, RecordUnreadable, Table
+from exchange.ports import EntityExists, Table
 from exchange.records.keys import SWITCHES
 from exchange.records.shelf import Shelf
-
-RUNS_LOOKED_AT: Final = 200  # newest runs, beside all open ones, among which others are sought
 
 Span = tuple[datetime, datetime]
 
@@ -66,44 +63,16 @@ async def other_runs(
 ) -> Mapping[str, datetime]:
     """Runs outside the study that cross the device within one of the spans, and until when."""
     found: dict[str, datetime] = {}
+    records, read_plan = coordinator.fabric.records, coordinator.stored.read_plan
     first_at, last_at = min(start for start, _ in spans), max(end for _, end in spans)
-    records = coordinator.fabric.records.private
-    headers = [header async for header in records.list_runs(limit=RUNS_LOOKED_AT)]
-    apart = {
-        header.run_id
-        for header in headers
-        if header.created_at >= last_at
-        or (header.outcome is not None and header.outcome.ended_at <= first_at)
-    }
-    run_ids = dict.fromkeys(
-        [
-            *(header.run_id for header in headers),
-            *await records.list_open(),
-        ]
-    )
-    for run_id in run_ids:
-        if run_id in apart or run_id.startswith(f"{study_id}-"):
+    for plan, burst in await bursts_within(records, read_plan, first_at, last_at):
+        run_id, start_at, end_at = plan.run_id, burst.planned_start_at, burst.planned_end_at
+        is_imported = start_at < plan.created_at
+        if is_imported or plan.spec.bypasses_device or run_id.startswith(f"{study_id}-"):
             continue
-        try:
-            plan = await coordinator.stored.read_plan(run_id)
-        except (UnknownRun, RecordUnreadable, ValueError):  # pruned, or of another version
-            continue
-        # An import is younger than its bursts
-        bursts = [burst for burst in plan.bursts if burst.planned_start_at >= plan.created_at]
-        inside = [
-            (burst.planned_start_at, burst.planned_end_at)
-            for burst in bursts
-            for from_at, before_at in spans
-            if burst.planned_start_at < before_at and burst.planned_end_at > from_at
-        ]
-        if not inside or plan.spec.bypasses_device:
-            continue
-        ended_at = await coordinator.ended_at(run_id)
-        ends = [
-            end if ended_at is None else min(end, ended_at)
-            for start, end in inside
-            if ended_at is None or start < ended_at
-        ]
-        if any(end > from_at for end in ends for from_at, _ in spans):
-            found[run_id] = max(ends)
+        if (ended_at := await coordinator.ended_at(run_id)) is not None:
+            end_at = min(end_at, ended_at)
+        sent = start_at < end_at
+        if sent and any(start_at < before_at and end_at > from_at for from_at, before_at in spans):
+            found[run_id] = max(end_at, found.get(run_id, end_at))
     return found

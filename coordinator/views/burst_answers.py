@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from coordinator.core.plan.spec import Plan
 from coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_burst
 from coordinator.refusals import NoLedger, RunNotOver, UnknownBurst
-from coordinator.runs.burst_rows import read_rows
 from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.stored import read_rows
 from coordinator.views.answers import (
     BurstEntry,
     BurstReconciliation,

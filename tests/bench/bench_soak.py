@@ -26,8 +26,8 @@ from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.plan.planner import plan as make_plan
 from coordinator.core.plan.spec import Burst, Plan, RunSpec
 from coordinator.core.summary import canonical
-from coordinator.runs.burst_rows import read_rows
 from coordinator.runs.coordinator import Coordinator
+from coordinator.runs.stored import read_rows
 from coordinator.schedules.firing import Schedules
 from coordinator.views.requests import ScheduleRequest
 from exchange.fabric import Fabric, FabricSettings, open_fabric

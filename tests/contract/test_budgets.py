@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from exchange.messages import Control, Flow, Interval, Side, Track
 from exchange.ports import Table
 from exchange.records import Document, PrivateRecords, RunRecords
 from tests.one_table import fabric_in
-from tests.unit.coordinator.presences import NOW, fleet
+from tests.unit.coordinator.presences import NOW, Clock, fleet
 
 SOAK = RunSpec.model_validate(
     {
@@ -37,15 +36,6 @@ SOAK = RunSpec.model_validate(
 GIGABYTE = 1e9  # at real scale $0.056, with its headers
 
 
-class Clock:
-    """A clock that the test puts forward."""
-
-    at = NOW
-
-    def now(self) -> object:
-        return self.at
-
-
 @pytest.fixture
 async def coordinator(
     table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -55,7 +45,7 @@ async def coordinator(
         tmp_path / "queue", lock_s=60, deliveries_max_count=5, duplicates_s=600, busy_s=30
     )
     clock = Clock()
-    made = Coordinator(fabric_in(queue, table), now=lambda: clock.at)
+    made = Coordinator(fabric_in(queue, table), now=clock)
     for agent in fleet(3):
         await made.fabric.records.fleet.beat(agent)
     vars(made)["clock"] = clock
@@ -65,7 +55,7 @@ async def coordinator(
 
 def put_forward(coordinator: Coordinator, seconds: float) -> None:
     clock: Clock = vars(coordinator)["clock"]
-    clock.at += timedelta(seconds=seconds)
+    clock.forward(seconds)
 
 
 async def send(coordinator: Coordinator, run_id: str, burst_index: int, payload: float) -> None:
@@ -214,23 +204,16 @@ async def test_budgets_are_looked_at_however_long_a_tick_is(
 
 
 async def test_a_burst_that_was_measured_again_for_the_verdict_is_added_up_again(
-    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+    coordinator: Coordinator,
 ) -> None:
     plan = await coordinator.launch(SOAK.model_copy(update={"bursts_count": 1}), by="tester")
     budgets = Budgets(coordinator)
     put_forward(coordinator, (plan.bursts[0].planned_end_at - NOW).total_seconds() + 30)
     await coordinator.advance(plan.run_id)
     assert await coordinator.stored.summary(plan.run_id) is not None
-    await send(coordinator, plan.run_id, 0, 7)
-    with monkeypatch.context() as before:
-
-        async def unknown(*_: object) -> None:
-            return None
-
-        before.setattr(PrivateRecords, "read_document", unknown)
-        assert (await budgets.read(plan.run_id)).measured_bytes == 7
-    await send(coordinator, plan.run_id, 0, 0.3 * GIGABYTE)
-    assert (await budgets.read(plan.run_id)).measured_bytes == pytest.approx(0.3 * GIGABYTE)
+    for payload in (7, 0.3 * GIGABYTE):
+        await send(coordinator, plan.run_id, 0, payload)
+        assert (await budgets.read(plan.run_id)).measured_bytes == pytest.approx(payload)
 
 
 async def test_what_a_run_has_cost_is_read_without_its_seconds(

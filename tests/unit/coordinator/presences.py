@@ -1,10 +1,24 @@
-"""Presences for tests that need a fleet."""
+"""Presences for tests that need a fleet, and a clock that they put forward."""
 
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from exchange.messages import AgentState, ClockReading, ClockSource, Presence, Role
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, 250_000, tzinfo=UTC)
+
+
+@dataclass
+class Clock:
+    """An instant that only the test moves."""
+
+    at: datetime = NOW
+
+    def __call__(self) -> datetime:
+        return self.at
+
+    def forward(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
 
 
 def presence(role: Role, index: int, **changes: object) -> Presence:
