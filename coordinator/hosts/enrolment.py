@@ -190,16 +190,12 @@ class Enrolment:
         self._enrolments = Enrolments(table)
         self._handed = handed
         self._audit = audit
-        self._authority = authority
+        self.authority = authority
         self._known: Mapping[str, Enrolled] = {}  # by hash, of a secret or of the next one
         self._read_s: float | None = None  # monotonic
         self._reading = asyncio.Lock()
         self._told: dict[tuple[str, str], float] = {}
         self._rows: set[asyncio.Task[None]] = set()
-
-    @property
-    def authority(self) -> str | None:
-        return self._authority
 
     async def identify(self, secret: str, address: str) -> Rights | None:
         hashed = digest(secret)

@@ -126,8 +126,7 @@ class ExchangeApp:
                 await _respond(send, 200, pem, "application/x-pem-file")
                 return
             case "POST", "join":
-                fields = _parsed(await _body(receive, JOIN_MAX_BYTES))
-                told = await self._entry.join(_object(fields), _address(scope))
+                told = await self._entry.join(await _fields(receive), _address(scope))
                 await _respond(send, 200, json.dumps(told).encode())
                 return
         rights = await self._identified(scope)
@@ -137,8 +136,7 @@ class ExchangeApp:
             case "GET", ["stream"]:
                 await self._stream(rights, scope, receive, send)
             case "POST", ["renew"]:
-                fields = _parsed(await _body(receive, JOIN_MAX_BYTES))
-                await self._entry.renew(rights, _object(fields))
+                await self._entry.renew(rights, await _fields(receive))
                 await _respond(send, 200, b"{}")
             case "PUT", ["raw", folder, file]:
                 await self._put_raw(rights, unquote(folder), unquote(file), receive, send)
@@ -232,7 +230,8 @@ def _address(scope: Scope) -> str:
     return str(client[0]) if client else ""
 
 
-def _object(fields: Any) -> Mapping[str, Any]:
+async def _fields(receive: Receive) -> Mapping[str, Any]:
+    fields = _parsed(await _body(receive, JOIN_MAX_BYTES))
     if not isinstance(fields, dict):
         raise _Answered(400, "not an object")
     return fields

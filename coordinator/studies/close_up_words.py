@@ -18,11 +18,11 @@ def long_time(seconds: float | None) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= MINUTES_FROM_S else f"{seconds:.0f} s"
 
 
-def scaled_out(question: Staircase, found: ScaleOut | None, notes: tuple[str, ...]) -> Conclusion:
+def scaled_out(question: Staircase, found: ScaleOut | None) -> Conclusion:
     """What a device's growth comes to."""
     if found is None:
         sentence = "the scale-out cannot answer: no hold has seconds; see the notes"
-        return Conclusion(sentence=sentence, notes=notes)
+        return Conclusion(sentence=sentence)
     last = words.rate(found.last_bits_per_second)
     if found.overload_at is None:
         sentence = f"all that was offered was carried, {last} of payload at the end; offer more"
@@ -31,7 +31,7 @@ def scaled_out(question: Staircase, found: ScaleOut | None, notes: tuple[str, ..
     else:
         sentence = "; ".join(_grown(question, found))
     more = (*_costs(found), *_down(found))
-    return Conclusion(sentence=sentence, scale_out=found, notes=(*more, *notes))
+    return Conclusion(sentence=sentence, scale_out=found, notes=more)
 
 
 def _grown(question: Staircase, found: ScaleOut) -> Iterator[str]:
@@ -96,17 +96,17 @@ def _down(found: ScaleOut) -> Iterator[str]:
 # A drill ------------------------------------------------------------------------------------------
 
 
-def drilled(event: EventRan | None, found: Drilled | None, notes: tuple[str, ...]) -> Conclusion:
+def drilled(event: EventRan | None, found: Drilled | None) -> Conclusion:
     """What an event did."""
     if event is None or event.started_at is None:
         why = "its instant never came" if event is None else event.problem or "no reason is known"
-        return Conclusion(sentence=f"the event was not carried out: {why}", notes=notes)
+        return Conclusion(sentence=f"the event was not carried out: {why}")
     if found is None:
         sentence = "the drill cannot answer: nothing is stored of its burst; see the notes"
-        return Conclusion(sentence=sentence, notes=notes)
+        return Conclusion(sentence=sentence)
     parts = [_outage(found), *_payload(found), *_sessions(found)]
     more = (_event(event), *_limits(found))
-    return Conclusion(sentence="; ".join(parts), drilled=found, notes=(*more, *notes))
+    return Conclusion(sentence="; ".join(parts), drilled=found, notes=more)
 
 
 def _outage(found: Drilled) -> str:

@@ -181,31 +181,27 @@ def conclude(
     Its rates are at real scale; those of ``comparison`` are as measured, as in any comparison.
     """
     question, floor = study.question, study.spec.objective.coverage_floor_ratio
-    notes = (
-        *_notes(results, floor, question),
-        *_engine_notes(study),
-    )
     whole = [result for result in results if result.is_whole(floor)]
     match question:
         case Sweep():
-            said = _swept(question, whole, notes)
+            said = _swept(question, whole)
         case Search():
-            said = _searched(question, study.spec, results, notes, whole_count=len(whole))
+            said = _searched(question, study.spec, results, whole_count=len(whole))
         case AB():
-            said = _alternated(question, whole, comparison, notes, scale=study.spec.scale)
+            said = _alternated(question, whole, comparison, scale=study.spec.scale)
         case Matrix():
-            said = _in_modes(question, whole, notes)
+            said = _in_modes(question, whole)
         case Staircase():
-            grown = close_up if isinstance(close_up, ScaleOut) else None
-            said = scaled_out(question, grown, notes)
+            said = scaled_out(question, close_up if isinstance(close_up, ScaleOut) else None)
         case Drill():
-            said = drilled(event, close_up if isinstance(close_up, Drilled) else None, notes)
+            said = drilled(event, close_up if isinstance(close_up, Drilled) else None)
         case _:
             assert_never(question)
-    if study.spec.scale == 1 or "bit/s" not in said.sentence:
-        return said
-    sentence = f"{said.sentence} (at real scale; the lab is at 1:{study.spec.scale:g})"
-    return said.model_copy(update={"sentence": sentence})
+    sentence = said.sentence
+    if study.spec.scale != 1 and "bit/s" in sentence:
+        sentence += f" (at real scale; the lab is at 1:{study.spec.scale:g})"
+    notes = (*said.notes, *_notes(results, floor, question), *_engine_notes(study))
+    return said.model_copy(update={"sentence": sentence, "notes": notes})
 
 
 def _notes(results: Sequence[TrialResult], floor: float, question: Question) -> Iterator[str]:
@@ -231,6 +227,8 @@ def _notes(results: Sequence[TrialResult], floor: float, question: Question) -> 
             )
         if result.beside_run_ids:
             yield f"{trial}: other runs sent during it: {', '.join(result.beside_run_ids)}"
+    if isinstance(question, Search) and len(results) >= question.trials_max_count:
+        yield f"ended after trials_max_count = {question.trials_max_count} trials"
 
 
 def _engine_notes(study: StudySpec) -> Iterator[str]:
@@ -253,7 +251,7 @@ class _Point:
     half_width_bits_per_second: float | None  # 95 % CI
 
 
-def _swept(question: Sweep, results: Sequence[TrialResult], notes: tuple[str, ...]) -> Conclusion:
+def _swept(question: Sweep, results: Sequence[TrialResult]) -> Conclusion:
     lines: dict[str, list[_Point]] = defaultdict(list)
     axis, *others = question.axes
     trials = planned_trials(question)
@@ -269,7 +267,7 @@ def _swept(question: Sweep, results: Sequence[TrialResult], notes: tuple[str, ..
             )
             lines[f"with {other}" if other else ""].append(point)
     if not lines:
-        return Conclusion(sentence=f"the sweep cannot answer: {_NONE_WHOLE}", notes=notes)
+        return Conclusion(sentence=f"the sweep cannot answer: {_NONE_WHOLE}")
     knees, said = [], []
     for where, points in lines.items():
         field = f"{axis.field} {where}".rstrip()
@@ -279,7 +277,7 @@ def _swept(question: Sweep, results: Sequence[TrialResult], notes: tuple[str, ..
         knee, sentence = _bent(field, sorted(points, key=lambda point: point.value))
         knees += [knee] if knee is not None else []
         said.append(f"{field}: {sentence}")
-    return Conclusion(sentence="; ".join(said), knees=tuple(knees), notes=notes)
+    return Conclusion(sentence="; ".join(said), knees=tuple(knees))
 
 
 def _bent(field: str, points: Sequence[_Point]) -> tuple[Knee | None, str]:
@@ -316,7 +314,6 @@ def _searched(
     question: Search,
     spec: RunSpec,
     results: Sequence[TrialResult],
-    notes: tuple[str, ...],
     *,
     whole_count: int,
 ) -> Conclusion:
@@ -341,9 +338,7 @@ def _searched(
             f"{words.rate(highest)} of payload is the highest rate that kept {kept}; "
             f"{_failing(answer)}"
         )
-    if len(results) >= question.trials_max_count:
-        notes = (*notes, f"ended after trials_max_count = {question.trials_max_count} trials")
-    return Conclusion(sentence=sentence, found=answer, notes=notes)
+    return Conclusion(sentence=sentence, found=answer)
 
 
 def _failing(answer: Found) -> str:
@@ -364,7 +359,6 @@ def _alternated(
     question: AB,
     results: Sequence[TrialResult],
     comparison: Comparison | None,
-    notes: tuple[str, ...],
     *,
     scale: float,
 ) -> Conclusion:
@@ -374,11 +368,11 @@ def _alternated(
         seen = {trials[result.index].mode for result in results}
         absent = " and of ".join(name for name in (a, b) if name not in seen)
         sentence = f"{a} and {b} cannot be compared: no trial of {absent} is whole"
-        return Conclusion(sentence=sentence, notes=notes)
+        return Conclusion(sentence=sentence)
     metric = next((m for m in comparison.metrics if m.name == RECEIVED.called), None)
     if metric is None or metric.ratio is None:
         sentence = f"{a} and {b} cannot be compared: nothing was received in {a}"
-        return Conclusion(sentence=sentence, comparison=comparison, notes=notes)
+        return Conclusion(sentence=sentence, comparison=comparison)
     cost = 1.0 - metric.ratio
     known = metric.ratio_low is not None and metric.ratio_high is not None
     half = (metric.ratio_high - metric.ratio_low) / 2 if known else None  # type: ignore[operator]
@@ -397,12 +391,10 @@ def _alternated(
         f"{b} {verb} {size} of throughput against {a}: {words.rate(metric.b_mean * scale)} against "
         f"{words.rate(metric.a_mean * scale)} of payload{apart}{thin}"
     )
-    return Conclusion(sentence=sentence, comparison=comparison, notes=notes)
+    return Conclusion(sentence=sentence, comparison=comparison)
 
 
-def _in_modes(
-    question: Matrix, results: Sequence[TrialResult], notes: tuple[str, ...]
-) -> Conclusion:
+def _in_modes(question: Matrix, results: Sequence[TrialResult]) -> Conclusion:
     rates: dict[str, list[float]] = {mode.name: [] for mode in question.modes}
     trials = planned_trials(question)
     for result in results:
@@ -413,8 +405,8 @@ def _in_modes(
     silent = [name for name, own in rates.items() if not own]
     if len(means) < 2:
         only = f"only {', '.join(means)} has a whole trial" if means else _NONE_WHOLE
-        return Conclusion(sentence=f"the modes cannot be compared: {only}", notes=notes)
+        return Conclusion(sentence=f"the modes cannot be compared: {only}")
     ranked = sorted(means.items(), key=lambda item: item[1], reverse=True)
     parts = [f"{name} {words.rate(rate)}" for name, rate in ranked]
     parts += [f"{name} unknown" for name in silent]
-    return Conclusion(sentence="payload by mode: " + ", ".join(parts), notes=notes)
+    return Conclusion(sentence="payload by mode: " + ", ".join(parts))

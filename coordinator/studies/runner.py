@@ -123,15 +123,11 @@ class Studies:
         if isinstance(question, Search):
             self._check_search(question, spec.spec.traffic)
         results: Sequence[TrialResult] = ()
-        trial = next_trial(spec, results)
-        for _ in range(1000):
-            if trial is None:
-                break
+        while (trial := next_trial(spec, results)) is not None:
             trial.resolve("check", spec)
             if trial.offered_bits_per_second is not None:
                 break  # the next depends on what this one shows
             results = (*results, TrialResult(index=trial.index))
-            trial = next_trial(spec, results)
 
     def _check_search(self, question: Search, traffic: Traffic) -> None:
         """Refuse an engine that offers otherwise than asked, and a goal that nobody measures."""

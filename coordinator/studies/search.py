@@ -103,16 +103,13 @@ def found(question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> Fo
     replay = _Replay(question, spec, results)
     with contextlib.suppress(_NextOffer):
         _search(question, replay)
-    held = [
-        (offer, result.index)
-        for offer, result in zip(replay.offers, results, strict=False)
-        if loss_ratio(question, spec, result, offer) <= question.shortfall_max_ratio
-    ]
-    failed = [
-        (offer, result)
-        for offer, result in zip(replay.offers, results, strict=False)
-        if loss_ratio(question, spec, result, offer) > question.shortfall_max_ratio
-    ]
+    held: list[tuple[float, int]] = []
+    failed: list[tuple[float, TrialResult]] = []
+    for offer, result in zip(replay.offers, results, strict=False):
+        if loss_ratio(question, spec, result, offer) <= question.shortfall_max_ratio:
+            held.append((offer, result.index))
+        else:
+            failed.append((offer, result))
     # A load above one that failed proves nothing, even if it held: the lower failure stands.
     lowest_failing = min((offer for offer, _ in failed), default=None)
     whys = {_why(question, spec, one, offer) for offer, one in failed if offer == lowest_failing}

@@ -131,3 +131,10 @@ def drilled() -> Study:
         course=rate_course(at.timestamp() - 30, rates),
     )
     return closed_up(Drill(), found, found.event)
+
+
+def drill(**known: object) -> Drilled:
+    """What that failover's study found, over two pairs of four streams each."""
+    study = drilled()
+    assert study.conclusion is not None and study.conclusion.drilled is not None
+    return study.conclusion.drilled.model_copy(update=known)

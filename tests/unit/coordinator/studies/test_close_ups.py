@@ -17,7 +17,7 @@ from coordinator.studies.conclude import conclude
 from coordinator.studies.study import Drill, Staircase, Study, StudySpec, TrialResult
 from coordinator.studies.switch import Switch
 from coordinator.studies.trials import next_trial, says, trials_count
-from tests.unit.coordinator.studies.samples import drilled, grown, results
+from tests.unit.coordinator.studies.samples import drill, drilled, grown, results
 from tests.unit.coordinator.studies.test_runner import SPEC, Place, place
 
 __all__ = ["place"]  # the fixture
@@ -195,25 +195,18 @@ def test_what_is_looked_into_is_not_left_out_and_more_may_have_been_cut(
 @pytest.mark.parametrize(("cut_count", "carry"), [(8, "0 %"), (4, "unknown")])
 def test_where_every_session_was_cut_the_old_ones_carry_nothing(cut_count: int, carry: str) -> None:
     """Nobody records seconds then: of what others carry nothing is known."""
-    study = drilled()
-    assert study.conclusion is not None and study.conclusion.drilled is not None
-    found = study.conclusion.drilled
-    [dip] = found.flows
-    cut = found.model_copy(
-        update={"cut_count": cut_count, "flows": (dip.model_copy(update={"old_ratio": None}),)}
-    )
-    said = words_of_drill(study.event or found.event, cut, ()).sentence
+    [dip] = drill().flows
+    cut = drill(cut_count=cut_count, flows=(dip.model_copy(update={"old_ratio": None}),))
+    said = words_of_drill(cut.event, cut).sentence
     assert f"{cut_count} of 8 sessions were cut" in said
     assert f"old sessions carry {carry} and new ones 98 %" in said
 
 
 @pytest.mark.parametrize(("count", "more"), [(3, ")"), (5, " and 2 more)")])
 def test_pairs_that_are_cut_and_not_named_are_counted(count: int, more: str) -> None:
-    study = drilled()
-    assert study.conclusion is not None and study.conclusion.drilled is not None
     names = tuple(f"pair-00{number}" for number in range(1, count + 1))
-    found = study.conclusion.drilled.model_copy(update={"cut_count": 8, "cut_pairs": names})
-    said = words_of_drill(study.event or found.event, found, ()).sentence
+    found = drill(cut_count=8, cut_pairs=names)
+    said = words_of_drill(found.event, found).sentence
     assert f"were cut (of pair-001, pair-002, pair-003{more}" in said
 
 

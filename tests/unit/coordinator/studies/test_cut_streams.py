@@ -5,11 +5,10 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from coordinator.core.measure.drill import Drilled
 from coordinator.core.summary import Disruption, DisruptionKind, SilentStream
 from coordinator.studies.cut_streams import as_reset, cut_streams, with_cut_streams
 from exchange.messages import Flow
-from tests.unit.coordinator.studies.samples import drilled
+from tests.unit.coordinator.studies.samples import drill
 
 AT = datetime(2026, 11, 23, 12, 1, tzinfo=UTC)
 ENDED_AT = AT + timedelta(seconds=30)
@@ -24,13 +23,6 @@ def silence(pair: int, port: int, *, after_s: float = 1.0, for_s: float = 29.0) 
         from_at=AT + timedelta(seconds=after_s),
         duration_s=for_s,
     )
-
-
-def drill(**known: object) -> Drilled:
-    """Two pairs of four streams each."""
-    study = drilled()
-    assert study.conclusion is not None and study.conclusion.drilled is not None
-    return study.conclusion.drilled.model_copy(update=known)
 
 
 def test_only_what_stayed_silent_from_the_event_on_was_cut() -> None:
