@@ -27,25 +27,12 @@ from exchange.records import Document
 from exchange.rows import make_row, message_row
 from tests.contract.adapters import Place
 from tests.one_table import fabric_in
-from tests.unit.coordinator.presences import presence
+from tests.unit.coordinator.presences import Clock, presence
 
 one_table = pytest.mark.parametrize("table_place", ["embedded"], indirect=True)
 
 BEGIN = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
 SPEC = RunSpec(scenario="smoke", pairs_count=1, burst_s=1, lead_s=1)
-
-
-@dataclass
-class Clock:
-    """A clock that the test puts forward."""
-
-    at: datetime = BEGIN
-
-    def now(self) -> datetime:
-        return self.at
-
-    def forward(self, seconds: float) -> None:
-        self.at += timedelta(seconds=seconds)
 
 
 @dataclass(frozen=True)
@@ -102,18 +89,18 @@ class Site:
 
 @pytest.fixture
 async def site(table_place: Place, tmp_path: Path) -> AsyncIterator[Site]:
-    clock = Clock()
+    clock = Clock(BEGIN)
 
     def twin() -> Twin:
         queue = EmbeddedQueue(
             tmp_path / "queue", lock_s=60, deliveries_max_count=5, duplicates_s=600, busy_s=30
         )
         fabric = fabric_in(queue, table_place.open_table())
-        coordinator = Coordinator(fabric, now=clock.now)
+        coordinator = Coordinator(fabric, now=clock)
         return Twin(
             fabric=fabric,
             coordinator=coordinator,
-            schedules=Schedules(fabric.private, coordinator, now=clock.now),
+            schedules=Schedules(fabric.private, coordinator, now=clock),
         )
 
     site = Site(clock=clock, twins=(twin(), twin()))
@@ -215,6 +202,21 @@ async def test_a_coordinator_that_dies_while_it_fires_is_replaced(
     assert (row.state, [row.run_id]) == (FiringState.LAUNCHED, await site.run_ids())
 
 
+def then(twin: Twin, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> list[str]:
+    """Have a coordinator do something once it has stored a run, before that shows; the run."""
+    prepare: Callable[..., Any] = twin.coordinator.prepare
+    hidden: list[str] = []
+
+    async def prepare_then(*args: Any, **kwargs: Any) -> Any:
+        plan = await prepare(*args, **kwargs)
+        hidden.append(plan.run_id)
+        await work()
+        return plan
+
+    monkeypatch.setattr(twin.coordinator, "prepare", prepare_then)
+    return hidden
+
+
 @pytest.mark.parametrize("paused", [True, False])
 async def test_what_a_dead_coordinator_had_stored_goes_with_an_instant_that_is_missed(
     site: Site, monkeypatch: pytest.MonkeyPatch, paused: bool
@@ -222,14 +224,7 @@ async def test_what_a_dead_coordinator_had_stored_goes_with_an_instant_that_is_m
     """Nothing else would find the hidden run: it shows in no list."""
     await site.add(cron="*/10 * * * *")
     dying, heir = site.twins
-    prepare: Callable[..., Any] = dying.coordinator.prepare
-    hidden: list[str] = []
-
-    async def prepare_and_die(*args: Any, **kwargs: Any) -> Any:
-        hidden.append((await prepare(*args, **kwargs)).run_id)
-        raise Died
-
-    monkeypatch.setattr(dying.coordinator, "prepare", prepare_and_die)
+    hidden = then(dying, monkeypatch, die)
     site.clock.forward(570)
     await site.beat()
     with pytest.raises(Died):
@@ -252,17 +247,12 @@ async def test_a_coordinator_that_was_only_slow_does_not_launch_a_second_run(
     await site.add(runs_max_count=1)
     slow, heir = site.twins
     stored, go_on = asyncio.Event(), asyncio.Event()
-    hidden: list[str] = []
-    prepare: Callable[..., Any] = slow.coordinator.prepare
 
-    async def prepare_slowly(*args: Any, **kwargs: Any) -> Any:
-        plan = await prepare(*args, **kwargs)
-        hidden.append(plan.run_id)
+    async def rest() -> None:
         stored.set()
         await go_on.wait()
-        return plan
 
-    monkeypatch.setattr(slow.coordinator, "prepare", prepare_slowly)
+    hidden = then(slow, monkeypatch, rest)
     site.clock.forward(60)
     await site.beat()
     firing = asyncio.create_task(slow.schedules.tick())
@@ -291,16 +281,8 @@ async def test_a_run_of_a_schedule_that_is_removed_while_it_fires_is_dropped(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await site.add()
-    prepare: Callable[..., Any] = site.twins[0].coordinator.prepare
-    hidden: list[str] = []
-
-    async def prepare_then_remove(*args: Any, **kwargs: Any) -> Any:
-        plan = await prepare(*args, **kwargs)
-        hidden.append(plan.run_id)
-        await site.twins[1].schedules.remove("nightly")
-        return plan
-
-    monkeypatch.setattr(site.twins[0].coordinator, "prepare", prepare_then_remove)
+    one, other = site.twins
+    hidden = then(one, monkeypatch, lambda: other.schedules.remove("nightly"))
     site.clock.forward(60)
     await site.beat()
     await site.schedules.tick()

@@ -1,16 +1,14 @@
 """An agent of another host reads the plans that it is in, and writes rows of its own pairs."""
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coordinator.hosts.agent_rights import AgentRights, Handed
 from coordinator.hosts.exchange_service import ExchangeService
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from exchange.messages import Claim, Endpoint, Job, Phase, Role, Traffic
 from exchange.ports import Delivery, Entity, Value
 from exchange.row_text import entity_fields
@@ -77,9 +75,8 @@ def claim(pair_index: int, agent_id: str) -> dict[str, Value]:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(fabric: Fabric) -> World:
     """Clients c1 and c2, each handed a pair that it claimed, and server s1."""
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path / "data"))
     refused: list[str] = []
     handed = Handed(fabric.records)
     agents = {
@@ -104,8 +101,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         )
         done = await world.ask(name, "insert", table="results", row=entity_fields(row))
         assert done == "ok"
-    yield world
-    await fabric.close()
+    return world
 
 
 BURST = "burst.run-1.00000"
@@ -165,54 +161,32 @@ async def test_another_agents_rows_are_refused_on_record_and_stay(
     assert world.refused == [f"{world.agents[agent].name} upsert"]
 
 
+def one(table: str, partition: str, key: str) -> dict[str, Any]:
+    return {"table": table, "partition": partition, "key": key}
+
+
+def of(table: str, partition: str) -> dict[str, Any]:
+    return {"table": table, "partition": partition}
+
+
 @pytest.mark.parametrize(
     ("agent", "do", "said", "answer"),
     [
-        ("c1", "get", {"table": "control", "partition": "run.run-1", "key": "control"}, "ok"),
-        ("c1", "get", {"table": "results", "partition": BURST, "key": "claim.00000"}, "ok"),
-        ("c1", "scan", {"table": "results", "partition": "tunnel.s1"}, "ok"),
-        ("s1", "scan", {"table": "results", "partition": "tunnel.s1"}, "ok"),
+        ("c1", "get", one("control", "run.run-1", "control"), "ok"),
+        ("c1", "get", one("results", BURST, "claim.00000"), "ok"),
+        ("c1", "scan", of("results", "tunnel.s1"), "ok"),
+        ("s1", "scan", of("results", "tunnel.s1"), "ok"),
         ("c1", "ping", {}, "ok"),
-        (
-            "c1",
-            "get",
-            {"table": "control", "partition": "run.run-2", "key": "control"},
-            "EntityRefused",
-        ),
-        (
-            "s1",
-            "get",
-            {"table": "control", "partition": "run.run-1", "key": "control"},
-            "EntityRefused",
-        ),
-        (
-            "c1",
-            "get",
-            {"table": "results", "partition": BURST, "key": "claim.00001"},
-            "EntityRefused",
-        ),
-        (
-            "c1",
-            "get",
-            {"table": "results", "partition": BURST, "key": "report.00000"},
-            "EntityRefused",
-        ),
-        ("s1", "scan", {"table": "results", "partition": "tunnel.s2"}, "EntityRefused"),
-        ("c1", "scan", {"table": "results", "partition": "presence"}, "EntityRefused"),
-        ("c1", "scan", {"table": "private", "partition": "tokens"}, "ExchangeRefused"),
-        (
-            "c1",
-            "get",
-            {"table": "private", "partition": "tokens", "key": "admin"},
-            "ExchangeRefused",
-        ),
-        ("c1", "delete_partition", {"table": "results", "partition": BURST}, "ExchangeRefused"),
-        (
-            "c1",
-            "delete",
-            {"table": "results", "partition": BURST, "key": "claim.00000"},
-            "EntityRefused",
-        ),
+        ("c1", "get", one("control", "run.run-2", "control"), "EntityRefused"),
+        ("s1", "get", one("control", "run.run-1", "control"), "EntityRefused"),
+        ("c1", "get", one("results", BURST, "claim.00001"), "EntityRefused"),
+        ("c1", "get", one("results", BURST, "report.00000"), "EntityRefused"),
+        ("s1", "scan", of("results", "tunnel.s2"), "EntityRefused"),
+        ("c1", "scan", of("results", "presence"), "EntityRefused"),
+        ("c1", "scan", of("private", "tokens"), "ExchangeRefused"),
+        ("c1", "get", one("private", "tokens", "admin"), "ExchangeRefused"),
+        ("c1", "delete_partition", of("results", BURST), "ExchangeRefused"),
+        ("c1", "delete", one("results", BURST, "claim.00000"), "EntityRefused"),
         ("c1", "send", {"messages": []}, "ExchangeRefused"),
         ("c1", "purge", {"number": None, "limit": 1}, "ExchangeRefused"),
         ("c1", "dead_letters", {"limit": 1}, "ExchangeRefused"),

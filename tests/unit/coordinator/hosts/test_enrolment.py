@@ -4,7 +4,6 @@ import asyncio
 import json
 import shutil
 import ssl
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from coordinator.auth.static_tokens import digest
 from coordinator.hosts.agent_rights import Handed
 from coordinator.hosts.authority import own_authority
 from coordinator.hosts.enrolment import Enrolled, Enrolment, Enrolments, UnknownAgent
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from exchange.http.credential import (
     Credential,
     coordinator_addresses,
@@ -27,13 +26,6 @@ from exchange.messages import Role
 from exchange.ports import ExchangeMisconfigured, ExchangeRefused
 
 NOW = datetime.now(UTC)
-
-
-@pytest.fixture
-async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path / "data"))
-    yield fabric
-    await fabric.close()
 
 
 def agent(name: str, secret: str, role: Role = Role.CLIENT) -> Enrolled:

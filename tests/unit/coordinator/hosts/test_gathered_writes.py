@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coordinator.hosts import exchange_service
 from coordinator.hosts.exchange_service import ExchangeService
-from exchange.fabric import FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from exchange.ports import Delivery, Entity
 from exchange.row_text import entity_fields
 
@@ -36,9 +35,8 @@ async def _write(service: ExchangeService, number: int) -> dict[str, Any]:
 
 
 async def test_writes_of_one_moment_share_a_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path / "data"))
     service = ExchangeService(fabric)
     assert "ok" in await _write(service, 0)  # with no stream there is nobody to wait for
     said: list[str] = []
@@ -60,4 +58,3 @@ async def test_writes_of_one_moment_share_a_commit(
         f"{number:03d}" for number in range(WRITES_COUNT - 1)
     ]
     await stream.aclose()
-    await fabric.close()

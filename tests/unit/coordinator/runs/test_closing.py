@@ -1,8 +1,6 @@
 """A run is judged from all rows that came, also those that came after a burst was closed."""
 
-from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,31 +9,23 @@ from coordinator.core.live.status import due_at
 from coordinator.core.plan.spec import Burst, Plan
 from coordinator.runs.coordinator import Coordinator
 from coordinator.views.burst_answers import recomputed
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from exchange.messages import Control
 from exchange.records import PrivateRecords, RunHeader
 from tests.seconds_as_columns import host_rows, track_rows
 from tests.synthetic import Plant
 from tests.synthetic import fleet as synthetic
+from tests.unit.coordinator.presences import Clock
 
 PLANT = Plant(pairs=3, bursts=2, burst_s=10, period_s=60, ledger=False)
 
 
-class Clock:
-    """Put forward by hand."""
-
-    def __init__(self, at: datetime) -> None:
-        self.at = at
-
-    def __call__(self) -> datetime:
-        return self.at
-
-
-@pytest.fixture
-async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    opened = open_fabric(FabricSettings(data_dir=tmp_path))
-    yield opened
-    await opened.close()
+async def store_run(fabric: Fabric, plan: Plan) -> None:
+    header = RunHeader(
+        run_id=plan.run_id, scenario="t", created_at=plan.created_at, created_by="tests"
+    )
+    control = Control(run_id=plan.run_id, lease_until_at=plan.created_at)
+    await fabric.records.create_run(header, plan.model_dump_json().encode(), control)
 
 
 async def store_client(
@@ -58,11 +48,7 @@ async def test_rows_that_an_outage_held_up_are_in_the_verdict(fabric: Fabric) ->
     """A server's record of the first burst comes while the second runs."""
     made = synthetic(PLANT)
     plan = made.plan
-    header = RunHeader(
-        run_id=plan.run_id, scenario="t", created_at=plan.created_at, created_by="tests"
-    )
-    control = Control(run_id=plan.run_id, lease_until_at=plan.created_at)
-    await fabric.records.create_run(header, plan.model_dump_json().encode(), control)
+    await store_run(fabric, plan)
     for evidence in made.evidence:
         for pair in evidence.pairs:
             await store_client(fabric, plan, evidence.burst, pair)
@@ -88,11 +74,7 @@ async def test_a_report_that_comes_while_its_burst_is_measured_is_in_the_verdict
     """What came after the rows were read does not pass for measured."""
     made = synthetic(PLANT)
     plan, (first, _) = made.plan, made.evidence
-    header = RunHeader(
-        run_id=plan.run_id, scenario="t", created_at=plan.created_at, created_by="tests"
-    )
-    control = Control(run_id=plan.run_id, lease_until_at=plan.created_at)
-    await fabric.records.create_run(header, plan.model_dump_json().encode(), control)
+    await store_run(fabric, plan)
     late = first.pairs[0]
     for evidence in made.evidence:
         for pair in evidence.pairs:

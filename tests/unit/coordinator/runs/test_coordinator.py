@@ -1,9 +1,9 @@
 """One run's trouble is its own: the care for the others goes on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,32 +15,15 @@ from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.dispatch import Dispatch
 from coordinator.views.burst_answers import list_bursts
 from exchange import background
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from exchange.messages import Control
 from exchange.ports import ExchangeUnavailable, Outgoing, QueueError
 from exchange.records import RunHeader, RunOutcome, RunRecords
 from exchange.records.burst_records import BurstRecords
-from tests.unit.coordinator.presences import NOW, fleet
+from tests.unit.coordinator.presences import Clock, fleet
 
+AWAY = ExchangeUnavailable("the queue is away")
 SOAK = RunSpec(scenario="soak", pairs_count=1, bursts_count=2, burst_s=10, period_s=60, lead_s=30)
-
-
-class Clock:
-    """Put forward by hand."""
-
-    def __init__(self) -> None:
-        self.at = NOW
-
-    def __call__(self) -> datetime:
-        return self.at
-
-    def forward(self, seconds: float) -> None:
-        self.at += timedelta(seconds=seconds)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture(autouse=True)
@@ -50,12 +33,30 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    opened = open_fabric(FabricSettings(data_dir=tmp_path))
+async def fabric(fabric: Fabric) -> Fabric:
     for agent in fleet(2):
-        await opened.records.fleet.beat(agent)
-    yield opened
-    await opened.close()
+        await fabric.records.fleet.beat(agent)
+    return fabric
+
+
+def always(error: Exception) -> Callable[..., Awaitable[Any]]:
+    """What a verb of the queue is replaced by: it is refused, or away."""
+
+    async def fail(*_: object) -> Any:
+        raise error
+
+    return fail
+
+
+@contextlib.asynccontextmanager
+async def going(work: Coroutine[None, None, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """Work that goes on beside a test, which takes ten seconds at most."""
+    task = asyncio.create_task(work)
+    async with asyncio.timeout(10):
+        yield task
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def store_unreadable(fabric: Fabric, run_id: str, created_at: datetime) -> None:
@@ -74,25 +75,34 @@ async def store_over(fabric: Fabric, run_id: str, created_at: datetime) -> None:
     await fabric.records.private.show_run(header)
 
 
-async def lease_until(fabric: Fabric, plan: Plan) -> datetime:
+async def is_renewed(fabric: Fabric, plan: Plan, at: datetime) -> None:
     control = await fabric.records.runs.read_control(plan.run_id)
     assert control is not None
-    return control.lease_until_at
+    assert control.lease_until_at == at + timedelta(seconds=SOAK.lease_s)
 
 
-async def test_a_run_that_cannot_be_read_stops_no_other(fabric: Fabric, clock: Clock) -> None:
-    """After a restart the older run's lease is held, and it is measured and judged."""
+@pytest.mark.parametrize("beside", ["an unreadable one", "201 that are over"])
+async def test_a_run_is_looked_after_whatever_came_after_it(
+    fabric: Fabric, clock: Clock, beside: str
+) -> None:
+    """After a restart its lease is held, and it is measured and judged. 201 runs are a weekend's
+    soak under a schedule of every few minutes."""
     plan = await Coordinator(fabric, now=clock).launch(SOAK, by="tests")
-    await store_unreadable(fabric, "newer", clock.at + timedelta(seconds=1))
+    unreadable = beside.startswith("an")
+    if unreadable:
+        await store_unreadable(fabric, "newer", clock.at + timedelta(seconds=1))
+    for number in range(0 if unreadable else 201):
+        await store_over(fabric, f"later-{number}", clock.at + timedelta(seconds=1 + number))
     clock.forward(20)
     heir = Coordinator(fabric, now=clock)
     await heir.tick()
-    assert await lease_until(fabric, plan) == clock.at + timedelta(seconds=SOAK.lease_s)
+    await is_renewed(fabric, plan, clock.at)
     clock.at = due_at(plan.bursts[-1]) + timedelta(seconds=1)
     await heir.tick()
     summary = await heir.stored.summary(plan.run_id)
     assert summary is not None
     assert len(summary.bursts) == 2
+    assert await fabric.records.private.list_open() == ["newer"] * unreadable
 
 
 async def test_bursts_that_are_closed_are_listed_without_their_rows(
@@ -119,23 +129,6 @@ async def test_bursts_that_are_closed_are_listed_without_their_rows(
     assert (await list_bursts(heir, plan.run_id, limit=9, cursor=2))[0] == []
 
 
-async def test_an_old_run_is_looked_after_however_many_came_after_it(
-    fabric: Fabric, clock: Clock
-) -> None:
-    """A weekend's soak under a schedule of every few minutes."""
-    plan = await Coordinator(fabric, now=clock).launch(SOAK, by="tests")
-    for number in range(201):
-        await store_over(fabric, f"later-{number}", clock.at + timedelta(seconds=1 + number))
-    clock.forward(20)
-    heir = Coordinator(fabric, now=clock)
-    await heir.tick()
-    assert await lease_until(fabric, plan) == clock.at + timedelta(seconds=SOAK.lease_s)
-    clock.at = due_at(plan.bursts[-1]) + timedelta(seconds=1)
-    await heir.tick()
-    assert await heir.stored.summary(plan.run_id) is not None
-    assert await fabric.records.private.list_open() == []
-
-
 async def test_a_run_that_is_gone_is_not_looked_for_again(fabric: Fabric, clock: Clock) -> None:
     coordinator = Coordinator(fabric, now=clock)
     plan = await coordinator.launch(SOAK, by="tests")
@@ -146,21 +139,21 @@ async def test_a_run_that_is_gone_is_not_looked_for_again(fabric: Fabric, clock:
     assert plan.run_id not in await fabric.records.private.list_open()
 
 
-async def test_what_the_queue_refuses_of_one_run_stops_no_other(
-    fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [QueueError("no"), AWAY], ids=["refused", "away"])
+async def test_what_fails_at_the_queue_for_one_run_keeps_no_other_from_its_lease(
+    fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
+    """An outage is told after every run was looked at."""
     first = Coordinator(fabric, now=clock)
     older = await first.launch(SOAK, by="tests")
     clock.forward(1)
-    await first.prepare(SOAK, by="tests", run_id="newer", listed=True)
-
-    async def refused(*_: object) -> Any:
-        raise QueueError("no")
-
-    monkeypatch.setattr(fabric.queue, "send", refused)
+    newer = await first.prepare(SOAK, by="tests", run_id="newer", listed=True)
+    monkeypatch.setattr(fabric.queue, "send", always(error))
     clock.forward(20)
-    await Coordinator(fabric, now=clock).tick()
-    assert await lease_until(fabric, older) == clock.at + timedelta(seconds=SOAK.lease_s)
+    with pytest.raises(ExchangeUnavailable) if error is AWAY else contextlib.nullcontext():
+        await Coordinator(fabric, now=clock).tick()
+    for plan in (older, newer):
+        await is_renewed(fabric, plan, clock.at)
 
 
 async def test_a_run_is_judged_while_its_messages_cannot_be_taken_off(
@@ -171,11 +164,8 @@ async def test_a_run_is_judged_while_its_messages_cannot_be_taken_off(
     plan = await coordinator.launch(SOAK, by="tests")
     clock.forward(5)
 
-    async def away(*_: object) -> Any:
-        raise ExchangeUnavailable("the queue is away")
-
     with monkeypatch.context() as patch:
-        patch.setattr(fabric.queue, "cancel", away)
+        patch.setattr(fabric.queue, "cancel", always(AWAY))
         with pytest.raises(ExchangeUnavailable):
             await coordinator.cancel(plan.run_id, by="ann", reason="too dear")
         for _ in range(2):
@@ -244,33 +234,9 @@ async def test_a_released_run_is_queued_while_a_tick_is_busy(
     monkeypatch.setattr(fabric.queue, "send", send)
     monkeypatch.setattr(coordinator, "tick", busy)
     await coordinator.prepare(SOAK, by="tests", run_id="soak-1")
-    loop = asyncio.create_task(coordinator.run_forever(0.01))
-    await coordinator.release("soak-1")
-    async with asyncio.timeout(10):
+    async with going(coordinator.run_forever(0.01)):
+        await coordinator.release("soak-1")
         await sent.wait()
-    loop.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await loop
-
-
-async def test_an_outage_is_told_after_every_run_was_looked_at(
-    fabric: Fabric, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = Coordinator(fabric, now=clock)
-    older = await first.launch(SOAK, by="tests")
-    clock.forward(1)
-    newer = await first.prepare(SOAK, by="tests", run_id="newer", listed=True)
-
-    async def away(*_: object) -> Any:
-        raise ExchangeUnavailable("the queue is away")
-
-    monkeypatch.setattr(fabric.queue, "send", away)
-    heir = Coordinator(fabric, now=clock)
-    clock.forward(20)
-    with pytest.raises(ExchangeUnavailable):
-        await heir.tick()
-    for plan in (older, newer):
-        assert await lease_until(fabric, plan) == clock.at + timedelta(seconds=SOAK.lease_s)
 
 
 async def test_a_control_row_that_cannot_be_read_costs_no_other_its_lease(
@@ -289,7 +255,7 @@ async def test_a_control_row_that_cannot_be_read_costs_no_other_its_lease(
     monkeypatch.setattr(RunRecords, "renew_lease", renewed)
     clock.forward(20)
     await coordinator._leases.renew()
-    assert await lease_until(fabric, good) == clock.at + timedelta(seconds=SOAK.lease_s)
+    await is_renewed(fabric, good, clock.at)
 
 
 @pytest.fixture
@@ -319,12 +285,9 @@ async def test_a_control_row_that_does_not_answer_costs_no_other_its_lease(
     coordinator = Coordinator(fabric, now=clock)
     for name in renewed:
         await coordinator.launch(SOAK, by="tests", run_id=name)
-    keeping = asyncio.create_task(coordinator._leases.renew_forever())
-    async with asyncio.timeout(10):
+    async with going(coordinator._leases.renew_forever()):
         await renewed["good"].wait()
         await coordinator.tick()
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
 
 
 async def test_a_renewal_without_an_answer_is_given_up_and_asked_for_again(
@@ -336,11 +299,8 @@ async def test_a_renewal_without_an_answer_is_given_up_and_asked_for_again(
     monkeypatch.setattr(leases, "RENEWALS_COUNT", 10_000)
     coordinator = Coordinator(fabric, now=clock)
     await coordinator.launch(SOAK, by="tests", run_id="bad")
-    keeping = asyncio.create_task(coordinator._leases.renew_forever())
-    async with asyncio.timeout(10):
+    async with going(coordinator._leases.renew_forever()):
         await renewed["bad"].wait()
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
 
 
 class Faulty:
@@ -363,10 +323,6 @@ async def test_a_companion_that_fails_is_begun_again_and_ends_nothing(
     monkeypatch.setattr(background, "RESTART_PAUSE_S", 0.01)
     coordinator, faulty = Coordinator(fabric, now=clock), Faulty()
     coordinator.companions.append(faulty)
-    loop = asyncio.create_task(coordinator.run_forever(0.01))
-    async with asyncio.timeout(10):
+    async with going(coordinator.run_forever(0.01)) as loop:
         await faulty.begun_again.wait()
-    assert not loop.done()
-    loop.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await loop
+        assert not loop.done()

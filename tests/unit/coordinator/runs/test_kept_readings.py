@@ -16,9 +16,9 @@ from exchange.messages import Direction
 from exchange.records import Document
 from tests.unit.coordinator.device.ledgers.test_snmp_source import START_S, series, told
 from tests.unit.coordinator.presences import NOW
-from tests.unit.coordinator.runs.test_neighbours import coordinator, fabric, launch
+from tests.unit.coordinator.runs.test_neighbours import coordinator, launch
 
-__all__ = ["coordinator", "fabric"]  # fixtures
+__all__ = ["coordinator"]  # the fixture
 
 
 class Asked(SnmpLedger):

@@ -2,7 +2,6 @@
 
 import random
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from coordinator.core.live.look import COLUMNS, Picture, picture_so_far
 from coordinator.runs import live_burst
 from coordinator.runs.evidence_rows import read_evidence
 from coordinator.runs.live_burst import LiveBurst
-from exchange.fabric import FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from exchange.records.keys import CHUNK
 from tests.bench.stored_fleet import START, plan_of, store, upload
 
@@ -34,14 +33,13 @@ def same_seconds(shown: Picture, whole: Picture) -> None:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("silent_s", [0, 25])
 async def test_the_newest_rows_show_what_all_of_them_would(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, silent_s: int
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch, seed: int, silent_s: int
 ) -> None:
     """Uploads come in any order and at any pace, some never; with ``silent_s`` two pairs are away
     for so long, and what they tell then is shown once the whole burst was read again."""
     monkeypatch.setattr(live_burst, "CHEAP_S", -1.0)
     monkeypatch.setattr(live_burst, "SHARE_RATIO", 1e-9)  # never again of itself
     noise = random.Random(seed)
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
     plan = plan_of(PAIRS, BURST_S)
     await store(fabric, plan, until_s=BEGIN_S)
     live = LiveBurst(fabric.records, plan, plan.bursts[0])
@@ -75,4 +73,3 @@ async def test_the_newest_rows_show_what_all_of_them_would(
         same_seconds(await live.look(None, now), whole)
     finally:
         await live.close()
-        await fabric.close()

@@ -1,8 +1,6 @@
 """Whom a run's ledger counts beside it, and what is cut off because nobody knows it yet."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from coordinator.device.ledgers.kept import dump_ledger, load_ledger
 from coordinator.device.ledgers.settle import Span
 from coordinator.runs.coordinator import Coordinator
 from coordinator.runs.neighbours import OLDER_LOOKED_AT, Neighbours, find_neighbours
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from exchange.messages import Control, Direction, Flow
 from exchange.records import Document, RunHeader, RunOutcome
 from tests.synthetic import Plant
@@ -32,13 +30,6 @@ SPEC = {
     "lead_s": 30,
     "objective": {"target_bits_per_second": 1e9},
 }
-
-
-@pytest.fixture
-async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    opened = open_fabric(FabricSettings(data_dir=tmp_path))
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture

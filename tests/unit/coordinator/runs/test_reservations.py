@@ -1,9 +1,7 @@
 """An endpoint belongs to one open run, however many launches want it at once."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -11,30 +9,22 @@ from coordinator.core.live.status import due_at
 from coordinator.core.plan.planner import Infeasible
 from coordinator.core.plan.spec import Plan, RunSpec
 from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from tests.unit.coordinator.presences import NOW, fleet
+from exchange.fabric import Fabric
+from tests.unit.coordinator.presences import NOW, Clock, fleet
 
 TWO = RunSpec(scenario="two", pairs_count=2, bursts_count=2, burst_s=10, period_s=60, lead_s=30)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.at = NOW
-
-    def __call__(self) -> datetime:
-        return self.at
-
-
-@pytest.fixture
-async def fabric(tmp_path: Path) -> AsyncIterator[Fabric]:
-    opened = open_fabric(FabricSettings(data_dir=tmp_path))
-    yield opened
-    await opened.close()
 
 
 async def at_work(fabric: Fabric, pairs_count: int, at: datetime = NOW) -> None:
     for presence in fleet(pairs_count):
         await fabric.records.fleet.beat(presence.model_copy(update={"beat_at": at}))
+
+
+@pytest.fixture
+async def coordinator(fabric: Fabric, clock: Clock) -> Coordinator:
+    """Of a fleet of two pairs."""
+    await at_work(fabric, 2)
+    return Coordinator(fabric, now=clock)
 
 
 def ports(*plans: Plan) -> list[tuple[str, int]]:
@@ -69,10 +59,9 @@ async def test_what_is_left_is_refused_with_who_has_the_rest(fabric: Fabric) -> 
     assert [header.run_id async for header in fabric.records.private.list_runs()] == [first.run_id]
 
 
-async def test_a_run_that_waits_for_its_next_burst_keeps_its_endpoints(fabric: Fabric) -> None:
-    await at_work(fabric, 2)
-    clock = Clock()
-    coordinator = Coordinator(fabric, now=clock)
+async def test_a_run_that_waits_for_its_next_burst_keeps_its_endpoints(
+    fabric: Fabric, clock: Clock, coordinator: Coordinator
+) -> None:
     plan = await coordinator.launch(TWO, by="test")
     clock.at = plan.bursts[0].planned_end_at + timedelta(seconds=20)
     await at_work(fabric, 2, clock.at)
@@ -80,18 +69,16 @@ async def test_a_run_that_waits_for_its_next_burst_keeps_its_endpoints(fabric: F
         await coordinator.launch(TWO, by="test")
 
 
-async def test_a_cancelled_run_gives_its_endpoints_back(fabric: Fabric) -> None:
-    await at_work(fabric, 2)
-    coordinator = Coordinator(fabric, now=Clock())
+async def test_a_cancelled_run_gives_its_endpoints_back(coordinator: Coordinator) -> None:
     first = await coordinator.launch(TWO, by="test")
     await coordinator.cancel(first.run_id, by="test", reason="enough")
     second = await coordinator.launch(TWO, by="test")
     assert sorted(ports(second)) == sorted(ports(first))
 
 
-async def test_a_prepared_run_that_is_dropped_gives_its_endpoints_back(fabric: Fabric) -> None:
-    await at_work(fabric, 2)
-    coordinator = Coordinator(fabric, now=Clock())
+async def test_a_prepared_run_that_is_dropped_gives_its_endpoints_back(
+    coordinator: Coordinator,
+) -> None:
     await coordinator.prepare(TWO, by="schedule", run_id="hidden")
     with pytest.raises(Infeasible):
         await coordinator.launch(TWO, by="test")
@@ -109,10 +96,8 @@ async def test_what_a_dead_coordinator_reserved_lapses_with_its_run(fabric: Fabr
     assert sorted(ports(alive)) == sorted(ports(dead))
 
 
-async def test_a_launch_asked_for_again_has_its_own_endpoints(fabric: Fabric) -> None:
+async def test_a_launch_asked_for_again_has_its_own_endpoints(coordinator: Coordinator) -> None:
     """Its first attempt died after it reserved them and before the run was stored."""
-    await at_work(fabric, 2)
-    coordinator = Coordinator(fabric, now=Clock())
     drafted = (await coordinator.draft(TWO)).model_copy(update={"run_id": "again"})
     await coordinator._reservations.take(drafted)
     await coordinator.launch(TWO, by="test", run_id="again")

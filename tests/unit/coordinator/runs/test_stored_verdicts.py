@@ -94,21 +94,17 @@ def without_words(summary: bytes) -> object:
 
 
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.name.partition(".")[0])
-async def test_what_was_stored_recomputes(path: Path, tmp_path: Path) -> None:
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
-    try:
-        await load(fabric, path)
-        coordinator = Coordinator(fabric)
-        runs = [header.run_id async for header in fabric.records.private.list_runs()]
-        assert runs
-        for run_id in runs:
-            stored = await fabric.records.private.read_document(run_id, Document.RUN)
-            again = await coordinator.recompute(run_id)
-            assert stored is not None
-            assert isinstance(again, RunSummary)
-            assert without_words(canonical(again)) == without_words(stored)
-    finally:
-        await fabric.close()
+async def test_what_was_stored_recomputes(path: Path, fabric: Fabric) -> None:
+    await load(fabric, path)
+    coordinator = Coordinator(fabric)
+    runs = [header.run_id async for header in fabric.records.private.list_runs()]
+    assert runs
+    for run_id in runs:
+        stored = await fabric.records.private.read_document(run_id, Document.RUN)
+        again = await coordinator.recompute(run_id)
+        assert stored is not None
+        assert isinstance(again, RunSummary)
+        assert without_words(canonical(again)) == without_words(stored)
 
 
 if __name__ == "__main__":

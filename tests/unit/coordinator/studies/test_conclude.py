@@ -10,7 +10,6 @@ from coordinator.studies.conclude import comparison_wanted, conclude, result_of
 from coordinator.studies.study import (
     AB,
     Axis,
-    Conclusion,
     Matrix,
     Mode,
     Question,
@@ -53,32 +52,35 @@ def test_a_sweep_marks_its_knee() -> None:
     assert "the knee is at" in said.sentence
 
 
-def swept(values: tuple[int, ...], rates: list[float | None], half_width: float) -> Conclusion:
+RISING: list[float | None] = [20e9, 30e9, 40e9, 40e9, 40e9, 40e9]
+
+
+@pytest.mark.parametrize(
+    ("values", "rates", "half_width", "said"),
+    [
+        (
+            (1, 2, 4, 8, 16, 64),
+            [46.30e9, 46.37e9, 46.41e9, 46.35e9, 46.45e9, 46.38e9],
+            0.01e9,
+            "no knee; most at 16: 46.45 Gbit/s",
+        ),
+        ((1, 2, 4, 8, 16, 64), RISING, 1e9, "the knee is at"),
+        ((1, 2, 4, 8, 16, 64), RISING, 12e9, "no knee"),  # it rises within its intervals
+        ((1, 2, 4), [10e9, 40e9, 41e9], 1e9, "a knee is unknown: it takes 4 values or more"),
+        ((1, 2, 4, 4), [10e9, 40e9, 41e9, 41e9], 1e9, "a knee is unknown: it takes 4 values"),
+    ],
+)
+def test_a_sweep_says_whether_there_is_a_knee_or_too_few_values_for_one(
+    values: tuple[int, ...], rates: list[float | None], half_width: float, said: str
+) -> None:
     question = Sweep(axes=(Axis(field="traffic.streams_count", values=values),))
     measured = [
         result.model_copy(update={"received_half_width_bits_per_second": half_width})
         for result in results(rates)
     ]
-    return conclude(study(question), measured)
-
-
-def test_a_flat_sweep_has_no_knee() -> None:
-    flat: list[float | None] = [46.30e9, 46.37e9, 46.41e9, 46.35e9, 46.45e9, 46.38e9]
-    said = swept((1, 2, 4, 8, 16, 64), flat, 0.01e9)
-    assert said.knees == ()
-    assert "no knee; most at 16: 46.45 Gbit/s" in said.sentence
-    rising: list[float | None] = [20e9, 30e9, 40e9, 40e9, 40e9, 40e9]
-    assert swept((1, 2, 4, 8, 16, 64), rising, 1e9).knees
-    assert not swept((1, 2, 4, 8, 16, 64), rising, 12e9).knees
-
-
-@pytest.mark.parametrize("values", [(1, 2, 4), (1, 2, 4, 4)])
-def test_too_few_values_leave_the_knee_unknown(values: tuple[int, ...]) -> None:
-    rates: list[float | None] = [10e9, 40e9, 41e9, 41e9]
-    said = swept(values, rates[: len(values)], 1e9)
-    assert said.knees == ()
-    assert "a knee is unknown" in said.sentence and "most at 4: 41 Gbit/s" in said.sentence
-    assert "no knee" not in said.sentence
+    found = conclude(study(question), measured)
+    assert f": {said}" in found.sentence
+    assert bool(found.knees) is said.startswith("the knee")
 
 
 def test_a_sweep_over_two_fields_has_a_knee_for_each_value_of_the_second() -> None:

@@ -1,5 +1,7 @@
 """The knee of curves whose knee is known."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,35 +18,33 @@ def test_a_rate_that_grows_until_a_cap_has_its_knee_there(knee: int) -> None:
     assert knee_index(STREAMS, rates) == knee
 
 
-def test_a_straight_line_and_a_flat_one_have_none() -> None:
-    values = [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert knee_index(values, [1.0, 2.0, 3.0, 4.0, 5.0]) is None
-    assert knee_index(values, [3.0, 3.0, 3.0, 3.0, 3.0]) is None
+FLAT = [46.30, 46.37, 46.41, 46.35, 46.45, 46.38, 46.40]
+RISING = [30.0, 36.0, 40.0, 40.0, 40.0, 40.0, 40.0]
+FIVE = [1, 2, 4, 8, 16]
 
 
-def test_sessions_that_add_up_until_something_holds_them_have_their_knee_near_the_end_too() -> None:
-    """As measured over a path of 20 ms: 128 KiB windows behind a cap of some 410 Mbit/s."""
-    assert knee_index([1, 2, 4, 8, 16], [63.0, 119.5, 236.5, 368.2, 409.3]) == 3
-    assert knee_index([1, 2, 4, 8, 16], [63.0, 119.5, 236.5, 470.0, 940.0]) is None
-    assert knee_index([1, 2, 4, 8, 16], [1.0, 2.0, 3.0, 4.0, 5.0]) is None  # each adds less
-
-
-def test_what_hardly_rises_or_rises_within_its_intervals_has_none() -> None:
-    flat = [46.30, 46.37, 46.41, 46.35, 46.45, 46.38, 46.40]
-    assert knee_index(STREAMS, flat) is None
-    rising = [30.0, 36.0, 40.0, 40.0, 40.0, 40.0, 40.0]
-    assert knee_index(STREAMS, rising) == 2
-    assert knee_index(STREAMS, rising, [4.0] * 7) == 2
-    assert knee_index(STREAMS, rising, [5.5] * 7) is None
-    assert knee_index(STREAMS, rising, [None, 2.0, 11.0, *[2.0] * 4]) is None
-
-
-def test_three_points_show_no_bend() -> None:
-    assert knee_index([1, 2, 4], [1.0, 4.0, 4.0]) is None
-
-
-def test_a_fall_behind_the_peak_is_not_the_knee() -> None:
-    assert knee_index([1, 2, 3, 4, 5], [0.0, 8.0, 9.0, 10.0, 1.0]) == 1
+@pytest.mark.parametrize(
+    ("values", "rates", "half_widths", "knee"),
+    [
+        ([1, 2, 3, 4, 5], [1.0, 2.0, 3.0, 4.0, 5.0], (), None),  # a straight line
+        ([1, 2, 3, 4, 5], [3.0, 3.0, 3.0, 3.0, 3.0], (), None),
+        # As measured over a path of 20 ms: 128 KiB windows behind a cap of some 410 Mbit/s.
+        (FIVE, [63.0, 119.5, 236.5, 368.2, 409.3], (), 3),
+        (FIVE, [63.0, 119.5, 236.5, 470.0, 940.0], (), None),
+        (FIVE, [1.0, 2.0, 3.0, 4.0, 5.0], (), None),  # each adds less
+        (STREAMS, FLAT, (), None),  # it hardly rises
+        (STREAMS, RISING, (), 2),
+        (STREAMS, RISING, [4.0] * 7, 2),
+        (STREAMS, RISING, [5.5] * 7, None),  # it rises within its intervals
+        (STREAMS, RISING, [None, 2.0, 11.0, *[2.0] * 4], None),
+        ([1, 2, 4], [1.0, 4.0, 4.0], (), None),  # three points show no bend
+        ([1, 2, 3, 4, 5], [0.0, 8.0, 9.0, 10.0, 1.0], (), 1),  # a fall behind the peak is none
+    ],
+)
+def test_a_curve_has_the_knee_that_is_known_of_it(
+    values: list[float], rates: list[float], half_widths: Sequence[float | None], knee: int | None
+) -> None:
+    assert knee_index(values, rates, half_widths) == knee
 
 
 @given(

@@ -3,8 +3,7 @@ carries a study on, each trial is launched once and the device ends at rest."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,10 @@ from coordinator.studies.study import AB, Axis, Mode, Question, Search, Study, S
 from coordinator.studies.switch import Switch, SwitchError
 from coordinator.views.feeds import Feeds
 from exchange.engines import traffic_of
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from exchange.fabric import Fabric
 from exchange.messages import Protocol, Traffic
 from exchange.rows import make_row
-from tests.unit.coordinator.presences import NOW, fleet
+from tests.unit.coordinator.presences import NOW, Clock, fleet
 
 SPEC = RunSpec.model_validate(
     {"scenario": "test", "pairs_count": 2, "burst_s": 2, "lead_s": 5, "bursts_count": 1}
@@ -53,16 +52,6 @@ def a_switch(**changes: Any) -> Noted:
     return Noted.model_validate({"rest": "off", "states": states} | changes)
 
 
-@dataclass
-class Clock:
-    """An instant that only the test moves."""
-
-    at: datetime = NOW
-
-    def __call__(self) -> datetime:
-        return self.at
-
-
 class Place:
     """A fabric with two idle pairs, and coordinators that come and go over it."""
 
@@ -79,9 +68,16 @@ class Place:
         self.carriers.append(studies)
         return studies
 
+    async def begun(
+        self, question: Question, switch: Switch | None = None, **more: Any
+    ) -> tuple[Studies, str]:
+        """A study that was just asked for, and who carries it on."""
+        studies = self.studies({} if switch is None else {"idps": switch})
+        return studies, (await studies.create(spec(question, **more), by="me")).study_id
+
     async def pass_time(self, seconds: float) -> None:
         """Agents say hello, runs that are due are closed."""
-        self.clock.at += timedelta(seconds=seconds)
+        self.clock.forward(seconds)
         for presence in fleet(4):
             beat = presence.model_copy(update={"beat_at": self.clock.at, "echo_port": 9})
             if self.clock.at < self.ports_busy_until_at:
@@ -105,15 +101,13 @@ class Place:
 
 
 @pytest.fixture
-async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
+async def place(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
     monkeypatch.setattr("coordinator.views.feeds.POLL_S", 0.0)  # the clock here flies
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path))
     place = Place(fabric)
     await place.pass_time(0)
     yield place
     for studies in place.carriers:
         await studies.close()
-    await fabric.close()
 
 
 def spec(question: Question, **changes: Any) -> StudySpec:
@@ -121,8 +115,7 @@ def spec(question: Question, **changes: Any) -> StudySpec:
 
 
 async def test_each_trial_runs_once_and_a_conclusion_follows(place: Place) -> None:
-    studies = place.studies()
-    study_id = (await studies.create(spec(TWO_SIZES), by="me")).study_id
+    studies, study_id = await place.begun(TWO_SIZES)
     study = await place.until_ended(study_id, studies)
     assert [result.run_id for result in study.results] == [f"{study_id}-001", f"{study_id}-002"]
     assert await place.run_count() == 2
@@ -132,8 +125,7 @@ async def test_each_trial_runs_once_and_a_conclusion_follows(place: Place) -> No
 
 
 async def test_the_feed_of_a_trials_run_brings_the_next_step(place: Place) -> None:
-    studies = place.studies()
-    study_id = (await studies.create(spec(TWO_SIZES), by="me")).study_id
+    studies, study_id = await place.begun(TWO_SIZES)
     carrying = asyncio.create_task(studies.run_forever(tick_s=3600))  # no tick comes by itself
     async with asyncio.timeout(20):
         while not (await studies.read(study_id)).results:
@@ -168,8 +160,7 @@ async def test_whoever_takes_over_after_any_step_goes_on_where_it_stood(
     place: Place, steps: int
 ) -> None:
     switch = a_switch()
-    first = place.studies({"idps": switch})
-    study_id = (await first.create(spec(OFF_OR_DENY), by="me")).study_id
+    first, study_id = await place.begun(OFF_OR_DENY, switch)
     for _ in range(steps):
         await place.pass_time(5)
         await first.tick()
@@ -223,8 +214,7 @@ async def test_another_waits_until_the_hold_has_lapsed(place: Place) -> None:
 
 async def test_a_switch_that_fails_ends_the_study_and_the_device_rests(place: Place) -> None:
     switch = a_switch(broken=("deny",))
-    studies = place.studies({"idps": switch})
-    study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    studies, study_id = await place.begun(OFF_OR_DENY, switch)
     study = await place.until_ended(study_id, studies)
     assert study.problem == "trial 2: state 'deny': exit 1: no"
     assert len(study.results) == 1
@@ -233,8 +223,7 @@ async def test_a_switch_that_fails_ends_the_study_and_the_device_rests(place: Pl
 
 
 async def test_a_device_that_cannot_be_put_to_rest_is_said(place: Place) -> None:
-    studies = place.studies({"idps": a_switch(broken=("off",))})
-    study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    studies, study_id = await place.begun(OFF_OR_DENY, a_switch(broken=("off",)))
     study = await place.until_ended(study_id, studies)
     assert study.problem is not None
     assert "the device was not put back to off: state 'off': exit 1: no" in study.problem
@@ -242,9 +231,8 @@ async def test_a_device_that_cannot_be_put_to_rest_is_said(place: Place) -> None
 
 async def test_a_cancelled_study_cancels_its_run_and_rests(place: Place) -> None:
     switch = a_switch()
-    studies = place.studies({"idps": switch})
     question = OFF_OR_DENY.model_copy(update={"a": Mode(name="deny"), "b": Mode(name="off")})
-    study_id = (await studies.create(spec(question), by="me")).study_id
+    studies, study_id = await place.begun(question, switch)
     await studies.tick()
     await studies.cancel(study_id, by="you", reason="enough")
     study = await place.until_ended(study_id, studies)
@@ -257,8 +245,7 @@ async def test_a_cancelled_study_cancels_its_run_and_rests(place: Place) -> None
 
 async def test_two_studies_on_one_switch_take_turns(place: Place) -> None:
     switch = a_switch()
-    studies = place.studies({"idps": switch})
-    first = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    studies, first = await place.begun(OFF_OR_DENY, switch)
     other = place.studies({"idps": switch})
     await studies.tick()
     second = (await other.create(spec(OFF_OR_DENY), by="you")).study_id
@@ -289,11 +276,10 @@ async def test_a_study_that_waits_for_its_turn_leaves_the_device_alone_when_it_i
 
 async def test_a_trial_that_cannot_run_does_not_switch_the_device(place: Place) -> None:
     switch = a_switch()
-    studies = place.studies({"idps": switch})
     question = OFF_OR_DENY.model_copy(
         update={"b": Mode(name="deny", overrides={"pairs_count": 50})}
     )
-    study_id = (await studies.create(spec(question), by="me")).study_id
+    studies, study_id = await place.begun(question, switch)
     study = await place.until_ended(study_id, studies)
     assert [result.problem is None for result in study.results] == [True, False, False, True]
     assert switch.noted == ["off"]
@@ -355,8 +341,7 @@ async def test_other_runs_that_do_not_end_are_on_record(place: Place) -> None:
 
 
 async def test_a_run_that_came_during_a_trial_is_named(place: Place) -> None:
-    studies = place.studies({"idps": a_switch()})
-    study_id = (await studies.create(spec(OFF_OR_DENY), by="me")).study_id
+    studies, study_id = await place.begun(OFF_OR_DENY, a_switch())
     await place.pass_time(1)
     await studies.tick()
     await place.coordinator.launch(SPEC, by="you", run_id="other")
@@ -367,8 +352,7 @@ async def test_a_run_that_came_during_a_trial_is_named(place: Place) -> None:
 
 
 async def test_a_coordinator_that_lacks_the_switch_does_not_go_on_without_it(place: Place) -> None:
-    first = place.studies({"idps": a_switch()})
-    study_id = (await first.create(spec(OFF_OR_DENY), by="me")).study_id
+    _, study_id = await place.begun(OFF_OR_DENY, a_switch())
     study = await place.until_ended(study_id, place.studies())
     assert study.problem == "trial 1: switch 'idps' is not declared to this coordinator"
     assert await place.run_count() == 0
@@ -379,8 +363,7 @@ async def test_a_trial_that_the_fleet_cannot_run_is_waited_for_then_on_record(
     place: Place, stop: bool
 ) -> None:
     question = Sweep(axes=(Axis(field="pairs_count", values=(50, 2)),))
-    studies = place.studies()
-    study_id = (await studies.create(spec(question, stop_on_failure=stop), by="me")).study_id
+    studies, study_id = await place.begun(question, stop_on_failure=stop)
     await studies.tick()
     await place.pass_time(FEASIBLE_WITHIN_S - 1)
     await studies.tick()
@@ -419,39 +402,32 @@ UDP = SPEC.traffic.model_copy(update={"protocol": Protocol.UDP, "stream_bits_per
 
 
 @pytest.mark.parametrize(
-    ("goal", "traffic", "said"),
+    ("goals", "traffic", "said"),
     [
-        ("rtt_mean_max_s", UDP, "question.rtt_mean_max_s: iperf3 over udp does not measure it"),
         (
-            "residual_max_ratio",
+            {"rtt_mean_max_s": 0.01},
+            UDP,
+            "rtt_mean_max_s: iperf3 over udp does not measure it",
+        ),
+        (
+            {"residual_max_ratio": 0.01},
             SPEC.traffic,
             "question.residual_max_ratio: this coordinator has no",
         ),
+        *(
+            ({}, traffic_of(engine=name), rf"^traffic\.engine: {name} .*set iperf3$")
+            for name in ("http", "https", "ftp")  # none keeps its streams to a rate
+        ),
     ],
 )
-async def test_a_search_for_a_goal_that_nobody_measures_is_refused(
-    place: Place, goal: str, traffic: Traffic, said: str
+async def test_a_search_for_what_nobody_measures_or_offers_exactly_is_refused(
+    place: Place, goals: dict[str, float], traffic: Traffic, said: str
 ) -> None:
-    question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9).model_copy(
-        update={goal: 0.01}
-    )
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9).model_copy(update=goals)
     wanted = StudySpec(
         name="test", question=question, spec=SPEC.model_copy(update={"traffic": traffic})
     )
     with pytest.raises(BadStudy, match=said):
-        await place.studies().create(wanted, by="me")
-
-
-@pytest.mark.parametrize("engine", ["http", "https", "ftp"])
-async def test_a_search_needs_an_engine_that_offers_exactly_what_it_is_asked(
-    place: Place, engine: str
-) -> None:
-    question = Search(min_bits_per_second=1e9, max_bits_per_second=2e9)
-    traffic = traffic_of(engine=engine)
-    wanted = StudySpec(
-        name="test", question=question, spec=SPEC.model_copy(update={"traffic": traffic})
-    )
-    with pytest.raises(BadStudy, match=rf"^traffic\.engine: {engine} .*set iperf3$"):
         await place.studies().create(wanted, by="me")
 
 

@@ -13,6 +13,7 @@ from coordinator.studies.study import Search, StudySpec, TrialResult, Why
 from coordinator.studies.trials import next_trial
 
 SPEC = RunSpec(scenario="search", pairs_count=30)
+QUESTION = Search(min_bits_per_second=1e9, max_bits_per_second=100e9)
 Device = Callable[[float, int], TrialResult]
 
 
@@ -57,20 +58,18 @@ def test_the_cap_lies_between_the_bounds_and_they_are_as_close_as_asked(
 @settings(max_examples=20, deadline=None)
 @given(cap=st.floats(2e9, 99e9))
 def test_a_search_that_starts_over_from_its_results_goes_on_as_before(cap: float) -> None:
-    question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9)
-    results = carry_out(question, capped(cap))
-    study = StudySpec(name="s", question=question, spec=SPEC)
+    results = carry_out(QUESTION, capped(cap))
+    study = StudySpec(name="s", question=QUESTION, spec=SPEC)
     offers = [next_trial(study, results[:count]) for count in range(len(results))]
     assert [trial.index for trial in offers if trial] == list(range(len(results)))
     assert next_trial(study, results) is None
 
 
 def test_the_whole_range_holding_and_none_of_it() -> None:
-    question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9)
-    held = found(question, SPEC, carry_out(question, capped(500e9)))
+    held = found(QUESTION, SPEC, carry_out(QUESTION, capped(500e9)))
     assert held.highest_bits_per_second == 100e9
     assert held.lowest_failing_bits_per_second is None
-    none = found(question, SPEC, carry_out(question, capped(0.1e9)))
+    none = found(QUESTION, SPEC, carry_out(QUESTION, capped(0.1e9)))
     assert none.highest_bits_per_second is None
     assert none.lowest_failing_bits_per_second == 1e9
 
@@ -95,10 +94,9 @@ def test_an_rtt_goal_lowers_the_answer_and_an_unknown_rtt_does_not_keep_it() -> 
 
 
 def test_missing_data_is_a_lost_trial() -> None:
-    question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9)
     thin = TrialResult(index=0, received_bits_per_second=100e9, completeness_ratio=0.5)
-    assert loss_ratio(question, SPEC, thin, 100e9) == 1.0
-    assert loss_ratio(question, SPEC, TrialResult(index=0, problem="no agents"), 100e9) == 1.0
+    assert loss_ratio(QUESTION, SPEC, thin, 100e9) == 1.0
+    assert loss_ratio(QUESTION, SPEC, TrialResult(index=0, problem="no agents"), 100e9) == 1.0
 
 
 def test_a_load_that_held_above_one_that_failed_is_not_the_answer() -> None:

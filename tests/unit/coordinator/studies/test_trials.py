@@ -17,11 +17,11 @@ from coordinator.studies.study import (
     Axis,
     Matrix,
     Mode,
+    Question,
     Search,
     StudyRequest,
     StudySpec,
     Sweep,
-    Trial,
     TrialResult,
     differences,
 )
@@ -31,6 +31,10 @@ from exchange.messages import Direction
 from tests.unit.coordinator.studies.samples import results
 
 SPEC = RunSpec(scenario="smoke", pairs_count=4, labels={"site": "lab"})
+
+
+def asked(question: Question, spec: RunSpec = SPEC) -> StudySpec:
+    return StudySpec(name="s", question=question, spec=spec)
 
 
 @given(
@@ -53,21 +57,19 @@ def test_a_sweep_over_two_fields_tries_every_combination_once(
     assert tried == list(product(first, second))
 
 
-def test_an_ab_study_alternates_a_b_b_a() -> None:
-    question = AB(a=Mode(name="off"), b=Mode(name="deny"), rounds_count=2)
-    modes = [trial.mode for trial in planned_trials(question)]
-    assert modes == ["off", "deny", "deny", "off"] * 2
-
-
-def test_a_matrix_goes_round_its_modes() -> None:
-    question = Matrix(
-        modes=(Mode(name="plain"), Mode(name="ids"), Mode(name="tls")), rounds_count=2
-    )
-    assert [trial.mode for trial in planned_trials(question)] == ["plain", "ids", "tls"] * 2
+@pytest.mark.parametrize(
+    ("question", "modes"),
+    [
+        (AB(a=Mode(name="off"), b=Mode(name="deny"), rounds_count=2), "off deny deny off"),
+        (Matrix(modes=(Mode(name="plain"), Mode(name="ids")), rounds_count=2), "plain ids"),
+    ],
+)
+def test_modes_alternate_and_a_matrix_goes_round(question: AB | Matrix, modes: str) -> None:
+    assert [trial.mode for trial in planned_trials(question)] == modes.split() * 2
 
 
 def test_trials_come_one_after_another_and_end() -> None:
-    study = StudySpec(name="s", question=AB(a=Mode(name="a"), b=Mode(name="b")), spec=SPEC)
+    study = asked(AB(a=Mode(name="a"), b=Mode(name="b")))
     results: list[TrialResult] = []
     indexes = []
     while (trial := next_trial(study, results)) is not None:
@@ -78,11 +80,7 @@ def test_trials_come_one_after_another_and_end() -> None:
 
 
 def test_a_trial_changes_its_fields_and_carries_its_labels() -> None:
-    study = StudySpec(
-        name="s",
-        question=Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 16)),)),
-        spec=SPEC,
-    )
+    study = asked(Sweep(axes=(Axis(field="traffic.streams_count", values=(1, 16)),)))
     trial = next_trial(study, [TrialResult(index=0)])
     assert trial is not None
     spec = trial.resolve("the-study", study)
@@ -97,40 +95,36 @@ def test_a_trial_changes_its_fields_and_carries_its_labels() -> None:
 
 
 def test_a_field_that_is_not_there_is_refused_by_name() -> None:
-    study = StudySpec(
-        name="s", question=Sweep(axes=(Axis(field="traffic.strem", values=(1,)),)), spec=SPEC
-    )
+    study = asked(Sweep(axes=(Axis(field="traffic.strem", values=(1,)),)))
     with pytest.raises(BadScenario, match=r"traffic\.strem: no such field"):
         planned_trials(study.question)[0].resolve("x", study)  # type: ignore[arg-type]
 
 
 def test_a_search_offers_the_rate_in_equal_parts_and_asks_no_target() -> None:
-    question = Search(min_bits_per_second=1e9, max_bits_per_second=64e9)
-    spec = SPEC.model_copy(update={"scenario": "scale-180g"})
-    study = StudySpec(name="s", question=question, spec=spec)
-    trial: Trial | None = next_trial(study, [])
+    study = asked(Search(min_bits_per_second=1e9, max_bits_per_second=64e9))
+    trial = next_trial(study, [])
     assert trial is not None
-    asked = trial.resolve("x", study)
-    streams = asked.pairs_count * asked.traffic.streams_count
-    assert asked.traffic.stream_bits_per_second == pytest.approx(64e9 / streams)
-    assert asked.objective.target_bits_per_second is None
+    run = trial.resolve("x", study)
+    streams = run.pairs_count * run.traffic.streams_count
+    assert run.traffic.stream_bits_per_second == pytest.approx(64e9 / streams)
+    assert run.objective.target_bits_per_second is None
 
 
 @pytest.mark.parametrize("direction", Direction)
 def test_what_a_search_offers_is_what_the_fleet_is_asked_to_send_in_all(
     direction: Direction,
 ) -> None:
-    question = Search(min_bits_per_second=1e9, max_bits_per_second=64e9)
     traffic = SPEC.traffic.model_copy(update={"direction": direction})
-    study = StudySpec(
-        name="s", question=question, spec=SPEC.model_copy(update={"traffic": traffic})
+    study = asked(
+        Search(min_bits_per_second=1e9, max_bits_per_second=64e9),
+        SPEC.model_copy(update={"traffic": traffic}),
     )
     trial = next_trial(study, [])
     assert trial is not None
-    asked = trial.resolve("x", study)
-    offered = offered_bits_per_second(asked.traffic)
+    run = trial.resolve("x", study)
+    offered = offered_bits_per_second(run.traffic)
     assert offered is not None
-    assert offered * asked.pairs_count == pytest.approx(trial.offered_bits_per_second)
+    assert offered * run.pairs_count == pytest.approx(trial.offered_bits_per_second)
 
 
 @pytest.mark.parametrize(
@@ -175,8 +169,8 @@ def swept(spec: RunSpec, **axes: tuple[Any, ...]) -> StudySpec:
     question = Sweep(
         axes=tuple(Axis(field=f"traffic.{name}", values=values) for name, values in axes.items())
     )
-    study = StudySpec(name="s", question=question, spec=spec)
-    return StudySpec.model_validate_json(study.model_dump_json())  # as it comes from the table
+    # As it comes from the table.
+    return StudySpec.model_validate_json(asked(question, spec).model_dump_json())
 
 
 def resolved(study: StudySpec) -> list[RunSpec]:
