@@ -96,6 +96,7 @@ def open_source(entry: Mapping[str, Any]) -> ArchiveWitness:
             f"witness {named.device}: read: not set, and nothing is known of {kind}; name its "
             "metrics"
         )
+    grain_s = parse_grain(named.grain)
     name = f"azure-monitor {named.resource_id.rpartition('/')[2]}"
     asked = [
         MetricAsked(name=read.metric, aggregation=read.aggregation, split_by=read.split_by)
@@ -111,7 +112,6 @@ def open_source(entry: Mapping[str, Any]) -> ArchiveWitness:
             found += [_series(named.device, name, read, each, grain_s) for each in told.timeseries]
         return found
 
-    grain_s = parse_grain(named.grain)
     return ArchiveWitness(ask, name=name, entry=named, reads=reads, settle_s=named.settle_s)
 
 
