@@ -8,8 +8,9 @@ import httpx
 import numpy as np
 import pytest
 
+from coordinator.coordinator_settings import PrometheusUnit
 from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.device.ledgers.prometheus_source import PrometheusLedger, PrometheusUnit
+from coordinator.device.ledgers.prometheus_source import PrometheusLedger
 from coordinator.device.ledgers.source import LedgerBusy, LedgerError
 from exchange.messages import Direction
 
