@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         RunReconciliation,
         ScheduleView,
     )
+    from coordinator.views.feeds import Feeds
     from coordinator.views.requests import (
         CancelRequest,
         CompareRequest,
@@ -199,6 +200,12 @@ class Verbs:
         return Schedules(self._fabric.private, coordinator, now=coordinator.now)
 
     @cached_property
+    def _feeds(self) -> Feeds:
+        from coordinator.views.feeds import Feeds
+
+        return Feeds(self._coordinator)
+
+    @cached_property
     def _audit(self) -> Audit:
         from coordinator.auth.audit import Audit
 
@@ -298,10 +305,8 @@ class Verbs:
 
     async def events(self, run_id: str, last_id: str | None = None) -> AsyncIterator[StreamEvent]:
         """What is new of a run, as it comes; after ``last_id`` where that is given."""
-        from coordinator.views.feeds import Feeds
-
         try:
-            feed = await Feeds(self._coordinator).open(run_id, None)
+            feed = await self._feeds.open(run_id, None)
             async with contextlib.aclosing(feed.follow(last_id)) as events:
                 async for event in events:
                     if event.name is not None:
