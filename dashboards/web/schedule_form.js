@@ -3,8 +3,14 @@
 import { read, send } from "./api.js";
 import { announce, field, fill, h, refused } from "./dom.js";
 
+// An instant as a clock of the zone shows it, in the form of a date's field.
+function onClock(at, timeZone) {
+  return new Date(at).toLocaleString("sv-SE", { timeZone }).slice(0, 16).replace(" ", "T");
+}
+
 export function scheduleForm(schedule, done) {
   const own = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC";
+  const shownAt = schedule?.at ? onClock(schedule.at, schedule.timezone) : "";
   const input = (name, value, more = {}) =>
     h("input", { id: `schedule-${name}`, value: value ?? "", ...more });
   const name = input("name", schedule?.name, {
@@ -15,7 +21,7 @@ export function scheduleForm(schedule, done) {
   });
   const scenario = h("select", { id: "schedule-scenario" });
   const cron = input("cron", schedule?.cron, { placeholder: "0 2 * * 6" });
-  const at = input("at", schedule?.at?.slice(0, 16), { type: "datetime-local" });
+  const at = input("at", shownAt, { type: "datetime-local" });
   const zone = input("zone", schedule?.timezone ?? own, { required: true });
   const most = input("most", schedule?.runs_max_count, { type: "number", min: "1" });
   const overlap = h(
@@ -48,9 +54,17 @@ export function scheduleForm(schedule, done) {
     const what = scenario.value ? { scenario: scenario.value } : { spec: schedule.spec };
     // Both given are refused by the coordinator: neither is dropped in silence.
     const when = { cron: cron.value || null, at: at.value || null };
+    const kept = {}; // what the form does not show, or shows to the minute
+    if (schedule) {
+      kept.until_at = schedule.until_at;
+      kept.missed_limit_s = schedule.missed_limit_s;
+      if (at.value && at.value === shownAt && zone.value === schedule.timezone)
+        kept.at = schedule.at;
+    }
     const body = {
       ...what,
       ...when,
+      ...kept,
       name: name.value,
       timezone: zone.value,
       overlap: overlap.value,

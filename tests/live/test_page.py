@@ -365,6 +365,36 @@ def test_agents_history_schedules_and_the_api_are_there_to_be_used(
     assert faults == []
 
 
+def test_a_schedule_that_is_saved_as_it_is_stays_as_it_was(stage: Stage, watched: Watched) -> None:
+    """Also what the form does not show, and an instant of another zone than the browser's."""
+    page = watched.page
+    once = {"at": "2030-07-01T10:00:30", "missed_limit_s": 7200}
+    often = {"cron": "0 3 * * *", "until_at": "2031-01-01T00:00", "missed_limit_s": 120}
+    bearer = {"Authorization": f"Bearer {stage.operator}"}
+    with httpx.Client(base_url=stage.url, headers=bearer) as client:
+
+        def schedule(name: str) -> dict[str, object]:
+            found: dict[str, object] = client.get(f"/v1/schedules/{name}").json()["schedule"]
+            return {key: found[key] for key in ("cron", "at", "until_at", "missed_limit_s")}
+
+        for name, asked in (("once", once), ("often", often)):
+            body = {"name": name, "scenario": "loopback", "timezone": "Asia/Tokyo", **asked}
+            client.post("/v1/schedules", json=body).raise_for_status()
+        before = {name: schedule(name) for name in ("once", "often")}
+        assert before["once"]["at"] == "2030-07-01T01:00:30Z"
+        sign_in(page, stage.url, stage.operator)
+        page.get_by_role("link", name="Schedules").click()
+        for name, at in (("once", "2030-07-01T10:00"), ("often", "")):
+            item = page.get_by_role("listitem").filter(has=page.get_by_text(name, exact=True))
+            item.get_by_role("button", name="Change").click()
+            expect(page.get_by_label("or once, at")).to_have_value(at)
+            page.get_by_role("button", name="Save").click()
+            expect(page.get_by_role("button", name="Save")).to_have_count(0)
+        assert {name: schedule(name) for name in before} == before
+        for name in before:
+            client.delete(f"/v1/schedules/{name}").raise_for_status()
+
+
 def test_a_viewer_may_look_and_nothing_else(stage: Stage, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{stage.url}/")
