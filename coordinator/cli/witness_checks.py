@@ -109,7 +109,7 @@ def _units(told: Witnessed) -> Iterator[str]:
     for series in told.series:
         known = series.values[~np.isnan(series.values)]
         most = float(known.max(initial=0.0))
-        unit = KINDS[series.quantity].unit
+        unit = series.quantity.unit
         if unit is Unit.RATIO and most > RATIO_MAX:
             yield f"{series.quantity} is {most:g}, over 1: a percentage needs scale = 0.01"
         if unit is Unit.TIME and most > TIME_MAX_S:
@@ -123,9 +123,9 @@ def _figures(told: Witnessed) -> Iterator[str]:
         known = series.values[~np.isnan(series.values)]
         by_quantity.setdefault(series.quantity, []).extend(known[-1:].tolist())
     for quantity, values in by_quantity.items():
-        kind = KINDS[quantity]
         more = f" (and {len(values) - 1} more)" if len(values) > 1 else ""
-        yield f"{kind.words} {words.say(kind.unit, values[0] if values else None)}{more}"
+        said = words.say(quantity.unit, values[0] if values else None)
+        yield f"{KINDS[quantity].words} {said}{more}"
     if told.series:
         bound_s = max(float(series.bound_s[-1]) for series in told.series)
         age_s = told.read_at.timestamp() - max(float(each.at_s[-1]) for each in told.series)

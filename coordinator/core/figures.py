@@ -6,7 +6,7 @@ figure over what bursts measure already is one entry, and is shown everywhere.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -33,14 +33,14 @@ class Fold(StrEnum):
     NONE = "none"  # the run has its own, which no fold of bursts gives
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Figure:
     """One figure. ``read`` is its dotted name in a burst's summary; of a list, every member's."""
 
-    name: str  # in a run's summary, where that has it
+    name: str  # in a run's summary, where that has it; ends with its unit
     words: str
-    unit: Unit
     read: str | Callable[[object], Iterable[float]]
+    _: KW_ONLY
     fold: Fold = Fold.MEAN
     layer: str = ""
     stored: str = ""  # dotted name in a run's summary, where it is not the name
@@ -49,6 +49,10 @@ class Figure:
     decimals: int = 2  # of a percentage
     optional: bool = False  # most runs cannot have it: shown where it is known
     headline: bool = True  # shown among a run's headline figures
+
+    @property
+    def unit(self) -> Unit:
+        return Unit.of(self.name)
 
     @property
     def called(self) -> str:
@@ -115,85 +119,74 @@ def _busy_per_gigabit(burst: object) -> Iterator[float]:
 
 
 RECEIVED: Final = Figure(
-    name="fleet_received_bits_per_second",
-    words="fleet received",
-    unit=Unit.RATE,
+    "fleet_received_bits_per_second",
+    "fleet received",
+    "fleet_received_bits_per_second",
     layer=Layer.PAYLOAD,
-    read="fleet_received_bits_per_second",
     short="received_bits_per_second",
     metric="received_bits_per_second",
 )
 RECEIVED_HALF_WIDTH: Final = Figure(
-    name="fleet_received_half_width_bits_per_second",
-    words="fleet received, half of its 95 % interval",
-    unit=Unit.RATE,
-    layer=Layer.PAYLOAD,
-    read="fleet_received_half_width_bits_per_second",
+    "fleet_received_half_width_bits_per_second",
+    "fleet received, half of its 95 % interval",
+    "fleet_received_half_width_bits_per_second",
     fold=Fold.NONE,
+    layer=Layer.PAYLOAD,
     short="received_half_width_bits_per_second",
     metric="received_half_width_bits_per_second",
 )
 RECEIVED_IP: Final = Figure(
-    name="fleet_ip_bits_per_second",
-    words="fleet received",
-    unit=Unit.RATE,
+    "fleet_ip_bits_per_second",
+    "fleet received",
+    "fleet_ip_bits_per_second",
     layer=Layer.IP,
-    read="fleet_ip_bits_per_second",
     metric="received_bits_per_second",
 )
 SENT: Final = Figure(
-    name="fleet_sent_bits_per_second",
-    words="fleet sent",
-    unit=Unit.RATE,
+    "fleet_sent_bits_per_second",
+    "fleet sent",
+    "fleet_sent_bits_per_second",
     layer=Layer.PAYLOAD,
-    read="fleet_sent_bits_per_second",
     short="sent_bits_per_second",
     metric="sent_bits_per_second",
 )
 FIREWALL: Final = Figure(
-    name="firewall_bits_per_second",
-    words="firewall's ledger",
-    unit=Unit.RATE,
-    layer=LEDGER,
-    read="firewall_bits_per_second",
+    "firewall_bits_per_second", "firewall's ledger", "firewall_bits_per_second", layer=LEDGER
 )
 COMPLETENESS: Final = Figure(
-    name="completeness_ratio",
-    words="completeness",
-    unit=Unit.RATIO,
-    read="completeness_ratio",
-    fold=Fold.NONE,
+    "completeness_ratio", "completeness", "completeness_ratio", fold=Fold.NONE
 )
 RESIDUAL: Final = Figure(
-    name="residual_ratio",
-    words="residual, firewall over expected, less one",
-    unit=Unit.RATIO,
-    read="reconciliation.residual_ratio",
-    stored="reconciliation.residual_ratio",
+    "residual_ratio",
+    "residual, firewall over expected, less one",
+    "reconciliation.residual_ratio",
     fold=Fold.NONE,
+    stored="reconciliation.residual_ratio",
     headline=False,
 )
 START_SPREAD: Final = Figure(
-    name="start_spread_s",
-    words="start spread, worst burst",
-    unit=Unit.TIME,
-    read="start_spread_s",
-    fold=Fold.LARGEST,
+    "start_spread_s", "start spread, worst burst", "start_spread_s", fold=Fold.LARGEST
 )
-RTT: Final = Figure(
-    name="rtt_mean_s",
-    words="round-trip time, mean",
-    unit=Unit.TIME,
-    read="flows.rtt_mean_s",
-    short="rtt_s",
-)
+RTT: Final = Figure("rtt_mean_s", "round-trip time, mean", "flows.rtt_mean_s", short="rtt_s")
 RETRANSMITS: Final = Figure(
-    name="retransmit_ratio",
-    words="segments sent again, of those sent",
-    unit=Unit.RATIO,
-    read="flows.retransmit_ratio",
-    decimals=4,
+    "retransmit_ratio", "segments sent again, of those sent", "flows.retransmit_ratio", decimals=4
 )
+
+
+def _told(name: str, words: str, measure: str, fold: Fold = Fold.LARGEST) -> Figure:
+    """What engines tell beside bytes, by the measure's name."""
+    return Figure(name, words, _measured(measure), fold=fold, optional=True)
+
+
+_FOLDS: Final = {"mean": Fold.MEAN, "p95": Fold.LARGEST, "max": Fold.LARGEST, "min": Fold.SMALLEST}
+
+
+def _of_device(name: str, words: str, read: str, *, short: str = "", decimals: int = 2) -> Figure:
+    """What witnesses told of the device, folded as its statistic says."""
+    fold = _FOLDS[read.rpartition(".")[2]]
+    return Figure(name, words, read, fold=fold, short=short, decimals=decimals, optional=True)
+
+
 FIGURES: Final = (
     RECEIVED,
     RECEIVED_HALF_WIDTH,
@@ -204,254 +197,161 @@ FIGURES: Final = (
     RESIDUAL,
     START_SPREAD,
     Figure(
-        name="start_error_p99_s",
-        words="start error, p99, worst burst",
-        unit=Unit.TIME,
-        read="start_error_p99_s",
+        "start_error_p99_s",
+        "start error, p99, worst burst",
+        "start_error_p99_s",
         fold=Fold.LARGEST,
     ),
-    Figure(
-        name="start_error_max_s",
-        words="start error, largest",
-        unit=Unit.TIME,
-        read="start_error_max_s",
-        fold=Fold.LARGEST,
-    ),
+    Figure("start_error_max_s", "start error, largest", "start_error_max_s", fold=Fold.LARGEST),
     RTT,
-    Figure(
-        name="stream_rtt_p50_s",
-        words="round-trip time of single streams, second by second: p50",
-        unit=Unit.TIME,
-        read=_measured("stream_rtt_p50"),
-        optional=True,
+    _told(
+        "stream_rtt_p50_s",
+        "round-trip time of single streams, second by second: p50",
+        "stream_rtt_p50",
+        Fold.MEAN,
     ),
-    Figure(
-        name="stream_rtt_p95_s",
-        words="the same, p95, worst burst",
-        unit=Unit.TIME,
-        read=_measured("stream_rtt_p95"),
-        fold=Fold.LARGEST,
-        optional=True,
-    ),
-    Figure(
-        name="stream_rtt_max_s",
-        words="the same, slowest",
-        unit=Unit.TIME,
-        read=_measured("stream_rtt_max"),
-        fold=Fold.LARGEST,
-        optional=True,
-    ),
+    _told("stream_rtt_p95_s", "the same, p95, worst burst", "stream_rtt_p95"),
+    _told("stream_rtt_max_s", "the same, slowest", "stream_rtt_max"),
     *(
-        Figure(
-            name=f"client_ping_{way}_{phase}_{quantile}_s",
-            words=f"ping from clients to the device by {way.upper()}, {phase}, {quantile}",
-            unit=Unit.TIME,
-            read=_measured(f"device_ping_{way}_{phase}_{quantile}"),
-            fold=Fold.LARGEST,
-            optional=True,
+        _told(
+            f"client_ping_{way}_{phase}_{quantile}_s",
+            f"ping from clients to the device by {way.upper()}, {phase}, {quantile}",
+            f"device_ping_{way}_{phase}_{quantile}",
         )
         for way in ("icmp", "tcp")
         for phase, quantile in (("idle", "p50"), ("loaded", "p50"), ("loaded", "p99"))
     ),
     *(
-        Figure(
-            name=f"client_ping_{way}_loss_ratio",
-            words=f"pings from clients to the device by {way.upper()}, lost under load",
-            unit=Unit.RATIO,
-            read=_measured(f"device_ping_{way}_loss"),
-            fold=Fold.LARGEST,
-            optional=True,
+        _told(
+            f"client_ping_{way}_loss_ratio",
+            f"pings from clients to the device by {way.upper()}, lost under load",
+            f"device_ping_{way}_loss",
         )
         for way in ("icmp", "tcp")
     ),
     RETRANSMITS,
+    Figure("retransmits_count", "segments sent again", "flows.retransmits_count", fold=Fold.TOTAL),
+    Figure("loss_ratio", "datagrams lost", "flows.loss_ratio", decimals=4, optional=True),
     Figure(
-        name="retransmits_count",
-        words="segments sent again",
-        unit=Unit.COUNT,
-        read="flows.retransmits_count",
-        fold=Fold.TOTAL,
-    ),
-    Figure(
-        name="loss_ratio",
-        words="datagrams lost",
-        unit=Unit.RATIO,
-        read="flows.loss_ratio",
-        decimals=4,
-        optional=True,
-    ),
-    Figure(
-        name="client_cpu_mean_ratio",
-        words="CPU of clients, mean",
-        unit=Unit.RATIO,
-        read="client.cpu_mean_ratio",
+        "client_cpu_mean_ratio",
+        "CPU of clients, mean",
+        "client.cpu_mean_ratio",
         short="client_cpu_ratio",
         decimals=0,
     ),
     Figure(
-        name="server_cpu_mean_ratio",
-        words="CPU of servers, mean",
-        unit=Unit.RATIO,
-        read="server.cpu_mean_ratio",
+        "server_cpu_mean_ratio",
+        "CPU of servers, mean",
+        "server.cpu_mean_ratio",
         short="server_cpu_ratio",
         decimals=0,
     ),
     Figure(
-        name="cpu_per_gigabit",
-        words="busy share of a client's cores for each Gbit/s",
-        unit=Unit.NUMBER,
-        read=_busy_per_gigabit,
+        "cpu_per_gigabit",
+        "busy share of a client's cores for each Gbit/s",
+        _busy_per_gigabit,
         headline=False,
     ),
     Figure(
-        name="client_cpu_s_per_gigabyte",
-        words="CPU of client engines",
-        unit=Unit.CPU,
+        "client_cpu_s_per_gigabyte",
+        "CPU of client engines",
+        "client_cpu.cpu_s_per_gigabyte",
         layer=Layer.PAYLOAD,
-        read="client_cpu.cpu_s_per_gigabyte",
         optional=True,
     ),
     Figure(
-        name="server_cpu_s_per_gigabyte",
-        words="CPU of server engines",
-        unit=Unit.CPU,
+        "server_cpu_s_per_gigabyte",
+        "CPU of server engines",
+        "server_cpu.cpu_s_per_gigabyte",
         layer=Layer.PAYLOAD,
-        read="server_cpu.cpu_s_per_gigabyte",
         optional=True,
     ),
     Figure(
-        name="host_taken_max_ratio",
-        words="CPU taken by hypervisors, worst host",
-        unit=Unit.RATIO,
-        read="taken_cpu.worst_ratio",
+        "host_taken_max_ratio",
+        "CPU taken by hypervisors, worst host",
+        "taken_cpu.worst_ratio",
+        fold=Fold.LARGEST,
+        optional=True,
+    ),
+    Figure("probe_p50_s", "probes under load, p50", "latency.fleet.during.p50_s", optional=True),
+    Figure(
+        "probe_p99_s",
+        "probes under load, p99, worst burst",
+        "latency.fleet.during.p99_s",
         fold=Fold.LARGEST,
         optional=True,
     ),
     Figure(
-        name="probe_p50_s",
-        words="probes under load, p50",
-        unit=Unit.TIME,
-        read="latency.fleet.during.p50_s",
-        optional=True,
-    ),
-    Figure(
-        name="probe_p99_s",
-        words="probes under load, p99, worst burst",
-        unit=Unit.TIME,
-        read="latency.fleet.during.p99_s",
+        "probe_loss_ratio",
+        "probes under load, lost, worst burst",
+        "latency.fleet.during.loss_ratio",
         fold=Fold.LARGEST,
         optional=True,
     ),
-    Figure(
-        name="probe_loss_ratio",
-        words="probes under load, lost, worst burst",
-        unit=Unit.RATIO,
-        read="latency.fleet.during.loss_ratio",
-        fold=Fold.LARGEST,
-        optional=True,
-    ),
-    Figure(
-        name="device_cpu_mean_ratio",
-        words="CPU of the device, mean",
-        unit=Unit.RATIO,
-        read="device.cpu_ratio.mean",
+    _of_device(
+        "device_cpu_mean_ratio",
+        "CPU of the device, mean",
+        "device.cpu_ratio.mean",
         short="device_cpu_ratio",
         decimals=1,
-        optional=True,
     ),
-    Figure(
-        name="device_cpu_p95_ratio",
-        words="CPU of the device, p95, busiest device, worst burst",
-        unit=Unit.RATIO,
-        read="devices.cpu_ratio.p95",
-        fold=Fold.LARGEST,
+    _of_device(
+        "device_cpu_p95_ratio",
+        "CPU of the device, p95, busiest device, worst burst",
+        "devices.cpu_ratio.p95",
         decimals=1,
-        optional=True,
     ),
     Figure(
-        name="device_cpu_s_per_gigabyte",
-        words="CPU of the device",
-        unit=Unit.CPU,
+        "device_cpu_s_per_gigabyte",
+        "CPU of the device",
+        "device.cpu_s_per_gigabyte",
         layer=Layer.PAYLOAD,
-        read="device.cpu_s_per_gigabyte",
         optional=True,
     ),
-    Figure(
-        name="device_memory_max_ratio",
-        words="memory of the device, at most",
-        unit=Unit.RATIO,
-        read="device.memory_ratio.max",
-        fold=Fold.LARGEST,
+    _of_device(
+        "device_memory_max_ratio",
+        "memory of the device, at most",
+        "device.memory_ratio.max",
         decimals=1,
-        optional=True,
+    ),
+    _of_device(
+        "device_sessions_max_count",
+        "sessions of the device, at most",
+        "device.sessions_count.max",
+    ),
+    _of_device(
+        "device_packets_per_second",
+        "packets a second at the device",
+        "device.packets_per_second.mean",
+    ),
+    _of_device(
+        "device_drops_per_second",
+        "drops a second at the device",
+        "device.drops_per_second.mean",
+    ),
+    _of_device(
+        "device_health_min_ratio", "health of the device, at least", "device.health_ratio.min"
+    ),
+    _of_device(
+        "device_snat_ports_max_ratio",
+        "SNAT ports of the device in use, at most",
+        "device.snat_ports_ratio.max",
+    ),
+    _of_device("device_units_count", "units of the device, at most", "device.units_count.max"),
+    _of_device(
+        "device_ping_icmp_p95_s",
+        "ping to the device by ICMP, p95, worst burst",
+        "device.ping_icmp_s.p95",
+    ),
+    _of_device(
+        "device_ping_tcp_p95_s",
+        "ping to the device by TCP, p95, worst burst",
+        "device.ping_tcp_s.p95",
     ),
     Figure(
-        name="device_sessions_max_count",
-        words="sessions of the device, at most",
-        unit=Unit.COUNT,
-        read="device.sessions_count.max",
-        fold=Fold.LARGEST,
-        optional=True,
-    ),
-    Figure(
-        name="device_packets_per_second",
-        words="packets a second at the device",
-        unit=Unit.NUMBER,
-        read="device.packets_per_second.mean",
-        optional=True,
-    ),
-    Figure(
-        name="device_drops_per_second",
-        words="drops a second at the device",
-        unit=Unit.NUMBER,
-        read="device.drops_per_second.mean",
-        optional=True,
-    ),
-    Figure(
-        name="device_health_min_ratio",
-        words="health of the device, at least",
-        unit=Unit.RATIO,
-        read="device.health_ratio.min",
-        fold=Fold.SMALLEST,
-        optional=True,
-    ),
-    Figure(
-        name="device_snat_ports_max_ratio",
-        words="SNAT ports of the device in use, at most",
-        unit=Unit.RATIO,
-        read="device.snat_ports_ratio.max",
-        fold=Fold.LARGEST,
-        optional=True,
-    ),
-    Figure(
-        name="device_units_count",
-        words="units of the device, at most",
-        unit=Unit.COUNT,
-        read="device.units_count.max",
-        fold=Fold.LARGEST,
-        optional=True,
-    ),
-    Figure(
-        name="device_ping_icmp_p95_s",
-        words="ping to the device by ICMP, p95, worst burst",
-        unit=Unit.TIME,
-        read="device.ping_icmp_s.p95",
-        fold=Fold.LARGEST,
-        optional=True,
-    ),
-    Figure(
-        name="device_ping_tcp_p95_s",
-        words="ping to the device by TCP, p95, worst burst",
-        unit=Unit.TIME,
-        read="device.ping_tcp_s.p95",
-        fold=Fold.LARGEST,
-        optional=True,
-    ),
-    Figure(
-        name="device_ping_loss_ratio",
-        words="pings to the device, lost, worst burst",
-        unit=Unit.RATIO,
-        read="device.ping_loss_ratio.mean",
+        "device_ping_loss_ratio",
+        "pings to the device, lost, worst burst",
+        "device.ping_loss_ratio.mean",
         fold=Fold.LARGEST,
         optional=True,
     ),

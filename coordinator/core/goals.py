@@ -33,16 +33,19 @@ _DEVICE: Final = "lower the load, or give the device more: cores, units, a large
 class Goal:
     """A bound on one figure of every burst."""
 
-    bound: str  # the field of an Objective
+    bound: str  # the field of an Objective; ends with its unit
     id: str  # of its findings: ``rtt-limit``, ``rtt-unproven``
     words: str
-    unit: Unit
     needs: str  # what an engine says that it measures, or probes
     teller: Teller
     figure: str  # by its name at the teller
     pairs_count: str = "pairs_count"  # how many pairs told it, by its name at the teller
     is_floor: bool = False  # at least, instead of at most
     next_step: str = _QUEUE
+
+    @property
+    def unit(self) -> Unit:
+        return Unit.of(self.bound)
 
     def broken_by(self, value: float, bound: float) -> bool:
         return value < bound if self.is_floor else value > bound
@@ -56,7 +59,6 @@ GOALS: Final = (
         bound="rtt_mean_max_s",
         id="rtt",
         words="mean RTT",
-        unit=Unit.TIME,
         needs="rtt",
         teller=Teller.FLOW,
         figure="rtt_mean_s",
@@ -66,7 +68,6 @@ GOALS: Final = (
         bound="retransmit_max_ratio",
         id="retransmits",
         words="share of segments sent again",
-        unit=Unit.RATIO,
         needs="retransmits",
         teller=Teller.FLOW,
         figure="retransmit_ratio",
@@ -76,7 +77,6 @@ GOALS: Final = (
         bound="loss_max_ratio",
         id="loss",
         words="share of datagrams lost",
-        unit=Unit.RATIO,
         needs="loss",
         teller=Teller.FLOW,
         figure="loss_ratio",
@@ -86,7 +86,6 @@ GOALS: Final = (
         bound="success_min_ratio",
         id="success-ratio",
         words="share of requests that succeeded",
-        unit=Unit.RATIO,
         needs="success",
         teller=Teller.MEASURE,
         figure="success_ratio",
@@ -97,7 +96,6 @@ GOALS: Final = (
         bound="latency_p99_max_s",
         id="latency-p99",
         words="99th percentile of latency",
-        unit=Unit.TIME,
         needs="latency",
         teller=Teller.MEASURE,
         figure="latency_p99",
@@ -107,7 +105,6 @@ GOALS: Final = (
         bound="probe_p99_max_s",
         id="probe-p99",
         words="99th percentile of probes' round trips under load",
-        unit=Unit.TIME,
         needs=PROBES,
         teller=Teller.PROBE,
         figure="p99_s",
@@ -116,7 +113,6 @@ GOALS: Final = (
         bound="probe_loss_max_ratio",
         id="probe-loss",
         words="share of probes lost under load",
-        unit=Unit.RATIO,
         needs=PROBES,
         teller=Teller.PROBE,
         figure="loss_ratio",
@@ -125,7 +121,6 @@ GOALS: Final = (
         bound="device_cpu_p95_max_ratio",
         id="device-cpu",
         words="95th percentile of the device's CPU",
-        unit=Unit.RATIO,
         needs=WITNESSES,
         teller=Teller.DEVICE,
         figure="cpu_ratio.p95",
@@ -135,7 +130,6 @@ GOALS: Final = (
         bound="device_memory_max_ratio",
         id="device-memory",
         words="device's memory in use, at most",
-        unit=Unit.RATIO,
         needs=WITNESSES,
         teller=Teller.DEVICE,
         figure="memory_ratio.max",
@@ -145,7 +139,6 @@ GOALS: Final = (
         bound="device_drops_max_per_second",
         id="device-drops",
         words="device's drops a second",
-        unit=Unit.NUMBER,
         needs=WITNESSES,
         teller=Teller.DEVICE,
         figure="drops_per_second.mean",
@@ -155,7 +148,6 @@ GOALS: Final = (
         bound="device_health_min_ratio",
         id="device-health",
         words="device's health at its lowest",
-        unit=Unit.RATIO,
         needs=WITNESSES,
         teller=Teller.DEVICE,
         figure="health_ratio.min",
@@ -166,7 +158,6 @@ GOALS: Final = (
         bound="device_snat_ports_max_ratio",
         id="device-snat",
         words="device's SNAT ports in use, at most",
-        unit=Unit.RATIO,
         needs=WITNESSES,
         teller=Teller.DEVICE,
         figure="snat_ports_ratio.max",

@@ -30,6 +30,20 @@ class Unit(StrEnum):
     CPU = "CPU-s/GB"
     NUMBER = "1"
 
+    @classmethod
+    def of(cls, name: str) -> "Unit":
+        """What a figure of that name is counted in: names end with their units."""
+        return next((unit for end, unit in _ENDINGS.items() if name.endswith(end)), cls.NUMBER)
+
+
+_ENDINGS: Final = {
+    "_bits_per_second": Unit.RATE,
+    "_s_per_gigabyte": Unit.CPU,
+    "_s": Unit.TIME,
+    "_ratio": Unit.RATIO,
+    "_count": Unit.COUNT,
+}
+
 
 def say(unit: Unit, value: float | None, digits: int = 2) -> str:
     """A figure of that unit; ``digits`` are the decimals of a percentage."""

@@ -52,8 +52,7 @@ RECIPES: Final = (
             "coordinator/core/goals.py": (
                 '    Goal(\n        bound="retransmit_max_ratio"',
                 """    Goal(bound="rtt_p95_max_s", id="rtt-p95", words="95th percentile of RTT",
-        unit=Unit.TIME, needs="rtt", teller=Teller.FLOW, figure="rtt_p95_s",
-        pairs_count="rtt_pairs_count"),
+        needs="rtt", teller=Teller.FLOW, figure="rtt_p95_s", pairs_count="rtt_pairs_count"),
 """,
             )
         },
@@ -63,9 +62,9 @@ RECIPES: Final = (
         title="A figure",
         begun={
             "coordinator/core/figures.py": (
-                '    Figure(\n        name="client_cpu_mean_ratio"',
-                """    Figure(name="late_reports_count", words="reports that came late",
-        unit=Unit.COUNT, read="late_reports_count", fold=Fold.TOTAL),
+                '    Figure(\n        "client_cpu_mean_ratio"',
+                """    Figure("late_reports_count", "reports that came late", "late_reports_count",
+        fold=Fold.TOTAL),
 """,
             )
         },

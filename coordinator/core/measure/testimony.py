@@ -35,6 +35,10 @@ class Quantity(StrEnum):
     PING_TCP = "ping_tcp_s"
     PING_LOSS = "ping_loss_ratio"
 
+    @property
+    def unit(self) -> Unit:
+        return Unit.of(self)
+
 
 RATIO_MAX: Final = 1.01  # a figure of a whole, and the slack of its rounding
 
@@ -48,37 +52,30 @@ class Across(StrEnum):
     SMALLEST = "smallest"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Kind:
     """How a quantity reads."""
 
     words: str
-    unit: Unit
     across: Across
 
 
 KINDS: Final = {
-    Quantity.CPU: Kind(words="CPU", unit=Unit.RATIO, across=Across.MEAN),
-    Quantity.MEMORY: Kind(words="memory", unit=Unit.RATIO, across=Across.LARGEST),
-    Quantity.SESSIONS: Kind(words="sessions", unit=Unit.COUNT, across=Across.SUM),
-    Quantity.CONNECTIONS: Kind(
-        words="new connections a second", unit=Unit.NUMBER, across=Across.SUM
-    ),
-    Quantity.PACKETS: Kind(words="packets a second", unit=Unit.NUMBER, across=Across.SUM),
-    Quantity.DROPS: Kind(words="drops a second", unit=Unit.NUMBER, across=Across.SUM),
-    Quantity.RECEIVED: Kind(words="bits received", unit=Unit.RATE, across=Across.SUM),
-    Quantity.SENT: Kind(words="bits sent", unit=Unit.RATE, across=Across.SUM),
-    Quantity.HEALTH: Kind(words="health", unit=Unit.RATIO, across=Across.SMALLEST),
-    Quantity.SNAT: Kind(words="SNAT ports used", unit=Unit.RATIO, across=Across.LARGEST),
-    Quantity.LATENCY: Kind(words="its own latency", unit=Unit.TIME, across=Across.LARGEST),
-    Quantity.UNITS: Kind(words="units", unit=Unit.COUNT, across=Across.SUM),
-    Quantity.PING_ICMP: Kind(
-        words="ping to the device, ICMP", unit=Unit.TIME, across=Across.LARGEST
-    ),
-    Quantity.PING_TCP: Kind(words="ping to the device, TCP", unit=Unit.TIME, across=Across.LARGEST),
-    Quantity.PING_LOSS: Kind(
-        words="pings to the device, lost", unit=Unit.RATIO, across=Across.MEAN
-    ),
+    Quantity.CPU: Kind("CPU", Across.MEAN),
+    Quantity.MEMORY: Kind("memory", Across.LARGEST),
+    Quantity.SESSIONS: Kind("sessions", Across.SUM),
+    Quantity.CONNECTIONS: Kind("new connections a second", Across.SUM),
+    Quantity.PACKETS: Kind("packets a second", Across.SUM),
+    Quantity.DROPS: Kind("drops a second", Across.SUM),
+    Quantity.RECEIVED: Kind("bits received", Across.SUM),
+    Quantity.SENT: Kind("bits sent", Across.SUM),
+    Quantity.HEALTH: Kind("health", Across.SMALLEST),
+    Quantity.SNAT: Kind("SNAT ports used", Across.LARGEST),
+    Quantity.LATENCY: Kind("its own latency", Across.LARGEST),
+    Quantity.UNITS: Kind("units", Across.SUM),
+    Quantity.PING_ICMP: Kind("ping to the device, ICMP", Across.LARGEST),
+    Quantity.PING_TCP: Kind("ping to the device, TCP", Across.LARGEST),
+    Quantity.PING_LOSS: Kind("pings to the device, lost", Across.MEAN),
 }
 
 
@@ -102,13 +99,10 @@ class WitnessSeries:
     def within(self, from_s: float, before_s: float) -> "WitnessSeries":
         """What of it stands for any part of a span."""
         inside = (self.at_s >= from_s) & (self.at_s - self.over_s < before_s)
-        return replace(
-            self,
-            at_s=self.at_s[inside],
-            over_s=self.over_s[inside],
-            bound_s=self.bound_s[inside],
-            values=self.values[inside],
-        )
+        return replace(self, **{name: getattr(self, name)[inside] for name in _COLUMNS})
+
+
+_COLUMNS: Final = ("at_s", "over_s", "bound_s", "values")
 
 
 class RemarkKind(StrEnum):
@@ -174,7 +168,7 @@ def believed(told: Witnessed) -> Witnessed:
     """Without figures that none can be, such as a percentage that is taken for a ratio."""
     series, remarks = [], list(told.remarks)
     for each in told.series:
-        most = RATIO_MAX if KINDS[each.quantity].unit is Unit.RATIO else np.inf
+        most = RATIO_MAX if each.quantity.unit is Unit.RATIO else np.inf
         wrong = (each.values < 0) | (each.values > most)
         if not wrong.any():
             series.append(each)
@@ -226,7 +220,7 @@ def _appended(first: WitnessSeries, second: WitnessSeries) -> WitnessSeries:
     _, rows = np.unique(np.round(at_s, 3), return_index=True)
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(first, name), getattr(second, name)])[rows]
-        for name in ("at_s", "over_s", "bound_s", "values")
+        for name in _COLUMNS
     }
     return replace(first, **columns)
 
