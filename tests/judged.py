@@ -8,6 +8,7 @@ from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.plan.spec import Pair, Plan, RunSpec
 from coordinator.core.summary import BurstSummary
 from exchange.messages import Endpoint
+from tests.synthetic import Fleet
 
 
 def judged_burst(
@@ -29,3 +30,8 @@ def judged_burst(
         clocks_promised=clocks_promised,
     )
     return summarise_run(plan, [measure_burst(spec, evidence, now)], ledger, now).bursts[0]
+
+
+def judged_first(made: Fleet) -> BurstSummary:
+    """The same of a fleet's first burst."""
+    return judged_burst(made.plan.spec, made.evidence[0], made.ledger, made.now)

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import MeasuredBurst
-from coordinator.core.summary import RunSummary, Verdict
+from coordinator.core.summary import BurstSummary, RunSummary, Verdict
 from tests.synthetic import Fleet, Plant, fleet
 
 # Kind of case -> ids of the cause that must be named first. None: nothing may be named.
@@ -118,6 +118,16 @@ class Score:
 
 def measure(made: Fleet) -> list[MeasuredBurst]:
     return [measure_burst(made.plan.spec, evidence, made.now) for evidence in made.evidence]
+
+
+def summarise(made: Fleet, **known: Any) -> RunSummary:
+    """What the run says, from all of its bursts and its ledger."""
+    return summarise_run(made.plan, measure(made), made.ledger, made.now, **known)
+
+
+def ids(summary: RunSummary | BurstSummary) -> set[str]:
+    """Of its findings."""
+    return {finding.id for finding in summary.findings}
 
 
 def score(kind: str, seed: int) -> Score:

@@ -4,6 +4,7 @@ A :class:`Plant` says what is wrong; :func:`fleet` returns the evidence and the 
 fleet would leave behind, and the truth to hold the conclusions against. Everything is seeded.
 """
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -110,6 +111,31 @@ class Fleet:
     ledger: FirewallLedger | None
     truth: Truth
     now: datetime
+
+    def asked(self, **spec: object) -> "Fleet":
+        """The same fleet, asked otherwise."""
+        asked = self.plan.spec.model_copy(update=spec)
+        return replace(self, plan=self.plan.model_copy(update={"spec": asked}))
+
+    def aiming(self, **goals: object) -> "Fleet":
+        """The same fleet, some of its goals otherwise."""
+        return self.asked(objective=self.plan.spec.objective.model_copy(update=goals))
+
+    def told(
+        self, change: Callable[[PairEvidence], PairEvidence], pairs: Collection[int] | None = None
+    ) -> "Fleet":
+        """The same fleet, had all or these pairs told otherwise in each burst."""
+        bursts = tuple(
+            replace(
+                burst,
+                pairs=tuple(
+                    change(pair) if pairs is None or pair.pair_index in pairs else pair
+                    for pair in burst.pairs
+                ),
+            )
+            for burst in self.evidence
+        )
+        return replace(self, evidence=bursts)
 
 
 def clock(offset_s: float, bound_s: float, at: datetime) -> ClockReading:

@@ -11,30 +11,32 @@ _LONG_TIMES: Final = {"m": 60, "min": 60, "h": 3600, "d": 86_400}
 _NUMBER: Final = r"(\d+(?:\.\d*)?|\.\d+)"
 
 
+def _parsed(text: str, units: str, what: str, like: str) -> tuple[str, str]:
+    """Number and unit, in small letters; what does not match is not ``what``."""
+    found = re.fullmatch(rf"{_NUMBER}\s*{units}", text.strip(), re.IGNORECASE)
+    if not found or float(found[1]) <= 0:
+        raise ValueError(f"{text!r} is not a {what}; write it like {like}")
+    return found[1], found[2].lower()
+
+
 def parse_rate(text: str) -> float:
     """Bits per second, decimal: ``180G``, ``100 Mbit/s``. Raises ``ValueError``."""
-    found = re.fullmatch(rf"{_NUMBER}\s*([kmgt]?)(?:bit/s|bps|bit)?", text.strip(), re.IGNORECASE)
-    if not found or float(found[1]) <= 0:
-        raise ValueError(f"{text!r} is not a rate; write it like 1.5G or 180Gbit/s")
-    return float(f"{found[1]}{_RATES[found[2].lower()]}")
+    number, unit = _parsed(text, "([kmgt]?)(?:bit/s|bps|bit)?", "rate", "1.5G or 180Gbit/s")
+    return float(f"{number}{_RATES[unit]}")
 
 
 def parse_size(text: str) -> int:
     """Bytes, binary as sockets count them: ``128K`` is 131072. Raises ``ValueError``."""
-    found = re.fullmatch(rf"{_NUMBER}\s*([kmg]?)(?:i?b)?", text.strip(), re.IGNORECASE)
-    if not found or float(found[1]) <= 0:
-        raise ValueError(f"{text!r} is not a size; write it like 128K or 4M")
-    return round(float(found[1]) * _SIZES[found[2].lower()])
+    number, unit = _parsed(text, "([kmg]?)(?:i?b)?", "size", "128K or 4M")
+    return round(float(number) * _SIZES[unit])
 
 
 def parse_time(text: str) -> float:
     """Seconds: ``2ms``, ``0.1s``, ``5m``; a unit is required. Raises ``ValueError``."""
-    found = re.fullmatch(rf"{_NUMBER}\s*(us|ms|s|m|min|h|d)", text.strip(), re.IGNORECASE)
-    if not found or float(found[1]) <= 0:
-        raise ValueError(f"{text!r} is not a time; write it like 2ms, 0.1s or 5m")
-    if times := _LONG_TIMES.get(found[2].lower()):
-        return float(found[1]) * times
-    return float(f"{found[1]}{_TIMES[found[2].lower()]}")
+    number, unit = _parsed(text, "(us|ms|s|m|min|h|d)", "time", "2ms, 0.1s or 5m")
+    if times := _LONG_TIMES.get(unit):
+        return float(number) * times
+    return float(f"{number}{_TIMES[unit]}")
 
 
 def parse_ratio(text: str) -> float:

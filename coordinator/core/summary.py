@@ -5,7 +5,9 @@ Rates are as measured. In a scaled lab ``real_*`` fields carry the same times th
 
 import math
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from typing import Final, Literal
 
 from coordinator.core.figures import Layer
@@ -52,7 +54,17 @@ def problem(id: str, weight: float, sentence: str, next_step: str) -> Finding:
     )
 
 
+warning = partial(Finding, kind="cause", severity="warning")  # what may have made it so
+caution = partial(Finding, kind="context", severity="warning")  # what else was not as it should be
+note = partial(Finding, kind="context", severity="note")  # what a reader should bear in mind
+
+
 Check = tuple[Verdict, list[Finding]]
+
+
+def inconclusive(id: str, weight: float, sentence: str, next_step: str) -> Check:
+    """That nothing is concluded, and the one problem that is why."""
+    return Verdict.INCONCLUSIVE, [problem(id, weight, sentence, next_step)]
 
 
 def order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -166,6 +178,11 @@ def figure(value: float | None) -> float | None:
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.9g}")
+
+
+def instant(epoch_s: float) -> datetime:
+    """An instant as summaries keep it: UTC, to the millisecond."""
+    return datetime.fromtimestamp(round(epoch_s, 3), UTC)
 
 
 class Window(Message):
@@ -533,10 +550,8 @@ class Limiter(Message):
     def finding(self) -> Finding:
         """The same in a sentence."""
         if self.name is LimiterName.UNKNOWN:
-            return Finding(
+            return note(
                 id="limiter-unknown",
-                kind="context",
-                severity="note",
                 weight=12,
                 sentence="what the limit was is unknown: "
                 + ("; ".join((*self.evidence, *self.not_known)) or "nothing was carried"),

@@ -1,6 +1,6 @@
 """Price tables as data files: the dated one that comes with Broadside, and a user's own over it."""
 
-import datetime
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,14 +54,8 @@ def override(own: Mapping[str, Any]) -> Prices:
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """The same values as JSON can carry them."""
-    return {
-        key: plain(value)
-        if isinstance(value, Mapping)
-        else value.isoformat()
-        if isinstance(value, datetime.date)
-        else value
-        for key, value in values.items()
-    }
+    told: dict[str, Any] = json.loads(json.dumps(values, default=str))
+    return told
 
 
 def _merged(table: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import json
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -261,18 +261,3 @@ def _put(values: dict[str, Any], dotted: str, value: Any) -> None:
             raise BadScenario(f"{dotted}: {parent} is {inner!r}, with no fields of its own{fix}")
         values = inner
     values[leaf] = value
-
-
-__all__: Sequence[str] = (
-    "BadScenario",
-    "ScenarioError",
-    "UnknownScenario",
-    "build",
-    "explain",
-    "field_of",
-    "fields",
-    "load",
-    "names",
-    "parse_overrides",
-    "read_value",
-)

@@ -1,10 +1,19 @@
 """What cannot be true, as findings; and that it is no pass."""
 
-from collections.abc import Sequence
-from typing import Final, assert_never
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from coordinator.core import words
-from coordinator.core.summary import Check, Contradiction, Finding, Rule, Stray, Verdict, problem
+from coordinator.core.summary import (
+    Check,
+    Contradiction,
+    Finding,
+    Rule,
+    Stray,
+    Verdict,
+    problem,
+    warning,
+)
 from exchange.messages import pair_name
 
 NAMED_COUNT: Final = 3
@@ -31,10 +40,10 @@ def contradicted(found: Sequence[Contradiction]) -> Check:
     return (Verdict.INCONCLUSIVE if found else Verdict.PASS), findings
 
 
-def stray_findings(strays: Sequence[Stray]) -> list[Finding]:
+def stray_findings(strays: Sequence[Stray]) -> Iterator[Finding]:
     """Somebody else's tests on the run's endpoints: never counted, and not to be kept quiet."""
     if not strays:
-        return []
+        return
     named = "; ".join(
         f"{stray.address} port {stray.port} ({pair_name(stray.pair_index)}'s), from "
         f"{stray.client_address or 'an unknown address'}, "
@@ -42,17 +51,13 @@ def stray_findings(strays: Sequence[Stray]) -> list[Finding]:
         for stray in strays[:NAMED_COUNT]
     )
     more = "; ..." if len(strays) > NAMED_COUNT else ""
-    return [
-        Finding(
-            id="stray-tests",
-            kind="cause",
-            severity="warning",
-            weight=69,
-            sentence=f"somebody else's test ran on {len(strays)} of the run's endpoints during "
-            f"the burst: {named}{more}; it is not counted",
-            next_step="find out who tests against these servers; give every run its own endpoints",
-        )
-    ]
+    yield warning(
+        id="stray-tests",
+        weight=69,
+        sentence=f"somebody else's test ran on {len(strays)} of the run's endpoints during "
+        f"the burst: {named}{more}; it is not counted",
+        next_step="find out who tests against these servers; give every run its own endpoints",
+    )
 
 
 def _said(found: Sequence[Contradiction]) -> str:
@@ -62,33 +67,25 @@ def _said(found: Sequence[Contradiction]) -> str:
     return f"{worst.pair or 'the fleet'}{more} {_words(worst)}"
 
 
+_WORDS: Final = {
+    Rule.ROWS: "has {rows} rows of {side} that are negative, no number, reversed or one over "
+    "another",
+    Rule.RECEIVED_OVER_SENT: "received {said} when {bound} were sent",
+    Rule.TOTALS: "tells {said} where the total that {side}'s engine gave is {bound}",
+    Rule.SENT_OVER_OFFERED: "counts {said} at {side} when its pace offers {bound}",
+    Rule.OVER_NIC: "had {said} cross {side}'s NIC, whose cap lets {bound} through",
+    Rule.OVER_WINDOW: "moved {said} when its windows and round trips allow {bound}",
+    Rule.HOST_COUNTERS: "received {said} when {side}'s NIC counted {bound}",
+    Rule.STAMPS: "began {said} apart by its two ends' clocks, which are within {bound}",
+    Rule.COPIED: "tells of {said} to the byte what another pair tells: one is a copy",
+}
+
+
 def _words(each: Contradiction) -> str:
-    said, bound = words.size(each.said), words.size(each.bound)
-    side = f"the {each.side}" if each.side is not None else "an end"
-    match each.rule:
-        case Rule.ROWS:
-            return (
-                f"has {round(each.said)} rows of {side} that are negative, no number, reversed or "
-                "one over another"
-            )
-        case Rule.RECEIVED_OVER_SENT:
-            return f"received {said} when {bound} were sent"
-        case Rule.TOTALS:
-            return f"tells {said} where the total that {side}'s engine gave is {bound}"
-        case Rule.SENT_OVER_OFFERED:
-            return f"counts {said} at {side} when its pace offers {bound}"
-        case Rule.OVER_NIC:
-            return f"had {said} cross {side}'s NIC, whose cap lets {bound} through"
-        case Rule.OVER_WINDOW:
-            return f"moved {said} when its windows and round trips allow {bound}"
-        case Rule.HOST_COUNTERS:
-            return f"received {said} when {side}'s NIC counted {bound}"
-        case Rule.STAMPS:
-            return (
-                f"began {words.time(each.said)} apart by its two ends' clocks, which are within "
-                f"{words.time(each.bound)}"
-            )
-        case Rule.COPIED:
-            return f"tells of {said} to the byte what another pair tells: one is a copy"
-        case _:
-            assert_never(each.rule)
+    quantity = words.time if each.rule is Rule.STAMPS else words.size
+    return _WORDS[each.rule].format(
+        rows=round(each.said),
+        said=quantity(each.said),
+        bound=quantity(each.bound),
+        side="an end" if each.side is None else f"the {each.side}",
+    )

@@ -1,24 +1,25 @@
 """A run over its bursts: what broke and when, how much of the load was carried, what drifted."""
 
 import math
-from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from coordinator.core import words
 from coordinator.core.figures import RECEIVED, RETRANSMITS, RTT
 from coordinator.core.plan.endurance import IDLE_LIMIT_S
 from coordinator.core.summary import (
-    Availability,
     BurstCourse,
+    BurstSummary,
     Course,
     Disruption,
     DisruptionKind,
     Finding,
     Trend,
+    caution,
     combined,
     figure,
     gravity,
+    note,
 )
 
 if TYPE_CHECKING:
@@ -81,20 +82,7 @@ KEPT_COUNT: Final = 200  # disruptions a run keeps, the gravest of its bursts'
 NAMED_COUNT: Final = 3  # disruptions that the findings name
 
 
-class _Burst(Protocol):
-    @property
-    def index(self) -> int: ...
-    @property
-    def planned_start_at(self) -> datetime: ...
-    @property
-    def availability(self) -> Availability | None: ...
-    @property
-    def disruptions(self) -> tuple[Disruption, ...]: ...
-    @property
-    def disruptions_count(self) -> int: ...
-
-
-def burst_course(burst: _Burst) -> BurstCourse:
+def burst_course(burst: BurstSummary) -> BurstCourse:
     """A burst's part, from its summary."""
     return BurstCourse(
         index=burst.index,
@@ -162,65 +150,46 @@ def _as_one(row: Sequence[Disruption]) -> Disruption:
     )
 
 
-def course_findings(said: Course, *, silent_controls_count: int = 0) -> list[Finding]:
+def course_findings(said: Course, *, silent_controls_count: int = 0) -> Iterator[Finding]:
     """The worst disruptions, what drifted, and what may have broken runs without a word."""
-    findings = []
     if silent_controls_count:
-        findings.append(
-            Finding(
-                id="silent-control",
-                kind="context",
-                severity="warning",
-                weight=46,
-                sentence=f"{silent_controls_count} tests left iperf3's control connection silent "
-                f"for over {IDLE_LIMIT_S} s, after which a firewall may forget it: their ends may "
-                "be lost without a fault of the path",
-                next_step="build the start gate (make setup), or install iperf3 3.19 or newer",
-            )
+        yield caution(
+            id="silent-control",
+            weight=46,
+            sentence=f"{silent_controls_count} tests left iperf3's control connection silent "
+            f"for over {IDLE_LIMIT_S} s, after which a firewall may forget it: their ends may "
+            "be lost without a fault of the path",
+            next_step="build the start gate (make setup), or install iperf3 3.19 or newer",
         )
     worst = sorted(said.disruptions, key=gravity)[:NAMED_COUNT]
     if worst:
         more = said.disruptions_count - len(worst)
-        findings.append(
-            Finding(
-                id="disruptions",
-                kind="context",
-                severity="warning",
-                weight=59,
-                sentence="what broke: "
-                + "; ".join(describe(disruption) for disruption in worst)
-                + (f"; and {more} more" if more > 0 else ""),
-                next_step="hold these seconds against the firewall's and the hosts' logs",
-            )
+        yield caution(
+            id="disruptions",
+            weight=59,
+            sentence="what broke: "
+            + "; ".join(describe(disruption) for disruption in worst)
+            + (f"; and {more} more" if more > 0 else ""),
+            next_step="hold these seconds against the firewall's and the hosts' logs",
         )
     down = said.availability
     if down is not None and down.down_s:
-        findings.append(
-            Finding(
-                id="availability",
-                kind="context",
-                severity="note",
-                weight=42,
-                sentence=f"the load was carried for {words.ratio(down.up_ratio)} of "
-                f"{down.planned_s} planned pair-seconds; {down.down_s} were below the floor, "
-                f"{down.unknown_s} are unknown",
-            )
+        yield note(
+            id="availability",
+            weight=42,
+            sentence=f"the load was carried for {words.ratio(down.up_ratio)} of "
+            f"{down.planned_s} planned pair-seconds; {down.down_s} were below the floor, "
+            f"{down.unknown_s} are unknown",
         )
-    findings += [
-        Finding(
+    for each in (trend for trend in said.trends if trend.moved):
+        yield note(
             id=f"drift-{each.name}",
-            kind="context",
-            severity="note",
             weight=41,
             sentence=f"{each.name} moved by {words.signed(each.percent_per_hour, 3)} % an hour "
             f"(95 %: {words.signed(each.low_percent_per_hour, 3)} to "
             f"{words.signed(each.high_percent_per_hour, 3)}) "
             f"over {each.bursts_count} bursts",
         )
-        for each in said.trends
-        if each.moved
-    ]
-    return findings
 
 
 def bursts_of(disruption: Disruption) -> str:

@@ -1,12 +1,11 @@
-"""Documented limits, each with its date and source. Pages change: override what has moved.
+"""Documented limits, each with its date and source. Pages change: mend here what has moved.
 
 A limit here explains a plateau; it is never needed to find one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
-from types import MappingProxyType
 from typing import Final
 
 
@@ -23,8 +22,12 @@ _FIREWALL_PAGE: Final = "learn.microsoft.com/azure/firewall/firewall-performance
 _SIZES_PAGE: Final = "learn.microsoft.com/azure/virtual-machines/sizes"
 
 
-def _firewall(gbits: float) -> Limit:
-    return Limit(bits_per_second=gbits * 1e9, as_of=date(2026, 3, 1), source=_FIREWALL_PAGE)
+def _firewalls(gbits: Mapping[str, float]) -> dict[str, Limit]:
+    """By SKU."""
+    return {
+        sku: Limit(bits_per_second=gbit * 1e9, as_of=date(2026, 3, 1), source=_FIREWALL_PAGE)
+        for sku, gbit in gbits.items()
+    }
 
 
 def _sizes(template: str, mbits: Mapping[int, int]) -> dict[str, Limit]:
@@ -54,36 +57,9 @@ _F_V2: Final = {
 class Limits:
     """What is documented of firewalls (by SKU) and of virtual machines (by size)."""
 
-    firewall: Mapping[str, Limit] = field(
-        default_factory=lambda: MappingProxyType(
-            {
-                "basic": _firewall(0.25),
-                "standard": _firewall(30),
-                "premium": _firewall(100),
-                "premium-idps-deny": _firewall(22),
-            }
-        )
-    )
-    flow: Mapping[str, Limit] = field(
-        default_factory=lambda: MappingProxyType(
-            {
-                "basic": _firewall(0.25),
-                "standard": _firewall(1.5),
-                "premium": _firewall(9),
-                "premium-idps-deny": _firewall(0.6),
-            }
-        )
-    )
-    vm: Mapping[str, Limit] = field(
-        default_factory=lambda: MappingProxyType(
-            _sizes("Standard_D{}_v4", _D_V4)
-            | _sizes("Standard_D{}s_v4", _D_V4)
-            | _sizes("Standard_D{}s_v5", _D_V5)
-            | _sizes("Standard_D{}_v5", _D_V5)
-            | _sizes("Standard_D{}s_v6", _D_V6)
-            | _sizes("Standard_F{}s_v2", _F_V2)
-        )
-    )
+    firewall: Mapping[str, Limit]
+    flow: Mapping[str, Limit]  # one TCP connection through it
+    vm: Mapping[str, Limit]
 
     @property
     def as_of(self) -> date:
@@ -92,9 +68,19 @@ class Limits:
             limit.as_of for table in (self.firewall, self.flow, self.vm) for limit in table.values()
         )
 
-    def of_vm(self, size: str | None) -> Limit | None:
-        """A VM size's egress cap; names are not case-sensitive. None: not in the table."""
-        return None if size is None else self.vm.get(size.lower())
+    def of_vm(self, size: str | None) -> float | None:
+        """A VM size's egress cap, bit/s; names are not case-sensitive. None: not in the table."""
+        limit = None if size is None else self.vm.get(size.lower())
+        return None if limit is None else limit.bits_per_second
 
 
-DOCUMENTED: Final = Limits()
+DOCUMENTED: Final = Limits(
+    firewall=_firewalls({"basic": 0.25, "standard": 30, "premium": 100, "premium-idps-deny": 22}),
+    flow=_firewalls({"basic": 0.25, "standard": 1.5, "premium": 9, "premium-idps-deny": 0.6}),
+    vm=_sizes("Standard_D{}_v4", _D_V4)
+    | _sizes("Standard_D{}s_v4", _D_V4)
+    | _sizes("Standard_D{}s_v5", _D_V5)
+    | _sizes("Standard_D{}_v5", _D_V5)
+    | _sizes("Standard_D{}s_v6", _D_V6)
+    | _sizes("Standard_F{}s_v2", _F_V2),
+)

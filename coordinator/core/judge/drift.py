@@ -6,14 +6,14 @@ from typing import Final
 
 from coordinator.core.judge.conditions import UNKNOWN
 from coordinator.core.plan.plain_fields import plain_fields
-from coordinator.core.summary import Finding
+from coordinator.core.summary import Finding, warning
 from exchange.messages import Presence, Role
 
 BESIDE: Final = ("kernel", "engine_version", "vm_size", "cpu_count", "nic_mtu_bytes", "gate")
 NAMED_COUNT: Final = 3  # of the hosts and the fields that a sentence names
 
 
-def drift_findings(fleet: Sequence[Presence], agent_ids: Sequence[str]) -> list[Finding]:
+def drift_findings(fleet: Sequence[Presence], agent_ids: Sequence[str]) -> Iterator[Finding]:
     """What sets hosts of a run apart from the others of their role; unknown is no difference."""
     said = [
         line
@@ -21,18 +21,14 @@ def drift_findings(fleet: Sequence[Presence], agent_ids: Sequence[str]) -> list[
         for line in _drifts([a for a in fleet if a.role is role and a.agent_id in agent_ids])
     ]
     if not said:
-        return []
+        return
     more = f"; and {len(said) - 5} more" if len(said) > 5 else ""
-    return [
-        Finding(
-            id="hosts-differ",
-            kind="cause",
-            severity="warning",
-            weight=55,
-            sentence=f"hosts of one role are not alike: {'; '.join(said[:5])}{more}",
-            next_step="make the hosts alike, or leave the ones that differ out",
-        )
-    ]
+    yield warning(
+        id="hosts-differ",
+        weight=55,
+        sentence=f"hosts of one role are not alike: {'; '.join(said[:5])}{more}",
+        next_step="make the hosts alike, or leave the ones that differ out",
+    )
 
 
 def _drifts(hosts: Sequence[Presence]) -> Iterator[str]:

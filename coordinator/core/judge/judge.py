@@ -32,8 +32,12 @@ from coordinator.core.summary import (
     Reconciliation,
     State,
     Verdict,
+    caution,
+    inconclusive,
+    note,
     order,
     problem,
+    warning,
     worse,
 )
 
@@ -75,27 +79,23 @@ def _coverage(
     floor = spec.objective.coverage_floor_ratio
     seen = burst.completeness
     if seen.completeness_ratio < floor:
-        return Verdict.INCONCLUSIVE, [
-            problem(
-                id="below-floor",
-                weight=95,
-                sentence=f"{seen.measured_s} of {seen.planned_s} planned pair-seconds were "
-                f"measured, {words.ratio(seen.completeness_ratio, 1)}; a verdict needs "
-                f"{words.ratio(floor, 1)}",
-                next_step="mend what the findings below name, then run again",
-            )
-        ]
+        return inconclusive(
+            id="below-floor",
+            weight=95,
+            sentence=f"{seen.measured_s} of {seen.planned_s} planned pair-seconds were "
+            f"measured, {words.ratio(seen.completeness_ratio, 1)}; a verdict needs "
+            f"{words.ratio(floor, 1)}",
+            next_step="mend what the findings below name, then run again",
+        )
     if burst.proven_ratio < floor:
-        return Verdict.INCONCLUSIVE, [
-            problem(
-                id="receiver-unseen",
-                weight=90,
-                sentence=f"receivers' own seconds cover {words.ratio(burst.proven_ratio, 1)} of "
-                "the planned "
-                f"pair-seconds; a verdict needs {words.ratio(floor, 1)}, the rest rests on senders",
-                next_step="check that the server agents run and can write their records",
-            )
-        ]
+        return inconclusive(
+            id="receiver-unseen",
+            weight=90,
+            sentence=f"receivers' own seconds cover {words.ratio(burst.proven_ratio, 1)} of "
+            "the planned "
+            f"pair-seconds; a verdict needs {words.ratio(floor, 1)}, the rest rests on senders",
+            next_step="check that the server agents run and can write their records",
+        )
     return hold_clocks(spec, burst, promised=clocks_promised, shared=clocks_shared)
 
 
@@ -179,30 +179,26 @@ def _told_by_pairs(goal: Goal, burst: BurstSummary) -> Iterator[tuple[str, float
             assert_never(goal.teller)
 
 
-def _latency_findings(seen: Latency | None) -> list[Finding]:
+def _latency_findings(seen: Latency | None) -> Iterator[Finding]:
     """What the load did to the path, with the worst pair and the worst second named."""
     if seen is None or seen.fleet.during.p99_s is None:
-        return []
+        return
     idle, during = seen.fleet.before, seen.fleet.during
     against = "" if idle.p50_s is None else f" (idle {words.time(idle.p50_s)})"
     delay = seen.fleet.buffer_delay_ratio
     lost = f", {words.ratio(during.loss_ratio)} lost" if during.loss_ratio else ""
-    findings = [
-        Finding(
-            id="latency-under-load",
-            kind="context",
-            severity="note",
-            weight=38,
-            sentence=f"probes of {seen.pairs_count} pairs took {words.time(during.p50_s or 0.0)}"
-            f"{against}, p99 {words.time(during.p99_s or 0.0)}{lost} under load"
-            + ("" if delay is None else f"; buffer delay {words.ratio(delay, 0)}")
-            + (
-                ""
-                if seen.worst_pair is None
-                else f"; worst {seen.worst_pair}, p99 {words.time(seen.worst_p99_s or 0.0)}"
-            ),
-        )
-    ]
+    yield note(
+        id="latency-under-load",
+        weight=38,
+        sentence=f"probes of {seen.pairs_count} pairs took {words.time(during.p50_s or 0.0)}"
+        f"{against}, p99 {words.time(during.p99_s or 0.0)}{lost} under load"
+        + ("" if delay is None else f"; buffer delay {words.ratio(delay, 0)}")
+        + (
+            ""
+            if seen.worst_pair is None
+            else f"; worst {seen.worst_pair}, p99 {words.time(seen.worst_p99_s or 0.0)}"
+        ),
+    )
     if seen.spikes:
         worst = max(
             seen.spikes,
@@ -210,37 +206,23 @@ def _latency_findings(seen: Latency | None) -> list[Finding]:
         )
         slow = "no answer" if worst.rtt_max_s is None else f"up to {words.time(worst.rtt_max_s)}"
         times = "once" if seen.spikes_count == 1 else f"{seen.spikes_count} times"
-        findings.append(
-            Finding(
-                id="latency-spikes",
-                kind="cause",
-                severity="warning",
-                weight=60,
-                sentence=f"probes went a second or more without a good answer {times}; "
-                f"the worst at {worst.from_at:%H:%M:%S} UTC for "
-                f"{(worst.to_at - worst.from_at).total_seconds():.1f} s on {worst.pairs_count} "
-                f"pairs ({', '.join(worst.pairs)}{', ...' if worst.pairs_count > 3 else ''}): "
-                f"{slow}, {worst.lost_count} lost",
-                next_step="look at what the firewall and the hosts did at that second",
-            )
+        yield warning(
+            id="latency-spikes",
+            weight=60,
+            sentence=f"probes went a second or more without a good answer {times}; "
+            f"the worst at {worst.from_at:%H:%M:%S} UTC for "
+            f"{(worst.to_at - worst.from_at).total_seconds():.1f} s on {worst.pairs_count} "
+            f"pairs ({', '.join(worst.pairs)}{', ...' if worst.pairs_count > 3 else ''}): "
+            f"{slow}, {worst.lost_count} lost",
+            next_step="look at what the firewall and the hosts did at that second",
         )
-    return findings
 
 
-def _device_findings(devices: Sequence[DeviceSummary]) -> list[Finding]:
+def _device_findings(devices: Sequence[DeviceSummary]) -> Iterator[Finding]:
     """What witnesses say of each device, in a sentence."""
     told = [said for each in devices if (said := _device_said(each))]
-    if not told:
-        return []
-    return [
-        Finding(
-            id="device-load",
-            kind="context",
-            severity="note",
-            weight=39,
-            sentence="; ".join(told),
-        )
-    ]
+    if told:
+        yield note(id="device-load", weight=39, sentence="; ".join(told))
 
 
 def _device_said(device: DeviceSummary) -> str:
@@ -269,7 +251,7 @@ def _device_said(device: DeviceSummary) -> str:
     return f"{device.device}: {', '.join(parts)}" if parts else ""
 
 
-def _unanswered_finding(pairs: Sequence[PairSummary]) -> list[Finding]:
+def _unanswered_finding(pairs: Sequence[PairSummary]) -> Iterator[Finding]:
     """Pairs whose probes went out and (nearly) none came back, under load or already before it."""
     probed = [
         (pair, pair.latency)
@@ -280,23 +262,19 @@ def _unanswered_finding(pairs: Sequence[PairSummary]) -> list[Finding]:
         (pair, path) for pair, path in probed if (path.during.loss_ratio or 0.0) >= UNANSWERED_RATIO
     ]
     if not silent:
-        return []
+        return
     before = sum(bool(path.before.answered_count) for _, path in silent)
-    return [
-        Finding(
-            id="probes-unanswered",
-            kind="cause",
-            severity="warning",
-            weight=59,
-            sentence=f"{len(silent)} of {len(probed)} probed pairs had (nearly) no answer to their "
-            f"probes under load, {before} of them had some before it: "
-            f"{_names([pair for pair, _ in silent])}",
-            next_step="look for what drops small UDP datagrams under load"
-            if 2 * before > len(silent)
-            else "let the server agents' echo port (BROADSIDE_AGENT_ECHO_PORT, 5200/udp) through "
-            "the firewall and the servers' own rules, and see in the agents' logs that it is bound",
-        )
-    ]
+    yield warning(
+        id="probes-unanswered",
+        weight=59,
+        sentence=f"{len(silent)} of {len(probed)} probed pairs had (nearly) no answer to their "
+        f"probes under load, {before} of them had some before it: "
+        f"{_names([pair for pair, _ in silent])}",
+        next_step="look for what drops small UDP datagrams under load"
+        if 2 * before > len(silent)
+        else "let the server agents' echo port (BROADSIDE_AGENT_ECHO_PORT, 5200/udp) through "
+        "the firewall and the servers' own rules, and see in the agents' logs that it is bound",
+    )
 
 
 def _residual(spec: RunSpec, burst: BurstSummary) -> Check:
@@ -304,36 +282,30 @@ def _residual(spec: RunSpec, burst: BurstSummary) -> Check:
     if held is None:  # see promises
         return Verdict.PASS, []
     if held.residual_ratio is None and held.baseline_how is not None and held.lag_s is None:
-        return Verdict.INCONCLUSIVE, [
-            problem(
-                id="lag-unknown",
-                weight=76,
-                sentence=f"how far the ledger {held.source} runs behind is not told by its bins of "
-                f"{held.grain_s:g} s: the fleet's ups and downs are not in it, or in more than one "
-                "place, so the ledgers cannot be held together",
-                next_step="keep the ledger from before the first burst to after the last one, use "
-                "finer bins, or leave time between bursts",
-            )
-        ]
+        return inconclusive(
+            id="lag-unknown",
+            weight=76,
+            sentence=f"how far the ledger {held.source} runs behind is not told by its bins of "
+            f"{held.grain_s:g} s: the fleet's ups and downs are not in it, or in more than one "
+            "place, so the ledgers cannot be held together",
+            next_step="keep the ledger from before the first burst to after the last one, use "
+            "finer bins, or leave time between bursts",
+        )
     if held.residual_ratio is None:
-        return Verdict.INCONCLUSIVE, [
-            problem(
-                id="ledger-empty",
-                weight=75,
-                sentence=f"the ledger {held.source} knows no bin of this burst",
-                next_step="wait until the metric has settled, then recompute the verdict",
-            )
-        ]
+        return inconclusive(
+            id="ledger-empty",
+            weight=75,
+            sentence=f"the ledger {held.source} knows no bin of this burst",
+            next_step="wait until the metric has settled, then recompute the verdict",
+        )
     if held.rejected_bins_count:
-        return Verdict.INCONCLUSIVE, [
-            problem(
-                id="ledger-untrue",
-                weight=89,
-                sentence=f"{held.rejected_bins_count} bins of the ledger {held.source} hold what "
-                "no device can have counted: negative, infinite, reversed or repeated",
-                next_step="find out why the metric says so, then read it again",
-            )
-        ]
+        return inconclusive(
+            id="ledger-untrue",
+            weight=89,
+            sentence=f"{held.rejected_bins_count} bins of the ledger {held.source} hold what "
+            "no device can have counted: negative, infinite, reversed or repeated",
+            next_step="find out why the metric says so, then read it again",
+        )
     if held.bypassed:
         return _crossed(spec, held, held.residual_ratio)
     limit = spec.objective.residual_max_ratio
@@ -354,34 +326,27 @@ def _residual(spec: RunSpec, burst: BurstSummary) -> Check:
         f"{words.size(held.expected_bytes)} at its layer"
     )
     if held.lag_s is None or reach > limit:
-        return Verdict.INCONCLUSIVE, [
-            problem(
-                id="residual",
-                weight=88,
-                sentence=f"{said}, more than the {words.ratio(limit, 1)} allowed"
-                + (
-                    f" (up to {words.ratio(reach, 1)} with what is unsure, missing or not known "
-                    "yet)"
-                    if abs(held.residual_ratio) <= limit
-                    else ""
-                ),
-                next_step="find out what the firewall saw and the fleet did not, or the reverse"
-                if abs(held.residual_ratio) > limit
-                else "make the ledger tell more: finer bins, quiet before and after, more bursts",
-            )
-        ]
+        return inconclusive(
+            id="residual",
+            weight=88,
+            sentence=f"{said}, more than the {words.ratio(limit, 1)} allowed"
+            + (
+                f" (up to {words.ratio(reach, 1)} with what is unsure, missing or not known yet)"
+                if abs(held.residual_ratio) <= limit
+                else ""
+            ),
+            next_step="find out what the firewall saw and the fleet did not, or the reverse"
+            if abs(held.residual_ratio) > limit
+            else "make the ledger tell more: finer bins, quiet before and after, more bursts",
+        )
     return Verdict.PASS, [
-        Finding(
+        note(
             id="reconciled",
-            kind="context",
-            severity="note",
             weight=40,
             sentence=said,
         ),
-        Finding(
+        note(
             id="unseen-by-bytes",
-            kind="context",
-            severity="note",
             weight=11,
             sentence=UNSEEN_BY_BYTES,
         ),
@@ -391,16 +356,14 @@ def _residual(spec: RunSpec, burst: BurstSummary) -> Check:
 def _crossed(spec: RunSpec, held: Reconciliation, crossed_ratio: float) -> Check:
     """Of a run that was to pass the firewall by, its ledger must show nothing."""
     if held.baseline_how != "quiet":
-        return Verdict.INCONCLUSIVE, [
-            problem(
-                id="idle-unknown",
-                weight=87,
-                sentence=f"the ledger {held.source} has no quiet bins beside the bursts, so that "
-                "its idle level is not known and nothing says that the run passed the firewall by",
-                next_step="keep the ledger from some minutes before the first burst to some after "
-                "the last one",
-            )
-        ]
+        return inconclusive(
+            id="idle-unknown",
+            weight=87,
+            sentence=f"the ledger {held.source} has no quiet bins beside the bursts, so that "
+            "its idle level is not known and nothing says that the run passed the firewall by",
+            next_step="keep the ledger from some minutes before the first burst to some after "
+            "the last one",
+        )
     limit = spec.objective.residual_max_ratio
     said = (
         f"above its idle level the ledger {held.source} shows {words.signed_ratio(crossed_ratio)} "
@@ -410,10 +373,8 @@ def _crossed(spec: RunSpec, held: Reconciliation, crossed_ratio: float) -> Check
     uncertainty = held.residual_uncertainty_ratio or 0.0
     if max(0.0, crossed_ratio) + uncertainty + held.unknown_ratio <= limit:
         return Verdict.PASS, [
-            Finding(
+            note(
                 id="bypassed",
-                kind="context",
-                severity="note",
                 weight=40,
                 sentence=f"bypassed, as planned: {said}",
             )
@@ -424,20 +385,17 @@ def _crossed(spec: RunSpec, held: Reconciliation, crossed_ratio: float) -> Check
         if held.unknown_ratio > limit
         else ""
     )
-    return Verdict.INCONCLUSIVE, [
-        problem(
-            id="not-bypassed",
-            weight=88,
-            sentence=f"the run was to pass the firewall by (device.path=bypass), and {said}, more "
-            f"than the {words.ratio(limit, 1)} allowed{unknown}: it is no reference",
-            next_step="take the firewall out of the route, or launch without device.path=bypass",
-        )
-    ]
+    return inconclusive(
+        id="not-bypassed",
+        weight=88,
+        sentence=f"the run was to pass the firewall by (device.path=bypass), and {said}, more "
+        f"than the {words.ratio(limit, 1)} allowed{unknown}: it is no reference",
+        next_step="take the firewall out of the route, or launch without device.path=bypass",
+    )
 
 
-def _observations(spec: RunSpec, burst: BurstSummary) -> list[Finding]:
+def _observations(spec: RunSpec, burst: BurstSummary) -> Iterator[Finding]:
     """What a reader should know beside the verdict."""
-    findings = []
     for state, weight, what, step in (
         (State.MISSED, 66, "never started", "start a client agent for every pair"),
         (State.LOST, 65, "were taken and never reported", "look at the agent's log and uplink"),
@@ -448,124 +406,93 @@ def _observations(spec: RunSpec, burst: BurstSummary) -> list[Finding]:
     ):
         named = [pair for pair in burst.pairs if pair.state is state]
         if named:
-            findings.append(
-                Finding(
-                    id=f"{state}-pairs",
-                    kind="cause",
-                    severity="warning",
-                    weight=weight,
-                    sentence=f"{len(named)} of {len(burst.pairs)} pairs {what}: {_names(named)}",
-                    next_step=step,
-                )
+            yield warning(
+                id=f"{state}-pairs",
+                weight=weight,
+                sentence=f"{len(named)} of {len(burst.pairs)} pairs {what}: {_names(named)}",
+                next_step=step,
             )
-    findings += stray_findings(burst.strays)
-    findings += silent_stream_findings(burst.silent_streams)
-    findings += residual_causes(burst.reconciliation)
-    findings += _latency_findings(burst.latency)
-    findings += _unanswered_finding(burst.pairs)
-    findings += _device_findings(burst.devices)
+    yield from stray_findings(burst.strays)
+    yield from silent_stream_findings(burst.silent_streams)
+    yield from residual_causes(burst.reconciliation)
+    yield from _latency_findings(burst.latency)
+    yield from _unanswered_finding(burst.pairs)
+    yield from _device_findings(burst.devices)
     if burst.differences:
-        findings.append(
-            Finding(
-                id="engine-differs",
-                kind="cause",
-                severity="warning",
-                weight=67,
-                sentence="the engine did other than it was asked: "
-                + "; ".join(map(str, burst.differences)),
-                next_step="mend the host's limits (net.core, tcp_allowed_congestion_control, the "
-                "path's MTU), or ask for what it can do",
-            )
+        yield warning(
+            id="engine-differs",
+            weight=67,
+            sentence="the engine did other than it was asked: "
+            + "; ".join(map(str, burst.differences)),
+            next_step="mend the host's limits (net.core, tcp_allowed_congestion_control, the "
+            "path's MTU), or ask for what it can do",
         )
     if burst.unsteady_clocks is not None:
         unsteady = burst.unsteady_clocks
-        findings.append(
-            Finding(
-                id="clock-moved",
-                kind="cause",
-                severity="warning",
-                weight=68,
-                sentence=f"{unsteady.pairs_count} of {len(burst.pairs)} pairs ran by a clock that "
-                "did not hold, so their seconds may be misplaced: "
-                + ", ".join(unsteady.said)
-                + (", ..." if unsteady.pairs_count > len(unsteady.said) else ""),
-                next_step="look at `chronyc tracking` and `chronyc sources` of those hosts; "
-                "their agents stand down while the clock is over the gate",
-            )
+        yield warning(
+            id="clock-moved",
+            weight=68,
+            sentence=f"{unsteady.pairs_count} of {len(burst.pairs)} pairs ran by a clock that "
+            "did not hold, so their seconds may be misplaced: "
+            + ", ".join(unsteady.said)
+            + (", ..." if unsteady.pairs_count > len(unsteady.said) else ""),
+            next_step="look at `chronyc tracking` and `chronyc sources` of those hosts; "
+            "their agents stand down while the clock is over the gate",
         )
     if (taken := burst.taken_cpu) is not None and taken.worst_ratio >= TAKEN_RATIO:
-        findings.append(
-            Finding(
-                id="cpu-taken",
-                kind="cause",
-                severity="warning",
-                weight=69,
-                sentence="hypervisors gave the hosts' cores to others while they tested: "
-                f"{words.ratio(taken.mean_ratio, 1)} of {taken.hosts_count} hosts' CPU time, of "
-                f"{taken.worst_host} {words.ratio(taken.worst_ratio, 1)}; late starts and slow "
-                "seconds may be theirs, not the firewall's",
-                next_step="use sizes or hosts whose cores are not shared, or launch again when "
-                "the neighbours are quiet",
-            )
+        yield warning(
+            id="cpu-taken",
+            weight=69,
+            sentence="hypervisors gave the hosts' cores to others while they tested: "
+            f"{words.ratio(taken.mean_ratio, 1)} of {taken.hosts_count} hosts' CPU time, of "
+            f"{taken.worst_host} {words.ratio(taken.worst_ratio, 1)}; late starts and slow "
+            "seconds may be theirs, not the firewall's",
+            next_step="use sizes or hosts whose cores are not shared, or launch again when "
+            "the neighbours are quiet",
         )
     if burst.cliff is not None:
         fall = 1 - burst.cliff.after_bits_per_second / burst.cliff.before_bits_per_second
-        findings.append(
-            Finding(
-                id="collapse",
-                kind="cause",
-                severity="problem",
-                weight=74,
-                sentence=f"at {burst.cliff.at:%H:%M:%S} UTC the fleet fell by "
-                f"{words.ratio(fall, 0)}, from {words.rate(burst.cliff.before_bits_per_second)} to "
-                f"{words.rate(burst.cliff.after_bits_per_second)} of payload, and stayed there",
-                next_step="look at what the firewall and the hosts logged at that second",
-            )
+        yield Finding(
+            id="collapse",
+            kind="cause",
+            severity="problem",
+            weight=74,
+            sentence=f"at {burst.cliff.at:%H:%M:%S} UTC the fleet fell by "
+            f"{words.ratio(fall, 0)}, from {words.rate(burst.cliff.before_bits_per_second)} to "
+            f"{words.rate(burst.cliff.after_bits_per_second)} of payload, and stayed there",
+            next_step="look at what the firewall and the hosts logged at that second",
         )
     late = sum(flow.late_bits_per_second or 0.0 for flow in burst.flows)
     if late:
-        findings.append(
-            Finding(
-                id="late-traffic",
-                kind="context",
-                severity="warning",
-                weight=45,
-                sentence=f"{words.rate(late)} of the fleet's payload came from late pairs; it is "
-                "in the fleet's rate, not in its coverage",
-            )
+        yield caution(
+            id="late-traffic",
+            weight=45,
+            sentence=f"{words.rate(late)} of the fleet's payload came from late pairs; it is "
+            "in the fleet's rate, not in its coverage",
         )
-    findings.append(burst.limiter_details.finding())
+    yield burst.limiter_details.finding()
     if burst.window is not None and burst.window.short:
-        findings.append(
-            Finding(
-                id="short-sustain",
-                kind="context",
-                severity="note",
-                weight=10,
-                sentence=f"the window is {burst.window.window_s} s; RFC 9411 recommends a "
-                "sustain phase of at least 300 s",
-            )
+        yield note(
+            id="short-sustain",
+            weight=10,
+            sentence=f"the window is {burst.window.window_s} s; RFC 9411 recommends a "
+            "sustain phase of at least 300 s",
         )
-    return findings
 
 
-def residual_causes(held: Reconciliation | None) -> list[Finding]:
+def residual_causes(held: Reconciliation | None) -> Iterator[Finding]:
     """The named causes of a reconciliation's residual, as findings."""
     if held is None or held.residual_ratio is None:
-        return []
-    return [
-        Finding(
+        return
+    for rank, cause in enumerate(held.causes):
+        yield warning(
             id=cause.id,
-            kind="cause",
-            severity="warning",
             weight=72 - rank,
             sentence=cause.sentence
             if cause.id == "foreign-traffic"
             else f"of the ledgers' difference of {words.signed_ratio(held.residual_ratio)}, "
             f"{words.signed_ratio(cause.share_ratio)} may be {cause.id}: {cause.sentence}",
         )
-        for rank, cause in enumerate(held.causes)
-    ]
 
 
 def _names(pairs: Sequence[PairSummary]) -> str:

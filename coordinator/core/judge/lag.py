@@ -268,19 +268,16 @@ def _search(bins: Bins, known: Known, grain_s: float) -> tuple[_Trial, bool]:
     best = min(found, key=lambda trial: trial.loss)
     if best.scale <= 0:
         return best, False
-    fleet = _at_lags(known.fleet, np.array([best.lag_s]), few)[0]
-    free = None
-    if known.unrecorded is not None:
-        free = _at_lags(known.unrecorded, np.array([best.lag_s]), few)[0]
+    fleet = _at_lag(known.fleet, best.lag_s, few)
     tells = best.scale * min(_typical(known), _spread(fleet, few.width_s, None))
-    noise = _noise(few, best, fleet, free, known)
+    noise = _noise(few, best, known, best.lag_s)
     rival = False
     for trial in found:
         if abs(trial.lag_s - best.lag_s) <= NEAR_BINS * grain_s + 2 * MARGIN_S:
             continue
         between = (coarse > min(trial.lag_s, best.lag_s)) & (coarse < max(trial.lag_s, best.lag_s))
         ridge = float(loss[between].max(initial=0.0)) - trial.loss
-        apart = np.abs(_at_lags(known.fleet, np.array([trial.lag_s]), few)[0] - fleet)
+        apart = np.abs(_at_lag(known.fleet, trial.lag_s, few) - fleet)
         changed = apart * best.scale > noise
         blur = SIGMAS * float(np.sqrt((noise[changed] ** 2).sum()))
         if ridge >= BASIN_RATIO * tells and trial.loss - best.loss <= max(
@@ -315,13 +312,16 @@ def _period_s(known: Known) -> float:
     return every_s if 0 < every_s < LAG_MAX_S - LAG_MIN_S else 0.0
 
 
-def _noise(bins: Bins, trial: _Trial, fleet: Floats, free: Floats | None, known: Known) -> Floats:
-    """Standard deviation of each bin's bytes: relative, by the middling misfit of busy bins."""
-    beside = _at_lags(known.beside, np.array([trial.lag_s]), bins)[0]
+def _noise(bins: Bins, trial: _Trial, known: Known, lag_s: float) -> Floats:
+    """Standard deviation of each bin's bytes: relative, by the middling misfit of busy bins.
+
+    Of other runs at the trial's own lag, of the rest at ``lag_s``.
+    """
+    fleet = _at_lag(known.fleet, lag_s, bins)
     model = trial.scale * fleet + trial.idle * bins.width_s
-    off = bins.bytes - beside - model
-    if free is not None:
-        off = off - np.clip(off, 0.0, free)
+    off = bins.bytes - _at_lag(known.beside, trial.lag_s, bins) - model
+    if known.unrecorded is not None:
+        off = off - np.clip(off, 0.0, _at_lag(known.unrecorded, lag_s, bins))
     busy = (fleet > 0) & (model > 0)
     ratio = 1.4826 * float(np.median(np.abs(off[busy]) / model[busy])) if busy.any() else 0.0
     full = trial.scale * float(fleet.max(initial=0.0))
@@ -343,11 +343,7 @@ def _alike(bins: Bins, known: Known, found: _Trial, grain_s: float) -> tuple[flo
             loss = _edge_loss(trial, bins.pick(moves), known, found)
         fleet = _at_lags(known.fleet, trial, bins.pick(moves))
         best = int(np.argmin(loss))
-        free = None
-        if known.unrecorded is not None:
-            free = _at_lags(known.unrecorded, trial[[best]], bins)[0]
-        whole = _at_lags(known.fleet, trial[[best]], bins)[0]
-        noise = _noise(bins, found, whole, free, known)[moves]
+        noise = _noise(bins, found, known, float(trial[best]))[moves]
         changed = np.abs(fleet - fleet[best]) * found.scale > CHANGED_SIGMAS * noise
         blur = np.hypot(np.sqrt((changed * noise**2).sum(axis=1)), float(noise.min()))
         near = loss - loss[best] <= SIGMAS * blur
@@ -402,6 +398,11 @@ def _at_lags(curve: Curve | None, lags: Floats, bins: Bins) -> Floats:
     return curve.between(begin.ravel(), stop.ravel()).reshape(begin.shape)
 
 
+def _at_lag(curve: Curve | None, lag_s: float, bins: Bins) -> Floats:
+    """Bytes in each bin, shifted by one lag."""
+    return np.asarray(_at_lags(curve, np.array([lag_s]), bins)[0])
+
+
 def _fit(lags: Floats, bins: Bins, known: Known) -> _Fit:
     """Scale and idle level of least absolute misfit at each lag, neither below zero."""
     width = bins.width_s
@@ -445,10 +446,9 @@ def _dot(one: Floats, other: Floats) -> Floats:
 
 def _explains(bins: Bins, known: Known, lag_s: float, fit: _Fit) -> bool:
     """Whether the fleet's ups and downs are in the ledger at all."""
-    lags = np.array([lag_s])
-    fleet = _at_lags(known.fleet, lags, bins)[0]
-    seen = bins.bytes - _at_lags(known.beside, lags, bins)[0]
-    free = None if known.unrecorded is None else _at_lags(known.unrecorded, lags, bins)[0]
+    fleet = _at_lag(known.fleet, lag_s, bins)
+    seen = bins.bytes - _at_lag(known.beside, lag_s, bins)
+    free = None if known.unrecorded is None else _at_lag(known.unrecorded, lag_s, bins)
     could = float(fit.scale[0]) * _spread(fleet, bins.width_s, None)
     does = _spread(seen, bins.width_s, free) - float(fit.loss[0])
     least = EXPLAINED_LEAST_RATIO * float(fit.scale[0]) * _typical(known)

@@ -8,11 +8,11 @@ what is missing is named, with how to tell.
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from coordinator.core import words
-from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
+from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.core.measure.headers import MSS_ASSUMED_BYTES
 from coordinator.core.summary import (
     UNKNOWN,
@@ -63,15 +63,14 @@ class Scene:
 
     traffic: Traffic
     flows: Sequence[FlowSummary]
-    pairs: Sequence[PairSummary]  # those that carried traffic
-    window_s: int | None
-    reconciliation: Reconciliation | None
-    devices: Sequence[DeviceSummary]
-    crosses: bool
-    sku: str | None
-    snat_utilization_ratio: float | None
-    limits: Limits
-    scale: float
+    pairs: Sequence[PairSummary]  # to the rules, those that carried traffic
+    reconciliation: Reconciliation | None = None
+    devices: Sequence[DeviceSummary] = ()
+    window_s: int | None = None
+    crosses: bool = True
+    sku: str | None = None  # the firewall's name among documented limits
+    snat_utilization_ratio: float | None = None
+    scale: float = 1.0
 
     @property
     def lead(self) -> FlowSummary:
@@ -165,42 +164,19 @@ def cancel_ratio(window_s: int | None) -> float:
     return min(CANCEL_MAX_RATIO, max(0.0, 1 - spread - RARE_SIGMAS * math.sqrt(spread)) ** 3)
 
 
-def find_limiter(
-    traffic: Traffic,
-    flows: Sequence[FlowSummary],
-    pairs: Sequence[PairSummary],
-    reconciliation: Reconciliation | None,
-    *,
-    devices: Sequence[DeviceSummary] = (),
-    window_s: int | None = None,
-    crosses: bool = True,
-    sku: str | None = None,
-    snat_utilization_ratio: float | None = None,
-    limits: Limits = DOCUMENTED,
-    scale: float = 1.0,
-) -> Limiter:
+def find_limiter(scene: Scene) -> Limiter:
     """The first rule that fires; else unknown, with what is not known.
 
-    ``sku`` names the firewall in ``limits``; documented rates are divided by ``scale`` before
-    they are compared with measured ones. What does not cross the firewall is not limited by it.
+    Documented rates are divided by the scale before they are compared with measured ones. What
+    does not cross the firewall is not limited by it.
     """
-    if not crosses:
-        reconciliation, sku, snat_utilization_ratio, devices = None, None, None, ()
-    scene = Scene(
-        traffic=traffic,
-        flows=flows,
-        pairs=[pair for pair in pairs if pair.received_bits_per_second],
-        window_s=window_s,
-        reconciliation=reconciliation,
-        devices=devices,
-        crosses=crosses,
-        sku=sku.lower() if sku else None,
-        snat_utilization_ratio=snat_utilization_ratio,
-        limits=limits,
-        scale=scale,
-    )
-    if not scene.pairs or not flows:
+    scene = replace(scene, pairs=[pair for pair in scene.pairs if pair.received_bits_per_second])
+    if not scene.pairs or not scene.flows:
         return UNKNOWN
+    if not scene.crosses:
+        scene = replace(
+            scene, reconciliation=None, devices=(), sku=None, snat_utilization_ratio=None
+        )
     return (
         _offered_load(scene)
         or _single_flow(scene, documented=True)
@@ -286,19 +262,18 @@ _RESOURCES: Final = {  # full at, what is seen, what would refute it, advice
 }
 
 
+_USES: Final = {  # the figures of a pair that say how full
+    LimiterName.CLIENT_NIC: ("client_nic_ratio",),
+    LimiterName.SERVER_NIC: ("server_nic_ratio",),
+    LimiterName.CLIENT_CPU: ("client_cpu_ratio", "client_core_ratio"),
+    LimiterName.SERVER_CPU: ("server_cpu_ratio", "server_core_ratio"),
+}
+
+
 def _use(pair: PairSummary, name: LimiterName) -> float | None:
     """How full a pair's host is, 0..1: its NIC, or the fuller of all cores and the busiest."""
-    match name:
-        case LimiterName.CLIENT_NIC:
-            return pair.client_nic_ratio
-        case LimiterName.SERVER_NIC:
-            return pair.server_nic_ratio
-        case LimiterName.CLIENT_CPU:
-            cpu, core = pair.client_cpu_ratio, pair.client_core_ratio
-        case _:
-            cpu, core = pair.server_cpu_ratio, pair.server_core_ratio
-    known = [ratio for ratio in (cpu, core) if ratio is not None]
-    return max(known, default=None)
+    told: list[float | None] = [getattr(pair, each) for each in _USES[name]]
+    return max((ratio for ratio in told if ratio is not None), default=None)
 
 
 def _full(scene: Scene, name: LimiterName) -> Limiter | None:
@@ -431,7 +406,7 @@ def _window_advice(scene: Scene, held: Sequence[PairSummary], rtt_s: float) -> s
 def _single_flow(scene: Scene, *, documented: bool) -> Limiter | None:
     """Each stream carries the same: what the firewall is documented for in one connection, or,
     of one or two streams a pair, while nothing else can hold them."""
-    each, known = scene.each_stream, scene.limits.flow.get(scene.sku or "")
+    each, known = scene.each_stream, DOCUMENTED.flow.get(scene.sku or "")
     if each is None or not scene.senders_have_room:
         return None
     if documented:
@@ -560,7 +535,7 @@ def _flat_ledger(held: Reconciliation) -> bool:
 
 def _documented(scene: Scene) -> str | None:
     """That the firewall's ledger is flat at what its kind is documented for."""
-    held, known = scene.reconciliation, scene.limits.firewall.get(scene.sku or "")
+    held, known = scene.reconciliation, DOCUMENTED.firewall.get(scene.sku or "")
     if held is None or known is None or not _flat_ledger(held):
         return None
     seen = held.firewall_bits_per_second or 0.0
@@ -634,5 +609,5 @@ def _not_known(scene: Scene) -> Iterator[str]:
         yield "whether the path drops (an engine that tells: iperf3)"
     if scene.crosses and (held is None or held.firewall_bits_per_second is None):
         yield "what the firewall counted (read its ledger)"
-    elif scene.crosses and scene.sku not in scene.limits.firewall:
+    elif scene.crosses and scene.sku not in DOCUMENTED.firewall:
         yield "what the firewall is documented for (state device.sku)"

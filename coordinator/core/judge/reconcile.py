@@ -17,9 +17,9 @@ have sent off the record are nobody's evidence.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -251,6 +251,15 @@ def _scatter(ratios: Sequence[float]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """Bin by bin, in order."""
+
+    ledger: Floats  # bytes
+    fleet: Floats
+    width: Floats  # s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Share:
     """One burst's part in the ledger, the idle level still in it: over every bin that it may have
     touched, and over those that lie wholly in its steady window."""
@@ -264,12 +273,8 @@ class _Share:
     moved: tuple["_Moved", "_Moved"]  # the same at either end of the lag's interval
     unseen_bytes: float  # what other bursts' unseen pairs may have added, at most
     tail_bytes: float  # sent and never counted by a receiver: on the way when the test ended
-    fleet_parts: Floats  # bin by bin, in order
-    ledger_parts: Floats
-    width_parts: Floats
-    full_fleet_parts: Floats
-    full_parts: Floats
-    full_width_parts: Floats
+    parts: _Parts  # of the bins that count
+    full: _Parts  # of those in the steady window
     fleet_bytes_per_s: float  # in the steady window
 
     def unsure_ratio(self, level: float) -> float:
@@ -301,21 +306,12 @@ class _Moved:
     fleet_bytes: float
     width_s: float
 
-    @classmethod
-    def of(cls, parts: Sequence["_Moved"]) -> "_Moved":
-        return cls(
-            ledger_bytes=sum(part.ledger_bytes for part in parts),
-            fleet_bytes=sum(part.fleet_bytes for part in parts),
-            width_s=sum(part.width_s for part in parts),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Steps:
     """One burst's payload over its own seconds."""
 
-    at_s: Floats  # bounds of the seconds
-    total_bytes: Floats  # at each bound
+    curve: Curve
     first_s: float  # that hold any
     last_s: float
 
@@ -326,16 +322,16 @@ class _Steps:
         busy = np.flatnonzero(received > 0)
         planned = (burst.planned_start_s, burst.planned_start_s + burst.duration_s)
         return cls(
-            at_s=burst.start_s + np.arange(len(total), dtype=np.float64),
-            total_bytes=total,
+            curve=Curve(
+                at_s=burst.start_s + np.arange(len(total), dtype=np.float64), total_bytes=total
+            ),
             first_s=float(burst.start_s + busy[0]) if len(busy) else planned[0],
             last_s=float(burst.start_s + busy[-1] + 1) if len(busy) else planned[1],
         )
 
-    def between(self, start_s: Floats, end_s: Floats) -> Floats:
-        return np.interp(end_s, self.at_s, self.total_bytes) - np.interp(
-            start_s, self.at_s, self.total_bytes
-        )
+    @property
+    def sent_bytes(self) -> float:
+        return float(self.curve.total_bytes[-1])
 
 
 class _Device:
@@ -383,9 +379,7 @@ class _Device:
             bins,
             Known(
                 fleet=self.fleet,
-                bursts=[
-                    (step.first_s, step.last_s, float(step.total_bytes[-1])) for step in self.steps
-                ],
+                bursts=[(step.first_s, step.last_s, step.sent_bytes) for step in self.steps],
                 unrecorded=self.unrecorded,
                 beside=self.beside,
             ),
@@ -420,7 +414,7 @@ class _Device:
             shown[place] = float((self.fleet.between(start, end) * net).sum())
             misfit[place] = float(np.abs(net).sum())
         if self.beside is not None and len(bins):
-            one = float(np.median([step.total_bytes[-1] for step in self.steps]))
+            one = float(np.median([step.sent_bytes for step in self.steps]))
             shown[misfit > misfit.min() + FREE_RATIO * one] = -np.inf
         best = float(lags[int(np.argmax(shown))])
         return Lag(lag_s=best, uncertainty_s=self.grain_s, known=False)
@@ -435,11 +429,9 @@ class _Device:
         quiet = quiet_bins(start - margin, end + margin, self.spans)
         unread = unread_bins(net.bytes, quiet)
         quiet &= ~unread
-        count = sum(step.total_bytes[-1] > 0 for step in self.steps)
+        count = sum(step.sent_bytes > 0 for step in self.steps)
         if quiet.sum() >= QUIET_BINS_MIN:
-            return from_quiet(
-                net, quiet, bins_a_burst=bins_a_burst, bursts_count=max(1, int(count))
-            )
+            return from_quiet(net, quiet, bins_a_burst=bins_a_burst, bursts_count=max(1, count))
         fleet = self.fleet.between(start, end)
         sound = ~unread
         if self.unrecorded is not None:
@@ -455,7 +447,7 @@ class _Device:
     def share(self, number: int, lag: Lag) -> _Share:
         """What the ledger shows of a burst at a lag."""
         burst, step = self.bursts[number], self.steps[number]
-        total = float(step.total_bytes[-1])
+        total = step.sent_bytes
         start, end = self.true_bins(lag)
         unsure = lag.uncertainty_s if lag.known else 0.0
         margin = unsure + MARGIN_S
@@ -502,12 +494,8 @@ class _Device:
             moved=(moved[0], moved[1]),
             unseen_bytes=float(free[use].sum()) / FREE_FACTOR,
             tail_bytes=max(0.0, sent - total),
-            fleet_parts=fleet,
-            ledger_parts=ledger,
-            width_parts=part[use] * width[use],
-            full_fleet_parts=mine[full],
-            full_parts=(seen - beside)[full],
-            full_width_parts=width[full],
+            parts=_Parts(ledger=ledger, fleet=fleet, width=part[use] * width[use]),
+            full=_Parts(ledger=(seen - beside)[full], fleet=mine[full], width=width[full]),
             fleet_bytes_per_s=float(steady.mean()) if len(steady) else 0.0,
         )
 
@@ -531,8 +519,8 @@ class _Device:
         """A burst's payload in each bin, and its part of the bin: by payload where the fleet has
         any in it, all where only its margin reaches."""
         step = self.steps[number]
-        mine = step.between(start, end)
-        mine[mine < 1e-9 * max(1.0, float(step.total_bytes[-1]))] = 0.0
+        mine = step.curve.between(start, end)
+        mine[mine < 1e-9 * max(1.0, step.sent_bytes)] = 0.0
         fleet = self.fleet.between(start, end)
         return mine, np.divide(mine, fleet, out=np.ones(len(mine)), where=fleet > 0)
 
@@ -574,33 +562,22 @@ def _span(
 
 
 def _sum(parts: Sequence[_Share]) -> _Share:
-    def total(read: Callable[[_Share], float]) -> float:
-        return sum(read(part) for part in parts)
+    """All bursts as one; its rate is their mean."""
+    whole: _Share = _added(parts)
+    return replace(whole, fleet_bytes_per_s=whole.fleet_bytes_per_s / len(parts))
 
-    def joined(read: Callable[[_Share], Floats]) -> Floats:
-        return np.concatenate([read(part) for part in parts])
 
-    return _Share(
-        total_bytes=total(lambda part: part.total_bytes),
-        fleet_bytes=total(lambda part: part.fleet_bytes),
-        ledger_bytes=total(lambda part: part.ledger_bytes),
-        beside_bytes=total(lambda part: part.beside_bytes),
-        width_s=total(lambda part: part.width_s),
-        bins_count=sum(part.bins_count for part in parts),
-        moved=(
-            _Moved.of([part.moved[0] for part in parts]),
-            _Moved.of([part.moved[1] for part in parts]),
-        ),
-        unseen_bytes=total(lambda part: part.unseen_bytes),
-        tail_bytes=total(lambda part: part.tail_bytes),
-        fleet_parts=joined(lambda part: part.fleet_parts),
-        ledger_parts=joined(lambda part: part.ledger_parts),
-        width_parts=joined(lambda part: part.width_parts),
-        full_fleet_parts=joined(lambda part: part.full_fleet_parts),
-        full_parts=joined(lambda part: part.full_parts),
-        full_width_parts=joined(lambda part: part.full_width_parts),
-        fleet_bytes_per_s=total(lambda part: part.fleet_bytes_per_s) / len(parts),
-    )
+def _added(parts: Sequence[Any]) -> Any:
+    """Values of one type as one, field by field: numbers added up, bins one after the other."""
+    kind: Any = type(parts[0])
+    if kind is np.ndarray:
+        return np.concatenate(parts)
+    if kind is tuple:
+        return tuple(map(_added, zip(*parts, strict=True)))
+    if kind not in (_Share, _Moved, _Parts):
+        return sum(parts)
+    names = [item.name for item in fields(kind)]
+    return kind(**{name: _added([getattr(part, name) for part in parts]) for name in names})
 
 
 def _bins_noise(net: Floats, fleet: Floats, width: Floats, *, trades: bool) -> float:
@@ -642,7 +619,7 @@ def _account(
 ) -> Reconciliation:
     ledger, lag, overhead, idle = held.ledger, held.lag, held.overhead, held.idle
     unknown = 1 - share.fleet_bytes / share.total_bytes if share.total_bytes > 0 else 0.0
-    full = len(share.full_parts)
+    full = len(share.full.ledger)
     level = 0.0 if idle is None else idle.bytes_per_s
     base = {
         "source": ledger.source,
@@ -685,8 +662,8 @@ def _account(
         return Reconciliation.model_validate(base)
     expected = share.fleet_bytes * overhead.ratio
     if full >= FULL_BINS_MIN:
-        rates = share.full_parts * 8 / share.full_width_parts
-        rate = float(share.full_parts.sum()) * 8 / float(share.full_width_parts.sum())
+        rates = share.full.ledger * 8 / share.full.width
+        rate = float(share.full.ledger.sum()) * 8 / float(share.full.width.sum())
     else:
         # The fleet's own rate, corrected by how the bytes compare.
         rates = np.zeros(0)
@@ -767,19 +744,15 @@ def _comparisons(
     overhead = held.overhead
     half_tail = share.tail_bytes / share.total_bytes / 2
     found: list[_Comparison] = []
-    for basis, ledger_parts, fleet_parts, width_parts in (
-        ("bytes", share.ledger_parts, share.fleet_parts, share.width_parts),
-        ("rate", share.full_parts, share.full_fleet_parts, share.full_width_parts),
-    ):
-        rate = basis == "rate"
-        if rate and len(fleet_parts) < NOISE_BINS_MIN:
+    for rate, parts in ((False, share.parts), (True, share.full)):
+        if rate and len(parts.fleet) < NOISE_BINS_MIN:
             continue
-        width = float(width_parts.sum())
-        fleet = float(fleet_parts.sum()) * (1 if rate else 1 + half_tail)
+        width = float(parts.width.sum())
+        fleet = float(parts.fleet.sum()) * (1 if rate else 1 + half_tail)
         expected = fleet * overhead.ratio
-        net = ledger_parts - level * width_parts
+        net = parts.ledger - level * parts.width
         crossed = float(net.sum()) / expected
-        noise = _bins_noise(net, fleet_parts, width_parts, trades=not rate)
+        noise = _bins_noise(net, parts.fleet, parts.width, trades=not rate)
         if not (rate or math.isnan(scatter_ratio)):
             noise = scatter_ratio
         if math.isnan(noise):

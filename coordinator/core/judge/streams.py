@@ -1,35 +1,31 @@
 """Single streams that were silent while the others of their pair were not, as a finding."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from coordinator.core import words
-from coordinator.core.summary import Finding, SilentStream
+from coordinator.core.summary import Finding, SilentStream, warning
 from exchange.messages import SILENT_STREAMS_MAX_COUNT
 
 NAMED_COUNT: Final = 3
 
 
-def silent_stream_findings(silent: Sequence[SilentStream]) -> list[Finding]:
+def silent_stream_findings(silent: Sequence[SilentStream]) -> Iterator[Finding]:
     """One, which names the longest; nothing where no stream was silent."""
     if not silent:
-        return []
+        return
     worst = sorted(silent, key=lambda each: -each.duration_s)[:NAMED_COUNT]
     more = len(silent) - len(worst)
     least = "at least " if len(silent) == SILENT_STREAMS_MAX_COUNT else ""
-    return [
-        Finding(
-            id="silent-streams",
-            kind="cause",
-            severity="warning",
-            weight=60,
-            sentence="single streams carried nothing while the others of their pair did: "
-            + "; ".join(map(_said, worst))
-            + (f"; and {least}{more} more" if more else ""),
-            next_step="look for these ports in the device's table of sessions and its log at "
-            "those seconds: a session that was dropped, or a link of several that is down",
-        )
-    ]
+    yield warning(
+        id="silent-streams",
+        weight=60,
+        sentence="single streams carried nothing while the others of their pair did: "
+        + "; ".join(map(_said, worst))
+        + (f"; and {least}{more} more" if more else ""),
+        next_step="look for these ports in the device's table of sessions and its log at "
+        "those seconds: a session that was dropped, or a link of several that is down",
+    )
 
 
 def _said(each: SilentStream) -> str:

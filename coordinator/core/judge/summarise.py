@@ -9,10 +9,9 @@ import numpy as np
 from coordinator.core import words
 from coordinator.core.figures import FIGURES, RECEIVED, RECEIVED_HALF_WIDTH, Fold
 from coordinator.core.judge.course import burst_course, course, course_findings
-from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
 from coordinator.core.judge.drift import drift_findings
 from coordinator.core.judge.judge import judge, residual_causes
-from coordinator.core.judge.limiter import common_limiter, find_limiter
+from coordinator.core.judge.limiter import Scene, common_limiter, find_limiter
 from coordinator.core.judge.reconcile import Neighbour, reconcile
 from coordinator.core.judge.residual_cause import Missing
 from coordinator.core.judge.target import WHOLE_RATIO, between_bursts, hold_bursts, limit_of
@@ -38,6 +37,7 @@ from coordinator.core.summary import (
     State,
     Verdict,
     figure,
+    note,
     order,
     problem,
     worse,
@@ -145,10 +145,8 @@ def fleet_alone(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:
     """Said first of a run that promised no ledger and has none."""
     if plan.ledger is None and ledger is None:
         where = "passed the firewall by" if plan.spec.bypasses_device else "crossed the firewall"
-        yield Finding(
+        yield note(
             id="fleet-alone",
-            kind="context",
-            severity="note",
             weight=104,
             sentence="nothing but the fleet vouches for this run: no firewall ledger was promised, "
             f"so that the traffic {where} is not shown",
@@ -170,7 +168,6 @@ def summarise_run(
     *,
     testimony: Witnessed | None = None,
     fleet: Sequence[Presence] = (),
-    limits: Limits = DOCUMENTED,
     troubles: Sequence[Trouble] = (),
     neighbours: Sequence[Neighbour] = (),
 ) -> RunSummary:
@@ -194,7 +191,7 @@ def summarise_run(
         whole, held = _reconciled(spec, measured, ledger, neighbours, absent_spans)
     between = between_bursts([burst.summary for burst in measured])
     judged = [
-        _judged(plan, _with_devices(burst.summary, testimony), part, ledger, limits, between)
+        _judged(plan, _with_devices(burst.summary, testimony), part, ledger, between)
         for burst, part in zip(measured, held, strict=True)
     ]
     absent = len(plan.bursts) - len(judged)
@@ -306,10 +303,8 @@ def _missing(burst: BurstSummary) -> Missing:
 
 def _sku(spec: RunSpec) -> str | None:
     """The firewall's name in the table of limits, from what the run says of the device."""
-    sku = spec.device.get("sku")
-    if sku is not None and spec.device.get("idps", "").lower() in ("deny", "alert-and-deny"):
-        return f"{sku.lower()}-idps-deny"
-    return sku
+    denies = spec.device.get("idps", "").lower() in ("deny", "alert-and-deny")
+    return f"{spec.sku}-idps-deny" if spec.sku and denies else spec.sku
 
 
 def _agents_of(plan: Plan, bursts: Sequence[BurstSummary]) -> list[str]:
@@ -331,22 +326,22 @@ def _judged(
     burst: BurstSummary,
     held: Reconciliation | None,
     ledger: FirewallLedger | None,
-    limits: Limits,
     between: float | None,
 ) -> BurstSummary:
     spec = plan.spec
     limiter = find_limiter(
-        spec.traffic,
-        burst.flows,
-        burst.pairs,
-        held,
-        devices=burst.devices,
-        window_s=None if burst.window is None else burst.window.window_s,
-        crosses=not spec.bypasses_device,
-        sku=_sku(spec),
-        snat_utilization_ratio=None if ledger is None else ledger.snat_utilization_ratio,
-        limits=limits,
-        scale=spec.scale,
+        Scene(
+            traffic=spec.traffic,
+            flows=burst.flows,
+            pairs=burst.pairs,
+            reconciliation=held,
+            devices=burst.devices,
+            window_s=None if burst.window is None else burst.window.window_s,
+            crosses=not spec.bypasses_device,
+            sku=_sku(spec),
+            snat_utilization_ratio=None if ledger is None else ledger.snat_utilization_ratio,
+            scale=spec.scale,
+        )
     )
     judged = burst.model_copy(
         update={
@@ -453,8 +448,8 @@ def _run_findings(
         found.append(heaviest)
     found += [finding for finding in residual_causes(whole) if finding.id not in by_id]
     found += [
-        Finding(id="ledger-note", kind="context", severity="note", weight=25, sentence=note)
-        for note in (ledger.notes if ledger is not None else ())
+        note(id="ledger-note", weight=25, sentence=said)
+        for said in (ledger.notes if ledger is not None else ())
     ]
     if absent:
         found.append(

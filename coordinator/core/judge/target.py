@@ -22,7 +22,16 @@ from coordinator.core.measure.headers import (
 )
 from coordinator.core.measure.steady import VALUES_MIN, t95
 from coordinator.core.plan.spec import RunSpec
-from coordinator.core.summary import BurstSummary, Check, Finding, Verdict, Window, problem
+from coordinator.core.summary import (
+    BurstSummary,
+    Check,
+    Finding,
+    Verdict,
+    Window,
+    inconclusive,
+    note,
+    problem,
+)
 
 WHOLE_RATIO: Final = 0.9999  # of planned pair-seconds: nothing to speak of is missing
 UNSEEN_FACTOR: Final = 1.5  # of the fullest seen pair's rate: what an unseen one may have sent
@@ -130,14 +139,12 @@ def carried(spec: RunSpec, burst: BurstSummary, fleet: Interval) -> Interval | N
 def hold_rate(spec: RunSpec, burst: BurstSummary, between: float | None) -> Check:
     """One burst's rate against the limit; for ``between`` see :func:`received`."""
     if RECEIVED.of_burst(burst) is None or burst.window is None:
-        return Verdict.INCONCLUSIVE, [
-            problem(
-                "no-window",
-                92,
-                "there is no second that all measured pairs share, so there is no fleet rate",
-                "look at the pairs' states; check starts and clocks",
-            )
-        ]
+        return inconclusive(
+            "no-window",
+            92,
+            "there is no second that all measured pairs share, so there is no fleet rate",
+            "look at the pairs' states; check starts and clocks",
+        )
     limit, fleet = limit_of(spec), received(spec, burst, between)
     if limit is None:
         rate = (RECEIVED.of_burst(burst) or 0.0) * factor_of(spec, burst)
@@ -153,30 +160,25 @@ def hold_rate(spec: RunSpec, burst: BurstSummary, between: float | None) -> Chec
             )
         ]
     if fleet is None:
-        return Verdict.INCONCLUSIVE, [
-            problem(
-                "interval-unknown",
-                91,
-                f"the window of {burst.window.window_s} s is too short, or its seconds are not on "
-                "record, to say how sure its mean is; a verdict needs an interval",
-                "run bursts of 30 s or more",
-            )
-        ]
-    for checked in (
-        _hold_fleet(spec, burst, fleet, limit),
-        _hold_device(spec, burst, fleet, limit),
-    ):
-        if checked is not None:
-            return checked
-    return Verdict.PASS, [
-        Finding(
-            id="target-reached",
-            kind="verdict",
-            severity="note",
-            weight=50,
-            sentence=_compared(spec, burst, fleet, limit),
+        return inconclusive(
+            "interval-unknown",
+            91,
+            f"the window of {burst.window.window_s} s is too short, or its seconds are not on "
+            "record, to say how sure its mean is; a verdict needs an interval",
+            "run bursts of 30 s or more",
         )
-    ]
+    reached = Finding(
+        id="target-reached",
+        kind="verdict",
+        severity="note",
+        weight=50,
+        sentence=_compared(spec, burst, fleet, limit),
+    )
+    return (
+        _hold_fleet(spec, burst, fleet, limit)
+        or _hold_device(spec, burst, fleet, limit)
+        or (Verdict.PASS, [reached])
+    )
 
 
 def _hold_fleet(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: float) -> Check | None:
@@ -190,15 +192,13 @@ def _hold_fleet(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: floa
         peak = (burst.peak_pair_bits_per_second or 0.0) * factor
         filled = UNSEEN_FACTOR * peak * unseen_s / max(1, burst.duration_s)
         if not whole and fleet.high + filled >= limit:
-            return Verdict.INCONCLUSIVE, [
-                problem(
-                    "target-open",
-                    85,
-                    f"{said}; the {unseen_s} unseen pair-seconds could make up the "
-                    f"{words.rate(limit - fleet.value)} that it falls short",
-                    "run again with every pair",
-                )
-            ]
+            return inconclusive(
+                "target-open",
+                85,
+                f"{said}; the {unseen_s} unseen pair-seconds could make up the "
+                f"{words.rate(limit - fleet.value)} that it falls short",
+                "run again with every pair",
+            )
         return Verdict.FAIL, [
             problem(
                 "target-missed",
@@ -209,26 +209,21 @@ def _hold_fleet(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: floa
             )
         ]
     if fleet.low <= limit:
-        return Verdict.INCONCLUSIVE, [
-            problem(
-                "target-undecided",
-                86,
-                f"{said}: the limit lies within the interval, so neither a pass nor a failure is "
-                "shown",
-                "run longer or more bursts, or state another target",
-            )
-        ]
+        return inconclusive(
+            "target-undecided",
+            86,
+            f"{said}: the limit lies within the interval, so neither a pass nor a failure is shown",
+            "run longer or more bursts, or state another target",
+        )
     worst = (burst.worst_bits_per_second or 0.0) * factor
     if not whole and worst - fleet.below <= limit:
-        return Verdict.INCONCLUSIVE, [
-            problem(
-                "target-unproven",
-                80,
-                f"{said}, but rows are missing, and over the worst window that they leave open "
-                f"receivers saw {words.rate(worst)}",
-                "run again with every pair",
-            )
-        ]
+        return inconclusive(
+            "target-unproven",
+            80,
+            f"{said}, but rows are missing, and over the worst window that they leave open "
+            f"receivers saw {words.rate(worst)}",
+            "run again with every pair",
+        )
     return None
 
 
@@ -237,16 +232,14 @@ def _hold_device(spec: RunSpec, burst: BurstSummary, fleet: Interval, limit: flo
     device = carried(spec, burst, fleet)
     if device is None or device.low > limit:
         return None
-    return Verdict.INCONCLUSIVE, [
-        problem(
-            "device-unproven",
-            84,
-            f"by its own count the device carried {device} of the fleet's {fleet}, "
-            f"which is not surely above the limit of {words.rate(limit)}",
-            "find out what passed the device by, or make its ledger tell more: finer bins, longer "
-            "bursts",
-        )
-    ]
+    return inconclusive(
+        "device-unproven",
+        84,
+        f"by its own count the device carried {device} of the fleet's {fleet}, "
+        f"which is not surely above the limit of {words.rate(limit)}",
+        "find out what passed the device by, or make its ledger tell more: finer bins, longer "
+        "bursts",
+    )
 
 
 def hold_shape(spec: RunSpec, burst: BurstSummary) -> Check:
@@ -254,51 +247,45 @@ def hold_shape(spec: RunSpec, burst: BurstSummary) -> Check:
     limit, window = limit_of(spec), burst.window
     if window is None:
         return Verdict.PASS, []
-    findings = []
+    cut = []
     if window.ramp_s and window.ramp_bits_per_second is not None:
-        findings.append(
-            Finding(
+        cut = [
+            note(
                 id="ramp-cut",
-                kind="context",
-                severity="note",
                 weight=12,
                 sentence=f"the first {window.ramp_s} of {window.common_s} s that all pairs share "
                 f"were cut as ramp: {words.rate(window.ramp_bits_per_second)} of payload, before "
                 "the rate settles",
             )
-        )
+        ]
     if limit is None:
-        return Verdict.PASS, findings
+        return Verdict.PASS, cut
     factor = factor_of(spec, burst)
     for from_s, length_s, rate, high in _slow_parts(burst, window):
         if high * factor < limit * (1 - SLOW_RATIO):
-            findings.append(
-                problem(
-                    "slow-stretch",
-                    84,
-                    f"for {length_s} s, from {from_s} s into the window, the fleet received "
-                    f"{words.rate(rate * factor)} at the {spec.objective.layer} layer, less than "
-                    f"the {words.rate(limit)} that is needed: whatever the mean is, that does not "
-                    "last",
-                    "look at what the device and the hosts did at that time",
-                )
+            slow = problem(
+                "slow-stretch",
+                84,
+                f"for {length_s} s, from {from_s} s into the window, the fleet received "
+                f"{words.rate(rate * factor)} at the {spec.objective.layer} layer, less than "
+                f"the {words.rate(limit)} that is needed: whatever the mean is, that does not "
+                "last",
+                "look at what the device and the hosts did at that time",
             )
-            return Verdict.INCONCLUSIVE, findings
+            return Verdict.INCONCLUSIVE, [*cut, slow]
     proven = window.slowest_proven_bits_per_second
     noise = SLOW_SIGMAS * (window.slowest_noise_bits_per_second or 0.0)
     if proven is not None and (proven + noise) * factor < limit * (1 - SLOW_RATIO):
-        findings.append(
-            problem(
-                "stretch-unproven",
-                79,
-                f"rows are missing, and over {window.slowest_s} s those of receivers come to "
-                f"{words.rate(proven * factor)} at the {spec.objective.layer} layer, less than "
-                f"the {words.rate(limit)} that is needed: nothing shows that the part held it",
-                "run again with every pair",
-            )
+        unproven = problem(
+            "stretch-unproven",
+            79,
+            f"rows are missing, and over {window.slowest_s} s those of receivers come to "
+            f"{words.rate(proven * factor)} at the {spec.objective.layer} layer, less than "
+            f"the {words.rate(limit)} that is needed: nothing shows that the part held it",
+            "run again with every pair",
         )
-        return Verdict.INCONCLUSIVE, findings
-    return Verdict.PASS, findings
+        return Verdict.INCONCLUSIVE, [*cut, unproven]
+    return Verdict.PASS, cut
 
 
 def _slow_parts(burst: BurstSummary, window: Window) -> Iterator[tuple[int, int, float, float]]:

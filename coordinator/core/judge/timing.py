@@ -5,7 +5,14 @@ from typing import Final
 from coordinator.core import words
 from coordinator.core.measure.cross_examination import LOGIN_APART_S, STAMPS_APART_S
 from coordinator.core.plan.spec import RunSpec
-from coordinator.core.summary import BurstSummary, Check, Finding, Verdict, problem
+from coordinator.core.summary import (
+    BurstSummary,
+    Check,
+    Finding,
+    Verdict,
+    inconclusive,
+    note,
+)
 
 NAMED_COUNT: Final = 3
 
@@ -39,25 +46,21 @@ def hold_clocks(
             "that were read "
             f"before and after the burst and held; {unread_s} pair-seconds lack a reading"
         )
-    return Verdict.INCONCLUSIVE, [
-        problem(
-            id="clocks-unproven" if steady_ratio < floor else "clocks-unread",
-            weight=89,
-            sentence=f"{what}; a verdict needs {words.ratio(floor, 1)}, the rest cannot be "
-            "placed in time",
-            next_step="mend the clocks that the findings below name, then run again"
-            if steady_ratio < floor
-            else "see that every agent can ask chronyd or the kernel for its clock, and that its "
-            "records reach the table, then run again",
-        )
-    ]
+    return inconclusive(
+        id="clocks-unproven" if steady_ratio < floor else "clocks-unread",
+        weight=89,
+        sentence=f"{what}; a verdict needs {words.ratio(floor, 1)}, the rest cannot be "
+        "placed in time",
+        next_step="mend the clocks that the findings below name, then run again"
+        if steady_ratio < floor
+        else "see that every agent can ask chronyd or the kernel for its clock, and that its "
+        "records reach the table, then run again",
+    )
 
 
 def _one_clock() -> Finding:
-    return Finding(
+    return note(
         id="clocks-shared",
-        kind="context",
-        severity="note",
         weight=10,
         sentence="all ends read the clock of one host, so that none is off from another and the "
         "gate is met by definition; how far that clock is off UTC is unknown",
@@ -65,10 +68,8 @@ def _one_clock() -> Finding:
 
 
 def _own_word() -> Finding:
-    return Finding(
+    return note(
         id="clocks-own-word",
-        kind="context",
-        severity="note",
         weight=10,
         sentence="a host's clock is known by its own readings alone, before and after the burst; "
         f"its pair's other end contradicts one that is off by more than "

@@ -5,7 +5,7 @@ window is no figure of it. Instances make a device, and devices make all of them
 own rule (:data:`.testimony.KINDS`); a second that any part does not know is unknown.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ from coordinator.core.summary import (
     DeviceSummary,
     Finding,
     figure,
+    note,
+    warning,
 )
 
 IDLE_S: Final = 30.0  # s before a burst of which the idle level is taken
@@ -239,70 +241,60 @@ def _shares(grids: dict[str, dict[Quantity, dict[str, Floats]]]) -> dict[str, fl
 # What a reader must know of the witnesses themselves --------------------------------------------
 
 _MARGIN_S: Final = 60.0  # s beside the bursts in which what befell a witness is worth a word
-_TOLD: Final = {  # severity, weight, what it is, what to do
+_TOLD: Final = {  # as what, weight, what it is, what to do
     RemarkKind.SILENT: (
-        "warning",
+        warning,
         57,
         "did not answer",
         "look whether its agent is up and lets the coordinator in",
     ),
-    RemarkKind.UNREAD: ("warning", 57, "could not be read", "mend what the words name"),
+    RemarkKind.UNREAD: (warning, 57, "could not be read", "mend what the words name"),
     RemarkKind.RESTARTED: (
-        "warning",
+        warning,
         69,
         "restarted, or its agent did; what it counted meanwhile is unknown",
         "look at its log for why",
     ),
     RemarkKind.WENT_BACK: (
-        "warning",
+        warning,
         56,
         "has a counter that fell, and not by coming round; the time between is unknown",
         "look who cleared it",
     ),
     RemarkKind.TOO_SLOW: (
-        "warning",
+        warning,
         56,
         "has a counter that is asked too rarely to be believed",
         "ask more often (poll_s), or for its 64-bit counter",
     ),
     RemarkKind.WRAPPED: (
-        "note",
+        note,
         16,
         "has a counter that came round, and was read through it",
         None,
     ),
-    RemarkKind.UNTOLD: ("note", 15, "does not tell what it was asked", "choose another profile"),
+    RemarkKind.UNTOLD: (note, 15, "does not tell what it was asked", "choose another profile"),
 }
 
 
 def witness_findings(
     testimony: Witnessed | None, begun_at: datetime, ended_at: datetime
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """One finding for each kind of trouble that a witness had beside the bursts."""
     if testimony is None:
-        return []
+        return
     from_s, before_s = begun_at.timestamp() - _MARGIN_S, ended_at.timestamp() + _MARGIN_S
     by_kind: dict[RemarkKind, list[Remark]] = {}
     for remark in testimony.remarks:
         if remark.to_s >= from_s and remark.from_s < before_s:
             by_kind.setdefault(remark.kind, []).append(remark)
-    found = []
     for kind, remarks in sorted(by_kind.items()):
-        severity, weight, what, step = _TOLD[kind]
+        finding, weight, what, step = _TOLD[kind]
         said = "; ".join(map(_said, remarks[:3]))
         more = f"; and {len(remarks) - 3} more" if len(remarks) > 3 else ""
         devices = ", ".join(dict.fromkeys(remark.device for remark in remarks))
-        found.append(
-            Finding(
-                id=f"witness-{kind}",
-                kind="cause" if severity == "warning" else "context",
-                severity="warning" if severity == "warning" else "note",
-                weight=weight,
-                sentence=f"{devices} {what}: {said}{more}",
-                next_step=step,
-            )
-        )
-    return found
+        sentence = f"{devices} {what}: {said}{more}"
+        yield finding(id=f"witness-{kind}", weight=weight, sentence=sentence, next_step=step)
 
 
 def _said(remark: Remark) -> str:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import numpy as np
 
-from coordinator.core.judge.documented_limits import DOCUMENTED, Limits
+from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.core.live.status import due_at
 from coordinator.core.measure.aggregate import Aggregate, aggregate
 from coordinator.core.measure.align import Alignment
@@ -44,16 +44,10 @@ from exchange.engines import scaled
 from exchange.messages import Side
 
 
-def measure_burst(
-    spec: RunSpec, evidence: BurstEvidence, now: datetime, *, limits: Limits = DOCUMENTED
-) -> MeasuredBurst:
-    """Align, grade and aggregate one burst's records.
-
-    ``now`` decides what is still pending; ``limits`` gives the NIC caps of hosts that named their
-    VM size and no cap.
-    """
+def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> MeasuredBurst:
+    """Align, grade and aggregate one burst's records; ``now`` decides what is still pending."""
     burst = evidence.burst
-    evidence = _with_caps(evidence, limits, spec.scale)
+    evidence = _with_caps(evidence, spec.scale)
     sent = scaled(spec.traffic, spec.scale)
     overhead = _headers(spec, evidence.in_order)
     alignment = Alignment(evidence, spec.traffic.direction)
@@ -208,12 +202,12 @@ def _sum(values: Sequence[float | None]) -> float | None:
     return figure(sum(known)) if known and len(known) == len(values) else None
 
 
-def _with_caps(evidence: BurstEvidence, limits: Limits, scale: float) -> BurstEvidence:
+def _with_caps(evidence: BurstEvidence, scale: float) -> BurstEvidence:
     """NIC caps by VM size, for hosts that did not name a cap."""
 
     def cap(said: float | None, size: str | None) -> float | None:
-        known = limits.of_vm(size)
-        return said if said is not None or known is None else known.bits_per_second / scale
+        known = DOCUMENTED.of_vm(size)
+        return said if said is not None or known is None else known / scale
 
     return replace(
         evidence,

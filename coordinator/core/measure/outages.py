@@ -5,12 +5,12 @@ records; here those of one burst are laid together. None of it changes a verdict
 shows in completeness.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from coordinator.core.measure.evidence import BurstEvidence
-from coordinator.core.summary import Finding, Outage
+from coordinator.core.summary import Finding, Outage, caution, note
 from exchange.messages import Trouble, TroubleKind
 
 _SAME: Final = timedelta(seconds=5)  # spells of several agents so close are one outage
@@ -113,9 +113,8 @@ def _outage(kind: TroubleKind, group: Sequence[tuple[Trouble, str]], asked_count
     )
 
 
-def outage_findings(found: Sequence[Outage], *, late_count: int, whole: bool) -> list[Finding]:
+def outage_findings(found: Sequence[Outage], *, late_count: int, whole: bool) -> Iterator[Finding]:
     """One finding a kind. ``late_count`` reports waited on disk; ``whole``: nothing is missing."""
-    findings = []
     for kind, words in _WORDS.items():
         of_kind = [outage for outage in found if outage.kind is kind]
         if not of_kind:
@@ -126,8 +125,7 @@ def outage_findings(found: Sequence[Outage], *, late_count: int, whole: bool) ->
         elif kind not in _NOTHING_WAITED:
             late = f"{late_count} reports arrived late" if late_count else "no report was late"
             sentence += f"; {late}" + ", nothing is missing" * whole
-        findings.append(_finding(words, sentence))
-    return findings
+        yield _finding(words, sentence)
 
 
 def _sentence(words: _Words, found: Sequence[Outage]) -> str:
@@ -142,9 +140,8 @@ def _sentence(words: _Words, found: Sequence[Outage]) -> str:
     return "; ".join(spans) + (f"; and {more} times more" if more else "")
 
 
-def coordinator_findings(troubles: Sequence[Trouble]) -> list[Finding]:
+def coordinator_findings(troubles: Sequence[Trouble]) -> Iterator[Finding]:
     """What the coordinator lived through during a run."""
-    findings = []
     for kind, words in _WORDS.items():
         spells = [trouble for trouble in troubles if trouble.kind is kind]
         if not spells:
@@ -153,19 +150,12 @@ def coordinator_findings(troubles: Sequence[Trouble]) -> list[Finding]:
         spans = [_when(spell.from_at, spell.to_at) for spell in spells[:_TOLD_MAX_COUNT]]
         more = len(spells) - len(spans)
         sentence = f"{what} {', '.join(spans)}" + (f" and {more} times more" if more else "")
-        findings.append(_finding(words._replace(id=f"coordinator-{words.id}"), sentence))
-    return findings
+        yield _finding(words._replace(id=f"coordinator-{words.id}"), sentence)
 
 
 def _finding(words: _Words, sentence: str) -> Finding:
-    return Finding(
-        id=words.id,
-        kind="context",
-        severity="note" if words.next_step is None else "warning",
-        weight=words.weight,
-        sentence=sentence,
-        next_step=words.next_step,
-    )
+    said = note if words.next_step is None else caution
+    return said(id=words.id, weight=words.weight, sentence=sentence, next_step=words.next_step)
 
 
 def _when(from_at: datetime, to_at: datetime | None) -> str:

@@ -10,7 +10,7 @@ that are kept before and after it cost the same an hour and are not counted.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import Final
 
@@ -76,7 +76,7 @@ def estimate(
         traffic_s=traffic_s,
         elapsed_s=elapsed_s,
         bill=bill,
-        assumed=_assumed(spec, machines, prices),
+        assumed=tuple(_assumed(spec, machines, prices)),
         budget_usd=spec.budget_usd,
         over_budget=_over_budget(spec, bill, rate),
     )
@@ -86,7 +86,7 @@ def not_charged_why(spec: RunSpec) -> str | None:
     """Why Azure does not bill a run; None: it does."""
     if spec.scale != 1:
         return f"a lab run at 1:{spec.scale:g} costs nothing"
-    if _sku(spec) is None:
+    if spec.sku is None:
         return "without an Azure device (device.sku) it costs nothing"
     return None
 
@@ -121,7 +121,7 @@ def usage_of(
         hours=elapsed_s / 3600,
         units_count=_units(spec, ip_bits_per_second, prices),
         machines=machines,
-        sku=_sku(spec),
+        sku=spec.sku,
     )
 
 
@@ -137,7 +137,7 @@ def rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
         rate = offered if reach is None else min(offered, reach)
         how = f"{spec.pairs_count} pairs x {spec.traffic.streams_count} streams at their pace"
         return exactly(rate), how if rate == offered else f"{how}, capped by the NICs"
-    documented = DOCUMENTED.firewall.get(_sku(spec) or "")
+    documented = DOCUMENTED.firewall.get(spec.sku or "")
     device = None if documented is None else documented.bits_per_second
     target = spec.objective.target_bits_per_second
     if target is not None and spec.objective.layer is Layer.PAYLOAD:
@@ -160,10 +160,8 @@ def _caps(spec: RunSpec, fleet: Sequence[Presence]) -> float | None:
     caps: list[float | None] = []
     for agent in fleet:
         if agent.role is Role.CLIENT:
-            size = DOCUMENTED.of_vm(agent.vm_size)
             told = agent.nic_bits_per_second
-            known = None if size is None else size.bits_per_second
-            caps.append(known if told is None else told * spec.scale)
+            caps.append(DOCUMENTED.of_vm(agent.vm_size) if told is None else told * spec.scale)
     known_caps = [cap for cap in caps if cap is not None]
     if not caps or len(known_caps) < len(caps):
         return None
@@ -175,7 +173,7 @@ def _units(spec: RunSpec, ip_bits_per_second: float | None, prices: Prices) -> S
     told = spec.device.get("capacity_units", "")
     if told.isdigit():
         return exactly(float(told))
-    table = prices.firewall.get(_sku(spec) or "premium")
+    table = prices.firewall.get(spec.sku or "premium")
     if ip_bits_per_second is None or table is None or table.unit_bits_per_second is None:
         return Span()
     units = math.ceil(ip_bits_per_second / table.unit_bits_per_second)
@@ -207,25 +205,22 @@ def _over_budget(spec: RunSpec, bill: Bill, rate: Span) -> Problem | None:
     )
 
 
-def _assumed(spec: RunSpec, machines: Mapping[str | None, int], prices: Prices) -> tuple[str, ...]:
+def _assumed(spec: RunSpec, machines: Mapping[str | None, int], prices: Prices) -> Iterator[str]:
     """What the figures rest on, beside the table."""
-    assumed = ["hours are those of the run alone, from launch to the last report"]
+    yield "hours are those of the run alone, from launch to the last report"
     if offered_bits_per_second(spec.traffic) is None:
-        assumed.append("unpaced traffic meets the target; it may send more, up to the high figure")
-    if _sku(spec) is None:
-        assumed.append("device.sku is not told: prices lie between standard and premium")
+        yield "unpaced traffic meets the target; it may send more, up to the high figure"
+    if spec.sku is None:
+        yield "device.sku is not told: prices lie between standard and premium"
     if not spec.device.get("capacity_units", "").isdigit():
-        assumed.append(
+        yield (
             "the firewall runs the capacity units that the rate asks for, two at least; "
             "device.capacity_units tells another number"
         )
     if None in machines:
-        assumed.append(
-            "agents did not tell their VM size (BROADSIDE_AGENT_VM_SIZE): its price is unknown"
-        )
+        yield ("agents did not tell their VM size (BROADSIDE_AGENT_VM_SIZE): its price is unknown")
     if prices.peering is not None:
-        assumed.append("client and server are in networks peered with the firewall's, one region")
-    return tuple(assumed)
+        yield "client and server are in networks peered with the firewall's, one region"
 
 
 def _elapsed_s(spec: RunSpec, now: datetime | None) -> float:
@@ -233,11 +228,6 @@ def _elapsed_s(spec: RunSpec, now: datetime | None) -> float:
     lead_s = spec.lead_s if now is None else (first_start(spec, now) - now).total_seconds()
     bursts_s = (spec.bursts_count - 1) * spec.period_s + spec.burst_s + spec.traffic.omit_s
     return lead_s + bursts_s + COLLECT_S
-
-
-def _sku(spec: RunSpec) -> str | None:
-    sku = spec.device.get("sku", "").lower()
-    return sku or None
 
 
 def _ip_ratio(spec: RunSpec) -> float:

@@ -18,7 +18,7 @@ from coordinator.core.plan.cost_estimate import (
 )
 from coordinator.core.plan.price import Bill, Prices, Span, charge, exactly
 from coordinator.core.plan.spec import Burst, Plan, RunSpec
-from coordinator.core.summary import Finding, RunSummary, order
+from coordinator.core.summary import RunSummary, caution, order
 from coordinator.core.words import dollars
 from exchange.messages import Control, Message, Presence, RunId
 
@@ -181,10 +181,8 @@ def with_budget(summary: RunSummary, plan: Plan, control: Control | None) -> Run
     if control is None or not stopped_by_budget(control):
         return summary
     count = len(ran(plan, control).bursts)
-    finding = Finding(
+    finding = caution(
         id="budget",
-        kind="context",
-        severity="warning",
         weight=60,
         sentence=f"the budget ended the run: {count} of {len(plan.bursts)} bursts ran, and the "
         f"verdict is over those; {control.cancel_reason}",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from coordinator.core.plan.planner import live, port_groups
+from coordinator.core.plan.planner import endpoint_of, live, port_groups
 from coordinator.core.plan.reserved import NOTHING, Reserved
 from coordinator.core.plan.spec import Pair, Plan
 from exchange.messages import Endpoint, Message, Presence, Role, UtcDatetime
@@ -75,28 +75,17 @@ def choose_moves(
         for server in servers
         if traffic.probe is None or server.echo_port is not None
         if traffic.encapsulation is None or server.tunnels
-        for ports in port_groups(server, traffic.engine, len(_ports(plan)))
+        for ports in port_groups(server, traffic.engine, len(pairs[0].endpoint.ports))
         if not any((server.agent_id, port) in taken for port in ports)
     ]
     return [
         Move(
             pair_index=pair.index,
             from_burst_index=burst_index,
-            endpoint=Endpoint(
-                agent_id=server.agent_id,
-                address=server.address,
-                port=ports[0],
-                more_ports=ports[1:],
-                echo_port=server.echo_port if traffic.probe is not None else None,
-            ),
+            endpoint=endpoint_of(server, ports, traffic),
             server_nic_bits_per_second=server.nic_bits_per_second,
             left_agent_id=pair.endpoint.agent_id,
             moved_at=now,
         )
         for pair, (server, ports) in zip(lost, spares, strict=False)
     ]
-
-
-def _ports(plan: Plan) -> tuple[int, ...]:
-    """The ports that each pair has: as many as the engine runs processes."""
-    return plan.pairs[0].endpoint.ports

@@ -16,7 +16,7 @@ from coordinator.core.plan.endurance import control_warning, hard_end_problem
 from coordinator.core.plan.reserved import NOTHING, Reserved
 from coordinator.core.plan.spec import Burst, LedgerPromise, Pair, Plan, RunSpec
 from exchange.engines import find
-from exchange.messages import DEFAULT_ENGINE, Endpoint, Presence, Role
+from exchange.messages import DEFAULT_ENGINE, Endpoint, Presence, Role, Traffic
 
 PRESENCE_STALE_S = 15.0  # s after its last beat at which an agent counts as gone
 
@@ -103,11 +103,8 @@ def plan(
     shared_boot_id = _shared_boot_id(
         spec, [*clients, *(server for server in servers if server.agent_id in used)]
     )
-    warnings = _warnings(spec, clients, ledger, shared=shared_boot_id is not None)
     by_name = {server.agent_id: server for server in servers}
     ends = [*clients[: len(pairs)], *(by_name[pair.endpoint.agent_id] for pair in pairs)]
-    if (crowded := _crowded(spec, ends)) is not None:
-        warnings.append(crowded)
     return Plan(
         run_id=run_id,
         created_at=now,
@@ -118,7 +115,11 @@ def plan(
         witnesses=tuple(witnesses),
         limits_as_of=DOCUMENTED.as_of.isoformat(),
         shared_boot_id=shared_boot_id,
-        warnings=(*warnings, *_segment_warnings(spec, [*clients, *servers])),
+        warnings=(
+            *_warnings(spec, clients, ledger, shared=shared_boot_id is not None),
+            *_crowded(spec, ends),
+            *_segment_warnings(spec, [*clients, *servers]),
+        ),
     ).sealed()
 
 
@@ -175,18 +176,23 @@ def _pairs(servers: Sequence[Presence], clients: Sequence[Presence], spec: RunSp
     return [
         Pair(
             index=index,
-            endpoint=Endpoint(
-                agent_id=server.agent_id,
-                address=server.address,
-                port=first,
-                more_ports=tuple(more),
-                echo_port=server.echo_port if spec.traffic.probe is not None else None,
-            ),
+            endpoint=endpoint_of(server, ports, spec.traffic),
             server_nic_bits_per_second=server.nic_bits_per_second,
             nic_mtu_bytes=_smallest([server.nic_mtu_bytes, clients_mtu_bytes]),
         )
-        for index, (server, (first, *more)) in zip(range(spec.pairs_count), offers, strict=False)
+        for index, (server, ports) in zip(range(spec.pairs_count), offers, strict=False)
     ]
+
+
+def endpoint_of(server: Presence, ports: Sequence[int], traffic: Traffic) -> Endpoint:
+    """Where a pair's client finds its server: a port a process, and the echo port of its probes."""
+    return Endpoint(
+        agent_id=server.agent_id,
+        address=server.address,
+        port=ports[0],
+        more_ports=tuple(ports[1:]),
+        echo_port=server.echo_port if traffic.probe is not None else None,
+    )
 
 
 def _network_problems(
@@ -247,14 +253,12 @@ def _engine_problems(
     name = spec.traffic.engine
     if name == DEFAULT_ENGINE:
         return  # an agent without it says so as its problem, and does not count as live
-    without = [_without(client, name) for client in clients if _without(client, name)]
-    if without:
-        yield Problem(
-            field="traffic.engine",
-            message=f"{len(without)} of {len(clients)} client agents cannot run {name}, and any "
-            f"client may take a job ({_first(without)})",
-            fix="run make tools on them, or stop them",
-        )
+    yield from _lacking(
+        "traffic.engine",
+        [_without(client, name) for client in clients if _without(client, name)],
+        f"of {len(clients)} client agents cannot run {name}, and any client may take a job",
+        "run make tools on them, or stop them",
+    )
     absent = [_without(server, name) for server in servers if _without(server, name)]
     if absent and len(absent) == len(servers):
         yield Problem(
@@ -267,46 +271,50 @@ def _engine_problems(
         for server in servers
         if (state := server.engine(name)) is not None and state.self_signed
     ]
-    if spec.traffic.options.get("verify") is True and signed:
-        yield Problem(
-            field="traffic.options.verify",
-            message=f"{len(signed)} server agents have no certificate but one of their own making "
-            f"({_first(signed)})",
-            fix="set BROADSIDE_AGENT_CERTIFICATE and BROADSIDE_AGENT_CERTIFICATE_KEY on them, or "
-            "drop it",
+    if spec.traffic.options.get("verify") is True:
+        yield from _lacking(
+            "traffic.options.verify",
+            signed,
+            "server agents have no certificate but one of their own making",
+            "set BROADSIDE_AGENT_CERTIFICATE and BROADSIDE_AGENT_CERTIFICATE_KEY on them, or drop "
+            "it",
         )
+
+
+def _lacking(field: str, lacking: Sequence[str | None], what: str, fix: str) -> Iterator[Problem]:
+    """That agents lack ``what``, where there are any; the first are named."""
+    if lacking:
+        yield Problem(field=field, message=f"{len(lacking)} {what} ({_first(lacking)})", fix=fix)
 
 
 def _probe_problems(spec: RunSpec, servers: Sequence[Presence]) -> Iterator[Problem]:
     """Servers that answer no probes; any of them may get a pair."""
-    silent = [server.agent_id for server in servers if server.echo_port is None]
-    if spec.traffic.probe is not None and silent:
-        yield Problem(
-            field="traffic.probe",
-            message=f"{len(silent)} of {len(servers)} server agents answer no probes "
-            f"({_first(silent)})",
-            fix="set BROADSIDE_AGENT_ECHO_PORT on them to a free UDP port, or drop it",
+    if spec.traffic.probe is not None:
+        yield from _lacking(
+            "traffic.probe",
+            [server.agent_id for server in servers if server.echo_port is None],
+            f"of {len(servers)} server agents answer no probes",
+            "set BROADSIDE_AGENT_ECHO_PORT on them to a free UDP port, or drop it",
         )
 
 
 def _tunnel_problems(spec: RunSpec, agents: Sequence[Presence]) -> Iterator[Problem]:
     """Agents of either role that may not, or cannot, make the devices."""
-    without = [agent.agent_id for agent in agents if not agent.tunnels]
-    if spec.traffic.encapsulation is not None and without:
-        yield Problem(
-            field="traffic.encapsulation",
-            message=f"{len(without)} of {len(agents)} agents make no VXLAN devices "
-            f"({_first(without)})",
-            fix="set BROADSIDE_AGENT_ALLOW_TUNNELS=true on them and give them CAP_NET_ADMIN, or "
-            "drop it",
-        )
-    if spec.traffic.encapsulation is not None and spec.traffic.options.get("verify") is True:
+    if spec.traffic.encapsulation is None:
+        return
+    yield from _lacking(
+        "traffic.encapsulation",
+        [agent.agent_id for agent in agents if not agent.tunnels],
+        f"of {len(agents)} agents make no VXLAN devices",
+        "set BROADSIDE_AGENT_ALLOW_TUNNELS=true on them and give them CAP_NET_ADMIN, or drop it",
+    )
+    if spec.traffic.options.get("verify") is True:
         yield Problem(
             field="traffic.options.verify",
             message="certificates name the agents' own addresses, and a tunnel has inner ones",
             fix="drop it, or go without traffic.encapsulation",
         )
-    if spec.traffic.encapsulation is not None and any(":" in agent.address for agent in agents):
+    if any(":" in agent.address for agent in agents):
         yield Problem(
             field="traffic.encapsulation",
             message="an agent's address is IPv6, and VXLAN goes over IPv4 here",
@@ -335,30 +343,23 @@ def _shortages(
     clients: Sequence[Presence],
     pairs: int,
     reserved: Reserved,
-) -> list[Problem]:
-    problems = []
+) -> Iterator[Problem]:
     unwell = _held(reserved) + _unwell(presences, now)
     if pairs < spec.pairs_count:
-        problems.append(
-            Problem(
-                field="pairs_count",
-                message=f"{spec.pairs_count} pairs asked, but {len(servers)} live server agents "
-                f"offer {pairs} free ports{_each(spec)}{_without_ports(spec, servers)}{unwell}",
-                fix="wait for runs and tests under way to end, start more server agents, "
-                "give them more ports, or ask for fewer pairs",
-            )
+        yield Problem(
+            field="pairs_count",
+            message=f"{spec.pairs_count} pairs asked, but {len(servers)} live server agents "
+            f"offer {pairs} free ports{_each(spec)}{_without_ports(spec, servers)}{unwell}",
+            fix="wait for runs and tests under way to end, start more server agents, "
+            "give them more ports, or ask for fewer pairs",
         )
     if len(clients) - reserved.clients_count < spec.pairs_count:
-        problems.append(
-            Problem(
-                field="pairs_count",
-                message=f"{spec.pairs_count} pairs asked, but {len(clients)} client agents are "
-                f"live{unwell}",
-                fix="wait for runs under way to end, start more client agents, or ask for "
-                "fewer pairs",
-            )
+        yield Problem(
+            field="pairs_count",
+            message=f"{spec.pairs_count} pairs asked, but {len(clients)} client agents are "
+            f"live{unwell}",
+            fix="wait for runs under way to end, start more client agents, or ask for fewer pairs",
         )
-    return problems
 
 
 def _held(reserved: Reserved) -> str:
@@ -424,7 +425,7 @@ def _shared_boot_id(spec: RunSpec, agents: Sequence[Presence]) -> str | None:
 CROWDED_STREAMS_COUNT = 500  # a core: 240 start within 45 ms, 1,920 within 782 (measured)
 
 
-def _crowded(spec: RunSpec, ends: Sequence[Presence]) -> str | None:
+def _crowded(spec: RunSpec, ends: Sequence[Presence]) -> Iterator[str]:
     """The host that is to start the most streams a core, where it cannot do so at one instant.
 
     ``ends`` has an agent for each end of each pair. Agents of one boot, else of one address, are of
@@ -439,14 +440,13 @@ def _crowded(spec: RunSpec, ends: Sequence[Presence]) -> str | None:
             streams[host] += spec.traffic.streams_count
     crowd = {host: count / cores[host] for host, count in streams.items()}
     host = max(crowd, key=lambda each: crowd[each], default="")
-    if crowd.get(host, 0.0) <= CROWDED_STREAMS_COUNT:
-        return None
-    return (
-        f"traffic.streams_count: one host is to start {streams[host]} streams on {cores[host]} "
-        f"cores, and starts will lie hundreds of milliseconds apart: the host, not Broadside, is "
-        f"the limit; ask for fewer streams or pairs a host, or set objective.start_spread_max_s "
-        f"(now {spec.objective.start_spread_max_s:g} s)"
-    )
+    if crowd.get(host, 0.0) > CROWDED_STREAMS_COUNT:
+        yield (
+            f"traffic.streams_count: one host is to start {streams[host]} streams on {cores[host]} "
+            f"cores, and starts will lie hundreds of milliseconds apart: the host, not Broadside, "
+            f"is the limit; ask for fewer streams or pairs a host, or set "
+            f"objective.start_spread_max_s (now {spec.objective.start_spread_max_s:g} s)"
+        )
 
 
 def _warnings(
@@ -455,25 +455,26 @@ def _warnings(
     ledger: LedgerPromise | None,
     *,
     shared: bool,
-) -> list[str]:
+) -> Iterator[str]:
     """What an operator should know before paying for the run."""
-    warnings = [*_reach_warnings(spec, clients), *_proof_warnings(spec, ledger)]
+    yield from _reach_warnings(spec, clients)
+    yield from _proof_warnings(spec, ledger)
     if (silent := control_warning(spec, clients)) is not None:
-        warnings.append(silent)
+        yield silent
     if spec.budget_usd is not None and spec.is_unattended:
-        warnings.append(
+        yield (
             "budget_usd: nobody stops an unattended run at its budget while no coordinator runs; "
             "keep a `broadside serve` up, or ask for what the budget surely carries"
         )
     loose = [client.agent_id for client in clients if not _keeps_time(client, spec)]
     if shared:
-        warnings.append(
+        yield (
             "clocks: every agent reads the clock of one host, so the gate between them is met by "
             "definition; nothing says how far that clock is off UTC, so start chronyd before its "
             "times are held against another host's"
         )
     elif loose:
-        warnings.append(
+        yield (
             f"clock_bound_max_s: {len(loose)} client agents are not within "
             f"{spec.clock_bound_max_s:g} s now "
             f"({', '.join(loose[:3])}{', ...' if len(loose) > 3 else ''}) and would stand down"
@@ -481,11 +482,10 @@ def _warnings(
     ungated = sum(not client.gate for client in clients)
     engine = find(spec.traffic.engine)
     if ungated and engine is not None and engine.gated:
-        warnings.append(
+        yield (
             f"start gate: {ungated} client agents lack it and start by timed exec, "
             "which spreads first data over tens of milliseconds or more"
         )
-    return warnings
 
 
 def _proof_warnings(spec: RunSpec, ledger: LedgerPromise | None) -> Iterator[str]:
@@ -534,7 +534,7 @@ def _reach_warnings(spec: RunSpec, clients: Sequence[Presence]) -> Iterator[str]
     caps = [
         cap
         for client in clients
-        if (cap := client.nic_bits_per_second or _vm_cap(client)) is not None
+        if (cap := client.nic_bits_per_second or DOCUMENTED.of_vm(client.vm_size)) is not None
     ]
     if caps and len(caps) == len(clients):
         reach = sum(sorted(caps, reverse=True)[: spec.pairs_count])
@@ -543,7 +543,7 @@ def _reach_warnings(spec: RunSpec, clients: Sequence[Presence]) -> Iterator[str]
                 f"pairs_count: {spec.pairs_count} clients can send at most {words.rate(reach)}, "
                 f"the target is {words.rate(target)}"
             )
-    sku = spec.device.get("sku", "").lower()
+    sku = spec.sku or ""
     flow = DOCUMENTED.flow.get(sku)
     flows_count = spec.pairs_count * spec.traffic.streams_count
     if flow is not None and flows_count * flow.bits_per_second / spec.scale < target:
@@ -559,8 +559,3 @@ def _reach_warnings(spec: RunSpec, clients: Sequence[Presence]) -> Iterator[str]
             f"what is documented of {sku}: {words.rate(device.bits_per_second)} "
             f"({device.source}, {device.as_of})"
         )
-
-
-def _vm_cap(client: Presence) -> float | None:
-    limit = DOCUMENTED.of_vm(client.vm_size)
-    return None if limit is None else limit.bits_per_second

@@ -4,9 +4,10 @@ An unknown price or quantity stays unknown: it is named and left out of the tota
 lower bound. A GB is 10^9 bytes.
 """
 
+import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from datetime import date
 from typing import Annotated, Any, Final
 
@@ -88,35 +89,25 @@ class Span:
     low: float | None = None
     high: float | None = None
 
-    def times(self, factor: float) -> "Span":
-        low, value, high = (
-            None if part is None else part * factor for part in (self.low, self.value, self.high)
-        )
-        return Span(value=value, low=low, high=high)
+    def times(self, factor: "Span | float") -> "Span":
+        return self._with(factor, operator.mul)
 
     def beyond(self, included: float) -> "Span":
         """What is left after so much is taken off; never below 0."""
-        low, value, high = (
-            None if part is None else max(0.0, part - included)
-            for part in (self.low, self.value, self.high)
-        )
-        return Span(value=value, low=low, high=high)
+        return self._with(included, operator.sub).at_least(0.0)
+
+    def at_least(self, floor: float) -> "Span":
+        return self._with(floor, max)
 
     def add(self, other: "Span") -> "Span":
         """Part by part; what is unknown in one is unknown in the sum."""
-        low, value, high = (
-            None if mine is None or theirs is None else mine + theirs
-            for mine, theirs in (
-                (self.low, other.low),
-                (self.value, other.value),
-                (self.high, other.high),
-            )
-        )
-        return Span(value=value, low=low, high=high)
+        return self._with(other, operator.add)
 
-    def at_least(self, floor: float) -> "Span":
-        low, value, high = (
-            None if part is None else max(part, floor) for part in (self.low, self.value, self.high)
+    def _with(self, other: "Span | float", how: Callable[[float, float], float]) -> "Span":
+        theirs = other if isinstance(other, Span) else exactly(other)
+        value, low, high = (
+            None if one is None or two is None else how(one, two)
+            for one, two in zip(astuple(self), astuple(theirs), strict=True)
         )
         return Span(value=value, low=low, high=high)
 
@@ -212,19 +203,16 @@ def _either(prices: Iterable[Price | None]) -> Price | None:
 
 
 def _line(item: str, unit: str, quantity: Span, price: Price | None) -> Line:
-    bounds = (None, None, None) if price is None else (price.low, price.usd, price.high)
-    low, value, high = (
-        None if amount is None or each is None else amount * each
-        for amount, each in zip((quantity.low, quantity.value, quantity.high), bounds, strict=True)
-    )
+    each = Span() if price is None else Span(value=price.usd, low=price.low, high=price.high)
+    paid = quantity.times(each)
     return Line(
         item=item,
         quantity=quantity.value,
         unit=unit,
-        usd_each=None if price is None else price.usd,
-        usd=value,
-        low_usd=low,
-        high_usd=high,
+        usd_each=each.value,
+        usd=paid.value,
+        low_usd=paid.low,
+        high_usd=paid.high,
         source=None if price is None else price.source,
         as_of=None if price is None else price.as_of,
         note="price unknown" if price is None else price.note,

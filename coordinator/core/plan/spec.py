@@ -173,6 +173,11 @@ class RunSpec(Message):
         return self.device.get("path") == BYPASS
 
     @property
+    def sku(self) -> str | None:
+        """What kind of firewall it is said to cross, in small letters; None: not said."""
+        return self.device.get("sku", "").lower() or None
+
+    @property
     def scaled_target_bits_per_second(self) -> float | None:
         """The target as this run can measure it: at ``scale``, at the objective's layer."""
         target = self.objective.target_bits_per_second

@@ -37,27 +37,23 @@ def advise_window(
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{name}: {value:g} is not above zero")
     bdp_bytes = math.ceil(_decimal(bits_per_second) * _decimal(rtt_s) / 8)
+    needs = f"one session needs a window of {_bytes(bdp_bytes)}"
+    advice = WindowAdvice(
+        bits_per_second=bits_per_second, rtt_s=rtt_s, bdp_bytes=bdp_bytes, sentence=needs
+    )
     if window_bytes is None:
-        return WindowAdvice(
-            bits_per_second=bits_per_second,
-            rtt_s=rtt_s,
-            bdp_bytes=bdp_bytes,
-            sentence=f"one session needs a window of {_bytes(bdp_bytes)}",
-        )
+        return advice
     session = window_bytes * 8 / rtt_s
     count = math.ceil(Fraction(bdp_bytes, window_bytes))
-    return WindowAdvice(
-        bits_per_second=bits_per_second,
-        rtt_s=rtt_s,
-        bdp_bytes=bdp_bytes,
-        window_bytes=window_bytes,
-        session_bits_per_second=session,
-        sessions_count=count,
-        sentence=(
-            f"one session needs a window of {_bytes(bdp_bytes)}; with {_bytes(window_bytes)} it "
-            f"reaches at most {words.rate(session)} of payload, so the rate needs "
-            f"{count} session{'s' if count > 1 else ''}"
-        ),
+    return advice.model_copy(
+        update={
+            "window_bytes": window_bytes,
+            "session_bits_per_second": session,
+            "sessions_count": count,
+            "sentence": f"{needs}; with {_bytes(window_bytes)} it reaches at most "
+            f"{words.rate(session)} of payload, so the rate needs {count} "
+            f"session{'s' if count > 1 else ''}",
+        }
     )
 
 

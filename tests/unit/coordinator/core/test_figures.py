@@ -13,7 +13,6 @@ from rich.console import Console
 from coordinator.cli.verdict import show_summary
 from coordinator.core.figures import FIGURE, FIGURES, RECEIVED_HALF_WIDTH, Figure, Fold
 from coordinator.core.judge.comparison import Group, compare, observe
-from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.summary import BurstSummary, RunSummary
 from coordinator.core.words import Unit
 from coordinator.studies.conclude import result_of
@@ -22,7 +21,7 @@ from coordinator.views.exports.run_tables import make_tables
 from coordinator.views.figure_rows import figure_rows
 from coordinator.views.metrics import METRICS, name_of
 from coordinator.views.page_words import page_words
-from tests.planted import measure
+from tests.planted import summarise
 from tests.synthetic import Plant, fleet
 
 ROOT = Path(__file__).parents[4]
@@ -37,8 +36,7 @@ NO_FIGURES = {
 
 @pytest.fixture(scope="module")
 def summary() -> RunSummary:
-    made = fleet(Plant(pairs=3, bursts=3, seed=7))
-    return summarise_run(made.plan, measure(made), made.ledger, made.now)
+    return summarise(fleet(Plant(pairs=3, bursts=3, seed=7)))
 
 
 def leads_to_a_number(model: type[BaseModel], path: str) -> bool:

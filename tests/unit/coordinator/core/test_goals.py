@@ -1,23 +1,16 @@
 """A goal that nothing judges cannot exist, and one that nothing measured is never met."""
 
-from dataclasses import replace
-
 import pytest
 
 from coordinator.core.goals import GOALS, JUDGED_APART, PROBES, WITNESSES, Goal
-from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.plan.spec import Objective, RunSpec
-from coordinator.core.summary import RunSummary, Verdict
+from coordinator.core.summary import Verdict
 from exchange.engines import engines, measures, traffic_of
 from exchange.messages import Traffic
-from tests.planted import measure
-from tests.synthetic import Fleet, Plant, fleet
+from tests.planted import ids, summarise
+from tests.synthetic import Plant, fleet
 
 STRICT = {True: 2.0, False: -1.0}  # by is_floor: nothing keeps these
-
-
-def summarise(made: Fleet) -> RunSummary:
-    return summarise_run(made.plan, measure(made), made.ledger, made.now)
 
 
 def test_every_field_of_an_objective_is_a_goal_or_judged_apart() -> None:
@@ -38,13 +31,11 @@ def test_every_goal_can_be_measured_by_some_engine_or_by_probes() -> None:
 def test_a_goal_is_judged_and_without_its_figure_is_inconclusive(goal: Goal) -> None:
     made = fleet(Plant(pairs=2))
     assert summarise(made).verdict is Verdict.MEASURED
-    objective = made.plan.spec.objective.model_copy(update={goal.bound: STRICT[goal.is_floor]})
-    spec = made.plan.spec.model_copy(update={"objective": objective})
-    found = summarise(replace(made, plan=made.plan.model_copy(update={"spec": spec})))
-    told = goal.needs in measures(spec.traffic)
+    found = summarise(made.aiming(**{goal.bound: STRICT[goal.is_floor]}))
+    told = goal.needs in measures(made.plan.spec.traffic)
     ending, verdict = ("limit", Verdict.FAIL) if told else ("unproven", Verdict.INCONCLUSIVE)
     assert found.verdict is verdict
-    assert f"{goal.id}-{ending}" in {finding.id for finding in found.findings}
+    assert f"{goal.id}-{ending}" in ids(found)
 
 
 @pytest.mark.parametrize(

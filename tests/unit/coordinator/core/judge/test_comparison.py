@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from coordinator.core.figures import RECEIVED, RECEIVED_HALF_WIDTH
 from coordinator.core.judge.comparison import Group, compare, observe
 from coordinator.core.judge.conditions import conditions_of
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.measure_burst import measure_burst
+from tests.planted import summarise
 from tests.synthetic import Plant, fleet
 
 
@@ -99,8 +98,7 @@ def test_runs_compare_by_their_bursts() -> None:
                 firewall_bits_per_second=24e9,
             )
         )
-        bursts = [measure_burst(built.plan.spec, e, built.now) for e in built.evidence]
-        run = summarise_run(built.plan, bursts, built.ledger, built.now)
+        run = summarise(built)
         groups.append(
             Group(
                 name=f"x{slow}",

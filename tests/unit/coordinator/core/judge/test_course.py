@@ -9,12 +9,13 @@ import pytest
 
 from coordinator.core.judge.course import bursts_of, course, describe, trend
 from coordinator.core.summary import BurstCourse, Disruption, DisruptionKind
+from tests.unit.coordinator.core.records import disruption
 from tests.unit.coordinator.presences import NOW
 
 ABSENT = DisruptionKind.ABSENT
 
 
-def disruption(
+def broken(
     burst_index: int,
     kind: DisruptionKind = ABSENT,
     pair: str = "pair-008",
@@ -22,35 +23,25 @@ def disruption(
     length_s: float = 5.0,
 ) -> Disruption:
     start_at = NOW + timedelta(seconds=10 * burst_index)
-    return Disruption(
-        kind=kind,
-        burst_index=burst_index,
-        start_at=start_at,
-        end_at=start_at + timedelta(seconds=length_s),
-        duration_s=length_s,
-        scope="one",
-        pairs_count=1,
-        pairs=(pair,),
-        causes=(cause,),
-    )
+    return disruption(kind, start_at, length_s, pair, burst_index=burst_index, causes=(cause,))
 
 
-def burst(index: int, *broken: Disruption) -> BurstCourse:
+def burst(index: int, *events: Disruption) -> BurstCourse:
     return BurstCourse(
         index=index,
         planned_start_at=NOW + timedelta(seconds=10 * index),
-        disruptions=broken,
-        disruptions_count=len(broken),
+        disruptions=events,
+        disruptions_count=len(events),
     )
 
 
 def test_a_dead_client_is_one_thing_that_broke_however_many_bursts_it_missed() -> None:
-    cut = disruption(2, DisruptionKind.CUT, "pair-006", "c001 fell silent", 3.0)
+    cut = broken(2, DisruptionKind.CUT, "pair-006", "c001 fell silent", 3.0)
     bursts = [
         burst(2, cut),
-        *(burst(index, disruption(index)) for index in range(3, 8)),
+        *(burst(index, broken(index)) for index in range(3, 8)),
         burst(8),
-        burst(9, disruption(9), disruption(9, cause="refused")),
+        burst(9, broken(9), broken(9, cause="refused")),
     ]
     said = course(bursts)
     assert [(d.kind, bursts_of(d), d.duration_s) for d in said.disruptions] == [
@@ -67,7 +58,7 @@ def test_a_dead_client_is_one_thing_that_broke_however_many_bursts_it_missed() -
 
 
 def test_the_order_of_bursts_does_not_matter() -> None:
-    bursts = [burst(index, disruption(index)) for index in (0, 1, 3)]
+    bursts = [burst(index, broken(index)) for index in (0, 1, 3)]
     said = {course(order).model_dump_json() for order in permutations(bursts)}
     assert len(said) == 1
 

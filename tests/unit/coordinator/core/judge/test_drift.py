@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from coordinator.core.judge.comparison import Group, compare
 from coordinator.core.judge.conditions import conditions_of
 from coordinator.core.judge.drift import drift_findings
-from coordinator.core.judge.summarise import summarise_run
 from exchange.messages import Passport, Presence, Role
-from tests.planted import measure
+from tests.planted import summarise
 from tests.synthetic import Plant
 from tests.synthetic import fleet as made_fleet
 from tests.unit.coordinator.presences import presence
@@ -45,18 +44,17 @@ def test_hosts_that_are_alike_or_unknown_or_of_another_role_are_no_finding() -> 
 
 def test_a_host_that_took_no_part_is_no_finding() -> None:
     fleet = hosts(ALIKE, ALIKE, GRO_OFF)
-    assert not drift_findings(fleet, [host.agent_id for host in fleet[:2]])
+    assert not list(drift_findings(fleet, [host.agent_id for host in fleet[:2]]))
 
 
 def test_a_verdict_says_it_and_rests_on_the_fleet_at_its_launch() -> None:
     made = made_fleet(Plant(pairs=3))
-    bursts = measure(made)
-    names = [pair.client_agent_id for pair in bursts[0].summary.pairs]
+    names = [pair.client_agent_id for pair in summarise(made).bursts[0].pairs]
     fleet = [
         presence(Role.CLIENT, n, agent_id=name, passport=GRO_OFF if n == 1 else ALIKE)
         for n, name in enumerate(names)
     ]
-    found = summarise_run(made.plan, bursts, made.ledger, made.now, fleet=fleet).findings
+    found = summarise(made, fleet=fleet).findings
     [finding] = [each for each in found if each.id == "hosts-differ"]
     assert f"{names[1]} has off" in finding.sentence
 

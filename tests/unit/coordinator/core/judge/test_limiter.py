@@ -1,11 +1,11 @@
-"""Who is named as the limit when payload flows down, or both ways at once."""
+"""Who is named as the limit, by what evidence, and when nobody is."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from coordinator.core.judge.limiter import common_limiter, find_limiter
+from coordinator.core.judge.limiter import Scene, common_limiter, find_limiter
 from coordinator.core.summary import (
     UNKNOWN,
     Basis,
@@ -19,6 +19,37 @@ from coordinator.core.summary import (
     State,
 )
 from exchange.messages import Direction, Flow, Traffic
+from tests.judged import judged_burst
+from tests.synthetic import Plant, fleet
+
+
+def pairs_of(count: int, **figures: Any) -> list[PairSummary]:
+    """Pairs that were measured whole, each with the same figures."""
+    return [
+        PairSummary(
+            pair=f"pair-{index + 1:03d}",
+            pair_index=index,
+            state=State.MEASURED,
+            completeness_ratio=1.0,
+            basis=Basis.RECEIVER,
+            **{"cov_ratio": 0.1, **figures},
+        )
+        for index in range(count)
+    ]
+
+
+def ledger(bits_per_second: float, cov_ratio: float | None) -> Reconciliation:
+    """What the device counted, second by second."""
+    return Reconciliation(
+        source="lab",
+        layer="ip",
+        grain_s=1.0,
+        basis="rate",
+        overhead_ratio=1.036,
+        overhead_how="recorded",
+        firewall_bits_per_second=bits_per_second,
+        ledger_cov_ratio=cov_ratio,
+    )
 
 
 def found(
@@ -32,21 +63,13 @@ def found(
     crosses: bool = True,
 ) -> Limiter:
     """Who limits four equal pairs over a round trip of 10 ms."""
-    pairs = [
-        PairSummary(
-            pair=f"pair-{index + 1:03d}",
-            pair_index=index,
-            state=State.MEASURED,
-            completeness_ratio=1.0,
-            basis=Basis.RECEIVER,
-            received_bits_per_second=pair,
-            rtt_mean_s=0.01,
-            client_nic_ratio=client_nic,
-            server_nic_ratio=server_nic,
-            cov_ratio=0.1,
-        )
-        for index in range(4)
-    ]
+    pairs = pairs_of(
+        4,
+        received_bits_per_second=pair,
+        rtt_mean_s=0.01,
+        client_nic_ratio=client_nic,
+        server_nic_ratio=server_nic,
+    )
     lead = FlowSummary(
         flow=traffic.direction.flows[0],
         pair_cov_ratio=0.1 if pushed else 0.01,
@@ -60,12 +83,13 @@ def found(
     )
     others = [FlowSummary(flow=Flow.DOWN)] if len(traffic.direction.flows) > 1 else []
     return find_limiter(
-        traffic,
-        [lead, *others],
-        pairs,
-        None,
-        devices=devices,
-        crosses=crosses,
+        Scene(
+            traffic=traffic,
+            flows=[lead, *others],
+            pairs=pairs,
+            devices=devices,
+            crosses=crosses,
+        )
     )
 
 
@@ -162,21 +186,13 @@ def sessions(
 ) -> Limiter:
     """Who limits sessions of full 128 KiB windows over a path of 20 ms, NICs with room."""
     traffic = Traffic(streams_count=streams, window_bytes=window_bytes)
-    each = [
-        PairSummary(
-            pair=f"pair-{index + 1:03d}",
-            pair_index=index,
-            state=State.MEASURED,
-            completeness_ratio=1.0,
-            basis=Basis.RECEIVER,
-            received_bits_per_second=rate,
-            rtt_mean_s=rtt_s,
-            cwnd_bytes=rate / 8 * rtt_s,
-            client_nic_ratio=rate / 480e6,
-            cov_ratio=0.1,
-        )
-        for index in range(pairs)
-    ]
+    each = pairs_of(
+        pairs,
+        received_bits_per_second=rate,
+        rtt_mean_s=rtt_s,
+        cwnd_bytes=rate / 8 * rtt_s,
+        client_nic_ratio=rate / 480e6,
+    )
     ratio = retransmit_ratio
     if ratio is None and retransmits_count is not None:
         ratio = retransmits_count / SEGMENTS
@@ -193,17 +209,8 @@ def sessions(
         retransmit_ratio=ratio,
         mss_bytes=mss_bytes,
     )
-    ledger = Reconciliation(
-        source="lab",
-        layer="ip",
-        grain_s=1.0,
-        basis="rate",
-        overhead_ratio=1.036,
-        overhead_how="recorded",
-        firewall_bits_per_second=rate * 1.036,
-        ledger_cov_ratio=0.005,
-    )
-    return find_limiter(traffic, [lead], each, ledger)
+    told = ledger(rate * 1.036, 0.005)
+    return find_limiter(Scene(traffic=traffic, flows=[lead], pairs=each, reconciliation=told))
 
 
 @pytest.mark.parametrize("pairs", [1, 4])
@@ -283,22 +290,17 @@ def burst(
     rooms: bool = True,
 ) -> Limiter:
     """Who limits pairs that carry 30 Gbit/s in all and that the path pushes back."""
+    room = {"server_cpu_ratio": 0.2, "server_core_ratio": 0.3, "server_nic_ratio": 0.0}
     each = [
-        PairSummary(
-            pair=f"pair-{index + 1:03d}",
-            pair_index=index,
-            client_agent_id=f"client-{index}",
-            server_agent_id=f"server-{index % servers}",
-            state=State.MEASURED,
-            completeness_ratio=1.0,
-            basis=Basis.RECEIVER,
-            received_bits_per_second=30e9 / pairs,
-            cov_ratio=cov,
-            server_cpu_ratio=0.2 if rooms else None,
-            server_core_ratio=0.3 if rooms else None,
-            server_nic_ratio=0.0 if rooms else None,
+        pair.model_copy(
+            update={
+                "client_agent_id": f"client-{pair.pair_index}",
+                "server_agent_id": f"server-{pair.pair_index % servers}",
+            }
         )
-        for index in range(pairs)
+        for pair in pairs_of(
+            pairs, received_bits_per_second=30e9 / pairs, cov_ratio=cov, **room if rooms else {}
+        )
     ]
     lead = FlowSummary(
         flow=Flow.UP,
@@ -309,28 +311,27 @@ def burst(
         retransmit_ratio=0.001,
         retransmits_count=5000,
     )
-    ledger = Reconciliation(
-        source="lab",
-        layer="ip",
-        grain_s=1.0,
-        basis="rate",
-        overhead_ratio=1.0,
-        overhead_how="recorded",
-        firewall_bits_per_second=30e9,
-        ledger_cov_ratio=ledger_cov,
+    return find_limiter(
+        Scene(
+            traffic=Traffic(streams_count=64),
+            flows=[lead],
+            pairs=each,
+            reconciliation=ledger(30e9, ledger_cov),
+            sku=sku,
+            window_s=30,
+        )
     )
-    return find_limiter(Traffic(streams_count=64), [lead], each, ledger, sku=sku, window_s=30)
 
 
 def test_the_firewall_needs_pairs_that_trade_shares_or_its_documented_rate() -> None:
     assert burst().name is LimiterName.FIREWALL
     for movement, cov in ((1.0, 0.1), (7.0, 0.01), (None, 0.1), (0.05, 0.001)):
         assert burst(movement=movement, cov=cov).name is LimiterName.UNKNOWN
-        told = burst(movement=movement, cov=cov, sku="Standard")
+        told = burst(movement=movement, cov=cov, sku="standard")
         assert told.name is LimiterName.FIREWALL
         assert any("documented for 30 Gbit/s" in said for said in told.evidence)
-    assert burst(movement=1.0, sku="Standard", ledger_cov=0.08).name is LimiterName.UNKNOWN
-    assert burst(movement=1.0, sku="Premium").name is LimiterName.UNKNOWN
+    assert burst(movement=1.0, sku="standard", ledger_cov=0.08).name is LimiterName.UNKNOWN
+    assert burst(movement=1.0, sku="premium").name is LimiterName.UNKNOWN
 
 
 def test_one_pair_names_the_firewall_by_its_documented_rate_alone() -> None:
@@ -375,3 +376,106 @@ def test_a_run_is_limited_by_what_most_bursts_show() -> None:
     assert torn.evidence == (
         "of 2 bursts 1 name client-nic, 1 name firewall: no one limit is shown",
     )
+
+
+# NICs that hold their pairs: by how those move, and by what their frames come to
+
+
+def held_nics(
+    *,
+    movement: float | None,
+    cov: float = 0.3,
+    push_back: bool = True,
+    down: bool = False,
+    told: Reconciliation | None = None,
+    cpu: float | None = 0.3,
+) -> Limiter:
+    """Who limits four pairs that send at a tenth of their NIC's cap."""
+    pairs = pairs_of(
+        4,
+        received_bits_per_second=1e9,
+        cov_ratio=cov,
+        client_nic_ratio=0.1,
+        server_nic_ratio=0.1,
+        client_cpu_ratio=cpu,
+        server_cpu_ratio=cpu,
+    )
+    flow = FlowSummary(
+        flow=Flow.DOWN if down else Flow.UP,
+        share_movement_ratio=movement,
+        retransmit_ratio=0.01 if push_back else 0.0,
+        pair_cov_ratio=0.1,
+        second_cov_ratio=0.04,
+        rtt_mean_s=0.05,
+        rtt_baseline_s=0.001,
+        buffer_delay_ratio=49.0 if push_back else 0.0,
+    )
+    traffic = Traffic(direction=Direction.REVERSE if down else Direction.FORWARD)
+    return find_limiter(Scene(traffic=traffic, flows=[flow], pairs=pairs, reconciliation=told))
+
+
+@pytest.mark.parametrize(
+    ("down", "name"), [(False, LimiterName.CLIENT_NIC), (True, LimiterName.SERVER_NIC)]
+)
+def test_the_senders_nic_is_named(down: bool, name: LimiterName) -> None:
+    for movement in (0.6, 1.0, 1.79):  # the last two: ten seconds of four pairs in the lab
+        limiter = held_nics(movement=movement, down=down)
+        assert limiter.name is name
+    assert "each by itself" in limiter.evidence[0]
+
+
+@pytest.mark.parametrize(
+    ("movement", "name"),
+    [
+        (0.1, LimiterName.FIREWALL),
+        (0.31, LimiterName.UNKNOWN),  # neither alone nor by trade is that a rare chance
+        (3.0, LimiterName.UNKNOWN),
+        (None, LimiterName.UNKNOWN),
+    ],
+)
+def test_only_pairs_that_trade_shares_name_the_firewall(
+    movement: float | None, name: LimiterName
+) -> None:
+    assert held_nics(movement=movement).name is name
+
+
+def test_pairs_that_hardly_move_show_nothing_of_the_kind() -> None:
+    assert held_nics(movement=1.0, cov=0.01).name is not LimiterName.CLIENT_NIC
+
+
+def test_a_sum_that_the_device_saw_stand_names_no_nic() -> None:
+    """Readers that stutter look like pairs that move each by itself."""
+    flat = ledger(4e9, 0.0005)  # the fleet's seconds have 0.04
+    for still in (flat, ledger(4e9, 0.02)):
+        assert held_nics(movement=1.0, told=still).name is LimiterName.UNKNOWN
+    coarse = flat.model_copy(update={"grain_s": 60.0})
+    for moving in (ledger(4e9, 0.038), ledger(4e9, None), coarse):
+        assert held_nics(movement=0.7, told=moving).name is LimiterName.CLIENT_NIC
+
+
+def test_where_no_device_counts_seconds_hosts_must_have_had_room_to_read() -> None:
+    assert held_nics(movement=1.0, cpu=None).name is LimiterName.UNKNOWN
+    assert held_nics(movement=1.0, cpu=0.94).name is LimiterName.CLIENT_NIC
+    assert held_nics(movement=1.0, cpu=0.96).name is LimiterName.CLIENT_CPU
+
+
+def test_without_anything_that_pushes_back_no_nic_is_named() -> None:
+    assert held_nics(movement=1.0, push_back=False).name is LimiterName.UNKNOWN
+
+
+def test_a_nic_is_full_of_headers_that_its_counter_does_not_see() -> None:
+    """Above segmentation offload a counter sees payload and little else."""
+    plant = Plant(
+        pairs=4,
+        bursts=1,
+        burst_s=20,
+        capped_nic=True,
+        firewall_bits_per_second=None,
+        nic_counted_ratio=1.001,
+    )
+    made = fleet(plant)
+    burst = judged_burst(made.plan.spec, made.evidence[0], None, made.now)
+    assert burst.limiter is LimiterName.CLIENT_NIC
+    for pair in burst.pairs:
+        assert pair.client_nic_ratio == pytest.approx(0.985, abs=0.01)
+        assert pair.server_nic_ratio == 0.0

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from coordinator.core.judge.lag import Known, estimate_lag, fleet_curve, readable
 from coordinator.core.judge.reconcile import Neighbour, reconcile
@@ -35,6 +36,21 @@ def made(plant: Plant) -> tuple[list[BurstSeries], FirewallLedger]:
 def held(plant: Plant) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
     series, ledger = made(plant)
     return reconcile(series, ledger, HEADERS, [NOBODY] * len(series))
+
+
+def held_to(
+    series: list[BurstSeries], ledger: FirewallLedger, counted: NDArray[np.float64], **known: Any
+) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
+    """The same of a ledger that counted otherwise."""
+    told = replace(ledger, bytes=counted)
+    return reconcile(series, told, HEADERS, [NOBODY] * len(series), **known)
+
+
+def ends(part: Reconciliation) -> tuple[float, float]:
+    """Of its residual's interval, which it has."""
+    assert part.residual_low_ratio is not None
+    assert part.residual_high_ratio is not None
+    return part.residual_low_ratio, part.residual_high_ratio
 
 
 MINUTES = Plant(
@@ -86,11 +102,10 @@ def test_what_was_under_way_at_the_end_is_nobodys_residual() -> None:
         more = flow.sent_bytes.copy()
         more[burst.window[0]] += queue
         sent.append(replace(burst, flows=(replace(flow, sent_bytes=more),)))
-    whole, bursts = reconcile(sent, replace(ledger, bytes=drained), HEADERS, [NOBODY] * 2)
+    whole, bursts = held_to(sent, ledger, drained)
     for part in (whole, *bursts):
-        assert part.residual_low_ratio is not None
-        assert part.residual_high_ratio is not None
-        assert part.residual_low_ratio < 0 < part.residual_high_ratio < 0.015
+        low, high = ends(part)
+        assert low < 0 < high < 0.015
         assert part.causes == ()
 
 
@@ -109,7 +124,7 @@ def test_what_bins_trade_at_an_edge_is_not_their_noise() -> None:
         coverage_ratio=np.concatenate(([1.0], burst.coverage_ratio)),
         flows=(replace(flow, received_bytes=np.concatenate(([early], flow.received_bytes))),),
     )
-    whole, _ = reconcile([burst], replace(ledger, bytes=traded), HEADERS, [NOBODY])
+    whole, _ = held_to([burst], ledger, traded)
     assert calm.residual_uncertainty_ratio is not None
     assert whole.residual_uncertainty_ratio is not None
     assert whole.residual_uncertainty_ratio < 1.5 * calm.residual_uncertainty_ratio
@@ -120,9 +135,7 @@ def test_unknown_bins_are_not_zero() -> None:
     series, ledger = made(MINUTES)
     hollow = ledger.bytes.copy()
     hollow[np.flatnonzero(hollow > hollow.max() / 2)[2]] = math.nan
-    whole, bursts = reconcile(
-        series, replace(ledger, bytes=hollow), HEADERS, [NOBODY] * len(series)
-    )
+    whole, bursts = held_to(series, ledger, hollow)
     assert whole.residual_ratio == pytest.approx(0, abs=0.01)
     assert max(burst.unknown_ratio for burst in bursts) > 0.1
 
@@ -132,11 +145,10 @@ def test_bins_that_the_source_has_not_filled_yet_are_no_quiet() -> None:
     series, ledger = made(replace(MINUTES, foreign_ratio=0.4))
     empty = ledger.bytes.copy()
     empty[-2:] = 0.0
-    whole, _ = reconcile(series, replace(ledger, bytes=empty), HEADERS, [NOBODY] * len(series))
+    whole, _ = held_to(series, ledger, empty)
     assert whole.residual_ratio == pytest.approx(0, abs=0.01)
-    assert whole.residual_low_ratio is not None
-    assert whole.residual_high_ratio is not None
-    assert whole.residual_low_ratio <= 0 <= whole.residual_high_ratio
+    low, high = ends(whole)
+    assert low <= 0 <= high
 
 
 def test_a_lag_that_drifts_inside_a_burst_moves_no_byte() -> None:
@@ -151,9 +163,8 @@ def test_a_lag_that_drifts_inside_a_burst_moves_no_byte() -> None:
         ledger, start_s=labels[:-1], end_s=labels[1:], bytes=np.diff(counted), grain_s=10.0
     )
     whole, _ = reconcile(series, stretched, HEADERS, [NOBODY])
-    assert whole.residual_low_ratio is not None
-    assert whole.residual_high_ratio is not None
-    assert whole.residual_low_ratio <= 0 <= whole.residual_high_ratio
+    low, high = ends(whole)
+    assert low <= 0 <= high
 
 
 def test_a_ledger_of_nothing_known_has_no_residual() -> None:
@@ -336,19 +347,10 @@ def test_a_bypassed_run_is_not_found_in_its_neighbours_bytes() -> None:
     series, ledger = made(Plant(pairs=6, bursts=1, burst_s=10))
     others = beside(series, -20, 0.6)
     theirs = fleet_curve(others).between(ledger.start_s, ledger.end_s) * IP_RATIO
-    whole, _ = reconcile(
-        series, replace(ledger, bytes=theirs), HEADERS, [NOBODY], neighbours=others
-    )
+    whole, _ = held_to(series, ledger, theirs, neighbours=others)
     assert whole.residual_ratio == pytest.approx(-1, abs=0.01)
     assert whole.causes[0].id == "bypass"
-    planned, _ = reconcile(
-        series,
-        replace(ledger, bytes=theirs),
-        HEADERS,
-        [NOBODY],
-        neighbours=others,
-        bypassed=True,
-    )
+    planned, _ = held_to(series, ledger, theirs, neighbours=others, bypassed=True)
     assert planned.residual_ratio == pytest.approx(0, abs=0.01)
     assert planned.causes == ()
 
@@ -432,10 +434,9 @@ def test_somebody_elses_bursts_do_not_move_the_lag() -> None:
     strange = ledger.bytes.copy()
     strange[20:27] += ledger.bytes.max()
     strange[80:86] += 0.5 * ledger.bytes.max()
-    whole, _ = reconcile(series, replace(ledger, bytes=strange), HEADERS, [NOBODY] * 4)
+    whole, _ = held_to(series, ledger, strange)
     assert whole.lag_s == pytest.approx(40, abs=1)
-    assert whole.residual_low_ratio is not None
-    assert whole.residual_high_ratio is not None
+    assert ends(whole)
 
 
 @pytest.mark.parametrize("drift_s", [-30.0, 25.0])
@@ -472,7 +473,7 @@ def test_what_no_device_can_have_counted_is_not_counted(odd: float) -> None:
     told = ledger.bytes.copy()
     place = int(np.argmax(told))
     told[place] = odd
-    whole, _ = reconcile(series, replace(ledger, bytes=told), HEADERS, [NOBODY] * 2)
+    whole, _ = held_to(series, ledger, told)
     assert whole.rejected_bins_count == (0 if math.isnan(odd) else 1)
     assert whole.residual_ratio == pytest.approx(0, abs=0.005)
     assert whole.unknown_ratio == pytest.approx(1 / 60, abs=0.01)
@@ -505,9 +506,8 @@ def test_no_quiet_leaves_the_idle_level_open_towards_more() -> None:
     whole, _ = reconcile(series, short, HEADERS, [NOBODY] * len(series))
     assert whole.baseline_how in ("fitted", "bounded")
     if whole.residual_ratio is not None:
-        assert whole.residual_low_ratio is not None
-        assert whole.residual_high_ratio is not None
-        assert whole.residual_low_ratio <= 0 <= whole.residual_high_ratio
+        low, high = ends(whole)
+        assert low <= 0 <= high
 
 
 def test_two_quiet_bins_before_zeros_leave_open_whether_the_level_went() -> None:
@@ -556,7 +556,7 @@ def test_stated_intervals_hold_the_truth(grain_s: float) -> None:
         rate = float(series[0].received_bytes.max()) * IP_RATIO * float(rng.uniform(0, 0.5))
         noise = 1 + 0.01 * rng.standard_normal(len(ledger))
         seen = ledger.bytes * (1 - share) + rate * grain_s * noise
-        whole, _ = reconcile(series, replace(ledger, bytes=seen), HEADERS, [NOBODY] * plant.bursts)
+        whole, _ = held_to(series, ledger, seen)
         if whole.residual_low_ratio is None or whole.residual_high_ratio is None:
             continue
         stated_count += 1

@@ -8,9 +8,8 @@ import pytest
 from coordinator.core.figures import RTT
 from coordinator.core.judge.comparison import STARTED, Group, compare, observe
 from coordinator.core.judge.regression_gate import hold, parse_gate
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.summary import Verdict
+from tests.planted import summarise
 from tests.synthetic import Plant, fleet
 from tests.unit.coordinator.core.judge.test_comparison import group
 
@@ -31,9 +30,7 @@ def run(name: str, seed: int, firewall_ratio: float = 1.0) -> Group:
             ledger=False,
         )
     )
-    measured = [measure_burst(made.plan.spec, burst, made.now) for burst in made.evidence]
-    summary = summarise_run(made.plan, measured, None, made.now)
-    return Group(name=name, observations=tuple(map(observe, summary.bursts)))
+    return Group(name=name, observations=tuple(map(observe, summarise(made).bursts)))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

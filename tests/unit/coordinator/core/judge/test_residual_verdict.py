@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
-from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.summary import RunSummary, Verdict
-from tests.planted import measure
+from tests.planted import ids, summarise
 from tests.synthetic import Fleet, Plant, fleet
 
 PLANT = Plant(pairs=6, bursts=3, burst_s=60, period_s=150, grain_s=10, lag_s=30, noise=0.01)
@@ -22,7 +21,7 @@ def made() -> tuple[Fleet, FirewallLedger]:
 
 
 def judged(built: Fleet, ledger: FirewallLedger) -> RunSummary:
-    return summarise_run(built.plan, measure(built), ledger, built.now)
+    return summarise(replace(built, ledger=ledger))
 
 
 def test_a_sound_run_says_what_bytes_cannot_show() -> None:
@@ -40,7 +39,7 @@ def test_a_bypass_that_foreign_traffic_makes_up_for_is_no_pass(share: float) -> 
     hidden = replace(ledger, bytes=ledger.bytes * (1 - share) + share * busy)
     summary = judged(built, hidden)
     assert summary.verdict is Verdict.INCONCLUSIVE
-    assert {finding.id for finding in summary.findings} >= {"residual", "foreign-traffic", "bypass"}
+    assert ids(summary) >= {"residual", "foreign-traffic", "bypass"}
 
 
 def test_an_interval_that_reaches_over_the_limit_is_no_pass() -> None:
@@ -51,7 +50,7 @@ def test_an_interval_that_reaches_over_the_limit_is_no_pass() -> None:
     foreign = 0.2 * ledger.bytes.max() * bursty
     summary = judged(built, replace(ledger, bytes=ledger.bytes + foreign))
     assert summary.verdict is Verdict.INCONCLUSIVE
-    assert "residual" in {finding.id for finding in summary.findings}
+    assert "residual" in ids(summary)
 
 
 def test_a_lag_that_nobody_can_tell_is_no_pass() -> None:
@@ -71,4 +70,4 @@ def test_what_cannot_be_true_of_a_ledger_is_no_pass(odd: float) -> None:
     told[3] = odd
     summary = judged(built, replace(ledger, bytes=told))
     assert summary.verdict is Verdict.INCONCLUSIVE
-    assert "ledger-untrue" in {finding.id for finding in summary.findings}
+    assert "ledger-untrue" in ids(summary)

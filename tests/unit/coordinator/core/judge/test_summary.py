@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,10 +16,9 @@ from coordinator.core.figures import Layer
 from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.columns import NO_HOST, TrackColumns
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
+from coordinator.core.measure.evidence import PairEvidence
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import BurstSeries, MeasuredBurst
-from coordinator.core.plan.spec import Objective, RunSpec
 from coordinator.core.summary import (
     BurstSummary,
     LimiterName,
@@ -32,17 +32,18 @@ from exchange.messages import (
     Direction,
     Flow,
     Interval,
-    JobReport,
     Outcome,
     Protocol,
     Side,
     Track,
     Traffic,
 )
-from tests.judged import judged_burst
+from tests.judged import judged_burst, judged_first
+from tests.planted import ids, measure, summarise
 from tests.seconds_as_columns import track_columns
 from tests.synthetic import IP_RATIO, Fleet, Plant, fleet
 
+Change = Callable[[PairEvidence], PairEvidence]
 SMALL = Plant(
     pairs=8,
     bursts=2,
@@ -53,19 +54,8 @@ SMALL = Plant(
 )
 
 
-def summarise(made: Fleet, evidence: tuple[BurstEvidence, ...] | None = None) -> RunSummary:
-    measured = [
-        measure_burst(made.plan.spec, burst, made.now) for burst in evidence or made.evidence
-    ]
-    return summarise_run(made.plan, measured, made.ledger, made.now)
-
-
 def causes(summary: RunSummary | BurstSummary) -> list[str]:
     return [finding.id for finding in summary.findings if finding.kind == "cause"]
-
-
-def findings(summary: RunSummary | BurstSummary) -> set[str]:
-    return {finding.id for finding in summary.findings}
 
 
 # Verdicts ---------------------------------------------------------------------------------------
@@ -98,7 +88,7 @@ def test_one_of_eight_killed_is_inconclusive_and_named() -> None:
     found = summarise(fleet(replace(SMALL, killed=1), target_bits_per_second=48e9))
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.completeness_ratio == pytest.approx(1 - 0.5 / 8)
-    assert "abandoned-pairs" in findings(found)
+    assert "abandoned-pairs" in ids(found)
     (burst, _) = found.bursts
     (dead,) = burst.missing_pairs
     (row,) = [pair for pair in burst.pairs if pair.pair == dead]
@@ -118,18 +108,12 @@ def test_the_layer_decides_what_is_compared() -> None:
     made = fleet(replace(SMALL, burst_s=60))
     payload = float(np.mean(made.truth.rates))
     for layer, verdict in ((Layer.IP, Verdict.PASS), (Layer.PAYLOAD, Verdict.FAIL)):
-        objective = Objective(
-            target_bits_per_second=payload * 1.018, tolerance_ratio=0, layer=layer
-        )
-        spec = made.plan.spec.model_copy(update={"objective": objective})
-        plan = made.plan.model_copy(update={"spec": spec})
-        assert summarise(replace(made, plan=plan, ledger=None)).verdict is verdict
+        aimed = made.aiming(target_bits_per_second=payload * 1.018, tolerance_ratio=0, layer=layer)
+        assert summarise(replace(aimed, ledger=None)).verdict is verdict
 
 
 def test_scaled_runs_say_both_rates() -> None:
-    made = fleet(SMALL, target_bits_per_second=4800e9)
-    spec = made.plan.spec.model_copy(update={"scale": 100.0})
-    found = summarise(replace(made, plan=made.plan.model_copy(update={"spec": spec})))
+    found = summarise(fleet(SMALL, target_bits_per_second=4800e9).asked(scale=100.0))
     assert found.target_bits_per_second == 48e9
     assert found.real_target_bits_per_second == 4800e9
     assert found.fleet_received_bits_per_second is not None
@@ -148,16 +132,13 @@ def test_scaled_runs_say_both_rates() -> None:
     ],
 )
 def test_optional_limits(limit: dict[str, float], ok: bool | None, unproven: str) -> None:
-    made = fleet(replace(SMALL, pairs=30, firewall_bits_per_second=180e9))
-    spec = made.plan.spec.model_copy(update={"objective": Objective.model_validate(limit)})
-    made = replace(made, plan=made.plan.model_copy(update={"spec": spec}))
+    made = fleet(replace(SMALL, pairs=30, firewall_bits_per_second=180e9)).aiming(**limit)
     whole = summarise(made)
     expected = {True: Verdict.PASS, False: Verdict.FAIL, None: Verdict.INCONCLUSIVE}[ok]
     assert whole.verdict is expected
-    fewer = tuple(_without(burst, 0) for burst in made.evidence)
-    part = summarise(made, fewer)
+    part = summarise(made.told(_silent, [0]))
     assert part.verdict is not Verdict.PASS
-    assert unproven in findings(part)
+    assert unproven in ids(part)
 
 
 def test_a_ledger_that_has_not_settled_is_no_pass() -> None:
@@ -166,34 +147,26 @@ def test_a_ledger_that_has_not_settled_is_no_pass() -> None:
     unread = replace(made.ledger, bytes=np.full(len(made.ledger), math.nan))
     found = summarise(replace(made, ledger=unread))
     assert found.verdict is Verdict.INCONCLUSIVE
-    assert "ledger-empty" in findings(found)
+    assert "ledger-empty" in ids(found)
     assert summarise(replace(made, ledger=None)).verdict is Verdict.PASS
 
 
 def test_a_burst_that_is_not_over_is_pending() -> None:
     made = fleet(SMALL, target_bits_per_second=48e9)
-    early = replace(
-        made.evidence[0],
-        pairs=tuple(PairEvidence(pair_index=p.pair_index) for p in made.evidence[0].pairs),
-    )
+    early = made.told(_silent).evidence[0]
     now = early.burst.planned_start_at
     measured = measure_burst(made.plan.spec, early, now)
     assert measured.summary.completeness.pending_s == 80
     run = summarise_run(made.plan, [measured], made.ledger, now)
     assert run.verdict is Verdict.INCONCLUSIVE
     assert run.completeness.planned_s == 160
-    assert "bursts-pending" in findings(run)
+    assert "bursts-pending" in ids(run)
 
 
 def test_a_cancelled_burst_is_abandoned() -> None:
     made = fleet(SMALL)
-    burst = made.evidence[0]
-    cut = replace(
-        burst,
-        pairs=tuple(PairEvidence(pair_index=p.pair_index) for p in burst.pairs),
-        cancelled_at=burst.burst.planned_start_at,
-        cancel_reason="wrong target",
-    )
+    burst = made.told(_silent).evidence[0]
+    cut = replace(burst, cancelled_at=burst.burst.planned_start_at, cancel_reason="wrong target")
     found = judged_burst(made.plan.spec, cut, made.ledger, made.now)
     assert found.completeness.abandoned_s == 80
     assert found.pairs[0].reason == "wrong target"
@@ -202,37 +175,36 @@ def test_a_cancelled_burst_is_abandoned() -> None:
 # Properties -------------------------------------------------------------------------------------
 
 
-def _without(burst: BurstEvidence, pair_index: int) -> BurstEvidence:
-    return replace(
-        burst,
-        pairs=tuple(
-            PairEvidence(pair_index=p.pair_index) if p.pair_index == pair_index else p
-            for p in burst.pairs
-        ),
+def _silent(pair: PairEvidence) -> PairEvidence:
+    return PairEvidence(pair_index=pair.pair_index)
+
+
+def _thinned(pair: PairEvidence, rng: random.Random) -> PairEvidence:
+    """Leave out some rows, an end or the whole pair."""
+    match rng.choice(["keep"] * 8 + ["pair", "report", "client", "server", "rows", "host"]):
+        case "pair":
+            return _silent(pair)
+        case "report":
+            return replace(pair, report=None)
+        case "client":
+            return replace(pair, client_tracks=())
+        case "server":
+            return replace(pair, server_tracks=(), server_test=None)
+        case "host":
+            return replace(pair, client_host=NO_HOST, server_host=NO_HOST)
+        case "rows":
+            tracks = tuple(_rows_left(t, rng) for t in pair.server_tracks)
+            return replace(pair, server_tracks=tracks)
+    return pair
+
+
+def _by_track(change: Callable[[TrackColumns], TrackColumns]) -> Change:
+    """Rewrites the seconds of both ends."""
+    return lambda pair: replace(
+        pair,
+        client_tracks=tuple(map(change, pair.client_tracks)),
+        server_tracks=tuple(map(change, pair.server_tracks)),
     )
-
-
-def _thinned(burst: BurstEvidence, rng: random.Random) -> BurstEvidence:
-    """Leave out some rows, ends or whole pairs."""
-    pairs = []
-    for pair in burst.pairs:
-        match rng.choice(["keep"] * 8 + ["pair", "report", "client", "server", "rows", "host"]):
-            case "pair":
-                pairs.append(PairEvidence(pair_index=pair.pair_index))
-            case "report":
-                pairs.append(replace(pair, report=None))
-            case "client":
-                pairs.append(replace(pair, client_tracks=()))
-            case "server":
-                pairs.append(replace(pair, server_tracks=(), server_test=None))
-            case "host":
-                pairs.append(replace(pair, client_host=NO_HOST, server_host=NO_HOST))
-            case "rows":
-                tracks = tuple(_rows_left(t, rng) for t in pair.server_tracks)
-                pairs.append(replace(pair, server_tracks=tracks))
-            case _:
-                pairs.append(pair)
-    return replace(burst, pairs=tuple(pairs))
 
 
 def _rows_left(track: TrackColumns, rng: random.Random) -> TrackColumns:
@@ -272,56 +244,45 @@ def test_removing_rows_never_turns_a_verdict_into_a_pass(
     )
     made = fleet(plant)
     target = float(np.mean(made.truth.rates)) * IP_RATIO * share / 0.95
-    spec = made.plan.spec.model_copy(update={"objective": Objective(target_bits_per_second=target)})
-    made = replace(made, plan=made.plan.model_copy(update={"spec": spec}))
+    made = made.aiming(target_bits_per_second=target)
     rng = random.Random(seed)
-    thinned = tuple(_thinned(burst, rng) for burst in made.evidence)
-    if summarise(made, thinned).verdict is Verdict.PASS:
+    thinned = made.told(lambda pair: _thinned(pair, rng))
+    if summarise(thinned).verdict is Verdict.PASS:
         assert summarise(made).verdict is Verdict.PASS
 
 
 def test_a_row_that_would_move_the_window_does_not_help() -> None:
     """Second 0 is 0.8 % low: too little for a ramp, enough to miss a target set between."""
     plant = replace(
-        SMALL, pairs=40, bursts=1, noise=0.0, start_spread_s=0.0, firewall_bits_per_second=None
+        SMALL,
+        pairs=40,
+        bursts=1,
+        noise=0.0,
+        start_spread_s=0.0,
+        firewall_bits_per_second=None,
+        ledger=False,
     )
-    made = fleet(plant)
 
     def low_first(track: TrackColumns) -> TrackColumns:
         amounts = track.transferred_bytes.copy()
         amounts[0] *= 0.992
         return replace(track, transferred_bytes=amounts)
 
-    burst = replace(
-        made.evidence[0],
-        pairs=tuple(
-            replace(
-                pair,
-                client_tracks=(low_first(pair.client_tracks[0]),),
-                server_tracks=(low_first(pair.server_tracks[0]),),
-            )
-            for pair in made.evidence[0].pairs
-        ),
-    )
-    weakest = min(burst.pairs, key=lambda p: p.server_tracks[0].transferred_bytes[1])
-    cut = replace(
-        weakest,
-        client_tracks=(weakest.client_tracks[0].rows(slice(1, None)),),
-        server_tracks=(weakest.server_tracks[0].rows(slice(1, None)),),
-    )
-    fewer = replace(burst, pairs=tuple(cut if p is weakest else p for p in burst.pairs))
-    whole = measure_burst(made.plan.spec, burst, made.now).summary
-    part = measure_burst(made.plan.spec, fewer, made.now).summary
+    made = fleet(plant).told(_by_track(low_first))
+    pairs = made.evidence[0].pairs
+    weakest = min(pairs, key=lambda p: p.server_tracks[0].transferred_bytes[1])
+    cut = _by_track(lambda track: track.rows(slice(1, None)))
+    fewer = made.told(cut, [weakest.pair_index])
+    whole, part = (measure(each)[0].summary for each in (made, fewer))
     assert whole.fleet_ip_bits_per_second is not None
     assert part.fleet_ip_bits_per_second is not None
     assert part.fleet_ip_bits_per_second > whole.fleet_ip_bits_per_second  # the window moved
     target = (whole.fleet_ip_bits_per_second + part.fleet_ip_bits_per_second) / 2
-    objective = Objective(target_bits_per_second=target, tolerance_ratio=0)
-    spec = made.plan.spec.model_copy(update={"objective": objective})
-    assert judged_burst(spec, burst, None, made.now).verdict is not Verdict.PASS
-    found = judged_burst(spec, fewer, None, made.now)
+    goal = {"target_bits_per_second": target, "tolerance_ratio": 0}
+    assert judged_first(made.aiming(**goal)).verdict is not Verdict.PASS
+    found = judged_first(fewer.aiming(**goal))
     assert found.verdict is Verdict.INCONCLUSIVE
-    assert {"target-unproven", "target-undecided"} & findings(found)
+    assert {"target-unproven", "target-undecided"} & ids(found)
 
 
 @given(seed=st.integers(0, 10**6))
@@ -333,12 +294,12 @@ def test_the_order_of_pairs_is_irrelevant(seed: int) -> None:
         replace(burst, pairs=tuple(rng.sample(burst.pairs, len(burst.pairs))))
         for burst in made.evidence
     )
-    assert canonical(summarise(made, shuffled)) == canonical(summarise(made))
+    assert canonical(summarise(replace(made, evidence=shuffled))) == canonical(summarise(made))
 
 
 def test_a_summary_recomputes_to_the_byte_from_what_is_stored() -> None:
     made = fleet(replace(SMALL, late=1, lost=1), target_bits_per_second=48e9)
-    fresh = [measure_burst(made.plan.spec, burst, made.now) for burst in made.evidence]
+    fresh = measure(made)
     stored = [
         MeasuredBurst(
             summary=BurstSummary.model_validate_json(canonical(burst.summary)),
@@ -354,10 +315,7 @@ def test_a_summary_recomputes_to_the_byte_from_what_is_stored() -> None:
 
 def test_payload_is_conserved_from_rows_to_series() -> None:
     made = fleet(replace(SMALL, late=1, killed=1, clock_offset_s=0.04))
-    received = sum(
-        measure_burst(made.plan.spec, burst, made.now).series.received_bytes.sum()
-        for burst in made.evidence
-    )
+    received = sum(burst.series.received_bytes.sum() for burst in measure(made))
     assert received == pytest.approx(made.truth.payload_bytes, rel=1e-9)
 
 
@@ -371,7 +329,7 @@ def test_late_pairs_are_summed_openly_and_not_covered() -> None:
     assert burst.completeness.late_s == 60
     assert burst.pairs_measured == 7
     assert burst.flows[0].late_bits_per_second is not None
-    assert "late-traffic" in findings(found)
+    assert "late-traffic" in ids(found)
     assert found.start_spread_s is not None
     assert found.start_spread_s < 1
 
@@ -387,30 +345,23 @@ def test_late_pairs_are_summed_openly_and_not_covered() -> None:
     ],
 )
 def test_a_report_without_seconds_says_its_state(outcome: Outcome, state: State) -> None:
-    made = fleet(SMALL)
-    burst = made.evidence[0]
-    first = burst.pairs[0]
-    assert first.report is not None
-    silent = PairEvidence(
-        pair_index=first.pair_index,
-        report=first.report.model_copy(
-            update={"outcome": outcome, "reason": "because", "engine": None, "first_data_at": None}
-        ),
-    )
-    changed = replace(burst, pairs=(silent, *burst.pairs[1:]))
-    found = judged_burst(made.plan.spec, changed, made.ledger, made.now)
-    (row,) = [pair for pair in found.pairs if pair.pair_index == first.pair_index]
+    said = {"outcome": outcome, "reason": "because", "engine": None, "first_data_at": None}
+
+    def silent(pair: PairEvidence) -> PairEvidence:
+        assert pair.report is not None
+        return replace(_silent(pair), report=pair.report.model_copy(update=said))
+
+    found = judged_first(fleet(SMALL).told(silent, [0]))
+    (row,) = [pair for pair in found.pairs if pair.pair_index == 0]
     assert (row.state, row.reason) == (state, "because")
     assert found.completeness.seconds(state) == 10
 
 
 def test_a_lost_report_is_recovered_by_the_server() -> None:
-    made = fleet(SMALL)
-    burst = made.evidence[0]
-    first = replace(burst.pairs[0], report=None, client_tracks=(), client_host=NO_HOST, claim=None)
-    found = judged_burst(
-        made.plan.spec, replace(burst, pairs=(first, *burst.pairs[1:])), made.ledger, made.now
-    )
+    def lost(pair: PairEvidence) -> PairEvidence:
+        return replace(pair, report=None, client_tracks=(), client_host=NO_HOST, claim=None)
+
+    found = judged_first(fleet(SMALL).told(lost, [0]))
     assert found.pairs_measured == 8
     assert found.completeness_ratio == 1.0
 
@@ -419,7 +370,7 @@ def test_senders_alone_do_not_make_a_pass() -> None:
     made = fleet(replace(SMALL, unheard=8), target_bits_per_second=48e9)
     found = summarise(made)
     assert found.verdict is Verdict.INCONCLUSIVE
-    assert "receiver-unseen" in findings(found)
+    assert "receiver-unseen" in ids(found)
     assert found.completeness_ratio == 1.0
     assert found.fleet_received_bits_per_second == pytest.approx(
         np.mean(made.truth.rates), rel=0.003
@@ -427,9 +378,8 @@ def test_senders_alone_do_not_make_a_pass() -> None:
 
 
 def test_both_directions_are_reported_and_summed() -> None:
-    made = fleet(SMALL, target_bits_per_second=48e9)
-    spec, evidence = both_ways(made)
-    found = judged_burst(spec, evidence, None, made.now)
+    made = both_ways(fleet(SMALL, target_bits_per_second=48e9))
+    found = judged_first(replace(made, ledger=None))
     assert [flow.flow for flow in found.flows] == [Flow.UP, Flow.DOWN]
     assert found.fleet_received_bits_per_second == pytest.approx(2 * made.truth.rates[0], rel=0.01)
     assert found.completeness_ratio == 1.0
@@ -440,11 +390,10 @@ def test_both_directions_are_held_against_a_ledger_of_both(
     acknowledged: float, agrees: bool
 ) -> None:
     """Each way's acknowledgements are in the other way's column, some permille of the payload."""
-    made = fleet(replace(SMALL, bursts=1), target_bits_per_second=48e9)
+    made = both_ways(fleet(replace(SMALL, bursts=1), target_bits_per_second=48e9))
     assert made.ledger is not None
-    spec, evidence = both_ways(made)
     ledger = replace(made.ledger, bytes=made.ledger.bytes * 2 * (1 + acknowledged))
-    held = judged_burst(spec, evidence, ledger, made.now).reconciliation
+    held = judged_first(replace(made, ledger=ledger)).reconciliation
     assert held is not None
     assert held.residual_ratio == pytest.approx(acknowledged, abs=0.002)
     assert held.residual_uncertainty_ratio is not None
@@ -452,10 +401,9 @@ def test_both_directions_are_held_against_a_ledger_of_both(
     assert (held.causes == ()) == agrees
 
 
-def both_ways(made: Fleet) -> tuple[RunSpec, BurstEvidence]:
-    """The first burst as if every pair had carried the same down as up."""
+def both_ways(made: Fleet) -> Fleet:
+    """As if every pair had carried the same down as up."""
     traffic = made.plan.spec.traffic.model_copy(update={"direction": Direction.BIDIRECTIONAL})
-    spec = made.plan.spec.model_copy(update={"traffic": traffic})
 
     def both(pair: PairEvidence) -> PairEvidence:
         up = pair.client_tracks[0]
@@ -466,8 +414,7 @@ def both_ways(made: Fleet) -> tuple[RunSpec, BurstEvidence]:
             server_tracks=(down, replace(up, side=Side.SERVER, flow=Flow.DOWN)),
         )
 
-    first = made.evidence[0]
-    return spec, replace(first, pairs=tuple(map(both, first.pairs)))
+    return made.asked(traffic=traffic).told(both)
 
 
 def test_the_engines_warm_up_is_traffic_but_not_window() -> None:
@@ -494,16 +441,8 @@ def test_the_engines_warm_up_is_traffic_but_not_window() -> None:
             )
         )
 
-    pairs = tuple(
-        replace(
-            pair,
-            client_tracks=(with_warm_up(pair.client_tracks[0]),),
-            server_tracks=(with_warm_up(pair.server_tracks[0]),),
-        )
-        for pair in made.evidence[0].pairs
-    )
-    evidence = BurstEvidence(burst=burst, pairs=pairs)
-    found = judged_burst(made.plan.spec, evidence, made.ledger, made.now)
+    (told,) = made.told(_by_track(with_warm_up)).evidence
+    found = judged_first(replace(made, evidence=(replace(told, burst=burst),)))
     assert found.completeness.measured_s == 80
     assert found.window is not None
     assert found.window.start_at >= burst.planned_start_at + timedelta(seconds=2)
@@ -512,12 +451,8 @@ def test_the_engines_warm_up_is_traffic_but_not_window() -> None:
 
 
 def test_datagrams_lost_on_the_way_are_counted() -> None:
-    made = fleet(replace(SMALL, bursts=1, offered_bits_per_second=4e9))
     traffic = Traffic(
         protocol=Protocol.UDP, streams_count=8, stream_bits_per_second=500_000_000, block_bytes=1400
-    )
-    spec = made.plan.spec.model_copy(
-        update={"traffic": traffic, "objective": Objective(loss_max_ratio=0.001)}
     )
 
     def as_udp(pair: PairEvidence) -> PairEvidence:
@@ -526,12 +461,13 @@ def test_datagrams_lost_on_the_way_are_counted() -> None:
         lossy = replace(down, packets_count=packets, lost_count=packets * np.float32(0.01))
         return replace(pair, server_tracks=(lossy,))
 
-    evidence = replace(made.evidence[0], pairs=tuple(map(as_udp, made.evidence[0].pairs)))
-    found = judged_burst(spec, evidence, None, made.now)
+    plant = replace(SMALL, bursts=1, offered_bits_per_second=4e9, ledger=False)
+    made = fleet(plant).asked(traffic=traffic).aiming(loss_max_ratio=0.001)
+    found = judged_first(made.told(as_udp))
     assert found.flows[0].loss_ratio == pytest.approx(0.01, rel=1e-3)
     assert found.header_ratio == pytest.approx(1428 / 1400)
     assert found.verdict is Verdict.FAIL
-    assert "loss-limit" in findings(found)
+    assert "loss-limit" in ids(found)
     assert found.limiter is LimiterName.OFFERED_LOAD
 
 
@@ -542,20 +478,13 @@ def test_a_vm_size_gives_the_cap_that_nobody_named() -> None:
             nic_bits_per_second=None,
             firewall_bits_per_second=None,
             pair_bits_per_second=9.5e9,
+            ledger=False,
         )
     )
-    burst = replace(
-        made.evidence[0],
-        pairs=tuple(
-            replace(pair, client_vm_size="standard_d4_V4") for pair in made.evidence[0].pairs
-        ),
-    )
-    found = judged_burst(made.plan.spec, burst, None, made.now)
+    found = judged_first(made.told(lambda pair: replace(pair, client_vm_size="standard_d4_V4")))
     assert found.client.nic_max_ratio is not None
     assert found.limiter is LimiterName.CLIENT_NIC
-    cap = DOCUMENTED.of_vm("Standard_D4_v4")
-    assert cap is not None
-    assert cap.bits_per_second == 10e9
+    assert DOCUMENTED.of_vm("Standard_D4_v4") == 10e9
 
 
 def test_a_small_window_comes_with_the_window_to_set() -> None:
@@ -569,9 +498,7 @@ def test_a_small_window_comes_with_the_window_to_set() -> None:
 
 def test_the_devices_sku_brings_its_documented_flow_cap_to_the_limiter() -> None:
     made = fleet(replace(SMALL, single_flow_bits_per_second=0.6e9, firewall_bits_per_second=None))
-    device = {"sku": "Premium", "idps": "Deny"}
-    spec = made.plan.spec.model_copy(update={"device": device})
-    found = summarise(replace(made, plan=made.plan.model_copy(update={"spec": spec})))
+    found = summarise(made.asked(device={"sku": "Premium", "idps": "Deny"}))
     assert found.limiter is LimiterName.SINGLE_FLOW
     assert any(
         "premium-idps-deny carries 600 Mbit/s" in line for line in found.limiter_details.evidence
@@ -592,15 +519,10 @@ def test_a_collapse_is_dated() -> None:
 
 def test_nothing_at_all_is_inconclusive() -> None:
     made = fleet(replace(SMALL, bursts=1))
-    nobody = replace(
-        made.evidence[0],
-        pairs=tuple(PairEvidence(pair_index=p.pair_index) for p in made.evidence[0].pairs),
-    )
-    found = judged_burst(made.plan.spec, nobody, made.ledger, made.now + timedelta(hours=1))
+    found = judged_first(replace(made.told(_silent), now=made.now + timedelta(hours=1)))
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.fleet_received_bits_per_second is None
     assert found.completeness.missed_s == 80
-    assert isinstance(nobody.pairs[0].report, JobReport | None)
 
 
 def test_what_a_ledger_says_of_itself_reaches_the_reader() -> None:
@@ -616,15 +538,13 @@ def test_what_a_ledger_says_of_itself_reaches_the_reader() -> None:
 
 def test_a_reference_passes_where_the_ledger_shows_nothing_of_it_and_else_not() -> None:
     """A run with ``device.path=bypass`` is to leave no bytes in the firewall's ledger."""
-    made = fleet(SMALL)
+    made = fleet(SMALL).asked(device={"path": "bypass"})
     ledger = made.ledger
     assert ledger is not None
-    spec = made.plan.spec.model_copy(update={"device": {"path": "bypass"}})
-    made = replace(made, plan=made.plan.model_copy(update={"spec": spec}))
     empty = replace(ledger, bytes=np.zeros(len(ledger)))
     passed = summarise(replace(made, ledger=empty))
     assert passed.verdict is Verdict.PASS
-    assert "bypassed" in {finding.id for finding in passed.findings}
+    assert "bypassed" in ids(passed)
     assert passed.limiter is not LimiterName.FIREWALL
     crossed = summarise(made)
     assert crossed.verdict is Verdict.INCONCLUSIVE
@@ -634,8 +554,7 @@ def test_a_reference_passes_where_the_ledger_shows_nothing_of_it_and_else_not() 
 
 
 def test_a_stored_summary_is_read_whatever_fields_it_had_besides() -> None:
-    made = fleet(SMALL)
-    found = summarise(made)
+    found = summarise(fleet(SMALL))
     stored = json.loads(canonical(found))
     stored["once"] = 1
     stored["limiter_details"]["confidence_ratio"] = 0.85

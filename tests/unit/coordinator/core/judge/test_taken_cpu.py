@@ -4,14 +4,13 @@ from dataclasses import replace
 
 from coordinator.core.measure.evidence import PairEvidence
 from coordinator.core.summary import BurstSummary
-from tests.judged import judged_burst
+from tests.judged import judged_first
 from tests.synthetic import Plant, fleet
 
 
 def told(*ratios: float | None) -> BurstSummary:
     """A burst of as many pairs, whose clients' hypervisors took so much; servers' took nothing."""
     made = fleet(Plant(pairs=len(ratios), bursts=1, burst_s=10, period_s=25))
-    [burst] = made.evidence
 
     def change(pair: PairEvidence) -> PairEvidence:
         assert pair.report is not None and pair.report.engine is not None
@@ -25,8 +24,7 @@ def told(*ratios: float | None) -> BurstSummary:
             server_test=pair.server_test.model_copy(update={"engine": server}),
         )
 
-    evidence = replace(burst, pairs=tuple(map(change, burst.pairs)))
-    return judged_burst(made.plan.spec, evidence, made.ledger, made.now)
+    return judged_first(made.told(change))
 
 
 def sentences(summary: BurstSummary) -> list[str]:
@@ -46,6 +44,5 @@ def test_the_worst_host_is_named_and_the_verdict_stays() -> None:
 
 def test_little_is_no_finding_and_nothing_told_is_not_zero() -> None:
     assert sentences(told(0.04, 0.01)) == []
-    made = fleet(Plant(pairs=2, bursts=1, burst_s=10, period_s=25))
-    silent = judged_burst(made.plan.spec, made.evidence[0], made.ledger, made.now)
+    silent = judged_first(fleet(Plant(pairs=2, bursts=1, burst_s=10, period_s=25)))
     assert silent.taken_cpu is None

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from coordinator.core.figures import Layer
-from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.columns import TrackColumns
-from coordinator.core.plan.spec import LedgerPromise, Objective
+from coordinator.core.measure.evidence import PairEvidence
+from coordinator.core.plan.spec import LedgerPromise
 from coordinator.core.summary import RunSummary, Verdict, worse
-from tests.planted import measure
+from tests.planted import ids, summarise
 from tests.synthetic import Break, Fleet, Plant, fleet
 
 MINUTE = Plant(pairs=4, bursts=3, burst_s=60, period_s=120, start_spread_s=0.0)
@@ -19,23 +19,13 @@ MINUTE = Plant(pairs=4, bursts=3, burst_s=60, period_s=120, start_spread_s=0.0)
 
 def judged(made: Fleet, *, share: float, seal: bool = True, **promised: object) -> RunSummary:
     """The run's verdict where the true payload rate is ``share`` of the limit."""
-    objective = Objective(
+    made = made.aiming(
         target_bits_per_second=float(np.mean(made.truth.rates)) / share,
         tolerance_ratio=0,
         layer=Layer.PAYLOAD,
     )
-    spec = made.plan.spec.model_copy(update={"objective": objective})
-    plan = made.plan.model_copy(update={"spec": spec, **promised})
-    return summarise_run(
-        plan.sealed() if seal else plan,
-        measure(replace(made, plan=plan)),
-        made.ledger,
-        made.now,
-    )
-
-
-def ids(summary: RunSummary) -> set[str]:
-    return {finding.id for finding in summary.findings}
+    plan = made.plan.model_copy(update=promised)
+    return summarise(replace(made, plan=plan.sealed() if seal else plan))
 
 
 @pytest.mark.parametrize(
@@ -75,18 +65,14 @@ def test_rows_that_are_missing_from_a_slow_part_make_it_no_faster() -> None:
         kept = (track.rows((track.start_s < 50) | (track.start_s >= 80)) for track in tracks)
         return tuple(kept)
 
-    evidence = made.evidence[0]
-    fewer = [
-        replace(
+    def fewer(pair: PairEvidence) -> PairEvidence:
+        return replace(
             pair,
             client_tracks=without(pair.client_tracks),
             server_tracks=without(pair.server_tracks),
         )
-        if pair.pair_index < 4
-        else pair
-        for pair in evidence.pairs
-    ]
-    tampered = replace(made, evidence=(replace(evidence, pairs=tuple(fewer)),))
+
+    tampered = made.told(fewer, range(4))
     share = (1 - 0.3 * 30 / 120) / 0.74
     assert "slow-stretch" in ids(judged(made, share=share))
     found = judged(tampered, share=share)
@@ -112,19 +98,7 @@ def test_a_burst_too_short_for_an_interval_decides_nothing() -> None:
 def test_the_devices_own_rate_is_held_against_the_limit_too() -> None:
     """A quarter of the fleet's traffic passes it by: the fleet reached the limit, it did not."""
     made = fleet(replace(MINUTE, bypass=1, foreign_ratio=0.0))
-    eased = {"residual_max_ratio": 0.9}
-    objective = made.plan.spec.objective.model_copy(update=eased)
-    spec = made.plan.spec.model_copy(update={"objective": objective})
-    made = replace(made, plan=made.plan.model_copy(update={"spec": spec}))
-    objective = objective.model_copy(
-        update={
-            "target_bits_per_second": float(np.mean(made.truth.rates)) / 1.1,
-            "tolerance_ratio": 0,
-            "layer": Layer.PAYLOAD,
-        }
-    )
-    plan = made.plan.model_copy(update={"spec": spec.model_copy(update={"objective": objective})})
-    found = summarise_run(plan, measure(replace(made, plan=plan)), made.ledger, made.now)
+    found = judged(made.aiming(residual_max_ratio=0.9), share=1.1)
     assert found.verdict is Verdict.INCONCLUSIVE
     assert "device-unproven" in ids(found)
 

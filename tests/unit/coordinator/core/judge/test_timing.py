@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.summary import RunSummary, Verdict
 from exchange.messages import JobReport, ServerTest
-from tests.synthetic import START, Fleet, Plant, clock, fleet
+from tests.planted import ids, summarise
+from tests.synthetic import START, Plant, clock, fleet
 
 Change = Callable[[PairEvidence], PairEvidence]
 PLANT = Plant(pairs=30, bursts=1, burst_s=30, firewall_bits_per_second=None, ledger=False)
 MADE = fleet(PLANT, target_bits_per_second=100e9)
+SPREAD = fleet(replace(PLANT, start_spread_s=0.6), target_bits_per_second=100e9)
 
 
 def _unread(*names: str) -> Change:
@@ -38,15 +38,9 @@ def _unread(*names: str) -> Change:
     return change
 
 
-def _judged(change: Change, count: int, *, made: Fleet = MADE, promised: bool = True) -> RunSummary:
-    plan = made.plan.model_copy(update={"clocks_promised": promised})
-    evidence = replace(
-        made.evidence[0],
-        pairs=tuple(
-            change(pair) if pair.pair_index < count else pair for pair in made.evidence[0].pairs
-        ),
-    )
-    return summarise_run(plan, [measure_burst(plan.spec, evidence, made.now)], None, made.now)
+def _judged(change: Change, count: int, *, promised: bool = True) -> RunSummary:
+    plan = MADE.plan.model_copy(update={"clocks_promised": promised})
+    return summarise(replace(MADE, plan=plan).told(change, range(count)))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +49,7 @@ def _judged(change: Change, count: int, *, made: Fleet = MADE, promised: bool = 
 def test_a_fleet_that_read_no_clock_is_no_pass(names: tuple[str, ...]) -> None:
     said = _judged(_unread(*names), 30)
     assert said.verdict is Verdict.INCONCLUSIVE
-    assert "clocks-unread" in {finding.id for finding in said.findings}
+    assert "clocks-unread" in ids(said)
     assert said.bursts[0].clocks_read_ratio == 0
 
 
@@ -88,8 +82,7 @@ def test_unread_and_moved_clocks_share_one_floor() -> None:
 
 
 def test_starts_apart_are_no_pass_and_the_latest_are_named() -> None:
-    spread = fleet(replace(PLANT, start_spread_s=0.6), target_bits_per_second=100e9)
-    said = _judged(lambda pair: pair, 0, made=spread)
+    said = summarise(SPREAD)
     found = next(finding for finding in said.findings if finding.id == "start-spread")
     assert said.verdict is Verdict.INCONCLUSIVE
     latest = max(said.bursts[0].pairs, key=lambda pair: pair.start_error_s or 0.0)
@@ -97,8 +90,4 @@ def test_starts_apart_are_no_pass_and_the_latest_are_named() -> None:
 
 
 def test_a_spread_that_was_allowed_passes() -> None:
-    spread = fleet(replace(PLANT, start_spread_s=0.6), target_bits_per_second=100e9)
-    objective = spread.plan.spec.objective.model_copy(update={"start_spread_max_s": 0.7})
-    spec = spread.plan.spec.model_copy(update={"objective": objective})
-    allowed = replace(spread, plan=spread.plan.model_copy(update={"spec": spec}))
-    assert _judged(lambda pair: pair, 0, made=allowed).verdict is Verdict.PASS
+    assert summarise(SPREAD.aiming(start_spread_max_s=0.7)).verdict is Verdict.PASS

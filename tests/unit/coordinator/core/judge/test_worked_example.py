@@ -10,11 +10,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.plan.spec import Objective
 from coordinator.core.summary import Reconciliation, RunSummary
-from tests.planted import measure
+from tests.planted import summarise
 from tests.synthetic import Fleet, Plant, fleet
 
 PLANT: Final = Plant(
@@ -107,10 +105,8 @@ def near(one: float, other: float, digit: float) -> bool:
 
 
 def judged(made: Fleet, ledger: FirewallLedger | None) -> RunSummary:
-    objective = Objective(target_bits_per_second=30e9, tolerance_ratio=0.05)
-    spec = made.plan.spec.model_copy(update={"objective": objective})
-    plan = made.plan.model_copy(update={"spec": spec}).sealed()
-    return summarise_run(plan, measure(replace(made, plan=plan)), ledger, made.now)
+    made = made.aiming(target_bits_per_second=30e9, tolerance_ratio=0.05)
+    return summarise(replace(made, plan=made.plan.sealed(), ledger=ledger))
 
 
 def printed(column: int) -> list[list[float]]:

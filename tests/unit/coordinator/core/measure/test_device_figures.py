@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.device_figures import IDLE_S, device_figures, witness_findings
 from coordinator.core.measure.testimony import (
@@ -16,7 +15,7 @@ from coordinator.core.measure.testimony import (
     WitnessSeries,
 )
 from coordinator.core.summary import BurstSummary, Verdict
-from tests.planted import measure
+from tests.planted import ids, measure, summarise
 from tests.synthetic import Plant, fleet
 
 BURST: BurstSummary = measure(fleet(Plant(pairs=2, burst_s=60)))[0].summary
@@ -170,11 +169,8 @@ def test_every_quantity_has_its_field() -> None:
 def test_a_goal_is_held_against_each_device_and_absence_is_inconclusive(
     values: float | None, verdict: Verdict, finding: str | None
 ) -> None:
-    made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
-    objective = made.plan.spec.objective.model_copy(update={"device_cpu_p95_max_ratio": 0.8})
-    spec = made.plan.spec.model_copy(update={"objective": objective})
-    plan = made.plan.model_copy(update={"spec": spec})
+    made = fleet(Plant(pairs=2, bursts=1, burst_s=60)).aiming(device_cpu_p95_max_ratio=0.8)
     told = None if values is None else heard(series("a", 0.5), series("b", values))
-    found = summarise_run(plan, measure(made), made.ledger, made.now, testimony=told)
+    found = summarise(made, testimony=told)
     assert found.verdict is verdict
-    assert finding is None or finding in {each.id for each in found.findings}
+    assert finding is None or finding in ids(found)

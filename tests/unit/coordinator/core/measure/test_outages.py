@@ -17,12 +17,11 @@ from coordinator.core.plan.spec import Burst
 from exchange.messages import (
     Endpoint,
     EngineReport,
-    JobReport,
-    Outcome,
     ServerTest,
     Trouble,
     TroubleKind,
 )
+from tests.unit.coordinator.core.records import job_report
 
 AT = datetime(2026, 11, 20, 3, 12, tzinfo=UTC)
 TABLE, QUEUE, TWICE = TroubleKind.TABLE_AWAY, TroubleKind.QUEUE_AWAY, TroubleKind.DUPLICATE
@@ -34,17 +33,7 @@ def spell(kind: TroubleKind, from_s: float, to_s: float | None, count: int = 1) 
 
 
 def pair(index: int, *troubles: Trouble, server: tuple[Trouble, ...] | None = None) -> PairEvidence:
-    report = JobReport(
-        job_id=f"run-1.00000.{index:05d}",
-        run_id="run-1",
-        burst_index=0,
-        pair_index=index,
-        agent_id=f"c{index}",
-        outcome=Outcome.MEASURED,
-        planned_start_at=AT,
-        reported_at=AT,
-        troubles=troubles,
-    )
+    report = job_report(index, AT, agent_id=f"c{index}", troubles=troubles)
     endpoint = Endpoint(agent_id=f"s{index}", address="10.2.1.1", port=5201)
     test = ServerTest(
         agent_id=f"s{index}",
@@ -70,7 +59,7 @@ def sentences(evidence: BurstEvidence, *, late_count: int = 0, whole: bool = Tru
 
 def test_without_trouble_there_is_nothing_to_say() -> None:
     assert sentences(burst(pair(0), pair(1, server=()))) == []
-    assert coordinator_findings(()) == []
+    assert not list(coordinator_findings(()))
 
 
 def test_an_outage_that_several_lived_through_is_one_sentence() -> None:

@@ -13,7 +13,8 @@ from coordinator.core.plan.endurance import (
 from coordinator.core.plan.planner import Infeasible, plan
 from coordinator.core.plan.spec import RunSpec
 from coordinator.runs.leases import first_lease_until
-from exchange.messages import EngineReport, JobReport, Outcome, Role, StartMethod
+from exchange.messages import EngineReport, JobReport, Role, StartMethod
+from tests.unit.coordinator.core.records import job_report
 from tests.unit.coordinator.presences import NOW, fleet, presence
 
 SOAK = RunSpec(scenario="soak", pairs_count=2, bursts_count=4, burst_s=1740, period_s=1800)
@@ -54,18 +55,8 @@ def test_a_silent_control_connection_is_counted_after_it() -> None:
     [burst, *_] = plan(SOAK, fleet(2), NOW, "run-1").bursts
 
     def report(method: StartMethod, version: str) -> JobReport:
-        return JobReport(
-            job_id="run-1.00000.00000",
-            run_id="run-1",
-            burst_index=0,
-            pair_index=0,
-            agent_id="client-001",
-            outcome=Outcome.MEASURED,
-            planned_start_at=NOW,
-            start_method=method,
-            engine=EngineReport(engine="iperf3", version=version),
-            reported_at=NOW,
-        )
+        engine = EngineReport(engine="iperf3", version=version)
+        return job_report(0, NOW, start_method=method, engine=engine)
 
     reports = [
         report(StartMethod.TIMED_EXEC, "3.12"),
