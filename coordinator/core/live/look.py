@@ -10,7 +10,7 @@ import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import chain
 from typing import Final, Literal
 
@@ -21,7 +21,7 @@ from coordinator.core.figures import Layer
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.live.progress import progress
 from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
-from coordinator.core.measure.aggregate import series_of
+from coordinator.core.measure.aggregate import column_quantiles, series_of
 from coordinator.core.measure.align import Chosen, align
 from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
@@ -29,7 +29,7 @@ from coordinator.core.measure.grid_rows import Grid
 from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import BurstSeries
 from coordinator.core.plan.spec import Burst, Plan
-from coordinator.core.summary import BurstSummary, Finding, RunSummary, State
+from coordinator.core.summary import BurstSummary, Finding, RunSummary, State, instant
 from exchange.messages import Message, RunId, UtcDatetime
 
 REPORT_LAG_S: Final = 8.0  # s after which a second that nobody reported counts as not seen
@@ -144,22 +144,11 @@ class LiveFinding(Message):
     finding: Finding | None = None  # None: withdrawn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
-    """A burst's seconds by number; every array has one value a second, NaN is unknown."""
-
-    fleet_bits_per_second: Floats
-    coverage_ratio: Floats
-    pair_p5_bits_per_second: Floats
-    pair_p50_bits_per_second: Floats
-    pair_p95_bits_per_second: Floats
-    retransmits_count: Floats
-    rtt_mean_s: Floats
-    client_cpu_ratio: Floats
-    server_cpu_ratio: Floats
-
-
-COLUMNS: Final = tuple(Columns.__dataclass_fields__)
+COLUMNS: Final = tuple(
+    name
+    for name, field in LiveSeconds.model_fields.items()
+    if field.annotation == tuple[float | None, ...]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +160,7 @@ class Picture:
     first_second: int  # number of the first second kept
     known_s: int
     layer: Literal["payload", "link"]
-    columns: Columns
+    columns: Floats  # (COLUMNS, seconds), NaN is unknown
     cells: Cells  # (seconds, pairs), kbit/s
     figures: LiveFigures | None  # None: nothing was measured yet
     findings: tuple[Finding, ...] = ()
@@ -291,11 +280,10 @@ def newest_of(whole: Picture, shown: Picture) -> Picture:
     if shown.known_s <= whole.known_s or shown.cells.shape[1] != whole.cells.shape[1]:
         return whole
     after = slice(max(0, whole.known_s - shown.first_second), None)
-    columns = {name: getattr(shown.columns, name)[after] for name in COLUMNS}
     later = replace(
         shown,
         first_second=shown.first_second + after.start,
-        columns=Columns(**columns),
+        columns=shown.columns[:, after],
         cells=shown.cells[after],
     )
     return _followed(whole, later, shown.known_s) if len(later) else whole
@@ -306,15 +294,12 @@ def _followed(before: Picture, later: Picture, known_s: int) -> Picture:
     kept = slice(0, max(0, later.first_second - before.first_second))
     cells = np.concatenate((before.cells[kept], later.cells))
     cut = max(0, len(cells) - CELLS_MAX_COUNT // max(1, cells.shape[1]))
-    columns = {
-        name: np.concatenate((getattr(before.columns, name)[kept], getattr(later.columns, name)))
-        for name in COLUMNS
-    }
+    columns = np.concatenate((before.columns[:, kept], later.columns), axis=1)
     return replace(
         before,
         first_second=before.first_second + cut,
         known_s=known_s,
-        columns=Columns(**{name: values[cut:] for name, values in columns.items()}),
+        columns=columns[:, cut:],
         cells=cells[cut:],
     )
 
@@ -382,17 +367,17 @@ def picture(
     p5, p50, p95 = _quantiles(series, rates, span)
     for values in (p5, p50, p95):
         values[late_s:] = np.nan
-    columns = Columns(
-        fleet_bits_per_second=fleet,
-        coverage_ratio=coverage.astype(np.float64),
-        pair_p5_bits_per_second=p5,
-        pair_p50_bits_per_second=p50,
-        pair_p95_bits_per_second=p95,
-        retransmits_count=_known_sum([flow.retransmits_count[span] for flow in series.flows]),
-        rtt_mean_s=_known_mean([flow.rtt_mean_s[span] for flow in series.flows]),
-        client_cpu_ratio=series.client_cpu_ratio[span].astype(np.float64),
-        server_cpu_ratio=series.server_cpu_ratio[span].astype(np.float64),
-    )
+    columns = {
+        "fleet_bits_per_second": fleet,
+        "coverage_ratio": coverage,
+        "pair_p5_bits_per_second": p5,
+        "pair_p50_bits_per_second": p50,
+        "pair_p95_bits_per_second": p95,
+        "retransmits_count": _known_sum([flow.retransmits_count[span] for flow in series.flows]),
+        "rtt_mean_s": _known_mean([flow.rtt_mean_s[span] for flow in series.flows]),
+        "client_cpu_ratio": series.client_cpu_ratio[span],
+        "server_cpu_ratio": series.server_cpu_ratio[span],
+    }
     trouble = tuple(
         Trouble(pair_index=p.pair_index, pair=p.pair, state=p.state, reason=p.reason)
         for p in summary.pairs
@@ -400,11 +385,11 @@ def picture(
     )
     return Picture(
         burst_index=summary.index,
-        start_at=_instant(math.floor(series.planned_start_s)),
+        start_at=instant(math.floor(series.planned_start_s)),
         first_second=first,
         known_s=known_s,
         layer="payload",
-        columns=columns,
+        columns=np.array([columns[name] for name in COLUMNS], np.float64),
         cells=_cells(rates[:, span]),
         figures=LiveFigures(
             burst_index=summary.index,
@@ -420,14 +405,13 @@ def picture(
 
 def empty_picture(plan: Plan, burst: Burst) -> Picture:
     """A burst of which nothing was reported yet."""
-    nothing = np.empty(0)
     return Picture(
         burst_index=burst.index,
-        start_at=_instant(math.floor(burst.planned_start_at.timestamp())),
+        start_at=instant(math.floor(burst.planned_start_at.timestamp())),
         first_second=0,
         known_s=0,
         layer="payload",
-        columns=Columns(**dict.fromkeys(COLUMNS, nothing)),
+        columns=np.empty((len(COLUMNS), 0)),
         cells=np.empty((0, len(plan.pairs)), np.uint32),
         figures=None,
     )
@@ -451,9 +435,8 @@ def changed_seconds(before: Picture | None, now: Picture) -> tuple[int, ...]:
         return tuple(numbers.tolist())
     new, old = (slice(first - p.first_second, stop - p.first_second) for p in (now, before))
     same = (now.cells[new] == before.cells[old]).all(axis=1)
-    for name in COLUMNS:
-        one, other = getattr(now.columns, name)[new], getattr(before.columns, name)[old]
-        same &= np.isclose(one, other, rtol=1e-6, atol=0.0, equal_nan=True)
+    one, other = now.columns[:, new], before.columns[:, old]
+    same &= np.isclose(one, other, rtol=1e-6, atol=0.0, equal_nan=True).all(axis=0)
     keep = np.ones(len(now), np.bool_)
     keep[new] = ~same
     return tuple(numbers[keep].tolist())
@@ -470,7 +453,7 @@ def seconds_message(shown: Picture, seconds: Sequence[int]) -> LiveSeconds:
         layer=shown.layer,
         second=tuple(seconds),
         pairs=base64.b64encode(shown.cells[rows].astype("<u4").tobytes()).decode(),
-        **{name: _plain(getattr(shown.columns, name)[rows]) for name in COLUMNS},
+        **dict(zip(COLUMNS, map(_plain, shown.columns[:, rows]), strict=True)),
     )
 
 
@@ -558,17 +541,20 @@ def _from_hosts(plan: Plan, evidence: BurstEvidence) -> Picture:
     if not said:
         return nothing
     count = said[-1].second + 1
-    columns = {name: np.full(count, np.nan) for name in COLUMNS}
+    columns = np.full((len(COLUMNS), count), np.nan)
+    fleet, coverage = (
+        columns[COLUMNS.index(name)] for name in ("fleet_bits_per_second", "coverage_ratio")
+    )
     cells = np.full((count, len(plan.pairs)), UNKNOWN_CELL, np.uint32)
     for second in said:
-        columns["fleet_bits_per_second"][second.second] = second.fleet_bits_per_second
-        columns["coverage_ratio"][second.second] = second.pairs_count / len(plan.pairs)
+        fleet[second.second] = second.fleet_bits_per_second
+        coverage[second.second] = second.pairs_count / len(plan.pairs)
     for pair_index, host in hosts.items():
         for second in progress(plan.run_id, burst, [((), host)]).seconds:
             if second.second < count and second.pairs_count:
                 rate = second.fleet_bits_per_second / CELL_BITS_PER_SECOND
                 cells[second.second, pair_index] = round(rate)
-    return replace(nothing, layer="link", known_s=count, columns=Columns(**columns), cells=cells)
+    return replace(nothing, layer="link", known_s=count, columns=columns, cells=cells)
 
 
 def _heard(series: BurstSeries) -> NDArray[np.bool_]:
@@ -592,13 +578,7 @@ def _quantiles(
             flow.pair_p50_bits_per_second[span].astype(np.float64),
             flow.pair_p95_bits_per_second[span].astype(np.float64),
         )
-    ordered = np.sort(rates[:, span], axis=0)  # NaN last
-    counts = (~np.isnan(ordered)).sum(axis=0)
-    columns = np.arange(ordered.shape[1])
-    low, middle, high = (
-        ordered[np.maximum(np.ceil(q * counts).astype(np.intp) - 1, 0), columns].astype(np.float64)
-        for q in (0.05, 0.5, 0.95)
-    )
+    low, middle, high = column_quantiles(rates[:, span], (0.05, 0.5, 0.95))
     return low, middle, high
 
 
@@ -629,7 +609,3 @@ def _known_mean(parts: Sequence[Floats]) -> Floats:
 def _plain(values: Floats) -> tuple[float | None, ...]:
     """JSON has no NaN; unknown is null. Six digits are more than any reading has."""
     return tuple(None if math.isnan(value) else float(f"{value:.6g}") for value in values.tolist())
-
-
-def _instant(epoch_s: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=epoch_s)

@@ -85,13 +85,10 @@ def burst_phase(
     """
     open_claims = rows.claims.keys() - rows.reports.keys()
     cancelled = control is not None and control.cancelled_at is not None
-    if now >= due_at(burst):
+    ended = now >= burst.planned_end_at
+    if now >= due_at(burst) or (not open_claims and (cancelled or ended)):
         return BurstPhase.OVER
-    if cancelled and not open_claims:
-        return BurstPhase.OVER
-    if now >= burst.planned_end_at and not open_claims:
-        return BurstPhase.OVER
-    if now >= burst.planned_end_at:
+    if ended:
         return BurstPhase.COLLECTING
     if now >= burst.planned_start_at:
         return BurstPhase.RUNNING

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
@@ -28,6 +27,7 @@ from coordinator.core.summary import (
     State,
     Window,
     figure,
+    instant,
 )
 from exchange.messages import Flow, FlowTotals, pair_name
 
@@ -100,8 +100,8 @@ def aggregate(
         means_only = all(flow.means_only for flow in aligned.flows)
         slowest = None if means_only else slowest_stretch(fleet[span])
         window = Window(
-            start_at=_at(aligned.grid.start_s + span.start),
-            end_at=_at(aligned.grid.start_s + span.stop),
+            start_at=instant(aligned.grid.start_s + span.start),
+            end_at=instant(aligned.grid.start_s + span.stop),
             window_s=span.stop - span.start,
             common_s=common[1] - common[0],
             ramp_s=cut,
@@ -138,10 +138,6 @@ def aggregate(
             float(sum(flow.received_bytes.max(initial=0.0) for flow in aligned.flows)) * 8
         ),
     )
-
-
-def _at(epoch_s: float) -> datetime:
-    return datetime.fromtimestamp(epoch_s, UTC)
 
 
 def _filled(flow: FlowSeconds, grades: Sequence[PairGrade], common: slice) -> Floats:
@@ -354,32 +350,29 @@ def _most_rtt(pairs: Sequence[PairEvidence], flow: Flow) -> float | None:
 
 def _totals(pairs: Sequence[PairEvidence], flow: Flow) -> Iterator[FlowTotals]:
     for pair in pairs:
-        for engine in (
-            pair.report.engine if pair.report else None,
-            pair.server_test.engine if pair.server_test else None,
-        ):
-            if engine is not None:
-                yield from (totals for totals in engine.totals if totals.flow is flow)
+        for engine in pair.engines:
+            yield from (totals for totals in engine.totals if totals.flow is flow)
+
+
+def _means(cells: Singles, axis: int) -> Floats:
+    """Mean over an axis of the known cells; NaN where none is."""
+    known = ~np.isnan(cells)
+    counts = known.sum(axis=axis)
+    sums = np.where(known, cells, 0.0).sum(axis=axis, dtype=np.float64)
+    means = np.full(len(sums), np.nan)
+    np.divide(sums, counts, out=means, where=counts > 0)
+    return means
 
 
 def _row_means(cells: Singles, span: slice) -> Floats:
-    """Mean over the window of each row's known cells; NaN where none is."""
-    part = cells[:, span]
-    known = ~np.isnan(part)
-    counts = known.sum(axis=1)
-    sums = np.where(known, part, 0.0).sum(axis=1, dtype=np.float64)
-    means = np.full(len(sums), np.nan)
-    np.divide(sums, counts, out=means, where=counts > 0)
-    return means
+    """Of each row over the window."""
+    return _means(cells[:, span], 1)
 
 
-def _column_means(cells: Singles) -> Floats:
-    known = ~np.isnan(cells)
-    counts = known.sum(axis=0)
-    sums = np.where(known, cells, 0.0).sum(axis=0, dtype=np.float64)
-    means = np.full(len(sums), np.nan)
-    np.divide(sums, counts, out=means, where=counts > 0)
-    return means
+def _sums(cells: NDArray[np.floating], axis: int) -> Floats:
+    """Sum over an axis of the known cells; NaN where none is."""
+    sums = np.nansum(cells, axis=axis, dtype=np.float64)
+    return np.where(np.isnan(cells).all(axis=axis), np.nan, sums)
 
 
 def _pairs(
@@ -474,9 +467,7 @@ def _pair_figures(
 
 def _row_sums(matrices: Sequence[NDArray[np.floating]], span: slice) -> Floats:
     """Sum over the window of each row's known cells, over all flows; NaN where none is known."""
-    cells = np.concatenate([matrix[:, span] for matrix in matrices], axis=1)
-    sums = np.nansum(cells, axis=1, dtype=np.float64)
-    return np.where(np.isnan(cells).all(axis=1), np.nan, sums)
+    return _sums(np.concatenate([matrix[:, span] for matrix in matrices], axis=1), 1)
 
 
 def _hosts(
@@ -508,7 +499,7 @@ def _cliff(
     if found is None:
         return None
     return CliffSummary(
-        at=_at(aligned.grid.start_s + span.start + found.at),
+        at=instant(aligned.grid.start_s + span.start + found.at),
         before_bits_per_second=figure(found.before * 8) or 0.0,
         after_bits_per_second=figure(found.after * 8) or 0.0,
     )
@@ -564,8 +555,8 @@ def series_of(burst: Burst, aligned: Aligned, span: slice | None = None) -> Burs
         omit_s=burst.omit_s,
         window=None if span is None else (span.start, span.stop),
         coverage_ratio=covered.mean(axis=0, dtype=np.float64),
-        client_cpu_ratio=_column_means(aligned.client.cpu_busy_ratio),
-        server_cpu_ratio=_column_means(aligned.server.cpu_busy_ratio),
+        client_cpu_ratio=_means(aligned.client.cpu_busy_ratio, 0),
+        server_cpu_ratio=_means(aligned.server.cpu_busy_ratio, 0),
         flows=tuple(_flow_series(flow) for flow in aligned.flows),
     )
 
@@ -575,26 +566,22 @@ def _flow_series(flow: FlowSeconds) -> FlowSeries:
     rates[flow.coverage <= 0] = np.nan
     if flow.means_only:  # spread evenly: no second is known
         rates = rates[:0]
-    p5, p50, p95 = _column_quantiles(rates, (0.05, 0.5, 0.95))
-    sent: Floats = np.asarray(np.nansum(flow.sent_bytes, axis=0, dtype=np.float64))
-    sent[np.isnan(flow.sent_bytes).all(axis=0)] = np.nan
-    retransmits: Floats = np.asarray(np.nansum(flow.retransmits_count, axis=0, dtype=np.float64))
-    retransmits[np.isnan(flow.retransmits_count).all(axis=0)] = np.nan
+    p5, p50, p95 = column_quantiles(rates, (0.05, 0.5, 0.95))
     return FlowSeries(
         flow=flow.flow,
         received_bytes=flow.received_bytes.sum(axis=0),
-        sent_bytes=sent,
+        sent_bytes=_sums(flow.sent_bytes, 0),
         proven_bytes=flow.proven_bytes,
         pair_p5_bits_per_second=p5,
         pair_p50_bits_per_second=p50,
         pair_p95_bits_per_second=p95,
-        retransmits_count=retransmits,
-        rtt_mean_s=_column_means(flow.rtt_s[: 0 if flow.means_only else None]),
+        retransmits_count=_sums(flow.retransmits_count, 0),
+        rtt_mean_s=_means(flow.rtt_s[: 0 if flow.means_only else None], 0),
         pairs_bits_per_second=rates,
     )
 
 
-def _column_quantiles(cells: NDArray[np.float32], quantiles: Sequence[float]) -> tuple[Floats, ...]:
+def column_quantiles(cells: NDArray[np.float32], quantiles: Sequence[float]) -> tuple[Floats, ...]:
     """Quantiles of each column's known cells, by the nearest rank; NaN where none is known."""
     if not len(cells):
         return tuple(np.full(cells.shape[1], np.nan) for _ in quantiles)

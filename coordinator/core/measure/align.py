@@ -239,14 +239,7 @@ def _without_silence(columns: TrackColumns) -> TrackColumns:
 def _totals(evidence: PairEvidence, flow: Flow) -> FlowTotals | None:
     """The engine's sums for one flow; the client's account first, the server's fills it in."""
     said = [
-        totals
-        for engine in (
-            evidence.report.engine if evidence.report else None,
-            evidence.server_test.engine if evidence.server_test else None,
-        )
-        if engine is not None
-        for totals in engine.totals
-        if totals.flow is flow
+        totals for engine in evidence.engines for totals in engine.totals if totals.flow is flow
     ]
     if not said:
         return None

@@ -44,43 +44,34 @@ def settings(traffic: Traffic, duration_s: int, engine: EngineReport | None) -> 
     parts = () if engine is None else engine.processes or (engine,)
     streams_count = None if engine is None else engine.streams_count
     paced = traffic.stream_bits_per_second is not None
-    each: dict[str, tuple[Any, Callable[[EngineReport], Any]]] = {
-        "engine": (traffic.engine, lambda told: told.engine),
-        "protocol": (traffic.protocol.value, lambda told: told.protocol),
-        "direction": (traffic.direction.value, lambda told: told.direction),
-        "duration_s": (duration_s, lambda told: told.duration_s),
-        "omit_s": (traffic.omit_s, lambda told: told.omit_s),
-        "block_bytes": (traffic.block_bytes, lambda told: told.block_bytes),
+
+    def told(name: str) -> tuple[Any, ...]:
+        return tuple(did for part in parts if (did := getattr(part, name)) is not None)
+
+    congestions = tuple(filter(None, (part.sender_congestion for part in parts)))
+    each: dict[str, tuple[Any, tuple[Any, ...]]] = {
+        "streams_count": (
+            traffic.streams_count,
+            () if streams_count is None else (streams_count,),
+        ),
+        "processes_count": (traffic.processes_count, (len(parts),) if parts else ()),
+        "engine": (traffic.engine, told("engine")),
+        "protocol": (traffic.protocol.value, told("protocol")),
+        "direction": (traffic.direction.value, told("direction")),
+        "duration_s": (duration_s, told("duration_s")),
+        "omit_s": (traffic.omit_s, told("omit_s")),
+        "block_bytes": (traffic.block_bytes, told("block_bytes")),
         "stream_bits_per_second": (
             traffic.stream_bits_per_second,
-            lambda told: told.stream_bits_per_second,
+            told("stream_bits_per_second"),
         ),
-        "pacing": (traffic.pacing.value if paced else None, lambda told: told.pacing),
-        "window_bytes": (traffic.window_bytes, lambda told: told.window_bytes),
-        "mss_bytes": (traffic.mss_bytes, lambda told: told.mss_bytes),
-        "congestion": (traffic.congestion, lambda told: told.sender_congestion),
-        "dscp": (traffic.dscp, lambda told: None if told.tos is None else told.tos // 4),
+        "pacing": (traffic.pacing.value if paced else None, told("pacing")),
+        "window_bytes": (traffic.window_bytes, told("window_bytes")),
+        "mss_bytes": (traffic.mss_bytes, told("mss_bytes")),
+        "congestion": (traffic.congestion, congestions),
+        "dscp": (traffic.dscp, tuple(tos // 4 for tos in told("tos"))),
     }
-    return (
-        Setting(
-            field="streams_count",
-            asked=traffic.streams_count,
-            did=() if streams_count is None else (streams_count,),
-        ),
-        Setting(
-            field="processes_count",
-            asked=traffic.processes_count,
-            did=(len(parts),) if parts else (),
-        ),
-        *(
-            Setting(
-                field=field,
-                asked=asked,
-                did=tuple(value for told in parts if (value := read(told)) is not None),
-            )
-            for field, (asked, read) in each.items()
-        ),
-    )
+    return tuple(Setting(field=field, asked=asked, did=did) for field, (asked, did) in each.items())
 
 
 def find_differences(traffic: Traffic, duration_s: int, aligned: Aligned) -> tuple[Difference, ...]:

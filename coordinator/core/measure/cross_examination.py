@@ -118,11 +118,18 @@ class _Pair:
         """A block a stream: what one end may have counted and the other not."""
         return float((self.traffic.block_bytes or TCP_BLOCK_BYTES) * self.traffic.streams_count)
 
+    def broke(
+        self, rule: Rule, said: float, bound: float, flow: Flow | None, side: Side | None = None
+    ) -> Contradiction:
+        """What of the pair cannot be true; of a side, where it is that end's word."""
+        return Contradiction(
+            rule=rule, pair=self.name, flow=flow, side=side, said=said, bound=bound
+        )
+
     def ends(self, flow: Flow) -> tuple[TrackColumns | None, TrackColumns | None]:
         """What the receiver recorded, and what the sender."""
         receiver = receiving_side(flow)
-        sender = Side.CLIENT if receiver is Side.SERVER else Side.SERVER
-        return self._told(receiver, flow), self._told(sender, flow)
+        return self._told(receiver, flow), self._told(_other(receiver), flow)
 
     def _told(self, side: Side, flow: Flow) -> TrackColumns | None:
         track = self.tracks.get((side, flow))
@@ -143,14 +150,7 @@ class _Pair:
 def _of_pair(pair: _Pair, headers: Headers) -> Iterator[Contradiction]:
     for (side, flow), track in pair.tracks.items():
         if track.impossible_count:
-            yield Contradiction(
-                rule=Rule.ROWS,
-                pair=pair.name,
-                flow=flow,
-                side=side,
-                said=track.impossible_count,
-                bound=0,
-            )
+            yield pair.broke(Rule.ROWS, track.impossible_count, 0, flow, side)
     for flow in pair.traffic.direction.flows:
         received, sent = pair.ends(flow)
         if pair.alike:
@@ -213,13 +213,8 @@ def _two_ends(
     over = arrived - bound * (1 + SAME_BYTES_RATIO) - pair.blocks_bytes
     worst = int(np.argmax(over))
     if over[worst] > 0:
-        yield Contradiction(
-            rule=Rule.RECEIVED_OVER_SENT,
-            pair=pair.name,
-            flow=flow,
-            said=float(arrived[worst]),
-            bound=float(bound[worst]),
-        )
+        said, most = float(arrived[worst]), float(bound[worst])
+        yield pair.broke(Rule.RECEIVED_OVER_SENT, said, most, flow)
 
 
 def _totals(pair: _Pair, flow: Flow) -> Iterator[Contradiction]:
@@ -240,14 +235,7 @@ def _totals(pair: _Pair, flow: Flow) -> Iterator[Contradiction]:
         for count, total in checks:
             # Of a total of nothing, nothing is known: engines say 0 where they never heard.
             if total and count > total * (1 + SAME_BYTES_RATIO) + pair.blocks_bytes:
-                yield Contradiction(
-                    rule=Rule.TOTALS,
-                    pair=pair.name,
-                    flow=flow,
-                    side=side,
-                    said=count,
-                    bound=float(total),
-                )
+                yield pair.broke(Rule.TOTALS, count, float(total), flow, side)
 
 
 def _other(side: Side) -> Side:
@@ -271,14 +259,7 @@ def _offered(
             continue
         offered = each / len(pair.traffic.direction.flows) / 8 * _span_s(track)
         if _bytes(track) > offered * (1 + OFFERED_RATIO) + pair.blocks_bytes:
-            yield Contradiction(
-                rule=Rule.SENT_OVER_OFFERED,
-                pair=pair.name,
-                flow=flow,
-                side=track.side,
-                said=_bytes(track),
-                bound=offered,
-            )
+            yield pair.broke(Rule.SENT_OVER_OFFERED, _bytes(track), offered, flow, track.side)
             return
 
 
@@ -299,9 +280,7 @@ def _caps(
     crossed = _bytes(received) * headers.wire_ratio
     most = cap / 8 * _span_s(received)
     if crossed > most * (1 + CAP_RATIO) + cap / 8 * CAP_CREDIT_S:
-        yield Contradiction(
-            rule=Rule.OVER_NIC, pair=pair.name, flow=flow, side=sender, said=crossed, bound=most
-        )
+        yield pair.broke(Rule.OVER_NIC, crossed, most, flow, sender)
 
 
 def _counters(pair: _Pair, flow: Flow, received: TrackColumns) -> Iterator[Contradiction]:
@@ -322,14 +301,7 @@ def _counters(pair: _Pair, flow: Flow, received: TrackColumns) -> Iterator[Contr
             continue
         edge_s = HOST_EDGE_S + max(0.0, span_s - covered_s)
         if came > counted * (1 + HOST_RATIO) + came / span_s * edge_s:
-            yield Contradiction(
-                rule=Rule.HOST_COUNTERS,
-                pair=pair.name,
-                flow=flow,
-                side=side,
-                said=came,
-                bound=counted,
-            )
+            yield pair.broke(Rule.HOST_COUNTERS, came, counted, flow, side)
 
 
 def _window(
@@ -344,14 +316,7 @@ def _window(
     most = float(flights.sum()) * float(length_s.sum()) / known_s
     for track in (sent, received):
         if track is not None and _bytes(track) > WINDOW_FACTOR * most + pair.blocks_bytes:
-            yield Contradiction(
-                rule=Rule.OVER_WINDOW,
-                pair=pair.name,
-                flow=flow,
-                side=track.side,
-                said=_bytes(track),
-                bound=most,
-            )
+            yield pair.broke(Rule.OVER_WINDOW, _bytes(track), most, flow, track.side)
 
 
 def _stamps(pair: _Pair) -> Iterator[Contradiction]:
@@ -378,9 +343,7 @@ def _stamps(pair: _Pair) -> Iterator[Contradiction]:
         heard_s = min(map(_first_byte_s, served)) - fixes[Side.SERVER][0]
         apart_s = min(apart_s, max(0.0, began_s - heard_s))
     if apart_s > allowed:
-        yield Contradiction(
-            rule=Rule.STAMPS, pair=pair.name, said=apart_s, bound=allowed - pair.begin_apart_s
-        )
+        yield pair.broke(Rule.STAMPS, apart_s, allowed - pair.begin_apart_s, None)
 
 
 def _first_byte_s(track: TrackColumns) -> float:
@@ -431,7 +394,5 @@ class _Fleet:
         but for those so few, or so even, that it may be chance."""
         told = hashlib.sha256(received.transferred_bytes.tobytes()).digest()
         if told in self._seen and _is_varied(pair, received):
-            yield Contradiction(
-                rule=Rule.COPIED, pair=pair.name, flow=self._flow, said=_bytes(received), bound=0.0
-            )
+            yield pair.broke(Rule.COPIED, _bytes(received), 0.0, self._flow)
         self._seen.add(told)

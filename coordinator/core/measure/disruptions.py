@@ -13,7 +13,6 @@ disruption.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final
 
@@ -33,6 +32,7 @@ from coordinator.core.summary import (
     DisruptionKind,
     State,
     gravity,
+    instant,
 )
 from exchange.messages import Outcome, pair_name
 
@@ -219,6 +219,16 @@ class _Ending:
     broken: bool  # the network or the engine failed: the missing seconds count as down
 
 
+_ENDINGS: Final = {
+    Outcome.FAILED: DisruptionKind.RESET,
+    Outcome.ABANDONED: DisruptionKind.CUT,
+    Outcome.MISSED: DisruptionKind.ABSENT,
+    Outcome.REFUSED: DisruptionKind.ABSENT,
+    Outcome.MEASURED: DisruptionKind.GAP,
+    Outcome.LATE: DisruptionKind.GAP,
+}
+
+
 def _ending(pair: PairEvidence, grade: PairGrade) -> _Ending:
     reason = grade.reason
     report = pair.report
@@ -231,15 +241,9 @@ def _ending(pair: PairEvidence, grade: PairGrade) -> _Ending:
         return _Ending(kind=kind, cause=reason, broken=False)
     said = report.reason or (report.engine.error if report.engine else None)
     words = f"{report.agent_id}: {said or report.outcome}"
-    match report.outcome:
-        case Outcome.FAILED:
-            return _Ending(kind=DisruptionKind.RESET, cause=words, broken=True)
-        case Outcome.ABANDONED:
-            return _Ending(kind=DisruptionKind.CUT, cause=words, broken=False)
-        case Outcome.MISSED | Outcome.REFUSED:
-            return _Ending(kind=DisruptionKind.ABSENT, cause=words, broken=False)
-        case Outcome.MEASURED | Outcome.LATE:
-            return _Ending(kind=DisruptionKind.GAP, cause=reason, broken=False)
+    kind = _ENDINGS[report.outcome]
+    cause = reason if kind is DisruptionKind.GAP else words
+    return _Ending(kind=kind, cause=cause, broken=report.outcome is Outcome.FAILED)
 
 
 def _absence(row: int, burst: Burst, ending: _Ending) -> _Event:
@@ -273,41 +277,32 @@ def _of_pair(
     unknown = np.isnan(rates)
     hints = "; ".join(_hints(pair, spec, server_only=server_only)) or None
     tail = last if last < count and (over or ending.kind is not DisruptionKind.GAP) else None
+
+    def event(
+        kind: DisruptionKind, begin: int, stop: int, short_bytes: float | None, cause: str | None
+    ) -> _Event:
+        start_s, end_s = zero_s + begin, zero_s + stop
+        return _Event(
+            kind=kind, row=row, start_s=start_s, end_s=end_s, short_bytes=short_bytes, cause=cause
+        )
+
     for begin, stop in _spans(levels.low[row]):
         short = float(np.nansum(np.maximum(median[begin:stop] - rates[begin:stop], 0.0)))
         if stop == tail and ending.kind is not DisruptionKind.GAP:
             tail = begin  # it did not come back: one event with its ending
             continue
         empty = bool(levels.empty[row, begin:stop].any())
-        yield _Event(
-            kind=DisruptionKind.STALL if empty else DisruptionKind.DROP,
-            row=row,
-            start_s=zero_s + begin,
-            end_s=zero_s + stop,
-            short_bytes=short,
-            cause=hints,
-        )
+        kind = DisruptionKind.STALL if empty else DisruptionKind.DROP
+        yield event(kind, begin, stop, short, hints)
     for begin, stop in _spans(unknown[:last]):
-        yield _Event(
-            kind=DisruptionKind.GAP,
-            row=row,
-            start_s=zero_s + begin,
-            end_s=zero_s + stop,
-            short_bytes=None,
-            cause=hints,
-        )
+        yield event(DisruptionKind.GAP, begin, stop, None, hints)
     if tail is not None:
         level = median[last - 1]
         missing = np.where(unknown[tail:], 0.0, rates[tail:])
         known_short = ending.kind is not DisruptionKind.GAP and not np.isnan(level)
-        yield _Event(
-            kind=ending.kind,
-            row=row,
-            start_s=zero_s + tail,
-            end_s=zero_s + count,
-            short_bytes=float(np.maximum(level - missing, 0.0).sum()) if known_short else None,
-            cause="; ".join(filter(None, [ending.cause, hints])) or None,
-        )
+        total = float(np.maximum(level - missing, 0.0).sum()) if known_short else None
+        cause = "; ".join(filter(None, [ending.cause, hints])) or None
+        yield event(ending.kind, tail, count, total, cause)
 
 
 def _hints(pair: PairEvidence, spec: RunSpec, *, server_only: bool) -> Iterator[str]:
@@ -367,8 +362,8 @@ def _cluster(burst: Burst, names: Sequence[str], events: Sequence[_Event]) -> Di
     return Disruption(
         kind=events[0].kind,
         burst_index=burst.index,
-        start_at=_at(start_s),
-        end_at=_at(end_s),
+        start_at=instant(start_s),
+        end_at=instant(end_s),
         duration_s=round(end_s - start_s, 3),
         scope="all" if len(rows) == len(names) > 1 else "one" if len(rows) == 1 else "some",
         pairs_count=len(rows),
@@ -378,7 +373,3 @@ def _cluster(burst: Burst, names: Sequence[str], events: Sequence[_Event]) -> Di
         else float(f"{sum(short or 0.0 for short in shorts):.6g}"),
         causes=(*causes[:CAUSES_COUNT], *([f"and {more} more"] if more > 0 else [])),
     )
-
-
-def _at(epoch_s: float) -> datetime:
-    return datetime.fromtimestamp(round(epoch_s, 3), UTC)

@@ -8,7 +8,6 @@ one spacing of the probes; what TCP takes beyond that to find its rate again is 
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from statistics import median
 from typing import Final
 
@@ -17,9 +16,9 @@ from numpy.typing import NDArray
 
 from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.evidence import ProbeColumn
-from coordinator.core.measure.scale_out import RateCourse, rate_course
+from coordinator.core.measure.scale_out import RateCourse, rate_course, six_digits
 from coordinator.core.measure.series import BurstSeries
-from coordinator.core.summary import Disruption, DisruptionKind, figure
+from coordinator.core.summary import Disruption, DisruptionKind, figure, instant
 from exchange.messages import Flow, Message, UtcDatetime, pair_name
 
 OUTAGE_STEPS: Final = 3  # spacings without an answer that are an outage: one lost probe is none
@@ -96,12 +95,7 @@ class Drilled(Message):
     @property
     def back_after_s(self) -> float | None:
         """Until every flow was back; None while one is not, or none is known."""
-        known = [flow.back_after_s for flow in self.flows]
-        return (
-            max((each for each in known if each is not None), default=None)
-            if (None not in known)
-            else None
-        )
+        return _back_after_s(self.flows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +125,7 @@ def find_drilled(event: EventRan, burst: DrilledBurst) -> Drilled:
     from_s = median([each.from_at.timestamp() for each in found]) if found else None
     outage_s = median([each.outage_s for each in found]) if found else None
     end_s = median([_end_s(each) for each in found]) if found else at_s
-    backs = [flow.back_after_s for flow in flows]
-    back_s = max((each for each in backs if each is not None), default=None)
-    whole = back_s is not None and None not in backs
+    back_s = _back_after_s(flows)
     cut = [
         each
         for each in burst.disruptions
@@ -141,7 +133,7 @@ def find_drilled(event: EventRan, burst: DrilledBurst) -> Drilled:
     ]
     silent = _fell_silent(burst, at_s)
     names = {name for each in cut for name in each.pairs} | silent.keys()
-    cut_at = [*(each.start_at for each in cut), *map(_at, silent.values())]
+    cut_at = [*(each.start_at for each in cut), *map(instant, silent.values())]
     cut_count = max(len(names), sum(each.pairs_count for each in cut))
     touched = _touched(burst, at_s)
     return Drilled(
@@ -150,7 +142,7 @@ def find_drilled(event: EventRan, burst: DrilledBurst) -> Drilled:
         probed_count=len(burst.probes),
         outages=tuple(longest[:PAIRS_MAX_COUNT]),
         outages_count=len(found),
-        outage_from_at=None if from_s is None else _at(from_s),
+        outage_from_at=None if from_s is None else instant(from_s),
         outage_s=outage_s if outage_s is not None else 0.0 if burst.probes else None,
         touched_pairs=tuple(map(pair_name, touched[:PAIRS_MAX_COUNT])),
         touched_count=len(touched),
@@ -164,7 +156,7 @@ def find_drilled(event: EventRan, burst: DrilledBurst) -> Drilled:
         opened_again_count=_opened_again(burst, names) if len(names) == cut_count else None,
         tcp_s=(
             round(max(0.0, at_s + back_s - end_s), 3)
-            if whole and back_s is not None and found and all(each.over for each in found)
+            if back_s is not None and found and all(each.over for each in found)
             else None
         ),
         course=_course(burst, at_s),
@@ -206,12 +198,17 @@ def find_outage(pair: str, column: ProbeColumn, event_s: float) -> PairOutage | 
     lost = (sent_at_s > last_sent_s) & (sent_at_s < until_s) & np.isnan(rtt_s)
     return PairOutage(
         pair=pair,
-        from_at=_at(from_s + spacing_s / 2),
+        from_at=instant(from_s + spacing_s / 2),
         outage_s=round(max(0.0, until_s - from_s - spacing_s), 4),
         resolution_s=round(spacing_s, 4),
         lost_count=int(lost.sum()),
         over=not (silent and place + 2 == len(arrived)),
     )
+
+
+def _back_after_s(flows: Sequence[FlowDip]) -> float | None:
+    known = [flow.back_after_s for flow in flows if flow.back_after_s is not None]
+    return max(known, default=None) if len(known) == len(flows) else None
 
 
 def _end_s(outage: PairOutage) -> float:
@@ -234,9 +231,9 @@ def _dips(burst: DrilledBurst, at_s: float) -> Iterator[FlowDip]:
         new = burst.following
         yield FlowDip(
             flow=flow.flow,
-            level_bits_per_second=_six(level),
-            lowest_bits_per_second=_six(float(np.nanmin(after))),
-            short_bytes=_six(float(np.nansum(np.maximum(level - dip, 0.0))) / 8),
+            level_bits_per_second=six_digits(level),
+            lowest_bits_per_second=six_digits(float(np.nanmin(after))),
+            short_bytes=six_digits(float(np.nansum(np.maximum(level - dip, 0.0))) / 8),
             back_after_s=(
                 None if back is None else round(max(0.0, series.start_s + first + back - at_s), 3)
             ),
@@ -377,11 +374,3 @@ def _course(burst: DrilledBurst, at_s: float) -> RateCourse:
     rates = 8 * burst.scale * _known(series.received_bytes, series)
     first = max(0, int(at_s - series.start_s) - AROUND_S)
     return rate_course(series.start_s + first, rates[first : first + 3 * AROUND_S])
-
-
-def _six(value: float) -> float:
-    return float(f"{value:.6g}")
-
-
-def _at(epoch_s: float) -> datetime:
-    return datetime.fromtimestamp(round(epoch_s, 3), UTC)

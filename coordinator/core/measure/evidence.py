@@ -18,6 +18,7 @@ from exchange.engines.stream_silences import longest_silences
 from exchange.messages import (
     Claim,
     ClockReading,
+    EngineReport,
     Flow,
     FlowTotals,
     JobReport,
@@ -61,6 +62,12 @@ class PairEvidence:
     client_vm_size: str | None = None
     server_vm_size: str | None = None
     probes: ProbeColumn | None = None
+
+    @property
+    def engines(self) -> tuple[EngineReport, ...]:
+        """What the engines of its two ends said, as far as they did; the client's first."""
+        ends = (self.report, self.server_test)
+        return tuple(end.engine for end in ends if end is not None and end.engine is not None)
 
     @property
     def clock_fixes(self) -> Mapping[Side, tuple[float, float | None]]:
@@ -138,6 +145,7 @@ class FirewallLedger:
         return len(self.start_s)
 
 
+_Key = tuple[str, str, int, datetime]  # of a test: its agent, address, port and beginning
 _NEVER_STARTED: Final = (Outcome.MISSED, Outcome.REFUSED)
 
 
@@ -180,7 +188,7 @@ def join_tests(
     not matter. A pair of several processes has a test on each of its ports: they are summed, and
     where one is missing none is used, as a part would pass for the whole.
     """
-    fullest: dict[tuple[str, str, int, datetime], ServerRecord] = {}
+    fullest: dict[_Key, ServerRecord] = {}
     for record in tests:
         test = record.test
         key = (test.agent_id, test.endpoint.address, test.endpoint.port, test.started_at)
@@ -188,13 +196,11 @@ def join_tests(
         if known is None or _fullness(record) > _fullness(known):
             fullest[key] = record
     free = dict(sorted(fullest.items(), key=lambda item: item[0]))
-    by_cookie: dict[str, list[tuple[str, str, int, datetime]]] = {}
+    by_cookie: dict[str, list[_Key]] = {}
     for key, record in free.items():
         if record.test.cookie is not None:
             by_cookie.setdefault(record.test.cookie, []).append(key)
-    owners = {
-        (pair.endpoint.address, port): pair.index for pair in pairs for port in pair.endpoint.ports
-    }
+    owners = _owners(pairs)
     claimers = {claim.address for claim in claims.values()}
     parts: dict[int, dict[int, ServerRecord]] = {}  # by pair index and port
     joined_by: dict[int, Joined] = {}
@@ -262,6 +268,13 @@ def join_tests(
     return Join(records=records, joined_by=joined_by, strays=tuple(free.values()))
 
 
+def _owners(pairs: Sequence[Pair]) -> Mapping[tuple[str, int], int]:
+    """Pair indices by address and port."""
+    return {
+        (pair.endpoint.address, port): pair.index for pair in pairs for port in pair.endpoint.ports
+    }
+
+
 def is_unsent(report: JobReport | None) -> bool:
     """Whether a client says that it sent nothing: no server's test can be its own."""
     if report is None:
@@ -278,9 +291,7 @@ def strays_during(
     burst: Burst, pairs: Sequence[Pair], strays: Sequence[ServerRecord]
 ) -> tuple[Stray, ...]:
     """Of the tests that belong to no pair, those that ran on a pair's endpoint in the burst."""
-    owners = {
-        (pair.endpoint.address, port): pair.index for pair in pairs for port in pair.endpoint.ports
-    }
+    owners = _owners(pairs)
     found = []
     for record in strays:
         test = record.test
@@ -331,19 +342,12 @@ def summed(records: Sequence[ServerRecord]) -> Summed:
         if len(said := [t for test in tests for t in test.engine.totals if t.flow is flow])
         == len(tests)
     )
-    places = [(side, flow) for side in Side for flow in Flow]
+    told: dict[tuple[Side, Flow], list[TrackColumns]] = {}
+    for track in (track for record in records for track in record.tracks):
+        told.setdefault((track.side, track.flow), []).append(track)
+    places = ((side, flow) for side in Side for flow in Flow)
     tracks = [
-        _summed_tracks(found)
-        for side, flow in places
-        if (
-            found := [
-                track
-                for record in records
-                for track in record.tracks
-                if (track.side, track.flow) == (side, flow)
-            ]
-        )
-        and len(found) == len(records)
+        _summed_tracks(told[place]) for place in places if len(told.get(place, ())) == len(tests)
     ]
 
     def total(name: str) -> float | None:
@@ -479,9 +483,9 @@ def _fullness(record: ServerRecord) -> tuple[bool, float, int]:
 
 
 def _fullest(
-    keys: Sequence[tuple[str, str, int, datetime]],
-    records: Mapping[tuple[str, str, int, datetime], ServerRecord],
-) -> tuple[str, str, int, datetime]:
+    keys: Sequence[_Key],
+    records: Mapping[_Key, ServerRecord],
+) -> _Key:
     """Of one record nobody needs to know how full it is: that may cost unpacking it."""
     return keys[0] if len(keys) == 1 else max(keys, key=lambda key: _fullness(records[key]))
 

@@ -22,6 +22,7 @@ OWN_EDGE_RATIO: Final = 0.1  # of a cell: how far two ends' first and last cells
 SECOND_SEEN_RATIO: Final = 0.5  # of a second: covered at least so far, the second counts as seen
 _PORTION_COUNT: Final = 50_000  # intervals that are spread at once
 _LEVELS: Final = ("rtt_s", "cwnd_bytes")  # a mean over a cell; counts are shared out
+_BUSY: Final = ("cpu_busy_ratio", "cpu_busiest_core_ratio")  # the same, of hosts
 
 _Columns = TypeVar("_Columns", TrackColumns, HostColumns)
 
@@ -213,11 +214,8 @@ class FlowRows:
             sent_bytes=sent,
             coverage=coverage,
             proven_bytes=self._proven,
-            retransmits_count=self._of_sender["retransmits_count"].done(),
-            rtt_s=self._of_sender["rtt_s"].done(),
-            cwnd_bytes=self._of_sender["cwnd_bytes"].done(),
-            lost_count=self._of_receiver["lost_count"].done(),
-            packets_count=self._of_receiver["packets_count"].done(),
+            **{name: matrix.done() for name, matrix in self._of_sender.items()},
+            **{name: matrix.done() for name, matrix in self._of_receiver.items()},
             basis=tuple(self._basis),
             own_seen=self._own_coverage >= SECOND_SEEN_RATIO,
             own_bytes=self._own_bytes,
@@ -335,7 +333,7 @@ class HostRows:
     def __init__(self, side: Side, pairs: Sequence[Placed], shape: tuple[int, int]) -> None:
         self._side = side
         self._pairs = pairs
-        self._busy, self._core, self._sent = Matrix(shape), Matrix(shape), Matrix(shape)
+        self._told = {name: Matrix(shape) for name in (*_BUSY, "nic_tx_bytes")}
         self._drops = np.full(shape[0], np.nan)
         self._waiting = _Portion[HostColumns]()
 
@@ -345,19 +343,15 @@ class HostRows:
             self._put(edges)
 
     def grow(self, before: int, after: int) -> None:
-        for matrix in (self._busy, self._core, self._sent):
+        for matrix in self._told.values():
             matrix.grow(before, after)
 
     def done(self, edges: Floats) -> HostSeconds:
         """All of it, once every pair has come."""
         if self._waiting.rows:
             self._put(edges)
-        return HostSeconds(
-            cpu_busy_ratio=self._busy.done(),
-            cpu_busiest_core_ratio=self._core.done(),
-            nic_tx_bytes=self._sent.done(),
-            drops_count=self._drops,
-        )
+        told = {name: matrix.done() for name, matrix in self._told.items()}
+        return HostSeconds(drops_count=self._drops, **told)
 
     def _put(self, edges: Floats) -> None:
         portion, self._waiting = self._waiting, _Portion()
@@ -370,9 +364,9 @@ class HostRows:
             edges,
             portion.counts,
         )
-        _put_known(self._busy, rows, portion.column("cpu_busy_ratio"), cells.mean)
-        _put_known(self._core, rows, portion.column("cpu_busiest_core_ratio"), cells.mean)
-        _put_known(self._sent, rows, portion.column("nic_tx_bytes"), cells.where_covered)
+        for name, matrix in self._told.items():
+            how = cells.mean if name in _BUSY else cells.where_covered
+            _put_known(matrix, rows, portion.column(name), how)
         self._drops[rows] = [host.drops_count.sum() for host in portion.columns]
 
 

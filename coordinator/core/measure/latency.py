@@ -7,7 +7,6 @@ no ledger of bytes. Buffer delay is (mean RTT during - baseline) / baseline, aft
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from coordinator.core.summary import (
     PhaseLatency,
     Spike,
     figure,
+    instant,
 )
 from exchange.messages import pair_name
 
@@ -187,14 +187,10 @@ def _spike(parts: Sequence[_Bad]) -> Spike:
     indices = sorted({bad.pair_index for bad in parts})
     known = [bad.rtt_max_s for bad in parts if bad.rtt_max_s is not None]
     return Spike(
-        from_at=_at(min(bad.from_s for bad in parts)),
-        to_at=_at(max(bad.to_s for bad in parts)),
+        from_at=instant(min(bad.from_s for bad in parts)),
+        to_at=instant(max(bad.to_s for bad in parts)),
         pairs_count=len(indices),
         pairs=tuple(map(pair_name, indices[:3])),
         rtt_max_s=figure(max(known)) if known else None,
         lost_count=sum(bad.lost_count for bad in parts),
     )
-
-
-def _at(epoch_s: float) -> datetime:
-    return datetime.fromtimestamp(round(epoch_s, 3), UTC)

@@ -31,11 +31,7 @@ def measure_pairs(aligned: Aligned) -> tuple[MeasureSummary, ...]:
     told: dict[str, list[tuple[int, Measure]]] = {}
     spread: dict[str, list[tuple[int, Distribution]]] = {}
     for row, pair in enumerate(aligned.pairs):
-        ends = [
-            pair.report.engine if pair.report else None,
-            pair.server_test.engine if pair.server_test else None,
-        ]
-        known = [end for end in ends if end is not None]
+        known = pair.engines
         for measure in [m for end in known for m in end.measures] + _jitters(known):
             told.setdefault(measure.name, []).append((row, measure))
         for one in (each for end in known for each in end.distributions):

@@ -8,7 +8,6 @@ what is offered is *capped*: it was at least so large, and its size is in no mea
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
@@ -18,7 +17,7 @@ from coordinator.core.measure.change_points import STEP_LEAST_RATIO, Step, find_
 from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.steady import t95
-from coordinator.core.summary import Disruption, DisruptionKind, figure
+from coordinator.core.summary import Disruption, DisruptionKind, figure, instant
 from exchange.messages import Message, UtcDatetime
 
 HEAD_S: Final = 3  # s of a hold in which TCP begins: no level of the device
@@ -204,12 +203,12 @@ def find_scale_out(holds: Sequence[Hold]) -> ScaleOut:
     unit, half = _mean([step.size_bits_per_second for step in units], units)
     if unit is not None and half is not None and _are_alike(units):
         size = {
-            "size_bits_per_second": _four(unit),
-            "half_width_bits_per_second": _four(half),
+            "size_bits_per_second": six_digits(unit),
+            "half_width_bits_per_second": six_digits(half),
         }
         steps = [step.model_copy(update=size) if _is_unit(step) else step for step in steps]
     return ScaleOut(
-        overload_at=_at(begun_s),
+        overload_at=instant(begun_s),
         first_bits_per_second=figure(over.level(at_end=False)),
         last_bits_per_second=figure(up[-1].level(at_end=True)),
         took_s=steps[-1].after_overload_s if steps else None,
@@ -264,14 +263,14 @@ def _within(hold: Hold, begun_s: float) -> Iterator[CapacityStep]:
             max(0, int(low - hold.start_s - NEAR_S)), int(high - hold.start_s + NEAR_S) + 1
         )
         yield CapacityStep(
-            at=_at(at),
-            from_at=_at(low),
-            to_at=_at(high),
+            at=instant(at),
+            from_at=instant(low),
+            to_at=instant(high),
             after_overload_s=round(at - begun_s, 3),
-            before_bits_per_second=_four(step.before),
-            after_bits_per_second=_four(step.after),
-            size_bits_per_second=_four(step.size),
-            half_width_bits_per_second=_four(step.half_width),
+            before_bits_per_second=six_digits(step.before),
+            after_bits_per_second=six_digits(step.after),
+            size_bits_per_second=six_digits(step.size),
+            half_width_bits_per_second=six_digits(step.half_width),
             capped=step.size > 0 and hold.carries(step.after),
             retransmits_count=_over_median(hold.retransmits, near),
             rtt_max_s=_most(hold.rtt_s[near]),
@@ -307,14 +306,14 @@ def _between(before: Hold, after: Hold, begun_s: float) -> CapacityStep | None:
     if abs(size) <= max(2 * STEP_LEAST_RATIO * max(old, new), 2 * spread):
         return None
     return CapacityStep(
-        at=_at((before.end_s + after.start_s) / 2),
-        from_at=_at(before.end_s),
-        to_at=_at(after.start_s),
+        at=instant((before.end_s + after.start_s) / 2),
+        from_at=instant(before.end_s),
+        to_at=instant(after.start_s),
         after_overload_s=round((before.end_s + after.start_s) / 2 - begun_s, 3),
-        before_bits_per_second=_four(old),
-        after_bits_per_second=_four(new),
-        size_bits_per_second=_four(size),
-        half_width_bits_per_second=_four(spread),
+        before_bits_per_second=six_digits(old),
+        after_bits_per_second=six_digits(new),
+        size_bits_per_second=six_digits(size),
+        half_width_bits_per_second=six_digits(spread),
         capped=size > 0 and after.carries(new),
         in_pause=True,
     )
@@ -351,7 +350,9 @@ def _with_ledger(steps: Sequence[CapacityStep], place: int, holds: Sequence[Hold
             return step
         spans = ledger.end_s[inside] - ledger.start_s[inside]
         levels.append(8 * hold.scale * float(ledger.bytes[inside].sum() / spans.sum()))
-    return step.model_copy(update={"ledger_size_bits_per_second": _four(levels[1] - levels[0])})
+    return step.model_copy(
+        update={"ledger_size_bits_per_second": six_digits(levels[1] - levels[0])}
+    )
 
 
 def _scale_in(holds: Sequence[Hold]) -> ScaleIn:
@@ -363,7 +364,7 @@ def _scale_in(holds: Sequence[Hold]) -> ScaleIn:
         return sum(each.pairs_count for each in broken if each.kind is kind)
 
     return ScaleIn(
-        from_at=_at(holds[0].start_s),
+        from_at=instant(holds[0].start_s),
         holds_count=len(holds),
         broken_pairs_count=pairs_of(DisruptionKind.RESET),
         stalled_pairs_count=pairs_of(DisruptionKind.STALL),
@@ -389,9 +390,9 @@ def rate_course(start_s: float, rates: Floats) -> RateCourse:
     whole = np.concatenate([rates, np.full(-len(rates) % every, np.nan)]).reshape(-1, every)
     means = whole.mean(axis=1)
     return RateCourse(
-        start_at=_at(start_s),
+        start_at=instant(start_s),
         every_s=float(every),
-        bits_per_second=tuple(None if math.isnan(mean) else _four(mean) for mean in means),
+        bits_per_second=tuple(None if math.isnan(mean) else six_digits(mean) for mean in means),
     )
 
 
@@ -412,12 +413,9 @@ def _over_median(values: Floats, near: slice) -> float | None:
 
 
 def _short_bytes(rates: Floats, level: float) -> float | None:
-    return _four(float(np.nansum(np.maximum(level - rates, 0.0))) / 8) if _has(rates) else None
+    return six_digits(float(np.nansum(np.maximum(level - rates, 0.0))) / 8) if _has(rates) else None
 
 
-def _four(value: float) -> float:
+def six_digits(value: float) -> float:
+    """As many as a rate or a sum of bytes is known to."""
     return float(f"{value:.6g}")
-
-
-def _at(epoch_s: float) -> datetime:
-    return datetime.fromtimestamp(round(epoch_s, 3), UTC)

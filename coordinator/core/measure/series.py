@@ -70,46 +70,24 @@ class BurstSeries:
         Fleet bytes are kept as float64, so that what is computed from a stored series is what was
         computed from the fresh one.
         """
-        arrays: list[bytes] = []
-        shapes: list[tuple[str, tuple[int, ...]]] = []
-
-        def put(array: NDArray[Any]) -> None:
-            shapes.append((array.dtype.str, array.shape))
-            arrays.append(np.ascontiguousarray(array).tobytes())
-
-        for values in (self.coverage_ratio, self.client_cpu_ratio, self.server_cpu_ratio):
-            put(values.astype("<f4"))
+        arrays: list[NDArray[Any]] = [getattr(self, name).astype("<f4") for name in _OF_BURST]
         tops = []
         for flow in self.flows:
-            put(flow.received_bytes.astype("<f8"))
-            put(flow.sent_bytes.astype("<f8"))
-            put(flow.proven_bytes.astype("<f8"))
-            for values in (
-                flow.pair_p5_bits_per_second,
-                flow.pair_p50_bits_per_second,
-                flow.pair_p95_bits_per_second,
-                flow.retransmits_count,
-                flow.rtt_mean_s,
-            ):
-                put(values.astype("<f4"))
+            arrays += [getattr(flow, name).astype(kind) for name, kind in _OF_FLOW.items()]
             levels, top = _levels(flow.pairs_bits_per_second)
-            put(levels)
+            arrays.append(levels)
             tops.append(top)
         head = json.dumps(
             {
-                "burst_index": self.burst_index,
-                "start_s": self.start_s,
-                "planned_start_s": self.planned_start_s,
-                "duration_s": self.duration_s,
-                "omit_s": self.omit_s,
-                "window": self.window,
+                **{name: getattr(self, name) for name in _HEADED},
                 "flows": [flow.flow for flow in self.flows],
                 "tops": tops,
-                "shapes": shapes,
+                "shapes": [(array.dtype.str, array.shape) for array in arrays],
             },
             separators=(",", ":"),
         ).encode()
-        return _HEAD.pack(_MAGIC, len(head)) + head + zlib.compress(b"".join(arrays), 6)
+        body = b"".join(np.ascontiguousarray(array).data for array in arrays)
+        return _HEAD.pack(_MAGIC, len(head)) + head + zlib.compress(body, 6)
 
     @classmethod
     def unpack(cls, packed: bytes, *, with_pairs: bool = True) -> "BurstSeries":
@@ -133,44 +111,35 @@ class BurstSeries:
             place += array.nbytes
             return array
 
-        def floats() -> Floats:
-            return take().astype(np.float64)
-
         shapes = list(head["shapes"])
-        coverage, client, server = floats(), floats(), floats()
+        of_burst: dict[str, Any] = {name: take().astype(np.float64) for name in _OF_BURST}
         flows = []
         for name, top in zip(head["flows"], head["tops"], strict=True):
-            figures = [floats() for _ in range(8)]
+            of_flow: dict[str, Any] = {each: take().astype(np.float64) for each in _OF_FLOW}
             levels = take() if with_pairs else take()[:0]
             pairs = levels.astype(np.float32) * (top / (UNKNOWN_LEVEL - 1))
             pairs[levels == UNKNOWN_LEVEL] = np.nan
-            flows.append(
-                FlowSeries(
-                    flow=Flow(name),
-                    received_bytes=figures[0],
-                    sent_bytes=figures[1],
-                    proven_bytes=figures[2],
-                    pair_p5_bits_per_second=figures[3],
-                    pair_p50_bits_per_second=figures[4],
-                    pair_p95_bits_per_second=figures[5],
-                    retransmits_count=figures[6],
-                    rtt_mean_s=figures[7],
-                    pairs_bits_per_second=pairs.astype(np.float32),
-                )
-            )
-        window = head["window"]
-        return cls(
-            burst_index=head["burst_index"],
-            start_s=head["start_s"],
-            planned_start_s=head["planned_start_s"],
-            duration_s=head["duration_s"],
-            omit_s=head["omit_s"],
-            window=None if window is None else (window[0], window[1]),
-            coverage_ratio=coverage,
-            client_cpu_ratio=client,
-            server_cpu_ratio=server,
-            flows=tuple(flows),
-        )
+            rates = pairs.astype(np.float32)
+            flows.append(FlowSeries(flow=Flow(name), pairs_bits_per_second=rates, **of_flow))
+        headed = {name: head[name] for name in _HEADED}
+        if headed["window"] is not None:
+            headed["window"] = tuple(headed["window"])
+        return cls(**headed, **of_burst, flows=tuple(flows))
+
+
+# What is packed, in this order
+_HEADED: Final = ("burst_index", "start_s", "planned_start_s", "duration_s", "omit_s", "window")
+_OF_BURST: Final = ("coverage_ratio", "client_cpu_ratio", "server_cpu_ratio")
+_OF_FLOW: Final = {
+    "received_bytes": "<f8",
+    "sent_bytes": "<f8",
+    "proven_bytes": "<f8",
+    "pair_p5_bits_per_second": "<f4",
+    "pair_p50_bits_per_second": "<f4",
+    "pair_p95_bits_per_second": "<f4",
+    "retransmits_count": "<f4",
+    "rtt_mean_s": "<f4",
+}
 
 
 def _levels(pairs_bits_per_second: NDArray[np.float32]) -> tuple[NDArray[np.uint16], float]:

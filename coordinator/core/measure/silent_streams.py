@@ -6,11 +6,10 @@ missing.
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from coordinator.core.measure.align import Aligned, receiving_side
 from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.summary import SilentStream
+from coordinator.core.summary import SilentStream, instant
 from exchange.messages import SILENT_STREAMS_MAX_COUNT, Flow, Side, pair_name
 
 
@@ -40,11 +39,7 @@ def _of_pair(pair: PairEvidence, flow: Flow) -> Iterator[SilentStream]:
                     flow=flow,
                     client_port=each.client_port,
                     streams_count=holder.engine.streams_count,
-                    from_at=_at(zero_s + each.from_s),
+                    from_at=instant(zero_s + each.from_s),
                     duration_s=round(each.to_s - each.from_s, 3),
                 )
         return
-
-
-def _at(epoch_s: float) -> datetime:
-    return datetime.fromtimestamp(round(epoch_s, 3), UTC)

@@ -32,6 +32,7 @@ BATCHES_COUNT: Final = 30
 WITHIN_FREEDOM: Final = 10  # taken for errors that come from within bursts
 STRETCH_RATIO: Final = 0.2  # of the window: a part that lasts
 STRETCH_LEAST_S: Final = 5
+FALL_RATIO: Final = 0.15  # of a plateau: the least that is a cliff
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom 1..30; beyond, 1.96 + 2.5 / df is
 # within 0.2 %.
@@ -231,12 +232,12 @@ class Cliff:
     after: float
 
 
-def cliff(fleet: Floats, *, drop_ratio: float = 0.15) -> Cliff | None:
+def cliff(fleet: Floats) -> Cliff | None:
     """The one split into plateau and lower rest that explains most, if the rest is low enough.
 
     Least-squares change point (one binary segmentation step: Scott and Knott, Biometrics 30,
     1974). Both parts are at least 2 s and a tenth of the window, the fall is at least
-    ``drop_ratio`` of the plateau and four times its scatter.
+    :data:`FALL_RATIO` of the plateau and four times its scatter.
     """
     count = len(fleet)
     least = max(2, math.ceil(count / 10))
@@ -253,6 +254,6 @@ def cliff(fleet: Floats, *, drop_ratio: float = 0.15) -> Cliff | None:
         return None
     split, high, low = int(at[best]), float(before[best]), float(after[best])
     scatter = float(np.median(np.abs(fleet[:split] - np.median(fleet[:split])))) * 1.4826
-    if high - low < max(drop_ratio * high, 4 * scatter):
+    if high - low < max(FALL_RATIO * high, 4 * scatter):
         return None
     return Cliff(at=split, before=high, after=low)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.live.look import (
+    COLUMNS,
     REPORT_LAG_S,
     UNKNOWN_CELL,
     Picture,
@@ -23,12 +23,13 @@ from coordinator.core.live.look import (
 )
 from coordinator.core.measure.columns import NO_HOST, TrackColumns
 from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
-from coordinator.core.measure.measure_burst import measure_burst
-from exchange.messages import HostSecond
+from tests.planted import measure, summarise
 from tests.seconds_as_columns import host_columns
 from tests.synthetic import Fleet, Plant, fleet
+from tests.unit.coordinator.core.records import host_second
 
 BURST_S = 30
+FLEET = COLUMNS.index("fleet_bits_per_second")
 CLEAN = fleet(Plant(pairs=6, bursts=1, burst_s=BURST_S))
 HURT = fleet(Plant(pairs=8, bursts=1, burst_s=BURST_S, killed=1, late=1, null=1, missing=1))
 
@@ -62,9 +63,7 @@ def so_far(made: Fleet, second: float, **how: frozenset[int]) -> Picture:
 
 
 def final(made: Fleet) -> Picture:
-    measured = measure_burst(made.plan.spec, made.evidence[0], made.now)
-    summary = summarise_run(made.plan, [measured], made.ledger, made.now)
-    return final_picture(summary, 0, measured.series)
+    return final_picture(summarise(made), 0, measure(made)[0].series)
 
 
 def test_a_burst_under_way_is_measured_as_if_it_had_been_planned_so_long() -> None:
@@ -138,7 +137,7 @@ def test_no_residual_shown_live_is_off_by_more_than_its_own_interval(plant: Plan
 def test_seconds_that_are_still_coming_in_are_cells_but_no_sum() -> None:
     shown = so_far(CLEAN, 20, silent=frozenset({1}))
     assert shown.known_s >= 19  # one silent pair of six does not hold the others up
-    late = shown.columns.fleet_bits_per_second[shown.known_s :]
+    late = shown.columns[FLEET, shown.known_s :]
     assert np.isnan(late).all()
     assert (shown.cells[10:19, 1] == UNKNOWN_CELL).all()
     assert (shown.cells[10:19, 0] != UNKNOWN_CELL).all()
@@ -173,28 +172,14 @@ def test_nothing_reported_is_unknown_and_not_zero() -> None:
 def test_engines_that_say_nothing_are_shown_by_their_hosts_counters() -> None:
     burst = CLEAN.plan.bursts[0]
     start_s = burst.planned_start_at.timestamp()
-    host = tuple(
-        HostSecond(
-            start_at_s=start_s + second,
-            end_at_s=start_s + second + 1,
-            nic_rx_bytes=0,
-            nic_tx_bytes=1_000_000,
-            nic_rx_packets_count=0,
-            nic_tx_packets_count=0,
-            nic_drops_count=0,
-            tcp_retransmits_count=0,
-            cpu_busy_ratio=0.1,
-            cpu_busiest_core_ratio=0.1,
-        )
-        for second in range(10)
-    )
+    host = [host_second(start_s + second, 1_000_000) for second in range(10)]
     pairs = tuple(
         PairEvidence(pair_index=index, client_host=host_columns(host)) for index in range(6)
     )
     evidence = BurstEvidence(burst=burst, pairs=pairs)
     shown = picture_so_far(CLEAN.plan, evidence, None, burst.planned_start_at)
     assert shown.layer == "link"
-    assert shown.columns.fleet_bits_per_second.tolist() == [48e6] * 10
+    assert shown.columns[FLEET].tolist() == [48e6] * 10
     assert (shown.cells == 8000).all()
 
 

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from coordinator.core.live.progress import progress
 from coordinator.core.measure.columns import NO_HOST, TrackColumns
 from coordinator.core.plan.spec import Burst
-from exchange.messages import Flow, HostSecond, Interval, Side, Track
+from exchange.messages import Flow, Interval, Side, Track
 from tests.seconds_as_columns import host_columns, track_columns
+from tests.unit.coordinator.core.records import host_second
 from tests.unit.coordinator.presences import NOW
 
 BURST = Burst(index=0, planned_start_at=NOW, duration_s=10)
@@ -40,19 +41,7 @@ def test_bytes_are_conserved(first_data_s: float, counts: list[int]) -> None:
 
 
 def test_a_pair_without_intervals_is_shown_by_its_host() -> None:
-    start_s = NOW.timestamp()
-    second = HostSecond(
-        start_at_s=start_s,
-        end_at_s=start_s + 1,
-        nic_rx_bytes=0,
-        nic_tx_bytes=1000,
-        nic_rx_packets_count=0,
-        nic_tx_packets_count=1,
-        nic_drops_count=0,
-        tcp_retransmits_count=0,
-        cpu_busy_ratio=0.5,
-        cpu_busiest_core_ratio=0.5,
-    )
+    second = host_second(NOW.timestamp(), 1000)
     seen = progress(
         "run-1", BURST, [([track(0, [(0, 1, 500)])], NO_HOST), ([], host_columns([second]))]
     )

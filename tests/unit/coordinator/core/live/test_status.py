@@ -8,6 +8,7 @@ from coordinator.core.live.status import COLLECT_S, BurstPhase, BurstRows, RunSt
 from coordinator.core.plan.planner import plan
 from coordinator.core.plan.spec import Plan, RunSpec
 from exchange.messages import Claim, Control, JobReport, Outcome, Phase
+from tests.unit.coordinator.core.records import job_report
 from tests.unit.coordinator.presences import NOW, fleet
 
 SPEC = RunSpec(scenario="test", pairs_count=2, bursts_count=2, burst_s=10, period_s=30, lead_s=30)
@@ -22,16 +23,7 @@ def claim(pair_index: int, phase: Phase = Phase.ARMED) -> Claim:
 
 
 def report(pair_index: int, outcome: Outcome = Outcome.MEASURED) -> JobReport:
-    return JobReport(
-        job_id=f"run-1.00000.{pair_index:05d}",
-        run_id="run-1",
-        burst_index=0,
-        pair_index=pair_index,
-        agent_id="client-001",
-        outcome=outcome,
-        planned_start_at=START,
-        reported_at=START,
-    )
+    return job_report(pair_index, START, outcome=outcome)
 
 
 def at(offset_s: float) -> datetime:

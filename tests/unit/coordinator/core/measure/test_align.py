@@ -31,6 +31,7 @@ from exchange.messages import (
     Track,
 )
 from tests.seconds_as_columns import track_columns
+from tests.unit.coordinator.core.records import job_report
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 BURST = Burst(index=0, planned_start_at=AT, duration_s=10)
@@ -61,18 +62,13 @@ def track(side: Side, amounts: list[int], **placed: Any) -> TrackColumns:
 
 
 def report(totals: tuple[FlowTotals, ...] = (), outcome: Outcome = Outcome.MEASURED) -> JobReport:
-    return JobReport(
-        job_id="r.00000.00000",
-        run_id="r",
-        burst_index=0,
-        pair_index=0,
-        agent_id="client-0",
+    return job_report(
+        0,
+        AT,
         outcome=outcome,
         reason=None if outcome is Outcome.MEASURED else "because",
-        planned_start_at=AT,
         first_data_at=AT,
         engine=EngineReport(engine="iperf3", totals=totals),
-        reported_at=AT,
     )
 
 

@@ -12,8 +12,7 @@ from agent.decide import control_problem
 from coordinator.core.judge.course import burst_course, course
 from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.disruptions import judge_levels
-from coordinator.core.measure.evidence import BurstEvidence
-from coordinator.core.measure.measure_burst import measure_burst
+from coordinator.core.measure.evidence import PairEvidence
 from coordinator.core.summary import (
     Availability,
     BurstSummary,
@@ -24,8 +23,8 @@ from coordinator.core.summary import (
     canonical,
     combined,
 )
-from exchange.messages import Control, Outcome, pair_name
-from tests.planted import EXPECTED, measure, plant
+from exchange.messages import Control, Outcome
+from tests.planted import EXPECTED, measure, plant, summarise
 from tests.synthetic import START, Break, Fleet, Plant, clock, fleet
 
 QUIET = Plant(
@@ -94,8 +93,7 @@ def test_a_break_of_some_pairs_names_and_dates_them(
 def test_a_fall_above_the_floor_is_no_disruption_and_the_floor_can_be_set() -> None:
     made = planted(Break(burst=0, from_s=20, length_s=5, factor=0.7))
     assert found(made) == ()
-    strict = made.plan.spec.model_copy(update={"disruption_drop_ratio": 0.2})
-    assert measure_burst(strict, made.evidence[0], made.now).summary.disruptions_count == 1
+    assert measure(made.asked(disruption_drop_ratio=0.2))[0].summary.disruptions_count == 1
 
 
 def test_a_new_level_that_lasts_a_minute_becomes_the_median() -> None:
@@ -127,26 +125,16 @@ def test_a_killed_client_is_a_cut_with_its_name_and_the_rest_is_unknown() -> Non
     assert (said.down_s, said.unknown_s) == (0, 30)
 
 
+def ended(made: Fleet, outcome: Outcome, reason: str) -> BurstSummary:
+    """The burst, had the agent of the pair without a report told so of its end."""
+    whole = next(pair.report for pair in made.evidence[0].pairs if pair.report is not None)
+    report = whole.model_copy(update={"outcome": outcome, "reason": reason})
+    told = made.told(lambda pair: pair if pair.report else replace(pair, report=report))
+    return measure(told)[0].summary
+
+
 def test_a_broken_engine_is_a_reset_and_its_rest_is_down() -> None:
-    made = planted(killed=1)
-    [evidence] = made.evidence
-    [victim] = [pair for pair in evidence.pairs if pair.report is None]
-    whole = next(pair.report for pair in evidence.pairs if pair.report is not None)
-    broken = whole.model_copy(
-        update={"outcome": Outcome.FAILED, "reason": "Connection reset by peer"}
-    )
-    pairs = tuple(
-        type(pair)(
-            **{name: getattr(pair, name) for name in type(pair).__dataclass_fields__}
-            | {"report": broken}
-        )
-        if pair is victim
-        else pair
-        for pair in evidence.pairs
-    )
-    summary = measure_burst(
-        made.plan.spec, BurstEvidence(burst=evidence.burst, pairs=pairs), made.now
-    ).summary
+    summary = ended(planted(killed=1), Outcome.FAILED, "Connection reset by peer")
     [reset] = summary.disruptions
     assert reset.kind is DisruptionKind.RESET
     assert "Connection reset by peer" in reset.causes[0]
@@ -157,42 +145,34 @@ def test_a_broken_engine_is_a_reset_and_its_rest_is_down() -> None:
 def test_a_lapsed_lease_is_named_in_the_agents_own_words() -> None:
     now = datetime(2026, 11, 20, tzinfo=UTC)
     words = control_problem(Control(run_id="r", lease_until_at=now), now)
-    made = planted(killed=1)
-    cause = _cut_with(made, Outcome.ABANDONED, str(words))
-    assert "lease lapsed" in cause
+    [cut] = ended(planted(killed=1), Outcome.ABANDONED, str(words)).disruptions
+    assert cut.kind is DisruptionKind.CUT
+    assert cut.end_at - cut.start_at == timedelta(seconds=cut.duration_s)
+    assert "lease lapsed" in cut.causes[0]
+
+
+def reported(made: Fleet, pair_index: int, **changes: object) -> BurstSummary:
+    """The burst, had one pair's client reported otherwise."""
+
+    def change(pair: PairEvidence) -> PairEvidence:
+        assert pair.report is not None
+        return replace(pair, report=pair.report.model_copy(update=changes))
+
+    return measure(made.told(change, [pair_index]))[0].summary
 
 
 def test_a_moved_clock_is_named() -> None:
     made = planted(Break(burst=0, from_s=20, length_s=3, factor=0.0, pairs=(0,)))
-    [evidence] = made.evidence
-    pairs = []
-    for pair in evidence.pairs:
-        if pair.pair_index == 0 and pair.report is not None:
-            stepped = pair.report.model_copy(update={"clock_after": clock(0.4, 0.41, START)})
-            fields = {name: getattr(pair, name) for name in type(pair).__dataclass_fields__}
-            pair = type(pair)(**(fields | {"report": stepped}))
-        pairs.append(pair)
-    summary = measure_burst(
-        made.plan.spec, BurstEvidence(burst=evidence.burst, pairs=tuple(pairs)), made.now
-    ).summary
+    summary = reported(made, 0, clock_after=clock(0.4, 0.41, START))
     assert any("client's clock moved by" in cause for cause in summary.disruptions[0].causes)
 
 
 def test_connections_that_were_opened_again_are_named_and_lose_nothing() -> None:
-    made = planted()
-    [evidence] = made.evidence
-    first, *others = evidence.pairs
-    assert first.report is not None
-    again = {"retries_count": 1, "reason": "unable to connect to server"}
-    first = replace(first, report=first.report.model_copy(update=again))
-    summary = measure_burst(
-        made.plan.spec, replace(evidence, pairs=(first, *others)), made.now
-    ).summary
+    summary = reported(planted(), 3, retries_count=1, reason="unable to connect to server")
     [reconnect] = summary.disruptions
-    name = pair_name(first.pair_index)
-    assert (reconnect.kind, reconnect.pairs) == (DisruptionKind.RECONNECT, (name,))
+    assert (reconnect.kind, reconnect.pairs) == (DisruptionKind.RECONNECT, ("pair-004",))
     assert "unable to connect to server" in reconnect.causes[0]
-    assert abs((reconnect.start_at - evidence.burst.planned_start_at).total_seconds()) < 30
+    assert abs((reconnect.start_at - summary.planned_start_at).total_seconds()) < 30
     assert summary.availability == Availability.of(720, 720, 0)
 
 
@@ -243,7 +223,7 @@ def test_a_run_says_what_broke_and_its_text_is_the_same_again() -> None:
         Break(burst=2, from_s=10, length_s=2, factor=0.3, pairs=(3,)),
     )
     made = planted(*breaks, bursts=5)
-    summary = summarise_run(made.plan, measure(made), made.ledger, made.now)
+    summary = summarise(made)
     again = summarise_run(made.plan, measure(made)[::-1], made.ledger, made.now)
     assert canonical(summary) == canonical(again)
     assert summary.course is not None
@@ -253,8 +233,7 @@ def test_a_run_says_what_broke_and_its_text_is_the_same_again() -> None:
 
 
 def test_a_summary_of_an_older_broadside_is_still_read() -> None:
-    made = planted()
-    summary = summarise_run(made.plan, measure(made), made.ledger, made.now)
+    summary = summarise(planted())
     older = summary.model_dump(
         mode="json",
         exclude={
@@ -284,26 +263,3 @@ def test_availability_adds_up_in_any_grouping(parts: list[tuple[int, int, int]])
     whole = combined(listed)
     assert whole == combined([combined(listed[:2]), combined(listed[2:])])
     assert whole.up_s + whole.down_s + whole.unknown_s == whole.planned_s
-
-
-def _cut_with(made: Fleet, outcome: Outcome, reason: str) -> str:
-    """The first cause of the killed pair's disruption, had its agent reported so."""
-    [evidence] = made.evidence
-    whole = next(pair.report for pair in evidence.pairs if pair.report is not None)
-    report = whole.model_copy(update={"outcome": outcome, "reason": reason})
-    pairs = tuple(
-        type(pair)(
-            **{name: getattr(pair, name) for name in type(pair).__dataclass_fields__}
-            | {"report": report}
-        )
-        if pair.report is None
-        else pair
-        for pair in evidence.pairs
-    )
-    summary: BurstSummary = measure_burst(
-        made.plan.spec, BurstEvidence(burst=evidence.burst, pairs=pairs), made.now
-    ).summary
-    [cut] = summary.disruptions
-    assert cut.kind is DisruptionKind.CUT
-    assert cut.end_at - cut.start_at == timedelta(seconds=cut.duration_s)
-    return cut.causes[0]

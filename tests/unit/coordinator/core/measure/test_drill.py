@@ -15,9 +15,9 @@ from coordinator.core.measure.drill import (
     find_outage,
 )
 from coordinator.core.measure.evidence import ProbeColumn
-from coordinator.core.measure.series import BurstSeries, FlowSeries
+from coordinator.core.measure.series import BurstSeries
 from coordinator.core.summary import Disruption, DisruptionKind
-from exchange.messages import Flow
+from tests.unit.coordinator.core.records import burst_series, disruption
 
 AT = datetime(2026, 11, 23, 12, tzinfo=UTC)
 START_S = AT.timestamp()
@@ -42,31 +42,8 @@ def series(
     rates: NDArray[np.float64], *, pairs: int = 2, retransmits: NDArray[np.float64] | None = None
 ) -> BurstSeries:
     """A burst of pairs that share a rate in bit/s evenly."""
-    blank = np.full(len(rates), np.nan)
-    flow = FlowSeries(
-        flow=Flow.UP,
-        received_bytes=rates / 8,
-        sent_bytes=rates / 8,
-        proven_bytes=rates / 8,
-        pair_p5_bits_per_second=blank,
-        pair_p50_bits_per_second=blank,
-        pair_p95_bits_per_second=blank,
-        retransmits_count=blank if retransmits is None else retransmits,
-        rtt_mean_s=blank,
-        pairs_bits_per_second=np.tile(rates / pairs, (pairs, 1)).astype(np.float32),
-    )
-    return BurstSeries(
-        burst_index=0,
-        start_s=int(START_S),
-        planned_start_s=START_S,
-        duration_s=len(rates),
-        omit_s=0,
-        window=None,
-        coverage_ratio=np.ones(len(rates)),
-        client_cpu_ratio=blank,
-        server_cpu_ratio=blank,
-        flows=(flow,),
-    )
+    each = np.tile(rates / pairs, (pairs, 1))
+    return burst_series(int(START_S), START_S, rates / 8, each, retransmits_count=retransmits)
 
 
 def event(at_s: float = EVENT_S) -> EventRan:
@@ -164,16 +141,9 @@ def test_nobody_who_probed_is_no_outage_of_zero() -> None:
 
 
 def reset(after_s: int, *pairs: int) -> Disruption:
-    return Disruption(
-        kind=DisruptionKind.RESET,
-        burst_index=0,
-        start_at=AT + timedelta(seconds=after_s),
-        end_at=AT + timedelta(seconds=60),
-        duration_s=60 - after_s,
-        scope="some",
-        pairs_count=len(pairs),
-        pairs=tuple(f"pair-{index + 1:03d}" for index in pairs[:10]),
-    )
+    names = (f"pair-{index + 1:03d}" for index in pairs)
+    start_at = AT + timedelta(seconds=after_s)
+    return disruption(DisruptionKind.RESET, start_at, 60 - after_s, *names)
 
 
 def test_cut_sessions_are_those_reset_and_the_next_burst_opens_them_again() -> None:

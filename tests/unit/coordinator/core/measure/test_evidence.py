@@ -1,10 +1,15 @@
 """Server-side tests find their pairs: by cookie, else by endpoint and time, each once."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from coordinator.core.measure.columns import NO_HOST, HostColumns, TrackColumns
-from coordinator.core.measure.evidence import clock_correction, is_unsent, join_tests, strays_during
+from coordinator.core.measure.columns import NO_HOST
+from coordinator.core.measure.evidence import (
+    Summed,
+    clock_correction,
+    is_unsent,
+    join_tests,
+    strays_during,
+)
 from coordinator.core.plan.spec import Burst, Pair
 from coordinator.core.summary import Joined
 from exchange.messages import (
@@ -13,26 +18,16 @@ from exchange.messages import (
     ClockSource,
     Endpoint,
     EngineReport,
-    Interval,
     JobReport,
     Outcome,
     Phase,
     ServerTest,
     Side,
-    Track,
 )
-from exchange.messages import Flow as FlowName
-from tests.seconds_as_columns import track_columns
+from tests.unit.coordinator.core.records import job_report, seconds
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 BURST = Burst(index=0, planned_start_at=AT, duration_s=10)
-
-
-@dataclass(frozen=True)
-class Record:
-    test: ServerTest
-    tracks: tuple[TrackColumns, ...] = ()
-    host: HostColumns = NO_HOST
 
 
 def pair(index: int) -> Pair:
@@ -47,10 +42,10 @@ def record(
     rows: int = 10,
     ended: bool = True,
     client: str | None = None,
-) -> Record:
+) -> Summed:
     started_at = AT + timedelta(seconds=started_s)
-    return Record(
-        ServerTest(
+    return Summed(
+        test=ServerTest(
             agent_id="s",
             endpoint=Endpoint(agent_id="s", address="10.2.0.4", port=port),
             client_address=client,
@@ -59,18 +54,8 @@ def record(
             ended_at=started_at + timedelta(seconds=14) if ended else None,
             engine=EngineReport(engine="iperf3", cookie=cookie),
         ),
-        tracks=(
-            track_columns(
-                Track(
-                    side=Side.SERVER,
-                    flow=FlowName.UP,
-                    first_data_at_s=AT.timestamp(),
-                    intervals=tuple(
-                        Interval(start_s=i, end_s=i + 1, transferred_bytes=100) for i in range(rows)
-                    ),
-                )
-            ),
-        ),
+        tracks=(seconds(Side.SERVER, AT.timestamp(), [100] * rows),),
+        host=NO_HOST,
     )
 
 
@@ -86,17 +71,8 @@ def claim(cookie: str | None, *, address: str | None = None) -> Claim:
 
 
 def report(outcome: Outcome, cookie: str | None = None) -> JobReport:
-    return JobReport(
-        job_id="r.00000.00000",
-        run_id="r",
-        burst_index=0,
-        pair_index=0,
-        agent_id="c",
-        outcome=outcome,
-        planned_start_at=AT,
-        engine=EngineReport(engine="iperf3", cookie=cookie) if cookie else None,
-        reported_at=AT,
-    )
+    engine = EngineReport(engine="iperf3", cookie=cookie) if cookie else None
+    return job_report(0, AT, outcome=outcome, engine=engine)
 
 
 def test_the_cookie_joins_at_an_endpoint_that_is_no_other_pairs() -> None:

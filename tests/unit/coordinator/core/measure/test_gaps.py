@@ -1,5 +1,6 @@
 """Seconds that are missing from the record are no zeros in any figure, and no bytes either."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 
 from coordinator.core.measure.columns import TrackColumns
 from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.measure.series import MeasuredBurst
+from tests.planted import measure
 from tests.synthetic import Plant, fleet
 
 MADE = fleet(
@@ -17,24 +18,20 @@ MADE = fleet(
 )
 
 
-def _without(pair: PairEvidence, at: slice) -> PairEvidence:
-    def kept(track: object) -> TrackColumns:
-        assert isinstance(track, TrackColumns)
-        return track.rows(np.delete(np.arange(len(track)), at))
-
-    return replace(
-        pair,
-        client_tracks=tuple(kept(track) for track in pair.client_tracks),
-        server_tracks=tuple(kept(track) for track in pair.server_tracks),
-    )
-
-
 def _measured(gap: slice, count: int) -> MeasuredBurst:
-    evidence = MADE.evidence[0]
-    pairs = tuple(
-        _without(pair, gap) if pair.pair_index < count else pair for pair in evidence.pairs
-    )
-    return measure_burst(MADE.plan.spec, replace(evidence, pairs=pairs), MADE.now)
+    """The burst without some seconds of the first pairs."""
+
+    def kept(tracks: Sequence[TrackColumns]) -> tuple[TrackColumns, ...]:
+        return tuple(track.rows(np.delete(np.arange(len(track)), gap)) for track in tracks)
+
+    def without(pair: PairEvidence) -> PairEvidence:
+        return replace(
+            pair,
+            client_tracks=kept(pair.client_tracks),
+            server_tracks=kept(pair.server_tracks),
+        )
+
+    return measure(MADE.told(without, range(count)))[0]
 
 
 @pytest.mark.parametrize("gap", [slice(50, 60), slice(3, 13), slice(100, 110)])
@@ -87,7 +84,6 @@ def test_bytes_that_are_not_on_record_are_in_no_ledger() -> None:
         for pair in MADE.evidence[0].pairs
         if pair.pair_index < 6
         for track in pair.server_tracks
-        if isinstance(track, TrackColumns)
     )
     left = whole.series.received_bytes.sum() - part.series.received_bytes.sum()
     assert left == pytest.approx(gone, rel=1e-6)

@@ -10,7 +10,7 @@ from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, Probe
 from coordinator.core.measure.latency import find_latency
 from coordinator.core.plan.planner import Infeasible, plan
 from coordinator.core.plan.spec import Burst, RunSpec
-from coordinator.core.summary import BurstSummary, canonical
+from coordinator.core.summary import BurstSummary, Latency, canonical
 from exchange.messages import Role
 from tests.judged import judged_burst
 from tests.unit.coordinator.presences import NOW, presence
@@ -27,6 +27,13 @@ def column(rtt_s: Any = 0.001, **at: float) -> ProbeColumn:
         first, _, last = place.removeprefix("s").partition("_")
         values[int(first) : int(last)] = value
     return ProbeColumn(first_at_s=AT.timestamp() - 2, every_s=STEP_S, rtt_s=values)
+
+
+def latency_of(*columns: ProbeColumn) -> Latency:
+    """The fleet's, of pairs with these probes."""
+    latency, _ = find_latency(BURST, dict(enumerate(columns)))
+    assert latency is not None
+    return latency
 
 
 def spec(**changes: Any) -> RunSpec:
@@ -46,8 +53,7 @@ def test_phases_are_cut_at_the_instant_and_at_the_end() -> None:
 
 
 def test_lost_and_unsent_are_apart() -> None:
-    latency, _ = find_latency(BURST, {0: column(s20_25=np.nan, s25_120=-1.0)})
-    assert latency is not None
+    latency = latency_of(column(s20_25=np.nan, s25_120=-1.0))
     during = latency.fleet.during
     assert (during.sent_count, during.answered_count, during.loss_ratio) == (5, 0, 1.0)
     assert during.p99_s is None
@@ -59,12 +65,9 @@ def test_no_probes_are_no_latency() -> None:
 
 
 def test_a_second_of_slow_or_lost_probes_is_a_spike_and_less_is_none() -> None:
-    quiet, _ = find_latency(BURST, {0: column(s50_59=0.5)})
-    latency, _ = find_latency(
-        BURST, {0: column(s50_60=0.5), 1: column(s55_70=np.nan), 2: column(s100_111=0.0225)}
-    )
-    assert quiet is not None and quiet.spikes == ()
-    assert latency is not None and latency.spikes_count == 2
+    assert latency_of(column(s50_59=0.5)).spikes == ()
+    latency = latency_of(column(s50_60=0.5), column(s55_70=np.nan), column(s100_111=0.0225))
+    assert latency.spikes_count == 2
     both, alone = latency.spikes
     assert both.from_at == AT + timedelta(seconds=3)
     assert both.to_at == AT + timedelta(seconds=5)
@@ -73,12 +76,10 @@ def test_a_second_of_slow_or_lost_probes_is_a_spike_and_less_is_none() -> None:
 
 
 def test_a_queue_that_stands_all_along_is_no_spike_and_a_second_above_it_is_one() -> None:
-    standing, _ = find_latency(BURST, {0: column(s20_120=0.1)})
-    assert standing is not None and standing.spikes == ()
+    standing = latency_of(column(s20_120=0.1))
+    assert standing.spikes == ()
     assert standing.fleet.buffer_delay_ratio == pytest.approx(99.0)
-    higher, _ = find_latency(BURST, {0: column(s20_120=0.1, s60_75=0.25)})
-    assert higher is not None
-    (spike,) = higher.spikes
+    (spike,) = latency_of(column(s20_120=0.1, s60_75=0.25)).spikes
     assert (spike.to_at - spike.from_at).total_seconds() == pytest.approx(1.5)
 
 
@@ -87,16 +88,12 @@ def test_probes_that_were_not_sent_are_no_part_of_a_spike() -> None:
     stalled = column(s50_51=0.2, s51_71=-1.0, s71_72=0.2)
     halves = column(s50_56=np.nan, s56_58=-1.0, s58_64=np.nan)
     for probes in (stalled, halves):
-        latency, _ = find_latency(BURST, {0: probes})
-        assert latency is not None and latency.spikes == ()
+        assert latency_of(probes).spikes == ()
 
 
 def test_one_probe_that_was_not_sent_hides_no_spike_and_counts_for_nothing() -> None:
-    short, _ = find_latency(BURST, {0: column(s50_60=0.5, s55_56=-1.0)})
-    assert short is not None and short.spikes == ()  # nine bad probes in ten steps
-    latency, _ = find_latency(BURST, {0: column(s50_61=np.nan, s55_56=-1.0)})
-    assert latency is not None
-    (spike,) = latency.spikes
+    assert latency_of(column(s50_60=0.5, s55_56=-1.0)).spikes == ()  # nine bad ones in ten steps
+    (spike,) = latency_of(column(s50_61=np.nan, s55_56=-1.0)).spikes
     assert spike.to_at - spike.from_at == timedelta(seconds=1.1)
     assert spike.lost_count == 10
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.scale_out import Hold, find_scale_out, scaling_of
-from coordinator.core.summary import Disruption, DisruptionKind
+from coordinator.core.summary import DisruptionKind
 from tests.unit.coordinator.core.measure.test_change_points import noisy, sawtooth
+from tests.unit.coordinator.core.records import disruption
 
 START_S = 1_795_000_000.0
 UNIT = 11.4e9
@@ -52,16 +53,7 @@ def stalled(levels: NDArray[np.float64], seed: int, *, taken_over: bool) -> Hold
     shares[0] -= lost
     shares[1:] += taken_over * lost / (count - 1)
     begun_at = datetime.fromtimestamp(START_S + from_s, UTC)
-    stall = Disruption(
-        kind=DisruptionKind.STALL,
-        burst_index=0,
-        start_at=begun_at,
-        end_at=begun_at + timedelta(seconds=for_s),
-        duration_s=for_s,
-        scope="one",
-        pairs_count=1,
-        pairs=("pair-001",),
-    )
+    stall = disruption(DisruptionKind.STALL, begun_at, for_s, "pair-001")
     return replace(plain(shares.sum(axis=0)), disruptions=(stall,), pairs_count=count)
 
 
@@ -164,16 +156,8 @@ def test_a_step_has_its_costs_and_the_ledgers_word() -> None:
     retransmits[30:32] += 500
     rtt_s = np.full(60, 0.002)
     rtt_s[30] = 0.4
-    reset = Disruption(
-        kind=DisruptionKind.RESET,
-        burst_index=0,
-        start_at=datetime.fromtimestamp(START_S, UTC) + timedelta(seconds=31),
-        end_at=datetime.fromtimestamp(START_S, UTC) + timedelta(seconds=60),
-        duration_s=29,
-        scope="one",
-        pairs_count=1,
-        pairs=("pair-001",),
-    )
+    begun_at = datetime.fromtimestamp(START_S + 31, UTC)
+    reset = disruption(DisruptionKind.RESET, begun_at, 29, "pair-001")
     edges = START_S + np.arange(0.0, 60, 1)
     ledger = FirewallLedger(
         source="lab",
@@ -199,17 +183,9 @@ def test_a_step_has_its_costs_and_the_ledgers_word() -> None:
 
 
 def test_what_was_cut_on_the_way_down_is_counted_apart() -> None:
-    cut = Disruption(
-        kind=DisruptionKind.RESET,
-        burst_index=0,
-        start_at=datetime.fromtimestamp(START_S + 100, UTC),
-        end_at=datetime.fromtimestamp(START_S + 120, UTC),
-        duration_s=20,
-        scope="some",
-        pairs_count=3,
-        pairs=("pair-001", "pair-002", "pair-003"),
-        short_bytes=4e9,
-    )
+    begun_at = datetime.fromtimestamp(START_S + 100, UTC)
+    three = ("pair-001", "pair-002", "pair-003")
+    cut = disruption(DisruptionKind.RESET, begun_at, 20, *three, short_bytes=4e9)
     holds = [
         hold(stair(20e9, 1, 30)),
         hold(np.full(60, 90e9), offered=10e9, after_s=75, disruptions=(cut,), downward=True),

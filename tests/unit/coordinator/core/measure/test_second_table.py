@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.core.measure.second_table import Column, TableTooLong, fleet_table, pair_table
-from coordinator.core.measure.series import BurstSeries, FlowSeries
+from coordinator.core.measure.series import BurstSeries
 from exchange.messages import Flow
+from tests.unit.coordinator.core.records import burst_series
 
 START_S = 1_800_000_000
 
@@ -20,33 +21,13 @@ def series(
     """Pairs by seconds of received bytes; None is a second nobody spoke of."""
     rates = np.array([[math.nan if c is None else c * 8 for c in row] for row in cells])
     known = ~np.isnan(rates)
-    received = np.nansum(rates, axis=0) / 8
-    nothing = np.full(rates.shape[1], math.nan)
-    return BurstSeries(
-        burst_index=0,
-        start_s=START_S - lead_s,
-        planned_start_s=float(START_S),
-        duration_s=rates.shape[1],
-        omit_s=0,
-        window=None,
+    return burst_series(
+        START_S - lead_s,
+        float(START_S),
+        np.nansum(rates, axis=0) / 8,
+        rates,
+        flows=flows,
         coverage_ratio=known.mean(axis=0),
-        client_cpu_ratio=nothing,
-        server_cpu_ratio=nothing,
-        flows=tuple(
-            FlowSeries(
-                flow=flow,
-                received_bytes=received,
-                sent_bytes=received,
-                proven_bytes=received,
-                pair_p5_bits_per_second=nothing,
-                pair_p50_bits_per_second=nothing,
-                pair_p95_bits_per_second=nothing,
-                retransmits_count=nothing,
-                rtt_mean_s=nothing,
-                pairs_bits_per_second=rates.astype(np.float32),
-            )
-            for flow in flows
-        ),
     )
 
 

@@ -5,11 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from coordinator.core.judge.summarise import summarise_run
 from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.measure.measure_burst import measure_burst
 from coordinator.core.summary import RunSummary, Verdict
 from exchange.messages import ClockReading, EngineReport, Flow, StreamSilence
+from tests.planted import summarise
 from tests.synthetic import Plant, fleet
 
 MADE = fleet(Plant(pairs=3, bursts=1, burst_s=30, ledger=False), target_bits_per_second=1e9)
@@ -54,12 +53,7 @@ def judged(
         )
         return replace(pair, report=report, server_test=test)
 
-    evidence = MADE.evidence[0]
-    pairs = tuple(change(pair) if pair.pair_index == 1 else pair for pair in evidence.pairs)
-    changed = replace(evidence, pairs=pairs)
-    return summarise_run(
-        MADE.plan, [measure_burst(MADE.plan.spec, changed, MADE.now)], None, MADE.now
-    )
+    return summarise(MADE.told(change, [1]))
 
 
 def sentence(said: RunSummary) -> str | None:

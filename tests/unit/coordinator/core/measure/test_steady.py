@@ -1,6 +1,7 @@
 """Ramps are cut, falls are not; intervals cover what they say."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -37,32 +38,27 @@ def test_of_a_short_window_no_more_than_a_fifth_is_a_ramp(length: int) -> None:
         assert ramp_s(np.r_[np.full(slow_s, 60.0), np.full(length - slow_s, 100.0)]) == cut_s
 
 
-def test_quiet_seconds_are_not_cut_with_the_ramp() -> None:
-    fleet = np.array([80.0, 97, 99.6, 99.7, 99.8, 100, 100.01, 100, 99.99, 100])
-    assert ramp_s(fleet) == 2
+REST = [175.0, 173.7, 172.6, 172.9, 173.9, 175.1, 174.4, 172.2, 173.1, 174.8]
+BUMP = [1394.2, 1719.9, 1726.7, 1756.6, 1752.6, 1731.4, 1736.5, 1738.8, 1737.6, 1737.5]
+BUSY = [181.16, 227.53, 234.16, 233.48, 231.37, 233.34, 231.47, 231.18, 232.50, 230.85]
 
 
-def test_a_second_above_the_rest_behind_a_ramp_keeps_none_of_the_ramp() -> None:
-    """As a lab's firewall began once, in Mbit/s; the fourth second is a bump, no ramp."""
-    seen = [1394.2, 1719.9, 1726.7, 1756.6, 1752.6, 1731.4, 1736.5, 1738.8, 1737.6, 1737.5]
-    assert ramp_s(np.array(seen)) == 1
-
-
-def test_a_bump_behind_a_ramp_is_no_part_of_it() -> None:
-    """As a busy machine's firewall began once, in Mbit/s: the third second is 1.02 % above."""
-    seen = [181.16, 227.53, 234.16, 233.48, 231.37, 233.34, 231.47, 231.18, 232.50, 230.85]
-    assert ramp_s(np.array(seen)) == 2
-
-
-def test_the_overshoot_behind_a_ramp_goes_with_it() -> None:
-    """A queue that filled while senders found their rate; as a lab's firewall began, in Mbit/s."""
-    rest = [175.0, 173.7, 172.6, 172.9, 173.9, 175.1, 174.4, 172.2, 173.1, 174.8]
-    assert ramp_s(np.array([125.0, 183.1, *rest])) == 2
-
-
-def test_an_overshoot_larger_than_its_ramp_stays() -> None:
-    rest = [175.0, 173.7, 172.6, 172.9, 173.9, 175.1, 174.4, 172.2, 173.1, 174.8]
-    assert ramp_s(np.array([168.0, 190.0, *rest])) == 1
+@pytest.mark.parametrize(
+    ("seen", "cut_s"),
+    [  # in Mbit/s, as firewalls of the lab and of a busy machine began
+        pytest.param(
+            [80.0, 97, 99.6, 99.7, 99.8, 100, 100.01, 100, 99.99, 100], 2, id="quiet seconds stay"
+        ),
+        pytest.param(BUMP, 1, id="the fourth second is a bump, no ramp"),
+        pytest.param(BUSY, 2, id="the third second is 1.02 % above"),
+        pytest.param(
+            [125.0, 183.1, *REST], 2, id="a queue that filled while senders found their rate"
+        ),
+        pytest.param([168.0, 190.0, *REST], 1, id="an overshoot larger than its ramp stays"),
+    ],
+)
+def test_a_ramp_goes_with_its_overshoot_and_no_second_more(seen: list[float], cut_s: int) -> None:
+    assert ramp_s(np.array(seen)) == cut_s
 
 
 def test_a_fall_after_a_plateau_is_never_cut_away() -> None:
@@ -174,14 +170,9 @@ def test_a_run_is_never_surer_than_its_bursts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("freedom", "quantile"), [(1, 12.706), (4, 2.776), (30, 2.042), (60, 2.000), (1000, 1.962)]
+    ("table", "quantiles"),
+    [(t95, (12.706, 2.776, 2.042, 2.000, 1.962)), (t90, (6.314, 2.132, 1.697, 1.671, 1.646))],
 )
-def test_t_quantiles(freedom: float, quantile: float) -> None:
-    assert t95(freedom) == pytest.approx(quantile, rel=0.003)
-
-
-@pytest.mark.parametrize(
-    ("freedom", "quantile"), [(1, 6.314), (4, 2.132), (30, 1.697), (60, 1.671), (1000, 1.646)]
-)
-def test_one_sided_t_quantiles(freedom: float, quantile: float) -> None:
-    assert t90(freedom) == pytest.approx(quantile, rel=0.003)
+def test_t_quantiles(table: Callable[[float], float], quantiles: tuple[float, ...]) -> None:
+    found = [table(freedom) for freedom in (1, 4, 30, 60, 1000)]
+    assert found == pytest.approx(quantiles, rel=0.003)

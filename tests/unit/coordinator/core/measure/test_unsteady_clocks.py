@@ -7,7 +7,7 @@ import pytest
 from coordinator.core.measure.evidence import PairEvidence
 from coordinator.core.summary import BurstSummary, Finding, Verdict
 from exchange.messages import ClockReading, ClockSource, Outcome, Side
-from tests.judged import judged_burst
+from tests.judged import judged_first
 from tests.synthetic import START, Plant, clock, fleet
 
 GATE_S = 0.05
@@ -16,18 +16,16 @@ GATE_S = 0.05
 def after(pairs_count: int, changed: int, reading: ClockReading | None, side: Side) -> BurstSummary:
     """A burst in which some pairs' clocks of one side read so afterwards."""
     made = fleet(Plant(pairs=pairs_count, bursts=1, burst_s=10, period_s=25))
-    [burst] = made.evidence
     update = {"clock_after": reading}
 
     def change(pair: PairEvidence) -> PairEvidence:
-        if pair.pair_index >= changed or pair.report is None or pair.server_test is None:
-            return pair
+        assert pair.report is not None
+        assert pair.server_test is not None
         if side is Side.CLIENT:
             return replace(pair, report=pair.report.model_copy(update=update))
         return replace(pair, server_test=pair.server_test.model_copy(update=update))
 
-    evidence = replace(burst, pairs=tuple(map(change, burst.pairs)))
-    return judged_burst(made.plan.spec, evidence, made.ledger, made.now)
+    return judged_first(made.told(change, range(changed)))
 
 
 def named(summary: BurstSummary) -> dict[str, Finding]:
@@ -90,14 +88,13 @@ def test_a_slewed_clock_or_a_missing_reading_is_no_moved_one(
 
 def test_a_pair_that_stood_down_for_its_clock_is_refused_and_not_named_twice() -> None:
     made = fleet(Plant(pairs=4, bursts=1, burst_s=10, period_s=25))
-    [burst] = made.evidence
-    [first] = [pair for pair in burst.pairs if pair.pair_index == 0]
-    assert first.report is not None
     said = {"outcome": Outcome.REFUSED, "engine": None, "first_data_at": None}
-    report = first.report.model_copy(update=said | {"clock_after": clock(0.4, 0.401, START)})
-    refused = PairEvidence(pair_index=0, claim=first.claim, report=report)
-    others = tuple(pair for pair in burst.pairs if pair.pair_index)
-    evidence = replace(burst, pairs=(refused, *others))
-    found = judged_burst(made.plan.spec, evidence, made.ledger, made.now)
+
+    def refuse(pair: PairEvidence) -> PairEvidence:
+        assert pair.report is not None
+        report = pair.report.model_copy(update=said | {"clock_after": clock(0.4, 0.401, START)})
+        return PairEvidence(pair_index=0, claim=pair.claim, report=report)
+
+    found = judged_first(made.told(refuse, [0]))
     assert found.completeness.refused_s == 10
     assert not named(found)
