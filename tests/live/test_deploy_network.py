@@ -103,15 +103,39 @@ def test_the_notebooks_services_have_their_ports_and_rights(tmp_path: Path) -> N
     assert told["capabilities"] == ["CAP_NET_ADMIN"]
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"service_ports": {"http": [5201]}}, "a port is named twice"),
-        ({"service_ports": {"smtp": [2525]}}, "engines are http, https and ftp"),
-        ({"agent_settings": {"BROADSIDE_AGENT_SERVICES": "http=8080"}}, "set endpoint_ports, serv"),
-        ({"vxlan_port": 99999}, "vxlan_port: must be"),
-    ],
-)
+HALF_OF_THE_SUBNETS = {
+    "clients": "/subscriptions/0/resourceGroups/x/providers/Microsoft.Network"
+    "/virtualNetworks/x/subnets/x"
+}
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"service_ports": {"http": [5201]}}, "a port is named twice"),
+    ({"service_ports": {"smtp": [2525]}}, "engines are http, https and ftp"),
+    ({"agent_settings": {"BROADSIDE_AGENT_SERVICES": "http=8080"}}, "set endpoint_ports, serv"),
+    ({"agent_settings": {"BROADSIDE_AGENT_NIC": 'eth0"; rm'}}, "agent_settings: names begin"),
+    ({"vxlan_port": 99999}, "vxlan_port: must be"),
+    ({"extra_tcp_ports": ["*"]}, "extra_tcp_ports: must be"),
+    ({"firewall_tier": "Gold"}, "firewall_tier: must be Basic"),
+    ({"firewall_tier": "Standard", "idps_mode": "Deny"}, "idps_mode: only a Premium"),
+    (
+        {"firewall_tier": "Standard", "firewall_switch_enabled": True},
+        "switch_enabled: only for a Pre",
+    ),
+    ({"vm_size": "Standard_X1"}, "vm_size: not in vm_bits_per_second"),
+    ({"admin_user_name": "operator"}, "admin_user_name: must be"),
+    ({"fleet_zones": ["1", "2"], "proximity_placement": True}, "proximity_placement: a placement"),
+    ({"budget_emails": []}, "budget_emails: at least one"),
+    ({"appliance": "nva"}, "nva: set it when"),
+    ({"appliance": "existing-firewall"}, "existing_firewall_id: set it when"),
+    ({"may_change": ["rules"]}, "may_change: only with"),
+    ({"existing_subnet_ids": HALF_OF_THE_SUBNETS}, "existing_subnet_ids: give both"),
+    ({"hub_cidr": "10.64.0.0/12"}, "servers_cidr: hub_cidr, clients_cidr"),
+    ({"location": "West Europe"}, "location: must be the region's short"),
+    ({"cloud": "usgovernment"}, "location: no region of this cloud"),
+    ({"operator_addresses": []}, "operator_addresses: must hold"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), MISTAKES)
 def test_a_mistake_is_refused(tmp_path: Path, given: Mapping[str, Any], words: str) -> None:
     with pytest.raises(AssertionError, match=words):
         traffic(tmp_path, **given)

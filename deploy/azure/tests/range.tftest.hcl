@@ -1,5 +1,6 @@
 # `terraform test` with a mocked provider: every plan is made, nothing is reached. What a plan leaves
-# unknown (ids, addresses) is not asserted here.
+# unknown (ids, addresses) is not asserted here; what is refused before any plan is in
+# tests/live/test_deploy_network.py, which needs no provider.
 
 mock_provider "azurerm" {}
 
@@ -206,133 +207,6 @@ run "parked" {
   }
 }
 
-# Mistakes ------------------------------------------------------------------------------------------
-
-run "a_tier_that_is_none" {
-  command = plan
-  variables {
-    firewall_tier = "Gold"
-  }
-  expect_failures = [var.firewall_tier]
-}
-
-run "idps_on_a_standard_firewall" {
-  command = plan
-  variables {
-    firewall_tier = "Standard"
-    idps_mode     = "Deny"
-  }
-  expect_failures = [var.idps_mode]
-}
-
-run "a_switch_of_a_standard_firewall" {
-  command = plan
-  variables {
-    firewall_tier           = "Standard"
-    firewall_switch_enabled = true
-  }
-  expect_failures = [var.firewall_switch_enabled]
-}
-
-run "every_port" {
-  command = plan
-  variables {
-    extra_tcp_ports = ["*"]
-  }
-  expect_failures = [var.extra_tcp_ports]
-}
-
-run "tunnels_on_a_port_that_is_none" {
-  command = plan
-  variables {
-    vxlan_port = 99999
-  }
-  expect_failures = [var.vxlan_port]
-}
-
-run "a_size_without_a_bandwidth" {
-  command = plan
-  variables {
-    vm_size = "Standard_X1"
-  }
-  expect_failures = [var.vm_size]
-}
-
-run "a_login_that_debian_has_taken" {
-  command = plan
-  variables {
-    admin_user_name = "operator"
-  }
-  expect_failures = [var.admin_user_name]
-}
-
-run "two_zones_in_one_placement_group" {
-  command = plan
-  variables {
-    fleet_zones         = ["1", "2"]
-    proximity_placement = true
-  }
-  expect_failures = [var.proximity_placement]
-}
-
-run "nobody_to_tell" {
-  command = plan
-  variables {
-    budget_emails = []
-  }
-  expect_failures = [var.budget_emails]
-}
-
-run "an_appliance_without_an_image" {
-  command = plan
-  variables {
-    appliance = "nva"
-  }
-  expect_failures = [var.nva]
-}
-
-run "a_service_on_the_port_of_iperf3" {
-  command = plan
-  variables {
-    service_ports = { http = [5201] }
-  }
-  expect_failures = [var.service_ports]
-}
-
-run "services_without_their_ports" {
-  command = plan
-  variables {
-    agent_settings = { BROADSIDE_AGENT_SERVICES = "http=8080" }
-  }
-  expect_failures = [var.agent_settings]
-}
-
-run "a_hub_that_overlaps_a_spoke" {
-  command = plan
-  variables {
-    hub_cidr = "10.64.0.0/12"
-  }
-  expect_failures = [var.servers_cidr]
-}
-
-run "a_location_as_people_write_it" {
-  command = plan
-  variables {
-    location = "West Europe"
-  }
-  expect_failures = [var.location]
-}
-
-run "a_location_of_another_cloud" {
-  command = plan
-
-  variables {
-    cloud = "usgovernment"
-  }
-
-  expect_failures = [var.location]
-}
-
 run "a_sovereign_cloud" {
   command = plan
 
@@ -345,44 +219,4 @@ run "a_sovereign_cloud" {
     condition     = endswith(module.exchange.servicebus_host, ".servicebus.usgovcloudapi.net")
     error_message = "A cloud's hosts are its own."
   }
-}
-
-run "an_existing_firewall_without_its_id" {
-  command = plan
-  variables {
-    appliance = "existing-firewall"
-  }
-  expect_failures = [var.existing_firewall_id]
-}
-
-run "a_change_of_nobodys_firewall" {
-  command = plan
-  variables {
-    may_change = ["rules"]
-  }
-  expect_failures = [var.may_change]
-}
-
-run "half_of_the_subnets" {
-  command = plan
-  variables {
-    existing_subnet_ids = { clients = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/x/providers/Microsoft.Network/virtualNetworks/x/subnets/x" }
-  }
-  expect_failures = [var.existing_subnet_ids]
-}
-
-run "nowhere_to_upload_from" {
-  command = plan
-  variables {
-    operator_addresses = []
-  }
-  expect_failures = [var.operator_addresses]
-}
-
-run "a_secret_in_quotes" {
-  command = plan
-  variables {
-    agent_settings = { BROADSIDE_AGENT_NIC = "eth0\"; rm" }
-  }
-  expect_failures = [var.agent_settings]
 }
