@@ -48,15 +48,23 @@ data "azurerm_resource_group" "existing" {
 locals {
   group_name = one(concat(azurerm_resource_group.this[*].name, data.azurerm_resource_group.existing[*].name))
   group_id   = one(concat(azurerm_resource_group.this[*].id, data.azurerm_resource_group.existing[*].id))
+
+  # What every module is told.
+  context = {
+    name       = var.name
+    names      = local.names
+    group_name = local.group_name
+    group_id   = local.group_id
+    location   = var.location
+    suffix     = local.suffix
+    tags       = local.tags
+  }
 }
 
 module "network" {
   source = "./modules/network"
 
-  names               = local.names
-  resource_group_name = local.group_name
-  location            = var.location
-  tags                = local.tags
+  context             = local.context
   hub_cidr            = var.hub_cidr
   clients_cidr        = var.clients_cidr
   servers_cidr        = var.servers_cidr
@@ -74,14 +82,11 @@ module "firewall" {
   source = "./modules/firewall"
   count  = local.has_firewall ? 1 : 0
 
-  names                    = local.names
-  resource_group_name      = local.group_name
-  location                 = var.location
-  tags                     = local.tags
+  context                  = local.context
   tier                     = var.firewall_tier
   zones                    = local.firewall_zones
-  subnet_id                = module.network.firewall_subnet_id
-  management_subnet_id     = module.network.firewall_management_subnet_id
+  subnet_id                = module.network.subnet_ids.firewall
+  management_subnet_id     = module.network.subnet_ids.firewall_management
   idps_mode                = var.idps_mode
   threat_intelligence_mode = var.threat_intelligence_mode
   tls_inspection           = var.tls_inspection
@@ -96,12 +101,8 @@ module "rules" {
   group_name     = "traffic"
   priority       = 100
   tls_inspection = var.tls_inspection
-  clients_prefix = module.network.clients_prefix
-  servers_prefix = module.network.servers_prefix
-  tcp_ports      = local.tcp_ports
-  udp_ports      = local.udp_ports
-  icmp_enabled   = var.icmp_enabled
-  vxlan_port     = var.vxlan_port
+  clients_prefix = module.network.prefixes.clients
+  flows          = module.network.flows
 }
 
 module "existing_firewall" {
@@ -125,12 +126,8 @@ module "existing_rules" {
   group_name     = "${var.name}-traffic"
   priority       = var.existing_rules_priority
   tls_inspection = null
-  clients_prefix = module.network.clients_prefix
-  servers_prefix = module.network.servers_prefix
-  tcp_ports      = local.tcp_ports
-  udp_ports      = local.udp_ports
-  icmp_enabled   = var.icmp_enabled
-  vxlan_port     = var.vxlan_port
+  clients_prefix = module.network.prefixes.clients
+  flows          = module.network.flows
 }
 
 # The spokes' half of the peerings with an existing firewall's hub.
@@ -148,12 +145,9 @@ module "appliance" {
   source = "./modules/appliance"
   count  = var.appliance == "nva" ? 1 : 0
 
-  names                      = local.names
-  resource_group_name        = local.group_name
-  location                   = var.location
-  tags                       = local.tags
-  subnet_id                  = module.network.appliance_subnet_id
-  subnet_prefix              = module.network.appliance_prefix
+  context                    = local.context
+  subnet_id                  = module.network.subnet_ids.appliance
+  subnet_prefix              = module.network.prefixes.appliance
   zones                      = local.firewall_zones
   image                      = var.nva
   ssh_public_key             = var.ssh_public_key
@@ -163,32 +157,25 @@ module "appliance" {
 module "routes" {
   source = "./modules/routes"
 
-  names               = local.names
-  resource_group_name = local.group_name
-  location            = var.location
-  tags                = local.tags
-  bypass              = var.bypass
-  next_hop_address    = local.next_hop_address
+  context          = local.context
+  bypass           = var.bypass
+  next_hop_address = local.next_hop_address
 
   parked = var.parked && local.has_firewall
 
   spokes = local.own_spokes ? {
-    clients = { subnet_id = module.network.clients_subnet_id, other_prefix = var.servers_cidr }
-    servers = { subnet_id = module.network.servers_subnet_id, other_prefix = var.clients_cidr }
+    clients = { subnet_id = module.network.subnet_ids.clients, other_prefix = var.servers_cidr }
+    servers = { subnet_id = module.network.subnet_ids.servers, other_prefix = var.clients_cidr }
   } : {}
 }
 
 module "exchange" {
   source = "./modules/exchange"
 
-  names                 = local.names
+  context               = local.context
   domains               = { storage = local.cloud.storage, servicebus = local.cloud.servicebus }
-  suffix                = local.suffix
-  resource_group_name   = local.group_name
-  location              = var.location
-  tags                  = local.tags
   private_endpoints     = var.private_endpoints
-  endpoints_subnet_id   = module.network.endpoints_subnet_id
+  endpoints_subnet_id   = module.network.subnet_ids.endpoints
   network_ids           = module.network.network_ids
   operator_addresses    = var.operator_addresses
   operator_subnet_ids   = var.operator_subnet_ids
@@ -201,29 +188,23 @@ module "exchange" {
   bundle_sha256         = local.bundle_sha256
 
   subnet_ids = [
-    module.network.clients_subnet_id,
-    module.network.servers_subnet_id,
-    module.network.coordinator_subnet_id,
+    module.network.subnet_ids.clients,
+    module.network.subnet_ids.servers,
+    module.network.subnet_ids.coordinator,
   ]
 }
 
 module "identity" {
   source = "./modules/identity"
 
-  name                = var.name
-  names               = local.names
-  resource_group_name = local.group_name
-  location            = var.location
-  tags                = local.tags
-  container_id        = module.exchange.container_id
-  table_ids           = module.exchange.table_ids
-  queue_id            = module.exchange.queue_id
-  metrics_granted     = local.has_firewall || contains(var.may_change, "metrics")
-  firewall_id         = local.firewall_id
-  suffix              = local.suffix
-  resource_group_id   = local.group_id
-  switch_enabled      = var.firewall_switch_enabled
-  policy_id           = local.policy_id
+  context         = local.context
+  container_id    = module.exchange.container_id
+  table_ids       = module.exchange.table_ids
+  queue_id        = module.exchange.queue_id
+  metrics_granted = local.has_firewall || contains(var.may_change, "metrics")
+  firewall_id     = local.firewall_id
+  switch_enabled  = var.firewall_switch_enabled
+  policy_id       = local.policy_id
 }
 
 resource "azurerm_proximity_placement_group" "this" {
@@ -237,40 +218,43 @@ resource "azurerm_proximity_placement_group" "this" {
   tags                = local.tags
 }
 
+locals {
+  # What agents and coordinator have in common.
+  machine = {
+    image                      = var.image
+    admin_user_name            = var.admin_user_name
+    ssh_public_key             = var.ssh_public_key
+    encryption_at_host_enabled = var.encryption_at_host_enabled
+    bundle_url                 = module.exchange.bundle_url
+    bundle_sha256              = local.bundle_sha256
+    shutdown_time              = local.shutdown_time
+    shutdown_timezone          = var.auto_shutdown_timezone
+  }
+}
+
 module "fleet" {
   source   = "./modules/fleet"
   for_each = { client = "clients", server = "servers" }
 
-  names                          = local.names
+  context                        = local.context
+  machine                        = local.machine
   role                           = each.key
-  resource_group_name            = local.group_name
-  location                       = var.location
-  tags                           = local.tags
   instances                      = var.instances
   size                           = var.vm_size
   bits_per_second                = var.vm_bits_per_second[var.vm_size]
-  image                          = var.image
   zones                          = var.fleet_zones
   proximity_placement_group_id   = one(azurerm_proximity_placement_group.this[*].id)
   accelerated_networking_enabled = var.accelerated_networking_enabled
-  encryption_at_host_enabled     = var.encryption_at_host_enabled
-  subnet_id                      = each.key == "client" ? module.network.clients_subnet_id : module.network.servers_subnet_id
-  target_prefix                  = each.key == "client" ? module.network.servers_prefix : module.network.clients_prefix
+  subnet_id                      = module.network.subnet_ids[each.value]
+  target_prefix                  = each.key == "client" ? module.network.prefixes.servers : module.network.prefixes.clients
   endpoint_ports                 = var.endpoint_ports
   services                       = local.services
   echo_port                      = var.echo_port
-  identity_id                    = module.identity.ids[each.value]
-  identity_client_id             = module.identity.client_ids[each.value]
-  admin_user_name                = var.admin_user_name
-  ssh_public_key                 = var.ssh_public_key
+  identity                       = module.identity.identities[each.value]
   capabilities                   = local.capabilities
   tunnels_allowed                = var.vxlan_port != null
   exchange_environment           = local.exchange_environment
   settings                       = var.agent_settings
-  bundle_url                     = module.exchange.bundle_url
-  bundle_sha256                  = local.bundle_sha256
-  shutdown_time                  = local.shutdown_time
-  shutdown_timezone              = var.auto_shutdown_timezone
 
   # A VM without its way out or its roles would give up before they are there.
   depends_on = [module.identity, module.routes, module.network]
@@ -279,32 +263,21 @@ module "fleet" {
 module "coordinator" {
   source = "./modules/coordinator"
 
-  names                      = local.names
-  resource_group_name        = local.group_name
-  location                   = var.location
-  tags                       = local.tags
-  size                       = var.coordinator_size
-  image                      = var.image
-  subnet_id                  = module.network.coordinator_subnet_id
-  bastion_enabled            = var.bastion_enabled
-  bastion_subnet_id          = module.network.bastion_subnet_id
-  identity_id                = module.identity.ids["coordinator"]
-  identity_client_id         = module.identity.client_ids["coordinator"]
-  admin_user_name            = var.admin_user_name
-  ssh_public_key             = var.ssh_public_key
-  encryption_at_host_enabled = var.encryption_at_host_enabled
-  exchange_environment       = local.coordinator_environment
-  firewall_id                = local.firewall_id
-  policy_id                  = local.policy_id
-  modes_at_rest              = { idps = var.idps_mode, threat = var.threat_intelligence_mode }
-  bundle_url                 = module.exchange.bundle_url
-  bundle_sha256              = local.bundle_sha256
-  shutdown_time              = local.shutdown_time
-  shutdown_timezone          = var.auto_shutdown_timezone
-  start_time                 = local.start_time
-  parked                     = var.parked
-  management                 = local.cloud.management
-  audience                   = local.cloud.audience
+  context              = local.context
+  machine              = local.machine
+  size                 = var.coordinator_size
+  subnet_id            = module.network.subnet_ids.coordinator
+  bastion_enabled      = var.bastion_enabled
+  bastion_subnet_id    = module.network.subnet_ids.bastion
+  identity             = module.identity.identities.coordinator
+  exchange_environment = local.coordinator_environment
+  firewall_id          = local.firewall_id
+  policy_id            = local.policy_id
+  modes_at_rest        = { idps = var.idps_mode, threat = var.threat_intelligence_mode }
+  start_time           = local.start_time
+  parked               = var.parked
+  management           = local.cloud.management
+  audience             = local.cloud.audience
 
   depends_on = [module.identity, module.network]
 }
@@ -312,12 +285,7 @@ module "coordinator" {
 module "observe" {
   source = "./modules/observe"
 
-  name                = var.name
-  names               = local.names
-  resource_group_name = local.group_name
-  resource_group_id   = local.group_id
-  location            = var.location
-  tags                = local.tags
+  context             = local.context
   retention_days      = var.log_retention_days
   diagnostics_enabled = var.diagnostics_enabled
   has_firewall        = local.has_firewall
@@ -330,8 +298,7 @@ module "observe" {
 module "budget" {
   source = "./modules/budget"
 
-  names             = local.names
-  resource_group_id = local.group_id
-  amount            = var.budget_amount
-  emails            = var.budget_emails
+  context = local.context
+  amount  = var.budget_amount
+  emails  = var.budget_emails
 }

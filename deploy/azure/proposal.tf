@@ -12,23 +12,17 @@ locals {
   proposed_rules = !local.existing_firewall || contains(var.may_change, "rules") ? [] : concat(
     ["az network firewall policy rule-collection-group create --name ${var.name}-traffic --priority ${var.existing_rules_priority} --policy-name ${local.policy[8]} --resource-group ${local.policy[4]} --subscription ${local.policy[2]}"],
     [
-      for index, rule in concat(
-        [{ name = "tcp", protocol = "TCP", ports = local.tcp_ports, from = module.network.clients_prefix, to = module.network.servers_prefix }],
-        [{ name = "udp", protocol = "UDP", ports = local.udp_ports, from = module.network.clients_prefix, to = module.network.servers_prefix }],
-        var.icmp_enabled ? [{ name = "echo", protocol = "ICMP", ports = ["*"], from = module.network.clients_prefix, to = module.network.servers_prefix }] : [],
-        [for port in var.vxlan_port[*] : { name = "vxlan-to-servers", protocol = "UDP", ports = [tostring(port)], from = module.network.clients_prefix, to = module.network.servers_prefix }],
-        [for port in var.vxlan_port[*] : { name = "vxlan-to-clients", protocol = "UDP", ports = [tostring(port)], from = module.network.servers_prefix, to = module.network.clients_prefix }],
-      ) :
-      "az network firewall policy rule-collection-group collection add-filter-collection --name ${rule.name} --collection-priority ${100 + index} --action Allow --rule-name ${rule.name} --rule-type NetworkRule --ip-protocols ${rule.protocol} --source-addresses ${rule.from} --destination-addresses ${rule.to} --destination-ports ${join(" ", [for port in rule.ports : port == "*" ? "'*'" : port])} --rule-collection-group-name ${var.name}-traffic --policy-name ${local.policy[8]} --resource-group ${local.policy[4]} --subscription ${local.policy[2]}"
+      for index, rule in module.network.flows :
+      "az network firewall policy rule-collection-group collection add-filter-collection --name ${rule.flow} --collection-priority ${100 + index} --action Allow --rule-name ${rule.flow} --rule-type NetworkRule --ip-protocols ${upper(rule.protocol)} --source-addresses ${rule.from} --destination-addresses ${rule.to} --destination-ports ${join(" ", [for port in rule.ports : port == "*" ? "'*'" : port])} --rule-collection-group-name ${var.name}-traffic --policy-name ${local.policy[8]} --resource-group ${local.policy[4]} --subscription ${local.policy[2]}"
     ],
   )
 
   proposed_metrics = !local.existing_firewall || contains(var.may_change, "metrics") ? [] : [
-    "az role assignment create --role 'Monitoring Reader' --assignee-object-id ${module.identity.principal_ids["coordinator"]} --assignee-principal-type ServicePrincipal --scope ${coalesce(var.existing_firewall_id, "-")}"
+    "az role assignment create --role 'Monitoring Reader' --assignee-object-id ${module.identity.identities.coordinator.principal_id} --assignee-principal-type ServicePrincipal --scope ${coalesce(var.existing_firewall_id, "-")}"
   ]
 
   proposed_routes = local.own_spokes ? [] : [
-    for way in [{ subnet = "clients", to = module.network.servers_prefix }, { subnet = "servers", to = module.network.clients_prefix }] :
+    for way in [{ subnet = "clients", to = module.network.prefixes.servers }, { subnet = "servers", to = module.network.prefixes.clients }] :
     "az network route-table route create --name through-firewall --address-prefix ${way.to} --next-hop-type VirtualAppliance --next-hop-ip-address ${local.next_hop_address == null ? "<firewall>" : local.next_hop_address} --route-table-name <table of ${var.existing_subnet_ids[way.subnet]}> --resource-group <its group>"
   ]
 

@@ -69,8 +69,9 @@ ANYWHERE: Final = frozenset({"*", "Internet", "0.0.0.0/0"})
 _DURATION: Final = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
 _ONE_OF: Final = re.compile(r"contains\(\s*(\[[^\]]*\])\s*,\s*var\.(\w+)\s*\)")
 _ALLOW_OBJECT: Final = re.compile(r"\bto\s*=\s*\"(\*|Internet|0\.0\.0\.0/0)\"")
+_EVERY_PORT: Final = re.compile(r'protocol = "(?!Icmp)\w+", ports = \["\*"\]')
 _LOCAL: Final = re.compile(r"\blocal\.(\w+)")
-_WAY: Final = re.compile(r"\bfrom = local\.(\w+)_prefix, to = local\.(\w+)_prefix")
+_WAY: Final = re.compile(r"\bfrom = local\.prefixes\.(\w+), to = local\.prefixes\.(\w+)")
 _REFERENCE: Final = re.compile(
     r"(?<![\w.\"])(?:(var|local)\.(\w+)|module\.(\w+)(?:\[[^\]]*\])?\.(\w+)|(azurerm_\w+)\.(\w+))"
 )
@@ -192,6 +193,8 @@ def _security_groups(range_: Range) -> Iterator[str]:
             for text in _flat(value):
                 if found := _ALLOW_OBJECT.search(text):
                     yield f"{module}: local.{name}: a rule to {found[1]}: name the destination"
+                if _EVERY_PORT.search(text):
+                    yield f"{module}: local.{name}: a rule for every port: name the traffic's"
 
 
 def _too_wide(where: str, told: Mapping[str, Any]) -> Iterator[str]:
@@ -227,37 +230,24 @@ def _tunnels(range_: Range) -> Iterator[str]:
     The source port of an outer packet is a hash of what is inside, so what comes back is a flow of
     its own, not a reply that a stateful rule would know.
     """
-    for where, _, block in range_.each("azurerm_firewall_policy_rule_collection_group"):
-        passing = {
-            (_spoke(rule, "source_addresses"), _spoke(rule, "destination_addresses"))
-            for collection in block.blocks.get("network_rule_collection", ())
-            for rule in collection.blocks.get("rule", ())
-            if "vxlan_port" in str(rule.arguments.get("destination_ports"))
-        }
-        for source, target in VXLAN_WAYS:
-            if (source, target) not in passing:
-                yield f"{where}: no rule for VXLAN from {source} to {target}"
     for module in range_.modules.values():
-        if any(kind == "azurerm_network_security_rule" for kind, _ in module.resources):
-            for source, target in VXLAN_WAYS:
-                for group, direction in ((source, "Outbound"), (target, "Inbound")):
-                    if (source, target) not in _vxlan_ways(module, group, direction):
-                        yield (
-                            f"{module}: local.allowed.{group}.{direction}: no rule for VXLAN from "
-                            f"{source} to {target}"
-                        )
+        if not any(kind == "azurerm_network_security_rule" for kind, _ in module.resources):
+            continue
+        allowed = module.locals.get("allowed", {})
+        for source, target in VXLAN_WAYS:
+            for where, said in (
+                ("output flows", module.outputs.get("flows")),  # all that the firewall's rules are
+                (f"local.allowed.{source}.Outbound", allowed.get(source, {}).get("Outbound")),
+                (f"local.allowed.{target}.Inbound", allowed.get(target, {}).get("Inbound")),
+            ):
+                if (source, target) not in _vxlan_ways(module, str(said)):
+                    yield f"{module}: {where}: no rule for VXLAN from {source} to {target}"
     if VXLAN_PORT in _listed(range_.values.of(range_.modules[ROOT], "${var.extra_udp_ports}")):
         yield f"extra_udp_ports {VXLAN_PORT!r}: is let through one way only; set vxlan_port"
 
 
-def _spoke(rule: Block, argument: str) -> str:
-    found = re.search(r"var\.(\w+)_prefix", str(rule.arguments.get(argument)))
-    return found[1] if found else "unknown"
-
-
-def _vxlan_ways(module: Module, group: str, direction: str) -> set[tuple[str, str]]:
-    """From where to where a group's rules let tunnels through, by the lists that it names."""
-    said = str(module.locals.get("allowed", {}).get(group, {}).get(direction))
+def _vxlan_ways(module: Module, said: str) -> set[tuple[str, str]]:
+    """From where to where tunnels are let through by the lists of rules that are named."""
     named = [str(module.locals.get(name)) for name in _LOCAL.findall(said)]
     return {way for text in named if "vxlan_port" in text for way in _WAY.findall(text)}
 

@@ -1,8 +1,8 @@
 """Follows a reference to the value or the resource it stands for, through calls and outputs.
 
-Plain references only: ``var.x``, ``local.x``, ``module.m.out``, ``azurerm_t.n.attribute``, each
-with an index, ``one()`` or the first of ``try()`` at most. What needs evaluation (conditions,
-loops, other functions) is :data:`UNKNOWN`.
+Plain references only: ``var.x``, ``local.x``, ``module.m.out``, what is in an object of these, and
+``azurerm_t.n.attribute``, each with an index, ``one()`` or the first of ``try()`` at most. What
+needs evaluation (conditions, loops, other functions) is :data:`UNKNOWN`.
 """
 
 import re
@@ -42,37 +42,41 @@ class Values:
 
     def of(self, module: Module, value: Any) -> Any:
         """A literal, a :class:`Found`, or :data:`UNKNOWN`."""
+        within: list[str] = []  # where in an object what is meant stands
         for _ in range(20):  # a chain of references, or a circle
+            while within and isinstance(value, Mapping):
+                value = value.get(within.pop(0), UNKNOWN)
             if not is_expression(value):
-                return value
+                return UNKNOWN if within else value
             plain = _PLAIN.fullmatch(value)
             if plain is None:
                 return UNKNOWN
             step = self._step(module, _INDEX.sub("", plain[1]).split("."))
             if step is UNKNOWN or isinstance(step, Found):
                 return step
-            module, value = step
+            module, value, more = step
+            within = [*more, *within]
         return UNKNOWN
 
     def _step(self, module: Module, path: list[str]) -> Any:
-        """Where a reference leads: a module and a value in it."""
+        """Where a reference leads: a module, a value in it, and where in that."""
         match path:
-            case ["var", name] if module.folder == ROOT:
+            case ["var", name, *more] if module.folder == ROOT:
                 if name in self._given:
-                    return module, self._given[name]
+                    return module, self._given[name], more
                 block = module.variables.get(name)
                 if block is not None and "default" in block.arguments:
-                    return module, block.arguments["default"]
-            case ["var", name]:
+                    return module, block.arguments["default"], more
+            case ["var", name, *more]:
                 for caller, call in self._callers(module):
                     if name in call.arguments:
-                        return caller, call.arguments[name]
-            case ["local", name] if name in module.locals:
-                return module, module.locals[name]
-            case ["module", name, output] if name in module.calls:
+                        return caller, call.arguments[name], more
+            case ["local", name, *more] if name in module.locals:
+                return module, module.locals[name], more
+            case ["module", name, output, *more] if name in module.calls:
                 called = self._modules.get(called_folder(module, module.calls[name]))
                 if called is not None and output in called.outputs:
-                    return called, called.outputs[output].arguments.get("value")
+                    return called, called.outputs[output].arguments.get("value"), more
             case [kind, name, *rest] if (kind, name) in module.resources:
                 return Found(module=module, kind=kind, name=name, attribute=".".join(rest))
         return UNKNOWN

@@ -23,7 +23,7 @@ pytestmark = [
 NETWORK = AZURE / "modules" / "network"
 CLIENTS, SERVERS = "10.71.0.0/21", "10.72.0.0/21"
 OF_THE_NETWORK = {
-    "names": {}, "resource_group_name": "broadside", "location": "eastus", "tags": {},
+    "context": {"names": {}, "group_name": "broadside", "location": "eastus", "tags": {}},
     "hub_cidr": "10.70.0.0/16", "clients_cidr": "10.71.0.0/16", "servers_cidr": "10.72.0.0/16",
     "bypass": False, "firewall_tier": "Premium", "private_endpoints": False,
     "tcp_ports": ["5201"], "udp_ports": ["5201"], "icmp_enabled": True, "vxlan_port": None,

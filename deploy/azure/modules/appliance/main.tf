@@ -5,11 +5,11 @@
 # where they were accepted before, and its destroy takes them back from everybody.
 
 resource "azurerm_lb" "this" {
-  name                = "${var.names.lbi}-appliance"
-  resource_group_name = var.resource_group_name
-  location            = var.location
+  name                = "${var.context.names.lbi}-appliance"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
   sku                 = "Standard" # HA ports are Standard's
-  tags                = var.tags
+  tags                = var.context.tags
 
   frontend_ip_configuration {
     name                          = "next-hop"
@@ -49,12 +49,12 @@ resource "azurerm_lb_rule" "ha_ports" {
 resource "azurerm_network_interface" "this" {
   count = var.image.instances
 
-  name                           = "${var.names.nic}-appliance-${count.index + 1}"
-  resource_group_name            = var.resource_group_name
-  location                       = var.location
+  name                           = "${var.context.names.nic}-appliance-${count.index + 1}"
+  resource_group_name            = var.context.group_name
+  location                       = var.context.location
   ip_forwarding_enabled          = true
   accelerated_networking_enabled = true
-  tags                           = var.tags
+  tags                           = var.context.tags
 
   ip_configuration {
     name                          = "traffic"
@@ -74,9 +74,9 @@ resource "azurerm_network_interface_backend_address_pool_association" "this" {
 resource "azurerm_linux_virtual_machine" "this" {
   count = var.image.instances
 
-  name                            = "${var.names.vm}-appliance-${count.index + 1}"
-  resource_group_name             = var.resource_group_name
-  location                        = var.location
+  name                            = "${var.context.names.vm}-appliance-${count.index + 1}"
+  resource_group_name             = var.context.group_name
+  location                        = var.context.location
   size                            = var.image.size
   admin_username                  = var.image.admin_user_name
   disable_password_authentication = true
@@ -84,7 +84,7 @@ resource "azurerm_linux_virtual_machine" "this" {
   custom_data                     = var.image.custom_data == null ? null : base64encode(var.image.custom_data)
   allow_extension_operations      = false
   encryption_at_host_enabled      = var.encryption_at_host_enabled
-  tags                            = var.tags
+  tags                            = var.context.tags
 
   admin_ssh_key {
     username   = var.image.admin_user_name

@@ -1,21 +1,6 @@
-variable "names" {
-  type        = map(string)
-  description = "First part of every name, by kind of resource."
-}
-
-variable "resource_group_name" {
-  type        = string
-  description = "Resource group."
-}
-
-variable "location" {
-  type        = string
-  description = "Region."
-}
-
-variable "tags" {
-  type        = map(string)
-  description = "Tags."
+variable "context" {
+  type        = object({ names = map(string), group_name = string, location = string, tags = map(string) })
+  description = "Of the whole range: first parts of names by kind of resource, resource group, region, tags."
 }
 
 variable "subnet_id" {

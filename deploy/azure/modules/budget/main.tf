@@ -2,8 +2,8 @@
 # coordinator's own price limit on a run.
 
 resource "azurerm_consumption_budget_resource_group" "this" {
-  name              = "${var.names.budget}-monthly"
-  resource_group_id = var.resource_group_id
+  name              = "${var.context.names.budget}-monthly"
+  resource_group_id = var.context.group_id
   amount            = var.amount
   time_grain        = "Monthly"
 

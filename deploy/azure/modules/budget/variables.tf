@@ -1,11 +1,6 @@
-variable "names" {
-  type        = map(string)
-  description = "First part of every name, by kind of resource."
-}
-
-variable "resource_group_id" {
-  type        = string
-  description = "What the budget is for."
+variable "context" {
+  type        = object({ names = map(string), group_id = string })
+  description = "Of the whole range: first parts of names by kind of resource, its resource group's id."
 }
 
 variable "amount" {

@@ -3,24 +3,24 @@
 resource "azurerm_public_ip" "bastion" {
   count = var.bastion_enabled ? 1 : 0
 
-  name                = "${var.names.pip}-bastion"
-  resource_group_name = var.resource_group_name
-  location            = var.location
+  name                = "${var.context.names.pip}-bastion"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
   allocation_method   = "Static"
   sku                 = "Standard"
-  tags                = var.tags
+  tags                = var.context.tags
 }
 
 resource "azurerm_bastion_host" "this" {
   count = var.bastion_enabled && !var.parked ? 1 : 0
 
-  name                = "${var.names.bas}-bastion"
-  resource_group_name = var.resource_group_name
-  location            = var.location
+  name                = "${var.context.names.bas}-bastion"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
   sku                 = "Standard" # the least that carries `az network bastion tunnel`
   scale_units         = 2
   tunneling_enabled   = true
-  tags                = var.tags
+  tags                = var.context.tags
 
   ip_configuration {
     name                 = "bastion"

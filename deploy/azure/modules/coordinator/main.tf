@@ -6,12 +6,12 @@ module "boot" {
 
   service            = "coordinator"
   capabilities       = []
-  bundle_url         = var.bundle_url
-  bundle_sha256      = var.bundle_sha256
-  identity_client_id = var.identity_client_id
+  bundle_url         = var.machine.bundle_url
+  bundle_sha256      = var.machine.bundle_sha256
+  identity_client_id = var.identity.client_id
 
   environment = merge(var.exchange_environment, {
-    BROADSIDE_MANAGED_IDENTITY_CLIENT_ID = var.identity_client_id
+    BROADSIDE_MANAGED_IDENTITY_CLIENT_ID = var.identity.client_id
     }, var.firewall_id == null ? {} : {
     BROADSIDE_LEDGER                    = "azure-monitor"
     BROADSIDE_AZURE_MONITOR_RESOURCE_ID = var.firewall_id
@@ -27,10 +27,10 @@ module "boot" {
 }
 
 resource "azurerm_network_interface" "this" {
-  name                = "${var.names.nic}-coordinator"
-  resource_group_name = var.resource_group_name
-  location            = var.location
-  tags                = var.tags
+  name                = "${var.context.names.nic}-coordinator"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
+  tags                = var.context.tags
 
   ip_configuration {
     name                          = "private"
@@ -40,29 +40,29 @@ resource "azurerm_network_interface" "this" {
 }
 
 resource "azurerm_linux_virtual_machine" "this" {
-  name                            = "${var.names.vm}-coordinator"
+  name                            = "${var.context.names.vm}-coordinator"
   computer_name                   = "coordinator"
-  resource_group_name             = var.resource_group_name
-  location                        = var.location
+  resource_group_name             = var.context.group_name
+  location                        = var.context.location
   size                            = var.size
-  admin_username                  = var.admin_user_name
+  admin_username                  = var.machine.admin_user_name
   disable_password_authentication = true
   network_interface_ids           = [azurerm_network_interface.this.id]
   custom_data                     = module.boot.custom_data
   allow_extension_operations      = false
-  encryption_at_host_enabled      = var.encryption_at_host_enabled
+  encryption_at_host_enabled      = var.machine.encryption_at_host_enabled
   secure_boot_enabled             = true
   vtpm_enabled                    = true
-  tags                            = var.tags
+  tags                            = var.context.tags
 
   admin_ssh_key {
-    username   = var.admin_user_name
-    public_key = var.ssh_public_key
+    username   = var.machine.admin_user_name
+    public_key = var.machine.ssh_public_key
   }
 
   identity {
     type         = "UserAssigned"
-    identity_ids = [var.identity_id]
+    identity_ids = [var.identity.id]
   }
 
   os_disk {
@@ -71,23 +71,23 @@ resource "azurerm_linux_virtual_machine" "this" {
   }
 
   source_image_reference {
-    publisher = var.image.publisher
-    offer     = var.image.offer
-    sku       = var.image.sku
-    version   = var.image.version
+    publisher = var.machine.image.publisher
+    offer     = var.machine.image.offer
+    sku       = var.machine.image.sku
+    version   = var.machine.image.version
   }
 
   boot_diagnostics {}
 }
 
 resource "azurerm_dev_test_global_vm_shutdown_schedule" "this" {
-  count = var.shutdown_time == null ? 0 : 1
+  count = var.machine.shutdown_time == null ? 0 : 1
 
   virtual_machine_id    = azurerm_linux_virtual_machine.this.id
-  location              = var.location
-  daily_recurrence_time = var.shutdown_time
-  timezone              = var.shutdown_timezone
-  tags                  = var.tags
+  location              = var.context.location
+  daily_recurrence_time = var.machine.shutdown_time
+  timezone              = var.machine.shutdown_timezone
+  tags                  = var.context.tags
 
   notification_settings {
     enabled = false

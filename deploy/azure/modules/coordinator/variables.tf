@@ -1,36 +1,30 @@
-variable "names" {
-  type        = map(string)
-  description = "First part of every name, by kind of resource."
+variable "context" {
+  type        = object({ names = map(string), group_name = string, location = string, tags = map(string) })
+  description = "Of the whole range: first parts of names by kind of resource, resource group, region, tags."
 }
 
-variable "resource_group_name" {
-  type        = string
-  description = "Resource group."
+variable "machine" {
+  type = object({
+    image                      = object({ publisher = string, offer = string, sku = string, version = string })
+    admin_user_name            = string
+    ssh_public_key             = string # the operator's
+    encryption_at_host_enabled = bool
+    bundle_url                 = string # the package
+    bundle_sha256              = string
+    shutdown_time              = string # time of day, HHMM, of the daily stop; null: never
+    shutdown_timezone          = string # by Windows's name
+  })
+  description = "What agents and coordinator have in common."
 }
 
-variable "location" {
-  type        = string
-  description = "Region."
-}
-
-variable "tags" {
-  type        = map(string)
-  description = "Tags."
+variable "identity" {
+  type        = object({ id = string, client_id = string })
+  description = "Its user-assigned identity."
 }
 
 variable "size" {
   type        = string
   description = "VM size."
-}
-
-variable "image" {
-  type = object({
-    publisher = string
-    offer     = string
-    sku       = string
-    version   = string
-  })
-  description = "Image: the agents'."
 }
 
 variable "subnet_id" {
@@ -46,31 +40,6 @@ variable "bastion_enabled" {
 variable "bastion_subnet_id" {
   type        = string
   description = "AzureBastionSubnet."
-}
-
-variable "identity_id" {
-  type        = string
-  description = "Its user-assigned identity."
-}
-
-variable "identity_client_id" {
-  type        = string
-  description = "That identity's client id."
-}
-
-variable "admin_user_name" {
-  type        = string
-  description = "Login."
-}
-
-variable "ssh_public_key" {
-  type        = string
-  description = "The operator's key."
-}
-
-variable "encryption_at_host_enabled" {
-  type        = bool
-  description = "Encrypt disks on the host."
 }
 
 variable "exchange_environment" {
@@ -91,26 +60,6 @@ variable "policy_id" {
 variable "modes_at_rest" {
   type        = object({ idps = string, threat = string })
   description = "Modes in which a study leaves the policy."
-}
-
-variable "bundle_url" {
-  type        = string
-  description = "The package."
-}
-
-variable "bundle_sha256" {
-  type        = string
-  description = "Its SHA-256."
-}
-
-variable "shutdown_time" {
-  type        = string
-  description = "Time of day, HHMM, of the daily stop; null: never."
-}
-
-variable "shutdown_timezone" {
-  type        = string
-  description = "Its time zone, by Windows's name."
 }
 
 variable "start_time" {

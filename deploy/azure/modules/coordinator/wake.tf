@@ -10,19 +10,19 @@ locals {
 resource "azurerm_user_assigned_identity" "wake" {
   count = var.start_time == null ? 0 : 1
 
-  name                = "${var.names.id}-wake"
-  resource_group_name = var.resource_group_name
-  location            = var.location
-  tags                = var.tags
+  name                = "${var.context.names.id}-wake"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
+  tags                = var.context.tags
 }
 
 resource "azurerm_resource_group_template_deployment" "wake" {
   count = var.start_time == null ? 0 : 1
 
-  name                = "${var.names.deploy}-wake"
-  resource_group_name = var.resource_group_name
+  name                = "${var.context.names.deploy}-wake"
+  resource_group_name = var.context.group_name
   deployment_mode     = "Incremental"
-  tags                = var.tags
+  tags                = var.context.tags
 
   lifecycle {
     # A new VM has lost the role that was given on the old one.
@@ -46,9 +46,9 @@ resource "azurerm_resource_group_template_deployment" "wake" {
       {
         type       = "Microsoft.Logic/workflows"
         apiVersion = "2019-05-01"
-        name       = "${var.names.logic}-wake"
-        location   = var.location
-        tags       = var.tags
+        name       = "${var.context.names.logic}-wake"
+        location   = var.context.location
+        tags       = var.context.tags
         identity = {
           type                   = "UserAssigned"
           userAssignedIdentities = { (azurerm_user_assigned_identity.wake[0].id) = {} }
@@ -64,7 +64,7 @@ resource "azurerm_resource_group_template_deployment" "wake" {
                 recurrence = {
                   frequency = "Day"
                   interval  = 1
-                  timeZone  = var.shutdown_timezone
+                  timeZone  = var.machine.shutdown_timezone
                   schedule  = { hours = [tonumber(substr(var.start_time, 0, 2))], minutes = [tonumber(substr(var.start_time, 2, 2))] }
                 }
               }

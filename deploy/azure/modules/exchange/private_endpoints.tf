@@ -20,8 +20,8 @@ resource "azurerm_private_dns_zone" "this" {
   for_each = local.own_zones
 
   name                = each.value.zone
-  resource_group_name = var.resource_group_name
-  tags                = var.tags
+  resource_group_name = var.context.group_name
+  tags                = var.context.tags
 }
 
 resource "azurerm_private_dns_zone_virtual_network_link" "this" {
@@ -31,17 +31,17 @@ resource "azurerm_private_dns_zone_virtual_network_link" "this" {
   private_dns_zone_id  = azurerm_private_dns_zone.this[each.value.service].id
   virtual_network_id   = each.value.network_id
   registration_enabled = false
-  tags                 = var.tags
+  tags                 = var.context.tags
 }
 
 resource "azurerm_private_endpoint" "this" {
   for_each = local.endpoints
 
-  name                = "${var.names.pep}-${each.key}"
-  resource_group_name = var.resource_group_name
-  location            = var.location
+  name                = "${var.context.names.pep}-${each.key}"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
   subnet_id           = var.endpoints_subnet_id
-  tags                = var.tags
+  tags                = var.context.tags
 
   private_service_connection {
     name                           = each.key

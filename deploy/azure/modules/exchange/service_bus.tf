@@ -5,16 +5,16 @@ resource "azurerm_servicebus_namespace" "this" {
   #checkov:skip=CKV_AZURE_201:jobs are addresses and times of a test; a key of our own would have to be kept for them
   #checkov:skip=CKV_AZURE_199:as above, and only Premium has it
   #checkov:skip=CKV_AZURE_204:Standard cannot be private; private_endpoints = true shuts it, on Premium
-  name                          = "${var.names.sbns}-${var.suffix}"
-  resource_group_name           = var.resource_group_name
-  location                      = var.location
+  name                          = "${var.context.names.sbns}-${var.context.suffix}"
+  resource_group_name           = var.context.group_name
+  location                      = var.context.location
   sku                           = var.private_endpoints ? "Premium" : "Standard" # Standard has no private endpoints
   capacity                      = var.private_endpoints ? 1 : 0
   premium_messaging_partitions  = var.private_endpoints ? 1 : 0
   local_auth_enabled            = false # managed identities only
   minimum_tls_version           = "1.2"
   public_network_access_enabled = !var.private_endpoints
-  tags                          = var.tags
+  tags                          = var.context.tags
 }
 
 resource "azurerm_servicebus_queue" "jobs" {

@@ -7,8 +7,8 @@ resource "azurerm_storage_account" "this" {
   #checkov:skip=CKV2_AZURE_33:private_endpoints = true makes them; by default service endpoints keep it inside Azure
   #checkov:skip=CKV2_AZURE_1:figures of a test; Microsoft's keys encrypt them
   name                             = var.account_name
-  resource_group_name              = var.resource_group_name
-  location                         = var.location
+  resource_group_name              = var.context.group_name
+  location                         = var.context.location
   account_kind                     = "StorageV2"
   account_tier                     = "Standard"
   account_replication_type         = var.replication
@@ -21,7 +21,7 @@ resource "azurerm_storage_account" "this" {
   # For the deployer's upload; the rules below shut it to all others. With private endpoints
   # `broadside up` opens it for the minute of an upload.
   public_network_access_enabled = !var.private_endpoints
-  tags                          = var.tags
+  tags                          = var.context.tags
 
   network_rules {
     default_action             = "Deny"

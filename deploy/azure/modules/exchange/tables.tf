@@ -11,10 +11,10 @@ locals {
 }
 
 resource "azurerm_resource_group_template_deployment" "tables" {
-  name                = "${var.names.deploy}-tables"
-  resource_group_name = var.resource_group_name
+  name                = "${var.context.names.deploy}-tables"
+  resource_group_name = var.context.group_name
   deployment_mode     = "Incremental"
-  tags                = var.tags
+  tags                = var.context.tags
 
   template_content = jsonencode({
     "$schema"      = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"

@@ -1,31 +1,11 @@
-variable "names" {
-  type        = map(string)
-  description = "First part of every name, by kind of resource."
-}
-
-variable "suffix" {
-  type        = string
-  description = "Makes the two names unique that are unique in the world: namespace and account."
-}
-
-variable "resource_group_name" {
-  type        = string
-  description = "Resource group."
-}
-
-variable "location" {
-  type        = string
-  description = "Region."
+variable "context" {
+  type        = object({ names = map(string), group_name = string, location = string, suffix = string, tags = map(string) })
+  description = "Of the whole range: first parts of names by kind of resource, resource group, region, what makes names unique in the world, tags."
 }
 
 variable "domains" {
   type        = object({ storage = string, servicebus = string })
   description = "What host names of storage and Service Bus end in, in this cloud."
-}
-
-variable "tags" {
-  type        = map(string)
-  description = "Tags."
 }
 
 variable "private_endpoints" {

@@ -2,37 +2,37 @@
 # argument for it, and a raised minimum must go back by itself.
 
 resource "azurerm_public_ip" "this" {
-  name                = "${var.names.pip}-firewall"
-  resource_group_name = var.resource_group_name
-  location            = var.location
+  name                = "${var.context.names.pip}-firewall"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
   allocation_method   = "Static"
   sku                 = "Standard"
   zones               = var.zones
-  tags                = var.tags
+  tags                = var.context.tags
 }
 
 resource "azurerm_public_ip" "management" {
   count = var.tier == "Basic" ? 1 : 0
 
-  name                = "${var.names.pip}-firewall-management"
-  resource_group_name = var.resource_group_name
-  location            = var.location
+  name                = "${var.context.names.pip}-firewall-management"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
   allocation_method   = "Static"
   sku                 = "Standard"
   zones               = var.zones
-  tags                = var.tags
+  tags                = var.context.tags
 }
 
 resource "azurerm_firewall" "this" {
   #checkov:skip=CKV_AZURE_216:said by the policy, which Off by default keeps out of the figure
-  name                = "${var.names.afw}-firewall"
-  resource_group_name = var.resource_group_name
-  location            = var.location
+  name                = "${var.context.names.afw}-firewall"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
   sku_name            = "AZFW_VNet"
   sku_tier            = var.tier
   firewall_policy_id  = azurerm_firewall_policy.this.id
   zones               = var.zones
-  tags                = var.tags
+  tags                = var.context.tags
 
   ip_configuration {
     name                 = "data"

@@ -1,11 +1,11 @@
 resource "azurerm_firewall_policy" "this" {
   #checkov:skip=CKV_AZURE_220:the mode is what is compared: idps_mode
-  name                     = "${var.names.afwp}-firewall"
-  resource_group_name      = var.resource_group_name
-  location                 = var.location
+  name                     = "${var.context.names.afwp}-firewall"
+  resource_group_name      = var.context.group_name
+  location                 = var.context.location
   sku                      = var.tier
   threat_intelligence_mode = var.threat_intelligence_mode
-  tags                     = var.tags
+  tags                     = var.context.tags
 
   dynamic "intrusion_detection" {
     for_each = var.tier == "Premium" ? [var.idps_mode] : []

@@ -5,12 +5,12 @@ module "boot" {
 
   service            = "agent"
   capabilities       = sort(var.capabilities)
-  bundle_url         = var.bundle_url
-  bundle_sha256      = var.bundle_sha256
-  identity_client_id = var.identity_client_id
+  bundle_url         = var.machine.bundle_url
+  bundle_sha256      = var.machine.bundle_sha256
+  identity_client_id = var.identity.client_id
 
   environment = merge(var.exchange_environment, {
-    BROADSIDE_MANAGED_IDENTITY_CLIENT_ID = var.identity_client_id
+    BROADSIDE_MANAGED_IDENTITY_CLIENT_ID = var.identity.client_id
     BROADSIDE_AGENT_ROLE                 = var.role
     BROADSIDE_AGENT_PORTS                = join(",", var.endpoint_ports)
     BROADSIDE_AGENT_ALLOWED_NETWORKS     = var.target_prefix
@@ -27,13 +27,13 @@ module "boot" {
 
 resource "azurerm_linux_virtual_machine_scale_set" "this" {
   #checkov:skip=CKV_AZURE_97:a variable: the subscription must have the feature registered
-  name                            = "${var.names.vmss}-${var.role}s"
-  resource_group_name             = var.resource_group_name
-  location                        = var.location
+  name                            = "${var.context.names.vmss}-${var.role}s"
+  resource_group_name             = var.context.group_name
+  location                        = var.context.location
   sku                             = var.size
   instances                       = var.instances
   computer_name_prefix            = var.role
-  admin_username                  = var.admin_user_name
+  admin_username                  = var.machine.admin_user_name
   disable_password_authentication = true
   custom_data                     = module.boot.custom_data
   # A VM too many that Azure takes away again would have taken a job with it.
@@ -45,20 +45,20 @@ resource "azurerm_linux_virtual_machine_scale_set" "this" {
   zones                        = var.zones
   zone_balance                 = length(var.zones) > 1
   proximity_placement_group_id = var.proximity_placement_group_id
-  encryption_at_host_enabled   = var.encryption_at_host_enabled
+  encryption_at_host_enabled   = var.machine.encryption_at_host_enabled
   extension_operations_enabled = false
   secure_boot_enabled          = true
   vtpm_enabled                 = true
-  tags                         = var.tags
+  tags                         = var.context.tags
 
   admin_ssh_key {
-    username   = var.admin_user_name
-    public_key = var.ssh_public_key
+    username   = var.machine.admin_user_name
+    public_key = var.machine.ssh_public_key
   }
 
   identity {
     type         = "UserAssigned"
-    identity_ids = [var.identity_id]
+    identity_ids = [var.identity.id]
   }
 
   network_interface {
@@ -79,10 +79,10 @@ resource "azurerm_linux_virtual_machine_scale_set" "this" {
   }
 
   source_image_reference {
-    publisher = var.image.publisher
-    offer     = var.image.offer
-    sku       = var.image.sku
-    version   = var.image.version
+    publisher = var.machine.image.publisher
+    offer     = var.machine.image.offer
+    sku       = var.machine.image.sku
+    version   = var.machine.image.version
   }
 
   boot_diagnostics {}

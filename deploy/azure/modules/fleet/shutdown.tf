@@ -2,19 +2,19 @@
 # maximum may be set again, and nothing grows by itself, for there are no rules.
 
 locals {
-  minutes   = var.shutdown_time == null ? 0 : 60 * tonumber(substr(var.shutdown_time, 0, 2)) + tonumber(substr(var.shutdown_time, 2, 2))
+  minutes   = var.machine.shutdown_time == null ? 0 : 60 * tonumber(substr(var.machine.shutdown_time, 0, 2)) + tonumber(substr(var.machine.shutdown_time, 2, 2))
   days      = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
   resume_at = local.minutes + 30
 }
 
 resource "azurerm_monitor_autoscale_setting" "shutdown" {
-  count = var.shutdown_time == null ? 0 : 1
+  count = var.machine.shutdown_time == null ? 0 : 1
 
-  name                = "${var.names.autoscale}-${var.role}s-shutdown"
-  resource_group_name = var.resource_group_name
-  location            = var.location
+  name                = "${var.context.names.autoscale}-${var.role}s-shutdown"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
   target_resource_id  = azurerm_linux_virtual_machine_scale_set.this.id
-  tags                = var.tags
+  tags                = var.context.tags
 
   profile {
     name = "shutdown"
@@ -26,7 +26,7 @@ resource "azurerm_monitor_autoscale_setting" "shutdown" {
     }
 
     recurrence {
-      timezone = var.shutdown_timezone
+      timezone = var.machine.shutdown_timezone
       days     = local.days
       hours    = [floor(local.minutes / 60)]
       minutes  = [local.minutes % 60]
@@ -44,7 +44,7 @@ resource "azurerm_monitor_autoscale_setting" "shutdown" {
     }
 
     recurrence {
-      timezone = var.shutdown_timezone
+      timezone = var.machine.shutdown_timezone
       days     = local.days
       hours    = [floor(local.resume_at / 60)]
       minutes  = [local.resume_at % 60]

@@ -1,21 +1,25 @@
-variable "names" {
-  type        = map(string)
-  description = "First part of every name, by kind of resource."
+variable "context" {
+  type        = object({ names = map(string), group_name = string, location = string, tags = map(string) })
+  description = "Of the whole range: first parts of names by kind of resource, resource group, region, tags."
 }
 
-variable "resource_group_name" {
-  type        = string
-  description = "Resource group."
+variable "machine" {
+  type = object({
+    image                      = object({ publisher = string, offer = string, sku = string, version = string })
+    admin_user_name            = string
+    ssh_public_key             = string # the operator's
+    encryption_at_host_enabled = bool
+    bundle_url                 = string # the package
+    bundle_sha256              = string
+    shutdown_time              = string # time of day, HHMM, of the daily stop; null: never
+    shutdown_timezone          = string # by Windows's name
+  })
+  description = "What agents and coordinator have in common."
 }
 
-variable "location" {
-  type        = string
-  description = "Region."
-}
-
-variable "tags" {
-  type        = map(string)
-  description = "Tags."
+variable "identity" {
+  type        = object({ id = string, client_id = string })
+  description = "Its user-assigned identity."
 }
 
 variable "role" {
@@ -43,16 +47,6 @@ variable "bits_per_second" {
   description = "The size's egress bandwidth."
 }
 
-variable "image" {
-  type = object({
-    publisher = string
-    offer     = string
-    sku       = string
-    version   = string
-  })
-  description = "Image."
-}
-
 variable "zones" {
   type        = set(string)
   description = "Availability zones; empty: regional."
@@ -66,11 +60,6 @@ variable "proximity_placement_group_id" {
 variable "accelerated_networking_enabled" {
   type        = bool
   description = "SR-IOV."
-}
-
-variable "encryption_at_host_enabled" {
-  type        = bool
-  description = "Encrypt disks on the host."
 }
 
 variable "subnet_id" {
@@ -98,26 +87,6 @@ variable "echo_port" {
   description = "UDP port of each server that answers probes."
 }
 
-variable "identity_id" {
-  type        = string
-  description = "Its user-assigned identity."
-}
-
-variable "identity_client_id" {
-  type        = string
-  description = "That identity's client id."
-}
-
-variable "admin_user_name" {
-  type        = string
-  description = "Login."
-}
-
-variable "ssh_public_key" {
-  type        = string
-  description = "The operator's key."
-}
-
 variable "capabilities" {
   type        = set(string)
   description = "Linux capabilities that the agent keeps."
@@ -136,24 +105,4 @@ variable "exchange_environment" {
 variable "settings" {
   type        = map(string)
   description = "Further settings of the agents."
-}
-
-variable "bundle_url" {
-  type        = string
-  description = "The agents' package."
-}
-
-variable "bundle_sha256" {
-  type        = string
-  description = "Its SHA-256."
-}
-
-variable "shutdown_time" {
-  type        = string
-  description = "Time of day, HHMM, of the daily scale to 0; null: never."
-}
-
-variable "shutdown_timezone" {
-  type        = string
-  description = "Its time zone, by Windows's name."
 }

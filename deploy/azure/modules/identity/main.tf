@@ -5,10 +5,10 @@
 resource "azurerm_user_assigned_identity" "this" {
   for_each = toset(["clients", "servers", "coordinator"])
 
-  name                = "${var.names.id}-${each.key}"
-  resource_group_name = var.resource_group_name
-  location            = var.location
-  tags                = var.tags
+  name                = "${var.context.names.id}-${each.key}"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
+  tags                = var.context.tags
 }
 
 resource "azurerm_role_assignment" "package" {
@@ -77,9 +77,9 @@ resource "azurerm_role_assignment" "metrics" {
 resource "azurerm_role_definition" "modes" {
   count = var.switch_enabled ? 1 : 0
 
-  name              = "${var.name}-${var.suffix}-firewall-modes"
-  scope             = var.resource_group_id
-  assignable_scopes = [var.resource_group_id]
+  name              = "${var.context.name}-${var.context.suffix}-firewall-modes"
+  scope             = var.context.group_id
+  assignable_scopes = [var.context.group_id]
   description       = "Put a firewall policy into another mode."
 
   permissions {

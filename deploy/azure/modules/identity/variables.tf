@@ -1,26 +1,6 @@
-variable "name" {
-  type        = string
-  description = "First part of every name."
-}
-
-variable "names" {
-  type        = map(string)
-  description = "First part of every name, by kind of resource."
-}
-
-variable "resource_group_name" {
-  type        = string
-  description = "Resource group."
-}
-
-variable "location" {
-  type        = string
-  description = "Region."
-}
-
-variable "tags" {
-  type        = map(string)
-  description = "Tags."
+variable "context" {
+  type        = object({ name = string, names = map(string), group_name = string, group_id = string, location = string, suffix = string, tags = map(string) })
+  description = "Of the whole range: name, first parts of names by kind of resource, resource group, its id, region, what makes names unique in the tenant, tags."
 }
 
 variable "container_id" {
@@ -46,16 +26,6 @@ variable "metrics_granted" {
 variable "firewall_id" {
   type        = string
   description = "That firewall; null without."
-}
-
-variable "suffix" {
-  type        = string
-  description = "Makes the role's name unique in the tenant."
-}
-
-variable "resource_group_id" {
-  type        = string
-  description = "The only scope in which the role can be assigned."
 }
 
 variable "switch_enabled" {

@@ -11,22 +11,22 @@ locals {
 resource "azurerm_public_ip" "nat" {
   for_each = local.nat
 
-  name                = "${var.names.pip}-nat-${each.key}"
-  resource_group_name = var.resource_group_name
-  location            = var.location
+  name                = "${var.context.names.pip}-nat-${each.key}"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
   allocation_method   = "Static"
   sku                 = "Standard"
-  tags                = var.tags
+  tags                = var.context.tags
 }
 
 resource "azurerm_nat_gateway" "this" {
   for_each = local.nat
 
-  name                = "${var.names.ng}-${each.key}"
-  resource_group_name = var.resource_group_name
-  location            = var.location
+  name                = "${var.context.names.ng}-${each.key}"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
   sku_name            = "Standard"
-  tags                = var.tags
+  tags                = var.context.tags
 }
 
 resource "azurerm_nat_gateway_public_ip_association" "this" {

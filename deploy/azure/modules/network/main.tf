@@ -4,31 +4,31 @@
 resource "azurerm_virtual_network" "hub" {
   count = local.own_hub ? 1 : 0
 
-  name                = "${var.names.vnet}-hub"
-  resource_group_name = var.resource_group_name
-  location            = var.location
+  name                = "${var.context.names.vnet}-hub"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
   address_space       = [var.hub_cidr]
-  tags                = var.tags
+  tags                = var.context.tags
 }
 
 resource "azurerm_virtual_network" "clients" {
   count = local.own_spokes ? 1 : 0
 
-  name                = "${var.names.vnet}-clients"
-  resource_group_name = var.resource_group_name
-  location            = var.location
+  name                = "${var.context.names.vnet}-clients"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
   address_space       = [var.clients_cidr]
-  tags                = var.tags
+  tags                = var.context.tags
 }
 
 resource "azurerm_virtual_network" "servers" {
   count = local.own_spokes ? 1 : 0
 
-  name                = "${var.names.vnet}-servers"
-  resource_group_name = var.resource_group_name
-  location            = var.location
+  name                = "${var.context.names.vnet}-servers"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
   address_space       = [var.servers_cidr]
-  tags                = var.tags
+  tags                = var.context.tags
 }
 
 # Subnets of the hub -------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ resource "azurerm_subnet" "firewall" {
   count = local.own_hub ? 1 : 0
 
   name                 = "AzureFirewallSubnet" # Azure's own name for it; no other is accepted
-  resource_group_name  = var.resource_group_name
+  resource_group_name  = var.context.group_name
   virtual_network_name = azurerm_virtual_network.hub[0].name
   address_prefixes     = [cidrsubnet(var.hub_cidr, 10, 0)]
 }
@@ -47,7 +47,7 @@ resource "azurerm_subnet" "firewall_management" {
   count = local.own_hub && var.firewall_tier == "Basic" ? 1 : 0
 
   name                 = "AzureFirewallManagementSubnet" # Azure's own name, again
-  resource_group_name  = var.resource_group_name
+  resource_group_name  = var.context.group_name
   virtual_network_name = azurerm_virtual_network.hub[0].name
   address_prefixes     = [cidrsubnet(var.hub_cidr, 10, 1)]
 }
@@ -57,7 +57,7 @@ resource "azurerm_subnet" "bastion" {
   count = local.own_hub ? 1 : 0
 
   name                 = "AzureBastionSubnet" # Azure's own name, again
-  resource_group_name  = var.resource_group_name
+  resource_group_name  = var.context.group_name
   virtual_network_name = azurerm_virtual_network.hub[0].name
   address_prefixes     = [cidrsubnet(var.hub_cidr, 10, 2)]
 }
@@ -66,7 +66,7 @@ resource "azurerm_subnet" "coordinator" {
   count = local.own_hub ? 1 : 0
 
   name                            = "coordinator"
-  resource_group_name             = var.resource_group_name
+  resource_group_name             = var.context.group_name
   virtual_network_name            = azurerm_virtual_network.hub[0].name
   address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 3)]
   default_outbound_access_enabled = false
@@ -81,7 +81,7 @@ resource "azurerm_subnet" "endpoints" {
   count = local.own_hub ? 1 : 0
 
   name                            = "endpoints"
-  resource_group_name             = var.resource_group_name
+  resource_group_name             = var.context.group_name
   virtual_network_name            = azurerm_virtual_network.hub[0].name
   address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 4)]
   default_outbound_access_enabled = false
@@ -92,7 +92,7 @@ resource "azurerm_subnet" "appliance" {
   count = local.own_hub ? 1 : 0
 
   name                            = "appliance"
-  resource_group_name             = var.resource_group_name
+  resource_group_name             = var.context.group_name
   virtual_network_name            = azurerm_virtual_network.hub[0].name
   address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 5)]
   default_outbound_access_enabled = false
@@ -106,9 +106,9 @@ resource "azurerm_subnet" "clients" {
   count = local.own_spokes ? 1 : 0
 
   name                            = "agents"
-  resource_group_name             = var.resource_group_name
+  resource_group_name             = var.context.group_name
   virtual_network_name            = azurerm_virtual_network.clients[0].name
-  address_prefixes                = [local.clients_prefix]
+  address_prefixes                = [local.prefixes.clients]
   default_outbound_access_enabled = false
 
   service_endpoint {
@@ -120,9 +120,9 @@ resource "azurerm_subnet" "servers" {
   count = local.own_spokes ? 1 : 0
 
   name                            = "agents"
-  resource_group_name             = var.resource_group_name
+  resource_group_name             = var.context.group_name
   virtual_network_name            = azurerm_virtual_network.servers[0].name
-  address_prefixes                = [local.servers_prefix]
+  address_prefixes                = [local.prefixes.servers]
   default_outbound_access_enabled = false
 
   service_endpoint {
@@ -134,9 +134,11 @@ locals {
   own_hub    = !contains(keys(var.existing_subnet_ids), "coordinator")
   own_spokes = !contains(keys(var.existing_subnet_ids), "clients")
 
-  clients_prefix   = try(local.existing["clients"], cidrsubnet(var.clients_cidr, 21 - tonumber(split("/", var.clients_cidr)[1]), 0)) # a /21: 2,043 VMs
-  servers_prefix   = try(local.existing["servers"], cidrsubnet(var.servers_cidr, 21 - tonumber(split("/", var.servers_cidr)[1]), 0))
-  endpoints_prefix = try(local.existing["endpoints"], cidrsubnet(var.hub_cidr, 10, 4))
-  bastion_prefix   = try(local.existing["bastion"], cidrsubnet(var.hub_cidr, 10, 2))
-  appliance_prefix = try(local.existing["appliance"], cidrsubnet(var.hub_cidr, 10, 5))
+  prefixes = {
+    clients   = try(local.existing["clients"], cidrsubnet(var.clients_cidr, 21 - tonumber(split("/", var.clients_cidr)[1]), 0)) # a /21: 2,043 VMs
+    servers   = try(local.existing["servers"], cidrsubnet(var.servers_cidr, 21 - tonumber(split("/", var.servers_cidr)[1]), 0))
+    endpoints = try(local.existing["endpoints"], cidrsubnet(var.hub_cidr, 10, 4))
+    bastion   = try(local.existing["bastion"], cidrsubnet(var.hub_cidr, 10, 2))
+    appliance = try(local.existing["appliance"], cidrsubnet(var.hub_cidr, 10, 5))
+  }
 }

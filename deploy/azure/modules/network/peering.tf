@@ -9,7 +9,7 @@ resource "azurerm_virtual_network_peering" "hub_to_clients" {
   count = local.peered ? 1 : 0
 
   name                      = "clients"
-  resource_group_name       = var.resource_group_name
+  resource_group_name       = var.context.group_name
   virtual_network_name      = azurerm_virtual_network.hub[0].name
   remote_virtual_network_id = azurerm_virtual_network.clients[0].id
   allow_forwarded_traffic   = true
@@ -19,7 +19,7 @@ resource "azurerm_virtual_network_peering" "clients_to_hub" {
   count = local.peered ? 1 : 0
 
   name                      = "hub"
-  resource_group_name       = var.resource_group_name
+  resource_group_name       = var.context.group_name
   virtual_network_name      = azurerm_virtual_network.clients[0].name
   remote_virtual_network_id = azurerm_virtual_network.hub[0].id
   allow_forwarded_traffic   = true
@@ -29,7 +29,7 @@ resource "azurerm_virtual_network_peering" "hub_to_servers" {
   count = local.peered ? 1 : 0
 
   name                      = "servers"
-  resource_group_name       = var.resource_group_name
+  resource_group_name       = var.context.group_name
   virtual_network_name      = azurerm_virtual_network.hub[0].name
   remote_virtual_network_id = azurerm_virtual_network.servers[0].id
   allow_forwarded_traffic   = true
@@ -39,7 +39,7 @@ resource "azurerm_virtual_network_peering" "servers_to_hub" {
   count = local.peered ? 1 : 0
 
   name                      = "hub"
-  resource_group_name       = var.resource_group_name
+  resource_group_name       = var.context.group_name
   virtual_network_name      = azurerm_virtual_network.servers[0].name
   remote_virtual_network_id = azurerm_virtual_network.hub[0].id
   allow_forwarded_traffic   = true
@@ -51,7 +51,7 @@ resource "azurerm_virtual_network_peering" "clients_to_servers" {
   count = var.bypass && local.own_spokes ? 1 : 0
 
   name                      = "bypass"
-  resource_group_name       = var.resource_group_name
+  resource_group_name       = var.context.group_name
   virtual_network_name      = azurerm_virtual_network.clients[0].name
   remote_virtual_network_id = azurerm_virtual_network.servers[0].id
 }
@@ -60,7 +60,7 @@ resource "azurerm_virtual_network_peering" "servers_to_clients" {
   count = var.bypass && local.own_spokes ? 1 : 0
 
   name                      = "bypass"
-  resource_group_name       = var.resource_group_name
+  resource_group_name       = var.context.group_name
   virtual_network_name      = azurerm_virtual_network.servers[0].name
   remote_virtual_network_id = azurerm_virtual_network.clients[0].id
 }

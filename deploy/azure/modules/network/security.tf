@@ -4,10 +4,10 @@
 resource "azurerm_network_security_group" "this" {
   for_each = toset(local.own_groups)
 
-  name                = "${var.names.nsg}-${each.key}"
-  resource_group_name = var.resource_group_name
-  location            = var.location
-  tags                = var.tags
+  name                = "${var.context.names.nsg}-${each.key}"
+  resource_group_name = var.context.group_name
+  location            = var.context.location
+  tags                = var.context.tags
 }
 
 locals {
@@ -16,11 +16,11 @@ locals {
 
   # Where the exchange is: tags of this region's services, or the private endpoints' subnet.
   exchange = var.private_endpoints ? {
-    ServiceBus = local.endpoints_prefix
-    Storage    = local.endpoints_prefix
+    ServiceBus = local.prefixes.endpoints
+    Storage    = local.prefixes.endpoints
     } : {
-    ServiceBus = "ServiceBus.${var.location}"
-    Storage    = "Storage.${var.location}"
+    ServiceBus = "ServiceBus.${var.context.location}"
+    Storage    = "Storage.${var.context.location}"
   }
   exchange_ports = { ServiceBus = "5671", Storage = "443" } # AMQP over TLS; HTTPS
 
@@ -30,15 +30,15 @@ locals {
   ]
 
   traffic = concat(
-    [{ name = "TrafficTcp", protocol = "Tcp", ports = var.tcp_ports, from = local.clients_prefix, to = local.servers_prefix }],
-    [{ name = "TrafficUdp", protocol = "Udp", ports = var.udp_ports, from = local.clients_prefix, to = local.servers_prefix }],
-    var.icmp_enabled ? [{ name = "Echo", protocol = "Icmp", ports = ["*"], from = local.clients_prefix, to = local.servers_prefix }] : [],
+    [{ name = "TrafficTcp", flow = "tcp", protocol = "Tcp", ports = var.tcp_ports, from = local.prefixes.clients, to = local.prefixes.servers }],
+    [{ name = "TrafficUdp", flow = "udp", protocol = "Udp", ports = var.udp_ports, from = local.prefixes.clients, to = local.prefixes.servers }],
+    var.icmp_enabled ? [{ name = "Echo", flow = "echo", protocol = "Icmp", ports = ["*"], from = local.prefixes.clients, to = local.prefixes.servers }] : [],
   )
 
   # A tunnel's outer packets take their source port from a hash of the inner flow, so what a server
   # sends back is no reply to a group: it is another flow, and needs a rule.
-  vxlan_to_servers = [for port in var.vxlan_port[*] : { name = "VxlanToServers", protocol = "Udp", ports = [tostring(port)], from = local.clients_prefix, to = local.servers_prefix }]
-  vxlan_to_clients = [for port in var.vxlan_port[*] : { name = "VxlanToClients", protocol = "Udp", ports = [tostring(port)], from = local.servers_prefix, to = local.clients_prefix }]
+  vxlan_to_servers = [for port in var.vxlan_port[*] : { name = "VxlanToServers", flow = "vxlan-to-servers", protocol = "Udp", ports = [tostring(port)], from = local.prefixes.clients, to = local.prefixes.servers }]
+  vxlan_to_clients = [for port in var.vxlan_port[*] : { name = "VxlanToClients", flow = "vxlan-to-clients", protocol = "Udp", ports = [tostring(port)], from = local.prefixes.servers, to = local.prefixes.clients }]
 
   # All other return traffic needs no rule: groups are stateful.
   allowed = {
@@ -51,7 +51,7 @@ locals {
       Outbound = concat([local.to_exchange[1]], local.vxlan_to_clients) # no jobs go to servers
     }
     coordinator = {
-      Inbound = [{ name = "SshFromBastion", protocol = "Tcp", ports = ["22"], from = local.bastion_prefix, to = "VirtualNetwork" }]
+      Inbound = [{ name = "SshFromBastion", protocol = "Tcp", ports = ["22"], from = local.prefixes.bastion, to = "VirtualNetwork" }]
       Outbound = concat(local.to_exchange, [
         { name = "ToResourceManager", protocol = "Tcp", ports = ["443"], from = "VirtualNetwork", to = "AzureResourceManager" },
         { name = "ToEntra", protocol = "Tcp", ports = ["443"], from = "VirtualNetwork", to = "AzureActiveDirectory" },
@@ -73,7 +73,7 @@ resource "azurerm_network_security_rule" "allow" {
   for_each = local.rules
 
   name                        = each.value.name
-  resource_group_name         = var.resource_group_name
+  resource_group_name         = var.context.group_name
   network_security_group_name = azurerm_network_security_group.this[each.value.group].name
   priority                    = each.value.priority
   direction                   = each.value.direction
@@ -95,7 +95,7 @@ resource "azurerm_network_security_rule" "deny" {
   ]...)
 
   name                        = "Nothing${each.value.direction}"
-  resource_group_name         = var.resource_group_name
+  resource_group_name         = var.context.group_name
   network_security_group_name = azurerm_network_security_group.this[each.value.group].name
   priority                    = 4096
   direction                   = each.value.direction

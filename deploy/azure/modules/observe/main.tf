@@ -2,24 +2,24 @@
 # firewall's metrics from Azure Monitor itself.
 
 resource "azurerm_log_analytics_workspace" "this" {
-  name                         = "${var.names.log}-logs"
-  resource_group_name          = var.resource_group_name
-  location                     = var.location
+  name                         = "${var.context.names.log}-logs"
+  resource_group_name          = var.context.group_name
+  location                     = var.context.location
   sku                          = "PerGB2018"
   retention_in_days            = var.retention_days
   daily_quota_gb               = 5
   local_authentication_enabled = false
-  tags                         = var.tags
+  tags                         = var.context.tags
 }
 
 resource "azurerm_application_insights" "this" {
-  name                         = "${var.names.appi}-insights"
-  resource_group_name          = var.resource_group_name
-  location                     = var.location
+  name                         = "${var.context.names.appi}-insights"
+  resource_group_name          = var.context.group_name
+  location                     = var.context.location
   workspace_id                 = azurerm_log_analytics_workspace.this.id
   application_type             = "other"
   local_authentication_enabled = false
-  tags                         = var.tags
+  tags                         = var.context.tags
 }
 
 resource "azurerm_monitor_diagnostic_setting" "firewall" {

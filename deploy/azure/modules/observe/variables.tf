@@ -1,31 +1,6 @@
-variable "name" {
-  type        = string
-  description = "First part of every name."
-}
-
-variable "names" {
-  type        = map(string)
-  description = "First part of every name, by kind of resource."
-}
-
-variable "resource_group_name" {
-  type        = string
-  description = "Resource group."
-}
-
-variable "resource_group_id" {
-  type        = string
-  description = "Its id, from which the workbook's name is derived."
-}
-
-variable "location" {
-  type        = string
-  description = "Region."
-}
-
-variable "tags" {
-  type        = map(string)
-  description = "Tags."
+variable "context" {
+  type        = object({ name = string, names = map(string), group_name = string, group_id = string, location = string, tags = map(string) })
+  description = "Of the whole range: name, first parts of names by kind of resource, resource group, its id, region, tags."
 }
 
 variable "retention_days" {

@@ -28,12 +28,12 @@ locals {
 }
 
 resource "azurerm_application_insights_workbook" "this" {
-  name                = uuidv5("url", "broadside/${var.resource_group_id}")
-  resource_group_name = var.resource_group_name
-  location            = var.location
-  display_name        = "Broadside: ${var.name}"
+  name                = uuidv5("url", "broadside/${var.context.group_id}")
+  resource_group_name = var.context.group_name
+  location            = var.context.location
+  display_name        = "Broadside: ${var.context.name}"
   source_id           = lower(azurerm_application_insights.this.id)
-  tags                = var.tags
+  tags                = var.context.tags
 
   data_json = jsonencode({
     version = "Notebook/1.0"

@@ -4,18 +4,18 @@
 resource "azurerm_route_table" "this" {
   for_each = var.spokes
 
-  name                          = "${var.names.rt}-${each.key}"
-  resource_group_name           = var.resource_group_name
-  location                      = var.location
+  name                          = "${var.context.names.rt}-${each.key}"
+  resource_group_name           = var.context.group_name
+  location                      = var.context.location
   bgp_route_propagation_enabled = false
-  tags                          = var.tags
+  tags                          = var.context.tags
 }
 
 resource "azurerm_route" "through_appliance" {
   for_each = var.bypass || var.parked ? {} : var.spokes
 
   name                   = "through-appliance"
-  resource_group_name    = var.resource_group_name
+  resource_group_name    = var.context.group_name
   route_table_name       = azurerm_route_table.this[each.key].name
   address_prefix         = each.value.other_prefix
   next_hop_type          = "VirtualAppliance"

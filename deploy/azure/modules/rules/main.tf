@@ -10,55 +10,15 @@ resource "azurerm_firewall_policy_rule_collection_group" "traffic" {
     priority = 100
     action   = "Allow"
 
-    rule {
-      name                  = "tcp"
-      protocols             = ["TCP"]
-      source_addresses      = [var.clients_prefix]
-      destination_addresses = [var.servers_prefix]
-      destination_ports     = var.tcp_ports
-    }
-
-    rule {
-      name                  = "udp"
-      protocols             = ["UDP"]
-      source_addresses      = [var.clients_prefix]
-      destination_addresses = [var.servers_prefix]
-      destination_ports     = var.udp_ports
-    }
-
     dynamic "rule" {
-      for_each = var.icmp_enabled ? [1] : []
+      for_each = var.flows
 
       content {
-        name                  = "echo"
-        protocols             = ["ICMP"]
-        source_addresses      = [var.clients_prefix]
-        destination_addresses = [var.servers_prefix]
-        destination_ports     = ["*"] # ICMP has no ports; the argument is required
-      }
-    }
-
-    dynamic "rule" {
-      for_each = var.vxlan_port[*]
-
-      content {
-        name                  = "vxlan-to-servers"
-        protocols             = ["UDP"]
-        source_addresses      = [var.clients_prefix]
-        destination_addresses = [var.servers_prefix]
-        destination_ports     = [tostring(var.vxlan_port)]
-      }
-    }
-
-    dynamic "rule" {
-      for_each = var.vxlan_port[*]
-
-      content {
-        name                  = "vxlan-to-clients"
-        protocols             = ["UDP"]
-        source_addresses      = [var.servers_prefix]
-        destination_addresses = [var.clients_prefix]
-        destination_ports     = [tostring(var.vxlan_port)]
+        name                  = rule.value.flow
+        protocols             = [upper(rule.value.protocol)]
+        source_addresses      = [rule.value.from]
+        destination_addresses = [rule.value.to]
+        destination_ports     = rule.value.ports # ICMP has none, and the argument is required: "*"
       }
     }
   }

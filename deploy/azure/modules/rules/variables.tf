@@ -24,30 +24,10 @@ variable "tls_inspection" {
 
 variable "clients_prefix" {
   type        = string
-  description = "Where traffic comes from."
+  description = "Where inspected traffic comes from."
 }
 
-variable "servers_prefix" {
-  type        = string
-  description = "Where traffic goes to."
-}
-
-variable "tcp_ports" {
-  type        = list(string)
-  description = "TCP ports of the traffic."
-}
-
-variable "udp_ports" {
-  type        = list(string)
-  description = "UDP ports of the traffic."
-}
-
-variable "icmp_enabled" {
-  type        = bool
-  description = "Let echo requests through."
-}
-
-variable "vxlan_port" {
-  type        = number
-  description = "UDP port of VXLAN tunnels, let through both ways; null: none."
+variable "flows" {
+  type        = list(object({ flow = string, protocol = string, ports = list(string), from = string, to = string }))
+  description = "What is let through: flow is a rule's name."
 }
