@@ -76,6 +76,9 @@ _REFERENCE: Final = re.compile(
     r"(?<![\w.\"])(?:(var|local)\.(\w+)|module\.(\w+)(?:\[[^\]]*\])?\.(\w+)|(azurerm_\w+)\.(\w+))"
 )
 
+_USE: Final = re.compile(r"(?<![\w.\"])var\.(\w+)(?:\.(\w+))?")
+_OBJECT: Final = re.compile(r"\$\{object\(\{(.*)\}\)\}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
@@ -316,22 +319,33 @@ def _documented(range_: Range) -> Iterator[str]:
 def _references(range_: Range) -> Iterator[str]:
     """Every variable, local, output and resource that is named is there; calls are complete."""
     for module in range_.modules.values():
-        used: set[str] = set()
+        used: dict[str, set[str]] = {}  # variables, and what of their objects: "" is all of it
         parts = (
             module.resources, module.data, module.calls, module.outputs, module.locals,
             module.providers,
         )  # fmt: skip
         for part in parts:
             for text in expressions(part):
+                for name, member in _USE.findall(text):
+                    used.setdefault(name, set()).add(member)
                 for found in _REFERENCE.finditer(text):
-                    if found[1] == "var":
-                        used.add(found[2])
                     if fault := _dangling(range_, module, found):
                         yield f"{module}: {fault}"
-        for name in sorted(module.variables.keys() - used):
-            yield f"{module}: variable {name} is not used"
+        for name, variable in sorted(module.variables.items()):
+            if name not in used:
+                yield f"{module}: variable {name} is not used"
+            elif "" not in used[name]:
+                for member in sorted(_members(variable) - used[name]):
+                    yield f"{module}: variable {name}: {member} is not used"
         for name, call in module.calls.items():
             yield from _call_faults(range_, module, name, call)
+
+
+def _members(variable: Block) -> set[str]:
+    """The names in the object that a variable is."""
+    found = _OBJECT.fullmatch(str(variable.arguments.get("type")))
+    inner = re.sub(r"object\(\{[^}]*\}\)", "object", found[1]) if found else ""
+    return set(re.findall(r"(\w+) =", inner))
 
 
 def _dangling(range_: Range, module: Module, found: "re.Match[str]") -> str | None:
