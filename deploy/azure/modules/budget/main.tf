@@ -12,21 +12,14 @@ resource "azurerm_consumption_budget_resource_group" "this" {
   }
 
   dynamic "notification" {
-    for_each = { half = 50, most = 80, all = 100 }
+    for_each = [["Actual", 50], ["Actual", 80], ["Actual", 100], ["Forecasted", 100]]
 
     content {
-      threshold      = notification.value
+      threshold      = notification.value[1]
       operator       = "GreaterThanOrEqualTo"
-      threshold_type = "Actual"
+      threshold_type = notification.value[0]
       contact_emails = var.emails
     }
-  }
-
-  notification {
-    threshold      = 100
-    operator       = "GreaterThanOrEqualTo"
-    threshold_type = "Forecasted"
-    contact_emails = var.emails
   }
 
   lifecycle {

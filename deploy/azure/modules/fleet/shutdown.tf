@@ -2,9 +2,7 @@
 # maximum may be set again, and nothing grows by itself, for there are no rules.
 
 locals {
-  minutes   = var.machine.shutdown_time == null ? 0 : 60 * tonumber(substr(var.machine.shutdown_time, 0, 2)) + tonumber(substr(var.machine.shutdown_time, 2, 2))
-  days      = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
-  resume_at = local.minutes + 30
+  minutes = var.machine.shutdown_time == null ? 0 : 60 * tonumber(substr(var.machine.shutdown_time, 0, 2)) + tonumber(substr(var.machine.shutdown_time, 2, 2))
 }
 
 resource "azurerm_monitor_autoscale_setting" "shutdown" {
@@ -16,38 +14,28 @@ resource "azurerm_monitor_autoscale_setting" "shutdown" {
   target_resource_id  = azurerm_linux_virtual_machine_scale_set.this.id
   tags                = var.context.tags
 
-  profile {
-    name = "shutdown"
+  dynamic "profile" {
+    for_each = [
+      { name = "shutdown", maximum = 0, at = local.minutes },
+      # Azure's own form for what holds after a recurring profile.
+      { name = jsonencode({ name = "by-hand", for = "shutdown" }), maximum = 1000, at = local.minutes + 30 },
+    ]
 
-    capacity {
-      minimum = 0
-      default = 0
-      maximum = 0
-    }
+    content {
+      name = profile.value.name
 
-    recurrence {
-      timezone = var.machine.shutdown_timezone
-      days     = local.days
-      hours    = [floor(local.minutes / 60)]
-      minutes  = [local.minutes % 60]
-    }
-  }
+      capacity {
+        minimum = 0
+        default = 0
+        maximum = profile.value.maximum
+      }
 
-  profile {
-    # Azure's own form for what holds after a recurring profile.
-    name = jsonencode({ name = "by-hand", for = "shutdown" })
-
-    capacity {
-      minimum = 0
-      default = 0
-      maximum = 1000
-    }
-
-    recurrence {
-      timezone = var.machine.shutdown_timezone
-      days     = local.days
-      hours    = [floor(local.resume_at / 60)]
-      minutes  = [local.resume_at % 60]
+      recurrence {
+        timezone = var.machine.shutdown_timezone
+        days     = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+        hours    = [floor(profile.value.at / 60)]
+        minutes  = [profile.value.at % 60]
+      }
     }
   }
 }
