@@ -65,16 +65,11 @@ module "network" {
   source = "./modules/network"
 
   context             = local.context
-  hub_cidr            = var.hub_cidr
-  clients_cidr        = var.clients_cidr
-  servers_cidr        = var.servers_cidr
+  cidrs               = { hub = var.hub_cidr, clients = var.clients_cidr, servers = var.servers_cidr }
   bypass              = var.bypass
   firewall_tier       = var.firewall_tier
   private_endpoints   = var.private_endpoints
-  tcp_ports           = local.tcp_ports
-  udp_ports           = local.udp_ports
-  icmp_enabled        = var.icmp_enabled
-  vxlan_port          = var.vxlan_port
+  traffic             = { tcp_ports = local.tcp_ports, udp_ports = local.udp_ports, icmp_enabled = var.icmp_enabled, vxlan_port = var.vxlan_port }
   existing_subnet_ids = var.existing_subnet_ids
 }
 
@@ -177,15 +172,12 @@ module "exchange" {
   private_endpoints     = var.private_endpoints
   endpoints_subnet_id   = module.network.subnet_ids.endpoints
   network_ids           = module.network.network_ids
-  operator_addresses    = var.operator_addresses
-  operator_subnet_ids   = var.operator_subnet_ids
-  account_name          = local.account_name
-  replication           = local.storage_replication
+  operators             = { addresses = var.operator_addresses, subnet_ids = var.operator_subnet_ids }
+  account               = { name = local.account_name, replication = local.storage_replication }
   existing_zone_ids     = var.existing_private_dns_zone_ids
   deployer_principal_id = data.azurerm_client_config.current.object_id
   role_settle_s         = var.role_settle_s
-  bundle_path           = var.bundle_path
-  bundle_sha256         = local.bundle_sha256
+  bundle                = { path = var.bundle_path, sha256 = local.bundle_sha256 }
 
   subnet_ids = [
     module.network.subnet_ids.clients,
@@ -276,8 +268,7 @@ module "coordinator" {
   modes_at_rest        = { idps = var.idps_mode, threat = var.threat_intelligence_mode }
   start_time           = local.start_time
   parked               = var.parked
-  management           = local.cloud.management
-  audience             = local.cloud.audience
+  resource_manager     = { url = local.cloud.management, audience = local.cloud.audience }
 
   depends_on = [module.identity, module.network]
 }

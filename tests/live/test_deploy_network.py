@@ -24,9 +24,8 @@ NETWORK = AZURE / "modules" / "network"
 CLIENTS, SERVERS = "10.71.0.0/21", "10.72.0.0/21"
 OF_THE_NETWORK = {
     "context": {"names": {}, "group_name": "broadside", "location": "eastus", "tags": {}},
-    "hub_cidr": "10.70.0.0/16", "clients_cidr": "10.71.0.0/16", "servers_cidr": "10.72.0.0/16",
+    "cidrs": {"hub": "10.70.0.0/16", "clients": "10.71.0.0/16", "servers": "10.72.0.0/16"},
     "bypass": False, "firewall_tier": "Premium", "private_endpoints": False,
-    "tcp_ports": ["5201"], "udp_ports": ["5201"], "icmp_enabled": True, "vxlan_port": None,
     "existing_subnet_ids": {},
 }  # fmt: skip
 OF_AN_OPERATOR = {
@@ -46,13 +45,15 @@ def worked_out(folder: Path, locals_: str, wanted: str, given: Mapping[str, Any]
     return outputs(folder)["told"]
 
 
-def passing(folder: Path, **given: Any) -> set[tuple[str, str, str, str, str]]:
+def passing(folder: Path, vxlan_port: int | None = None) -> set[tuple[str, str, str, str, str]]:
     """Group, direction, protocol, from and to of every rule of the security groups."""
     text = "\n".join((NETWORK / name).read_text() for name in ("security.tf", "main.tf"))
     blocks = re.findall(r"^locals \{.*?^\}", text, re.M | re.S)
     shutil.copy(NETWORK / "variables.tf", folder)
     blocks.append("locals {\n existing = {}\n}")  # no subnets that stand already
-    rules = worked_out(folder, "\n".join(blocks), "local.rules", OF_THE_NETWORK | given)
+    ports: dict[str, Any] = {"tcp_ports": ["5201"], "udp_ports": ["5201"], "icmp_enabled": True}
+    given = OF_THE_NETWORK | {"traffic": ports | {"vxlan_port": vxlan_port}}
+    rules = worked_out(folder, "\n".join(blocks), "local.rules", given)
     return {
         (rule["group"], rule["direction"], f"{rule['protocol']} {port}", rule["from"], rule["to"])
         for rule in rules.values()

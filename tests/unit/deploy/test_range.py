@@ -91,18 +91,18 @@ PLANTED = [
     (SECURITY, '  access                      = "Deny"', '  access                      = "Allow"', "allows everything to *"),
     (TRAFFIC, "destination_addresses = [rule.value.to]", 'destination_addresses = ["*"]', "anywhere; name the spokes"),
     (TRAFFIC, "destination_ports     = rule.value.ports", 'destination_ports     = ["*"]', "every port"),
-    (SECURITY, "ports = var.udp_ports", 'ports = ["*"]', "every port"),
+    (SECURITY, "ports = var.traffic.udp_ports", 'ports = ["*"]', "every port"),
     (FLEET, "  overprovision = false\n", "", "overprovision: must be False"),
     # tunnels: both ends begin flows
     ("modules/network/outputs.tf", ", local.vxlan_to_clients)", ")", "output flows: no rule for VXLAN from servers to clients"),
-    (SECURITY, "vxlan_to_servers = [for port in var.vxlan_port[*]", "vxlan_to_servers = [for port in [4789]", "output flows: no rule for VXLAN from clients to servers"),
+    (SECURITY, "vxlan_to_servers = [for port in var.traffic.vxlan_port[*]", "vxlan_to_servers = [for port in [4789]", "output flows: no rule for VXLAN from clients to servers"),
     (SECURITY, "Inbound  = local.vxlan_to_clients", "Inbound  = []", "clients.Inbound: no rule for VXLAN from servers to clients"),
     (SECURITY, "concat([local.to_exchange[1]], local.vxlan_to_clients)", "[local.to_exchange[1]]", "servers.Outbound: no rule for VXLAN from servers"),
     (SECURITY, "local.to_exchange, local.vxlan_to_servers)", "local.to_exchange)", "clients.Outbound: no rule for VXLAN from clients"),
     (SECURITY, "from = local.prefixes.servers, to = local.prefixes.clients", "from = local.prefixes.clients, to = local.prefixes.servers", "clients.Inbound: no rule for VXLAN from servers"),
     ("examples/soak.tfvars", "instances ", 'extra_udp_ports = ["4789"]\ninstances ', "set vxlan_port"),
     # what is found again, and read
-    (NETWORK, "  address_space       = [var.hub_cidr]\n  tags                = var.context.tags\n", "  address_space       = [var.hub_cidr]\n", "has no tags"),
+    (NETWORK, "  address_space       = [var.cidrs.hub]\n  tags                = var.context.tags\n", "  address_space       = [var.cidrs.hub]\n", "has no tags"),
     ("variables.tf", '  description = "Subscription that pays for the range."\n', "", "has no description"),
 ]  # fmt: skip
 

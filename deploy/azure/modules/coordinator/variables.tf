@@ -72,12 +72,7 @@ variable "parked" {
   description = "Do without the Bastion for now."
 }
 
-variable "management" {
-  type        = string
-  description = "The Resource Manager of this cloud."
-}
-
-variable "audience" {
-  type        = string
-  description = "Whom a token for it is for."
+variable "resource_manager" {
+  type        = object({ url = string, audience = string })
+  description = "The Resource Manager of this cloud, and whom a token for it is for."
 }

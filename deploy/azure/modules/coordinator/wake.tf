@@ -75,11 +75,11 @@ resource "azurerm_resource_group_template_deployment" "wake" {
                 runAfter = {}
                 inputs = {
                   method = "POST"
-                  uri    = "${var.management}${local.vm_id}/start?api-version=2024-07-01"
+                  uri    = "${var.resource_manager.url}${local.vm_id}/start?api-version=2024-07-01"
                   authentication = {
                     type     = "ManagedServiceIdentity"
                     identity = azurerm_user_assigned_identity.wake[0].id
-                    audience = var.audience
+                    audience = var.resource_manager.audience
                   }
                 }
               }

@@ -54,7 +54,7 @@ output "package" {
     account   = azurerm_storage_account.this.name
     container = azurerm_storage_container.agent.name
     blob      = local.package
-    path      = abspath(var.bundle_path)
+    path      = abspath(var.bundle.path)
   }
   description = "What `broadside up` uploads itself; null where Terraform does."
 }

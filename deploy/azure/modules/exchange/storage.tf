@@ -6,12 +6,12 @@ resource "azurerm_storage_account" "this" {
   #checkov:skip=CKV_AZURE_33:no queue of this account is used
   #checkov:skip=CKV2_AZURE_33:private_endpoints = true makes them; by default service endpoints keep it inside Azure
   #checkov:skip=CKV2_AZURE_1:figures of a test; Microsoft's keys encrypt them
-  name                             = var.account_name
+  name                             = var.account.name
   resource_group_name              = var.context.group_name
   location                         = var.context.location
   account_kind                     = "StorageV2"
   account_tier                     = "Standard"
-  account_replication_type         = var.replication
+  account_replication_type         = var.account.replication
   min_tls_version                  = "TLS1_2"
   shared_access_key_enabled        = false # managed identities only
   default_to_oauth_authentication  = true
@@ -26,8 +26,8 @@ resource "azurerm_storage_account" "this" {
   network_rules {
     default_action             = "Deny"
     bypass                     = ["AzureServices"]
-    ip_rules                   = var.operator_addresses
-    virtual_network_subnet_ids = concat(var.subnet_ids, var.operator_subnet_ids)
+    ip_rules                   = var.operators.addresses
+    virtual_network_subnet_ids = concat(var.subnet_ids, var.operators.subnet_ids)
   }
 
   blob_properties {
@@ -49,7 +49,7 @@ resource "azurerm_storage_container" "agent" {
 }
 
 locals {
-  package = "broadside-bundle-${substr(var.bundle_sha256, 0, 12)}.tar.gz"
+  package = "broadside-bundle-${substr(var.bundle.sha256, 0, 12)}.tar.gz"
 }
 
 # The upload writes data, which even an owner of the subscription may not do without a data role.
@@ -78,7 +78,7 @@ resource "azurerm_storage_blob" "bundle" {
   name                 = local.package
   storage_container_id = azurerm_storage_container.agent.id
   type                 = "Block"
-  source               = var.bundle_path
+  source               = var.bundle.path
   content_type         = "application/gzip"
 
   depends_on = [terraform_data.role_settles]

@@ -28,29 +28,9 @@ variable "subnet_ids" {
   description = "Subnets that the storage account lets in by service endpoint."
 }
 
-variable "operator_subnet_ids" {
-  type        = list(string)
-  description = "Subnets of deployers inside Azure."
-}
-
-variable "account_name" {
-  type        = string
-  description = "Name of the storage account."
-}
-
-variable "replication" {
-  type        = string
-  description = "Its replication: ZRS, LRS, ..."
-}
-
 variable "existing_zone_ids" {
   type        = map(string)
   description = "Private DNS zones that stand already; empty: they are made."
-}
-
-variable "operator_addresses" {
-  type        = list(string)
-  description = "Public addresses that the storage account lets in."
 }
 
 variable "deployer_principal_id" {
@@ -63,12 +43,17 @@ variable "role_settle_s" {
   description = "Seconds between the deployer's role and the upload."
 }
 
-variable "bundle_path" {
-  type        = string
-  description = "The package."
+variable "account" {
+  type        = object({ name = string, replication = string })
+  description = "The storage account's name, and its replication: ZRS, LRS, ..."
 }
 
-variable "bundle_sha256" {
-  type        = string
-  description = "Its SHA-256, in hex."
+variable "operators" {
+  type        = object({ addresses = list(string), subnet_ids = list(string) })
+  description = "Who may upload: public addresses, and subnets inside Azure, that the storage account lets in."
+}
+
+variable "bundle" {
+  type        = object({ path = string, sha256 = string })
+  description = "The package, and its SHA-256 in hex."
 }

@@ -7,7 +7,7 @@ resource "azurerm_virtual_network" "hub" {
   name                = "${var.context.names.vnet}-hub"
   resource_group_name = var.context.group_name
   location            = var.context.location
-  address_space       = [var.hub_cidr]
+  address_space       = [var.cidrs.hub]
   tags                = var.context.tags
 }
 
@@ -17,7 +17,7 @@ resource "azurerm_virtual_network" "clients" {
   name                = "${var.context.names.vnet}-clients"
   resource_group_name = var.context.group_name
   location            = var.context.location
-  address_space       = [var.clients_cidr]
+  address_space       = [var.cidrs.clients]
   tags                = var.context.tags
 }
 
@@ -27,7 +27,7 @@ resource "azurerm_virtual_network" "servers" {
   name                = "${var.context.names.vnet}-servers"
   resource_group_name = var.context.group_name
   location            = var.context.location
-  address_space       = [var.servers_cidr]
+  address_space       = [var.cidrs.servers]
   tags                = var.context.tags
 }
 
@@ -39,7 +39,7 @@ resource "azurerm_subnet" "firewall" {
   name                 = "AzureFirewallSubnet" # Azure's own name for it; no other is accepted
   resource_group_name  = var.context.group_name
   virtual_network_name = azurerm_virtual_network.hub[0].name
-  address_prefixes     = [cidrsubnet(var.hub_cidr, 10, 0)]
+  address_prefixes     = [cidrsubnet(var.cidrs.hub, 10, 0)]
 }
 
 resource "azurerm_subnet" "firewall_management" {
@@ -49,7 +49,7 @@ resource "azurerm_subnet" "firewall_management" {
   name                 = "AzureFirewallManagementSubnet" # Azure's own name, again
   resource_group_name  = var.context.group_name
   virtual_network_name = azurerm_virtual_network.hub[0].name
-  address_prefixes     = [cidrsubnet(var.hub_cidr, 10, 1)]
+  address_prefixes     = [cidrsubnet(var.cidrs.hub, 10, 1)]
 }
 
 resource "azurerm_subnet" "bastion" {
@@ -59,7 +59,7 @@ resource "azurerm_subnet" "bastion" {
   name                 = "AzureBastionSubnet" # Azure's own name, again
   resource_group_name  = var.context.group_name
   virtual_network_name = azurerm_virtual_network.hub[0].name
-  address_prefixes     = [cidrsubnet(var.hub_cidr, 10, 2)]
+  address_prefixes     = [cidrsubnet(var.cidrs.hub, 10, 2)]
 }
 
 resource "azurerm_subnet" "coordinator" {
@@ -68,7 +68,7 @@ resource "azurerm_subnet" "coordinator" {
   name                            = "coordinator"
   resource_group_name             = var.context.group_name
   virtual_network_name            = azurerm_virtual_network.hub[0].name
-  address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 3)]
+  address_prefixes                = [cidrsubnet(var.cidrs.hub, 10, 3)]
   default_outbound_access_enabled = false
 
   service_endpoint {
@@ -83,7 +83,7 @@ resource "azurerm_subnet" "endpoints" {
   name                            = "endpoints"
   resource_group_name             = var.context.group_name
   virtual_network_name            = azurerm_virtual_network.hub[0].name
-  address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 4)]
+  address_prefixes                = [cidrsubnet(var.cidrs.hub, 10, 4)]
   default_outbound_access_enabled = false
 }
 
@@ -94,7 +94,7 @@ resource "azurerm_subnet" "appliance" {
   name                            = "appliance"
   resource_group_name             = var.context.group_name
   virtual_network_name            = azurerm_virtual_network.hub[0].name
-  address_prefixes                = [cidrsubnet(var.hub_cidr, 10, 5)]
+  address_prefixes                = [cidrsubnet(var.cidrs.hub, 10, 5)]
   default_outbound_access_enabled = false
 }
 
@@ -135,10 +135,10 @@ locals {
   own_spokes = !contains(keys(var.existing_subnet_ids), "clients")
 
   prefixes = {
-    clients   = try(local.existing["clients"], cidrsubnet(var.clients_cidr, 21 - tonumber(split("/", var.clients_cidr)[1]), 0)) # a /21: 2,043 VMs
-    servers   = try(local.existing["servers"], cidrsubnet(var.servers_cidr, 21 - tonumber(split("/", var.servers_cidr)[1]), 0))
-    endpoints = try(local.existing["endpoints"], cidrsubnet(var.hub_cidr, 10, 4))
-    bastion   = try(local.existing["bastion"], cidrsubnet(var.hub_cidr, 10, 2))
-    appliance = try(local.existing["appliance"], cidrsubnet(var.hub_cidr, 10, 5))
+    clients   = try(local.existing["clients"], cidrsubnet(var.cidrs.clients, 21 - tonumber(split("/", var.cidrs.clients)[1]), 0)) # a /21: 2,043 VMs
+    servers   = try(local.existing["servers"], cidrsubnet(var.cidrs.servers, 21 - tonumber(split("/", var.cidrs.servers)[1]), 0))
+    endpoints = try(local.existing["endpoints"], cidrsubnet(var.cidrs.hub, 10, 4))
+    bastion   = try(local.existing["bastion"], cidrsubnet(var.cidrs.hub, 10, 2))
+    appliance = try(local.existing["appliance"], cidrsubnet(var.cidrs.hub, 10, 5))
   }
 }

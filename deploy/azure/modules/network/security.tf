@@ -30,15 +30,15 @@ locals {
   ]
 
   traffic = concat(
-    [{ name = "TrafficTcp", flow = "tcp", protocol = "Tcp", ports = var.tcp_ports, from = local.prefixes.clients, to = local.prefixes.servers }],
-    [{ name = "TrafficUdp", flow = "udp", protocol = "Udp", ports = var.udp_ports, from = local.prefixes.clients, to = local.prefixes.servers }],
-    var.icmp_enabled ? [{ name = "Echo", flow = "echo", protocol = "Icmp", ports = ["*"], from = local.prefixes.clients, to = local.prefixes.servers }] : [],
+    [{ name = "TrafficTcp", flow = "tcp", protocol = "Tcp", ports = var.traffic.tcp_ports, from = local.prefixes.clients, to = local.prefixes.servers }],
+    [{ name = "TrafficUdp", flow = "udp", protocol = "Udp", ports = var.traffic.udp_ports, from = local.prefixes.clients, to = local.prefixes.servers }],
+    var.traffic.icmp_enabled ? [{ name = "Echo", flow = "echo", protocol = "Icmp", ports = ["*"], from = local.prefixes.clients, to = local.prefixes.servers }] : [],
   )
 
   # A tunnel's outer packets take their source port from a hash of the inner flow, so what a server
   # sends back is no reply to a group: it is another flow, and needs a rule.
-  vxlan_to_servers = [for port in var.vxlan_port[*] : { name = "VxlanToServers", flow = "vxlan-to-servers", protocol = "Udp", ports = [tostring(port)], from = local.prefixes.clients, to = local.prefixes.servers }]
-  vxlan_to_clients = [for port in var.vxlan_port[*] : { name = "VxlanToClients", flow = "vxlan-to-clients", protocol = "Udp", ports = [tostring(port)], from = local.prefixes.servers, to = local.prefixes.clients }]
+  vxlan_to_servers = [for port in var.traffic.vxlan_port[*] : { name = "VxlanToServers", flow = "vxlan-to-servers", protocol = "Udp", ports = [tostring(port)], from = local.prefixes.clients, to = local.prefixes.servers }]
+  vxlan_to_clients = [for port in var.traffic.vxlan_port[*] : { name = "VxlanToClients", flow = "vxlan-to-clients", protocol = "Udp", ports = [tostring(port)], from = local.prefixes.servers, to = local.prefixes.clients }]
 
   # All other return traffic needs no rule: groups are stateful.
   allowed = {

@@ -3,19 +3,19 @@ variable "context" {
   description = "Of the whole range: first parts of names by kind of resource, resource group, region, tags."
 }
 
-variable "hub_cidr" {
-  type        = string
-  description = "Address space of the hub."
+variable "cidrs" {
+  type        = object({ hub = string, clients = string, servers = string })
+  description = "Address spaces of the hub and of the two spokes."
 }
 
-variable "clients_cidr" {
-  type        = string
-  description = "Address space of the clients' spoke."
-}
-
-variable "servers_cidr" {
-  type        = string
-  description = "Address space of the servers' spoke."
+variable "traffic" {
+  type = object({
+    tcp_ports    = list(string)
+    udp_ports    = list(string)
+    icmp_enabled = bool   # echo requests from clients to servers
+    vxlan_port   = number # UDP port of tunnels, let through both ways; null: none
+  })
+  description = "What passes between the spokes."
 }
 
 variable "bypass" {
@@ -31,26 +31,6 @@ variable "firewall_tier" {
 variable "private_endpoints" {
   type        = bool
   description = "Then agents reach the endpoints' subnet and no public address at all."
-}
-
-variable "tcp_ports" {
-  type        = list(string)
-  description = "TCP ports of the traffic."
-}
-
-variable "udp_ports" {
-  type        = list(string)
-  description = "UDP ports of the traffic."
-}
-
-variable "icmp_enabled" {
-  type        = bool
-  description = "Let echo requests from clients to servers through."
-}
-
-variable "vxlan_port" {
-  type        = number
-  description = "UDP port of VXLAN tunnels, let through both ways; null: none."
 }
 
 variable "existing_subnet_ids" {
