@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import httpx
 
+from coordinator.core.summary import RunSummary
 from lab.errors import LabBroken
 from lab.offspring import die_with_parent
 
@@ -140,6 +141,15 @@ class Serving:
             if answer.status_code not in (409, 503) or time.monotonic() > end_s:
                 return _accepted(answer).json()
             time.sleep(0.5)
+
+    def summary(self, run_id: str, within_s: float) -> RunSummary:
+        """A run's summary, once it has a verdict. Raises TimeoutError."""
+        end_s = time.monotonic() + within_s
+        while (answer := self.get(f"/v1/runs/{run_id}/summary")) is None:
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"run {run_id}: no verdict within {within_s:.0f} s")
+            time.sleep(0.3)
+        return RunSummary.model_validate(answer)
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}

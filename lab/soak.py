@@ -120,18 +120,13 @@ def _carry(
             killed_at.append(time.time())
             site.coordinator.kill()
             site.coordinator.start()
-    end_s = first_start_s + options.length_s + AFTER_S
-    while time.time() < end_s:
-        answer = site.coordinator.get(f"/v1/runs/{run_id}/summary")
-        if answer is not None:
-            return Soaked(
-                summary=RunSummary.model_validate(answer),
-                killed_at=killed_at,
-                victim=victim,
-                victim_killed_at_s=victim_killed_at_s,
-            )
-        time.sleep(0.3)
-    raise LabBroken(f"run {run_id}: no verdict {AFTER_S:g} s after its last burst")
+    within_s = first_start_s + options.length_s + AFTER_S - time.time()
+    return Soaked(
+        summary=site.coordinator.summary(run_id, within_s),
+        killed_at=killed_at,
+        victim=victim,
+        victim_killed_at_s=victim_killed_at_s,
+    )
 
 
 async def _sending_client(
@@ -174,22 +169,16 @@ def _launch(coordinator: Serving, options: SoakOptions) -> tuple[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.soak", description=__doc__)
     usual = SoakOptions()
-    for name, value in (
-        ("pairs", usual.pairs_count),
-        ("bursts", usual.bursts_count),
-        ("seconds", usual.burst_s),
-        ("period", usual.period_s),
-        ("spares", usual.spares_count),
+    for flag, field_name in (
+        ("--pairs", "pairs_count"),
+        ("--bursts", "bursts_count"),
+        ("--seconds", "burst_s"),
+        ("--period", "period_s"),
+        ("--spares", "spares_count"),
     ):
-        parser.add_argument(f"--{name}", type=int, default=value)
-    given = parser.parse_args()
-    options = SoakOptions(
-        pairs_count=given.pairs,
-        bursts_count=given.bursts,
-        burst_s=given.seconds,
-        period_s=given.period,
-        spares_count=given.spares,
-    )
+        value = getattr(usual, field_name)
+        parser.add_argument(flag, dest=field_name, type=int, default=value)
+    options = SoakOptions(**vars(parser.parse_args()))
     try:
         with (
             free_prefix() as prefix,
@@ -200,7 +189,7 @@ def main() -> int:
             tempfile.TemporaryDirectory(prefix="broadside-soak-") as folder,
         ):
             soaked = soak(options, lab, Path(folder))
-    except (LabError, ValueError) as error:
+    except (LabError, ValueError, TimeoutError) as error:
         sys.stderr.write(f"soak: {error}\n")
         return 2
     show_summary(soaked.summary)

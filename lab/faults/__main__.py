@@ -16,9 +16,12 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, get_args
+
+from pydantic import TypeAdapter
 
 from lab import privileges as rights
 from lab.errors import LabError
@@ -31,6 +34,7 @@ from lab.offspring import die_with_parent, run_to_end
 from lab.site import free_prefix
 
 CHAPTER: Final = "## The table\n"
+RESULT: Final = TypeAdapter(Result)  # as a worker writes it
 
 
 def text(results: Sequence[Result]) -> str:
@@ -116,7 +120,7 @@ class Worker:
             if not line:
                 cells.put((name, phase))
                 return
-            result = Result.from_json(json.loads(line))
+            result = RESULT.validate_json(line)
             results.append(result)
             sys.stderr.write(f"{text([result])}\n")
 
@@ -148,7 +152,7 @@ def work(fabric: RangeFabric) -> int:
                 for line in sys.stdin:
                     name, _, phase = line.strip().partition("/")
                     result = run_cell(site, (name, Phase(phase)))
-                    answers.write(json.dumps(result.as_json()) + "\n")
+                    answers.write(json.dumps(asdict(result)) + "\n")
                     answers.flush()
     except LabError as error:
         sys.stderr.write(f"faults: {error}\n")
@@ -236,7 +240,7 @@ def main() -> int:
     if given.json:
         document = {
             "took_s": round(took_s, 1),
-            "cells": [result.as_json() for result in results],
+            "cells": [asdict(result) for result in results],
             "problems": problems,
         }
         sys.stdout.write(json.dumps(document, indent=2) + "\n")

@@ -4,15 +4,14 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Self
+from dataclasses import dataclass, replace
+from typing import Final
 
 import httpx
 
 from coordinator.core.live.status import COLLECT_S
 from coordinator.core.plan.spec import Plan
-from coordinator.core.summary import BurstSummary, RunSummary, State
+from coordinator.core.summary import BurstSummary, State
 from exchange.messages import Claim
 from exchange.messages import Phase as Told
 from lab.errors import LabError
@@ -52,17 +51,6 @@ class Result:
     findings: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()  # rules that do not hold; none: all is well
     took_s: float = 0.0
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Self:
-        fields: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in document.items()
-        }
-        return cls(**fields)
 
 
 class PhaseMissed(Exception):
@@ -109,7 +97,8 @@ def _carry_out(site: Range, cell: Cell) -> Result:
         time.sleep(max(0.0, struck_at_s + fault.lasting_s(phase) - time.time()))
     finally:
         fault.heal(scene)
-    summary = _await_summary(site, plan)
+    due_s = plan.bursts[-1].planned_end_at.timestamp() + COLLECT_S + GRACE_S
+    summary = site.coordinator.summary(plan.run_id, due_s - time.time())
     evidence = read_evidence(site, plan, summary, scene, struck_at_s)
     if phase is Phase.REPORTING and (past := _past(evidence)):
         note = "; ".join(filter(None, [past, note]))
@@ -203,13 +192,3 @@ def _await_phase(site: Range, plan: Plan, phase: Phase, *, early_s: float) -> Sc
 
 def _claim(site: Range, plan: Plan) -> Claim | None:
     return site.loop.run(site.fabric.records.bursts.read_claims(plan.run_id, 0)).get(0)
-
-
-def _await_summary(site: Range, plan: Plan) -> RunSummary:
-    due_at = plan.bursts[-1].planned_end_at + timedelta(seconds=COLLECT_S + GRACE_S)
-    while datetime.now(UTC) < due_at:
-        answer = site.coordinator.get(f"/v1/runs/{plan.run_id}/summary")
-        if answer is not None:
-            return RunSummary.model_validate(answer)
-        time.sleep(0.3)
-    raise TimeoutError(f"no verdict {COLLECT_S + GRACE_S:g} s after the last burst")

@@ -17,8 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import SecretStr
-
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.ports import Outgoing
 from lab import azure_services, fleet
@@ -204,7 +202,7 @@ def standing(prefix: str, fabric: RangeFabric = "azure") -> Iterator[Range]:
         assert host is not None  # noqa: S101 - narrows the type
         beside: Services | None = None
         settings = sqlite_fabric(folder / "data")
-        past = FabricSettings(data_dir=folder / "data")
+        past = settings
         if fabric == "azure":
             azure = stack.enter_context(azure_services.standing(folder, host))
             beside = Services(
@@ -212,14 +210,8 @@ def standing(prefix: str, fabric: RangeFabric = "azure") -> Iterator[Range]:
                 tables=stack.enter_context(Relay(azure.azurite.port, host)),
                 blobs=stack.enter_context(Relay(azure.azurite.blob_port, host)),
             )
+            past = azure.fabric()
             settings |= azure.fabric(beside.tables, beside.blobs)
-            storage = SecretStr(azure.azurite.connection_string())
-            past = FabricSettings(
-                fabric="azure",
-                servicebus_connection_string=SecretStr(azure.broker.connection_string),
-                tables_connection_string=storage,
-                blobs_connection_string=storage,
-            )
         site = stack.enter_context(
             staged(
                 lab,
@@ -232,7 +224,8 @@ def standing(prefix: str, fabric: RangeFabric = "azure") -> Iterator[Range]:
             )
         )
         loop = stack.enter_context(asyncio.Runner())
-        opened = open_fabric(past)
+        fields = {name.removeprefix("BROADSIDE_").lower(): value for name, value in past.items()}
+        opened = open_fabric(FabricSettings.model_validate(fields))
         stack.callback(lambda: loop.run(opened.close()))
         made = Range(
             lab=lab,

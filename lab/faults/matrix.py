@@ -81,9 +81,9 @@ class Fault:
 
     name: str
     says: str  # one line, for the table's foot
-    inject: Verb
-    heal: Verb
-    lasts_s: float  # s from the strike to the healing
+    inject: Verb = lambda scene: None
+    heal: Verb = lambda scene: None
+    lasts_s: float = 0.0  # s from the strike to the healing
     lasts_before_claim_s: float | None = None  # where a strike before the claim must reach further
     early_s: float = 0.0  # s before the planned end at which it strikes who reports
     burst_s: int = 10  # a window under 7 s carries no interval, and so no verdict
@@ -100,22 +100,12 @@ class Fault:
         return self.lasts_s if before is None or phase is not Phase.BEFORE_CLAIM else before
 
 
-def _nothing(scene: Scene) -> str | None:
-    return None
-
-
 def _agents(number: int, *, server: bool = False) -> Verb:
-    def act(scene: Scene) -> str | None:
+    def act(scene: Scene) -> None:
         for agent_id in (scene.server,) if server else scene.clients:
             scene.range.kill(agent_id, number)
-        return None
 
     return act
-
-
-def _revive(scene: Scene) -> str | None:
-    scene.range.revive()
-    return None
 
 
 def _engines(number: int, *, server: bool = False) -> Verb:
@@ -133,68 +123,14 @@ def _engines(number: int, *, server: bool = False) -> Verb:
 
 
 def _cables(*, data: bool, up: bool) -> Verb:
-    def act(scene: Scene) -> str | None:
+    def act(scene: Scene) -> None:
         for agent_id in scene.clients:
             scene.range.set_cables(agent_id, data=data, management=True, up=up)
-        return None
 
     return act
 
 
-def _kill_coordinator(scene: Scene) -> str | None:
-    scene.range.coordinator.kill()
-    return None
-
-
-def _start_coordinator(scene: Scene) -> str | None:
-    scene.range.coordinator.start()
-    return None
-
-
-def _signal_coordinator(number: int) -> Verb:
-    def act(scene: Scene) -> str | None:
-        scene.range.coordinator.signal(number)
-        return None
-
-    return act
-
-
-def _break_queue(scene: Scene) -> str | None:
-    scene.range.break_queue()
-    return None
-
-
-def _mend_queue(scene: Scene) -> str | None:
-    scene.range.mend_queue()
-    return None
-
-
-def _refuse_tables(scene: Scene) -> str | None:
-    scene.range.services.tables.refuse(503)
-    return None
-
-
-def _stop_tables(scene: Scene) -> str | None:
-    scene.range.services.tables.stop()
-    return None
-
-
-def _start_tables(scene: Scene) -> str | None:
-    scene.range.services.tables.start()
-    return None
-
-
-def _slow_tables(scene: Scene) -> str | None:
-    scene.range.services.tables.slow(SLOW_S)
-    return None
-
-
-def _heal_tables(scene: Scene) -> str | None:
-    scene.range.services.tables.heal()
-    return None
-
-
-def _fill_disk(scene: Scene) -> str | None:
+def _fill_disk(scene: Scene) -> None:
     """The disk matters where table and blobs are away, so they go as well; what an engine frees at
     its end is taken, too, before the agent has given the table up and needs it."""
     site = scene.range
@@ -204,75 +140,66 @@ def _fill_disk(scene: Scene) -> str | None:
         for agent_id in scene.clients:
             fill_disk(site.agent_pid(agent_id), site.spool_path(agent_id))
         time.sleep(REFILL_LOOK_S)
-    return None
 
 
-def _free_disk(scene: Scene) -> str | None:
+def _free_disk(scene: Scene) -> None:
     site = scene.range
     for agent_id in scene.clients:
         free_disk(site.agent_pid(agent_id), site.spool_path(agent_id))
     site.mend_storage()
-    return None
 
 
 def _clock(offset_s: float) -> Verb:
-    def act(scene: Scene) -> str | None:
+    def act(scene: Scene) -> None:
         for agent_id in scene.clients:
             clocks.plant_offset(scene.range.lab, agent_id, offset_s)
         if not offset_s:
             clocks.wait_synced(scene.range.lab, SYNC_S)
-        return None
 
     return act
 
 
-def _deliver_twice(scene: Scene) -> str | None:
+def _deliver_twice(scene: Scene) -> None:
     """What is still to come is delivered twice; what came already comes again."""
     scene.range.services.broker.ask("twice", queue=QUEUE, on=True)
     for job in scene.jobs:
         scene.range.send_raw(job.body, f"{job.job_id}-again")
-    return None
 
 
-def _deliver_once(scene: Scene) -> str | None:
+def _deliver_once(scene: Scene) -> None:
     scene.range.services.broker.ask("twice", queue=QUEUE, on=False)
-    return None
 
 
-def _poison(scene: Scene) -> str | None:
+def _poison(scene: Scene) -> None:
     job = scene.jobs[0]
     for index, body in enumerate((b"\x00\xff not JSON", b'{"version": 1}', job.body[:-40])):
         scene.range.send_raw(body, f"poison-{job.run_id}-{index}")
-    return None
 
 
 _ALL: Final = (
     Fault(
         name=NOTHING,
         says="no fault: what the other rows are held against",
-        inject=_nothing,
-        heal=_nothing,
-        lasts_s=0,
     ),
     Fault(
         name="sigkill",
         says="client agent and its engine killed; started again after 6 s",
         inject=_agents(signal.SIGKILL),
-        heal=_revive,
+        heal=lambda scene: scene.range.revive(),
         lasts_s=6,
     ),
     Fault(
         name="sigkill-server",
         says="server agent and its engines killed; started again after 3 s",
         inject=_agents(signal.SIGKILL, server=True),
-        heal=_revive,
+        heal=lambda scene: scene.range.revive(),
         lasts_s=3,
     ),
     Fault(
         name="sigkill-coordinator",
         says="coordinator killed; started again after 3 s",
-        inject=_kill_coordinator,
-        heal=_start_coordinator,
+        inject=lambda scene: scene.range.coordinator.kill(),
+        heal=lambda scene: scene.range.coordinator.start(),
         lasts_s=3,
     ),
     Fault(
@@ -287,8 +214,8 @@ _ALL: Final = (
     Fault(
         name="sigstop-coordinator",
         says="coordinator stopped for 20 s, lease 5 s",
-        inject=_signal_coordinator(signal.SIGSTOP),
-        heal=_signal_coordinator(signal.SIGCONT),
+        inject=lambda scene: scene.range.coordinator.signal(signal.SIGSTOP),
+        heal=lambda scene: scene.range.coordinator.signal(signal.SIGCONT),
         lasts_s=20,
         burst_s=16,
         lease_s=5,
@@ -318,16 +245,16 @@ _ALL: Final = (
     Fault(
         name="queue-down",
         says="the broker killed, or every way to the coordinator cut; there again after 8 s",
-        inject=_break_queue,
-        heal=_mend_queue,
+        inject=lambda scene: scene.range.break_queue(),
+        heal=lambda scene: scene.range.mend_queue(),
         lasts_s=8,
     ),
     Fault(
         name="table-503",
         azure_only=True,
         says="the table answers 503 for 20 s, before the claim until 4 s before the instant",
-        inject=_refuse_tables,
-        heal=_heal_tables,
+        inject=lambda scene: scene.range.services.tables.refuse(503),
+        heal=lambda scene: scene.range.services.tables.heal(),
         lasts_s=20,
         lasts_before_claim_s=LEAD_BEFORE_CLAIM_S - 4,  # too late to arm in peace
         gap_s=26,
@@ -336,8 +263,8 @@ _ALL: Final = (
         name="table-down",
         azure_only=True,
         says="every connection to the table refused for 10 s, those that stand broken",
-        inject=_stop_tables,
-        heal=_start_tables,
+        inject=lambda scene: scene.range.services.tables.stop(),
+        heal=lambda scene: scene.range.services.tables.start(),
         lasts_s=10,
         gap_s=16,
     ),
@@ -370,8 +297,6 @@ _ALL: Final = (
         name="poison",
         says="three messages that are no jobs",
         inject=_poison,
-        heal=_nothing,
-        lasts_s=0,
     ),
     Fault(
         name="server-stuck",
@@ -387,24 +312,20 @@ _ALL: Final = (
         name="server-dead",
         says="the server's iperf3 killed",
         inject=_engines(signal.SIGKILL, server=True),
-        heal=_nothing,
-        lasts_s=0,
         early_s=EARLY_S,
     ),
     Fault(
         name="client-dead",
         says="the client's iperf3 killed, as soon as there is one",
         inject=_engines(signal.SIGKILL),
-        heal=_nothing,
-        lasts_s=0,
         early_s=EARLY_S,
     ),
     Fault(
         name="slow-table",
         azure_only=True,
         says=f"every request to the table waits {SLOW_S:g} s, for 10 s",
-        inject=_slow_tables,
-        heal=_heal_tables,
+        inject=lambda scene: scene.range.services.tables.slow(SLOW_S),
+        heal=lambda scene: scene.range.services.tables.heal(),
         lasts_s=10,
     ),
 )

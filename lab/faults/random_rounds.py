@@ -86,14 +86,13 @@ def _round(name: str) -> Fault:
         says="several of all that there is killed or stopped together, by luck",
         inject=inject,
         heal=lambda scene: _mend_all(scene.range),
-        lasts_s=0,
         gap_s=GAP_S,
         stop_s=STOP_S,
         lasts_before_claim_s=LEAD_BEFORE_CLAIM_S,
     )
 
 
-def _strike(site: Range, strike: Strike) -> Callable[[], None]:
+def _strike(site: Range, strike: Strike) -> Callable[[], object]:
     """Do it; returns what undoes it."""
     kills = strike.how == _KILL
     number = signal.SIGKILL if kills else signal.SIGSTOP
@@ -109,16 +108,9 @@ def _strike(site: Range, strike: Strike) -> Callable[[], None]:
         return site.mend_queue
     if kind:
         site.signal_engines(agent_id, number)
-        return lambda: _go_on(site, agent_id, engines=True)
+        return lambda: site.signal_engines(agent_id, signal.SIGCONT)
     site.kill(agent_id, number)
-    return site.revive if kills else lambda: _go_on(site, agent_id, engines=False)
-
-
-def _go_on(site: Range, agent_id: str, *, engines: bool) -> None:
-    if engines:
-        site.signal_engines(agent_id, signal.SIGCONT)
-    else:
-        site.kill(agent_id, signal.SIGCONT)
+    return site.revive if kills else lambda: site.kill(agent_id, signal.SIGCONT)
 
 
 def _mend_all(site: Range) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from agent.counters import NET_DEV, parse_net_dev
+from agent.counters import NET_DEV, STAT, CoreTicks, parse_net_dev, parse_stat
 from agent.cpu import parse_process_time
 from coordinator import scenarios
 from coordinator.core.summary import RunSummary
@@ -32,15 +32,6 @@ from lab.snmp_agent import SnmpAgent, answering
 from lab.topology import Lab, LabSpec
 
 EVERY_S: Final = 1.0
-_ALL: Final = "cpu"  # what the kernel calls all cores together
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
-    """A core's time since it began, in the kernel's ticks."""
-
-    busy: int
-    total: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,29 +42,18 @@ class Busiest:
     core_ratio: float | None  # of the fullest core, which a thread that moves leaves unseen
 
 
-def read_spent(stat: str) -> Mapping[str, Spent]:
-    """What ``/proc/stat`` says, by its own names: ``cpu``, ``cpu0``, ``cpu1``..."""
-    spent = {}
-    for line in stat.splitlines():
-        name, *fields = line.split()
-        if name.startswith(_ALL):
-            ticks = [int(field) for field in fields[:8]]
-            idle = ticks[3] + ticks[4]  # and waiting for a disk
-            spent[name] = Spent(busy=sum(ticks) - idle, total=sum(ticks))
-    return spent
-
-
-def busiest(readings: Sequence[Mapping[str, Spent]], over_count: int) -> Busiest:
-    """The busiest stretch of so many readings, or of all where there are fewer."""
+def busiest(readings: Sequence[Sequence[CoreTicks]], over_count: int) -> Busiest:
+    """The busiest stretch of so many readings of the cores, or of all where there are fewer."""
     length = min(over_count, len(readings) - 1)
     machine: list[float] = []
     core: list[float] = []
     for now, then in zip(readings[length:], readings, strict=False):
-        for name in now.keys() & then.keys():
-            total = now[name].total - then[name].total
-            if total > 0:
-                share = (now[name].busy - then[name].busy) / total
-                (machine if name == _ALL else core).append(share)
+        pairs = list(zip(then, now, strict=False))
+        busy = [after.busy - before.busy for before, after in pairs]
+        total = [after.total - before.total for before, after in pairs]
+        core += [part / whole for part, whole in zip(busy, total, strict=True) if whole > 0]
+        if sum(total) > 0:
+            machine.append(sum(busy) / sum(total))
     return Busiest(machine_ratio=max(machine, default=None), core_ratio=max(core, default=None))
 
 
@@ -112,28 +92,32 @@ class Watch:
 
     def shares(self, from_s: float, to_s: float) -> Mapping[str, float]:
         """Of what devices carried meanwhile."""
-        inside = [told for at_s, told in self._bytes if from_s <= at_s <= to_s]
-        if len(inside) < 2:
-            return {}
-        carried = {name: inside[-1][name] - count for name, count in inside[0].items()}
+        _, carried = _counted(self._bytes, from_s, to_s)
         total = sum(carried.values())
         return {name: count / total for name, count in carried.items()} if total else {}
 
     def cpu(self, from_s: float, to_s: float) -> Mapping[str, float]:
         """Of a core that devices' processes used meanwhile."""
-        inside = [(at_s, told) for at_s, told in self._cpu_s if from_s <= at_s <= to_s]
-        if len(inside) < 2:
-            return {}
-        (begun_s, before), (ended_s, after) = inside[0], inside[-1]
-        return {
-            name: (after[name] - spent_s) / (ended_s - begun_s)
-            for name, spent_s in before.items()
-            if name in after
-        }
+        over_s, spent_s = _counted(self._cpu_s, from_s, to_s)
+        return {name: each_s / over_s for name, each_s in spent_s.items()}
 
     @staticmethod
-    def _read() -> Mapping[str, Spent]:
-        return read_spent(Path("/proc/stat").read_text())
+    def _read() -> Sequence[CoreTicks]:
+        return parse_stat(Path(STAT).read_text())
+
+
+def _counted(
+    readings: Sequence[tuple[float, Mapping[str, float]]], from_s: float, to_s: float
+) -> tuple[float, Mapping[str, float]]:
+    """Seconds from the first to the last of the readings between two instants, and what each
+    counter counted over them; none where there are not two."""
+    inside = [each for each in readings if from_s <= each[0] <= to_s]
+    if len(inside) < 2:
+        return 0.0, {}
+    (begun_s, before), (ended_s, after) = inside[0], inside[-1]
+    return ended_s - begun_s, {
+        name: after[name] - count for name, count in before.items() if name in after
+    }
 
 
 LEAD_S: Final = 6
@@ -260,13 +244,8 @@ class Range:
                 yield row
 
     def _summary(self, run_id: str, case: Case) -> RunSummary:
-        end_s = time.monotonic() + LEAD_S + TUNNELS_LEAD_S + case.burst_s + VERDICT_WITHIN_S
-        while time.monotonic() < end_s:
-            answer = self.coordinator.get(f"/v1/runs/{run_id}/summary")
-            if answer is not None:
-                return RunSummary.model_validate(answer)
-            time.sleep(0.3)
-        raise TimeoutError(f"run {run_id}: no verdict in time")
+        within_s = LEAD_S + TUNNELS_LEAD_S + case.burst_s + VERDICT_WITHIN_S
+        return self.coordinator.summary(run_id, within_s)
 
 
 # Beds ---------------------------------------------------------------------------------------------

@@ -19,15 +19,15 @@ class Row:
     """What came of a case."""
 
     name: str
-    pairs_count: int
-    flows_count: int
-    encapsulation: str
-    engine: str
-    payload_bits_per_second: float | None
-    latency_p50_s: float | None
-    latency_p99_s: float | None
-    cpu_s_per_gigabyte: float | None  # both ends' engines
     outcome: str
+    pairs_count: int = 0
+    flows_count: int = 0
+    encapsulation: str = ""
+    engine: str = ""
+    payload_bits_per_second: float | None = None
+    latency_p50_s: float | None = None
+    latency_p99_s: float | None = None
+    cpu_s_per_gigabyte: float | None = None  # both ends' engines
     faults: tuple[str, ...] = ()  # what was expected and did not show
     machine_was_busy: bool = False
     core_was_full: bool = False  # one of several
@@ -101,10 +101,6 @@ def study_row(name: str, study: Study, trials: Sequence[Row]) -> Row:
         encapsulation=", ".join(dict.fromkeys(row.encapsulation for row in trials))
         or _encapsulation(spec),
         engine=spec.traffic.engine,
-        payload_bits_per_second=None,
-        latency_p50_s=None,
-        latency_p99_s=None,
-        cpu_s_per_gigabyte=None,
         outcome=f"{len(study.results)} trials: {study.problem or said}",
         problem=study.problem,
         trials=tuple(trials),
@@ -121,19 +117,7 @@ def _both(client: float | None, server: float | None) -> float | None:
 
 
 def failed(name: str, problem: str) -> Row:
-    return Row(
-        name=name,
-        pairs_count=0,
-        flows_count=0,
-        encapsulation="",
-        engine="",
-        payload_bits_per_second=None,
-        latency_p50_s=None,
-        latency_p99_s=None,
-        cpu_s_per_gigabyte=None,
-        outcome="did not run",
-        problem=problem,
-    )
+    return Row(name=name, outcome="did not run", problem=problem)
 
 
 HEADINGS: Final = (

@@ -1,32 +1,17 @@
-"""How busy a machine was, out of its kernel's counters."""
+"""How busy a machine was, out of what its cores counted."""
 
-from lab.scenarios.scenario_range import Spent, busiest, read_spent
-
-STAT = """\
-cpu  100 0 50 800 50 0 0 0 0 0
-cpu0 90 0 40 100 10 0 0 0 0 0
-cpu1 10 0 10 700 40 0 0 0 0 0
-intr 1 2 3
-"""
+from agent.counters import CoreTicks
+from lab.scenarios.scenario_range import busiest
 
 
-def spent(*seconds: tuple[float, float]) -> list[dict[str, Spent]]:
+def spent(*seconds: tuple[float, float]) -> list[list[CoreTicks]]:
     """Readings a second of two cores, by their busy shares."""
     sums = [0, 0]
     readings = []
     for at, shares in enumerate([(0.0, 0.0), *seconds]):
         sums = [each + round(100 * share) for each, share in zip(sums, shares, strict=True)]
-        cores = {f"cpu{i}": Spent(busy=each, total=100 * at) for i, each in enumerate(sums)}
-        readings.append({"cpu": Spent(busy=sum(sums), total=200 * at), **cores})
+        readings.append([CoreTicks(busy=each, total=100 * at) for each in sums])
     return readings
-
-
-def test_the_kernels_counters_are_read_for_all_cores_and_for_each() -> None:
-    assert read_spent(STAT) == {
-        "cpu": Spent(busy=150, total=1000),
-        "cpu0": Spent(busy=130, total=240),
-        "cpu1": Spent(busy=20, total=760),
-    }
 
 
 def test_a_full_core_of_two_is_full_and_the_machine_half_busy() -> None:

@@ -20,7 +20,7 @@ from exchange.messages import (
 from exchange.messages import Phase as Told
 from exchange.second_rows import TestSeconds
 from lab.faults import cell
-from lab.faults.__main__ import chapter, markdown, text
+from lab.faults.__main__ import RESULT, chapter, markdown, text
 from lab.faults.cell import Result
 from lab.faults.matrix import (
     CELLS,
@@ -37,7 +37,7 @@ from lab.faults.matrix import (
 )
 from lab.faults.random_rounds import fault_named, moments, rounds
 from lab.faults.rules import EARLY_S, Evidence, violations
-from lab.ledger import LedgerReading
+from lab.ledger import parse_ledger
 from tests.synthetic import Plant
 from tests.unit.lab.test_invariants import stored
 
@@ -132,6 +132,7 @@ def test_rounds_of_luck_strike_several_at_once_and_are_the_same_for_a_seed() -> 
 # Rules ------------------------------------------------------------------------------------------
 
 
+(NOTHING_COUNTED,) = parse_ledger("0,0,0,0,0,0,0,,\n")
 SOME = FAULTS["poison"]  # a row with no rules of its own
 
 
@@ -142,19 +143,7 @@ def evidence(up_bytes: dict[float, int] | None = None) -> Evidence:
     total, readings = 0, []
     for offset_s, moved in sorted((up_bytes or {}).items()):
         total += moved
-        readings.append(
-            LedgerReading(
-                at_s=start_s + offset_s,
-                up_bytes=total,
-                down_bytes=0,
-                up_packets_count=0,
-                down_packets_count=0,
-                up_drops_count=0,
-                down_drops_count=0,
-                offered_up_bytes=None,
-                offered_down_bytes=None,
-            )
-        )
+        readings.append(replace(NOTHING_COUNTED, at_s=start_s + offset_s, up_bytes=total))
     return Evidence(
         stored=right,
         struck_at_s=start_s,
@@ -322,7 +311,7 @@ def test_bytes_that_differ_between_the_ends_are_named() -> None:
 def test_the_table_shows_outcome_verdict_and_rules() -> None:
     fine = Result(fault="poison", phase="armed", bursts=("2 measured", "1 lost"), verdict="pass")
     bad = replace(fine, phase="running", verdict="none", note="n", broken=("a rule",))
-    assert Result.from_json(fine.as_json()) == fine
+    assert RESULT.validate_json(RESULT.dump_json(fine)) == fine
     lines = text([fine, bad]).splitlines()
     assert " ".join(lines[0].split()) == "poison/armed 2 measured / 1 lost pass ok"
     assert lines[2].strip() == "BROKEN a rule"

@@ -28,10 +28,18 @@ ROW = Row(
     verdict="pass",
     completeness_ratio=1.0,
 )
+NO_FACTS = Facts()
 BURST = (100.0, 120.0)
 PAUSES = Expected(pauses_within_s=1.0)
 OUTAGE = Expected(outage_within_s=(0.1, 0.2))
 BASE = replace(ROW, name="base", payload_bits_per_second=100e6)
+
+
+def said_of(
+    expected: Expected, row: Row = ROW, facts: Facts = NO_FACTS, base: Row = BASE
+) -> list[str]:
+    case = Case(name="one", scenario="smoke", expected=expected)
+    return list(faults(case, row, facts, {"base": base}))
 
 
 def test_every_case_has_its_scenario_bed_and_profile_and_compares_with_one_run_before_it() -> None:
@@ -97,17 +105,15 @@ def test_every_case_has_its_scenario_bed_and_profile_and_compares_with_one_run_b
     ],
 )
 def test_what_did_not_show_is_said(expected: Expected, facts: Facts, said: str | None) -> None:
-    case = Case(name="one", scenario="smoke", expected=expected)
-    found = list(faults(case, ROW, facts, {"base": BASE}))
+    found = said_of(expected, facts=facts)
     assert len(found) == (said is not None)
     assert said is None or said in found[0]
 
 
 def test_a_rate_that_is_unknown_is_held_against_nothing() -> None:
-    case = Case(name="one", scenario="smoke", expected=Expected(rate_ratio_of=("base", 0.4, 0.6)))
-    base = replace(BASE, payload_bits_per_second=None)
-    (said,) = faults(case, ROW, Facts(), {"base": base})
-    assert said == "cannot be held against 'base', which has no rate"
+    unknown = replace(BASE, payload_bits_per_second=None)
+    found = said_of(Expected(rate_ratio_of=("base", 0.4, 0.6)), base=unknown)
+    assert found == ["cannot be held against 'base', which has no rate"]
 
 
 def test_a_case_brings_along_what_it_is_held_against() -> None:
@@ -151,22 +157,19 @@ def test_a_studys_row_says_what_its_runs_are_sent_in() -> None:
 def test_a_run_or_trial_that_is_no_sound_measurement_is_said(
     changes: dict[str, Any], said: str
 ) -> None:
-    case, broken = Case(name="one", scenario="smoke"), replace(ROW, **changes)
-    assert list(faults(case, broken, Facts(), {})) == [f"one: {said}"]
+    broken = replace(ROW, **changes)
     study = replace(ROW, payload_bits_per_second=None, verdict=None, trials=(BASE, broken))
-    assert list(faults(case, study, Facts(), {})) == [f"one: {said}"]
+    assert said_of(Expected(), broken) == said_of(Expected(), study) == [f"one: {said}"]
 
 
 def test_a_limit_that_no_trial_may_have_is_said_of_each_that_has_it() -> None:
     expected = Expected(trials_not_limited_by="firewall")
-    case = Case(name="sweep", scenario="smoke", expected=expected)
     named = [
         replace(BASE, name=f"- {name}", limiter=name) for name in ("window", "firewall", "unknown")
     ]
-    (said,) = faults(case, replace(ROW, trials=tuple(named)), Facts(), {})
-    assert said == "- firewall: limiter firewall, which is not planted"
-    (none,) = faults(case, replace(ROW, trials=()), Facts(), {})
-    assert none == "no trial has a verdict"
+    found = said_of(expected, replace(ROW, trials=tuple(named)))
+    assert found == ["- firewall: limiter firewall, which is not planted"]
+    assert said_of(expected) == ["no trial has a verdict"]
 
 
 def test_each_mode_is_held_against_the_first() -> None:
@@ -176,10 +179,9 @@ def test_each_mode_is_held_against_the_first() -> None:
         replace(BASE, name="- mode deny", payload_bits_per_second=22e6),
         replace(BASE, name="- mode alert", payload_bits_per_second=70e6),
     )
-    case = Case(name="modes", scenario="smoke", expected=expected)
-    found = list(faults(case, replace(ROW, trials=trials), Facts(), {}))
+    found = said_of(expected, replace(ROW, trials=trials))
     assert found == ["alert is at 0.7 of the first mode's rate, planted 0.8 to 1"]
-    (missing,) = list(faults(case, replace(ROW, trials=trials[:2]), Facts(), {}))
+    (missing,) = said_of(expected, replace(ROW, trials=trials[:2]))
     assert missing.startswith("alert is at None")
 
 
@@ -199,12 +201,11 @@ def test_a_devices_cpu_is_held_against_what_the_kernel_counted_of_it(
         replace(ROW, name=f"- {name}", cpu={"fw": found}, cpu_counted={"fw": each} if each else {})
         for name, found, each in zip(("cef", "log"), (0.04, 0.3), counted, strict=True)
     )
-    case = Case(name="services", scenario="native-64-flows", expected=Expected(cpu_within=0.02))
-    row = replace(ROW, trials=trials)
-    assert list(faults(case, row, Facts(), {})) == said
+    expected = Expected(cpu_within=0.02)
+    assert said_of(expected, replace(ROW, trials=trials)) == said
     idle = replace(trials[1], cpu={"fw": 0.04}, cpu_counted={"fw": 0.04})
-    fallen = faults(case, replace(ROW, trials=(trials[1], idle)), Facts(), {})
-    assert "- log: fw at 0.040, no more than in - log" in list(fallen)
+    fallen = said_of(expected, replace(ROW, trials=(trials[1], idle)))
+    assert "- log: fw at 0.040, no more than in - log" in fallen
 
 
 def test_a_row_says_what_is_unknown_what_did_not_show_and_when_the_machine_was_busy() -> None:
