@@ -11,6 +11,7 @@ import fcntl
 import os
 import struct
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +19,8 @@ from exchange.messages import Role
 from lab import topology
 from lab.errors import LabBroken
 from lab.lab_programs import find_tool
-from lab.namespaces import detach, inside, run, run_batch
-from lab.topology import Batch, Lab
+from lab.namespaces import detach, inside, run, run_ip
+from lab.topology import Lab
 
 SOURCE: Final = Path(__file__).with_name("delay.c")
 TAPS: Final = ("delay0", "delay1")  # on br0, the firewall's side, and on br1
@@ -41,43 +42,42 @@ def start_delay(lab: Lab, delay_s: float) -> None:
 
     Raises :class:`LabBroken`, :class:`lab.errors.ToolMissing` without a C compiler.
     """
-    binary = build_delay(*delay_argv(lab))
     switch = topology.switch_namespace(lab.spec.prefix, Role.SERVER)
     with inside(switch):  # where `lab down` finds the process
-        taps = [open_tap(name, IFF_TAP) for name in TAPS]
-        try:
-            detach([str(binary), *map(str, taps), str(round(delay_s * 1e6))], pass_fds=taps)
-        finally:
-            for tap in taps:
-                os.close(tap)
+        start_between(TAPS, IFF_TAP, *delay_argv(lab), str(round(delay_s * 1e6)))
     servers = [port for port in topology.switch_ports(lab.spec)[switch] if port != "fw"]
-    lines = (
+    _make_bridge(switch, lab.spec.mtu)
+    run_ip(
+        switch,
         f"link set dev {TAPS[0]} mtu {lab.spec.mtu} master br0 up",
         f"link set dev {TAPS[1]} mtu {lab.spec.mtu} master br1 up",
         *(f"link set dev {port} master br1" for port in servers),
     )
-    _make_bridge(switch, lab.spec.mtu)
-    run_batch(Batch(namespace=switch, tool="ip", lines=lines))
 
 
-def build_delay(wanted: str) -> Path:
-    """Compile the process under a name in the lab's folder, unless it is there."""
-    binary = Path(wanted)
+def start_between(names: Sequence[str], kind: int, program: str, *words: str) -> None:
+    """Start the process under a name in the lab's folder, between two taps or tuns of the calling
+    thread's namespace; it is compiled unless it is there."""
+    binary = Path(program)
     if not binary.exists() or binary.stat().st_mtime < SOURCE.stat().st_mtime:
         new = binary.with_suffix(".new")
         run([find_tool("cc"), "-O2", "-Wall", "-o", str(new), str(SOURCE)])
         new.replace(binary)
-    return binary
+    ends = [open_tap(name, kind) for name in names]
+    try:
+        detach([program, *map(str, ends), *words], pass_fds=ends)
+    finally:
+        for end in ends:
+            os.close(end)
 
 
 def _make_bridge(switch: str, mtu: int) -> None:
     try:
-        line = f"link add br1 mtu {mtu} type bridge mcast_snooping 0"
-        run_batch(Batch(namespace=switch, tool="ip", lines=(line,)))
+        run_ip(switch, f"link add br1 mtu {mtu} type bridge mcast_snooping 0")
     except LabBroken as error:
         if "File exists" not in str(error):
             raise
-    run_batch(Batch(namespace=switch, tool="ip", lines=("link set br1 up",)))
+    run_ip(switch, "link set br1 up")
 
 
 def open_tap(name: str, kind: int) -> int:

@@ -6,14 +6,13 @@ every byte so many times; what of a core that takes is counted by the kernel and
 """
 
 import contextlib
-import os
 from collections.abc import Mapping
 from typing import Final
 
-from lab.delay import IFF_TUN, build_delay, open_tap
+from lab.delay import IFF_TUN, start_between
 from lab.errors import LabBroken
-from lab.namespaces import detach, inside, run_batch, write_sysctls
-from lab.topology import TWIN_LETTERS, Batch, Lab, twin_namespaces
+from lab.namespaces import inside, run_ip, write_sysctls
+from lab.topology import TWIN_LETTERS, Lab, twin_namespaces
 
 TUNS: Final = {"c0": "clients", "s0": "servers"}  # by the side whose packets go into it
 _FIRST_TABLE: Final = 77
@@ -32,22 +31,15 @@ def start_inspection(lab: Lab, times: Mapping[str, int]) -> None:
     namespaces = dict(zip(TWIN_LETTERS, twin_namespaces(lab.spec.prefix), strict=True))
     for letter, times_count in times.items():
         (program,) = inspector_argv(lab, letter)
-        build_delay(program)
         with inside(namespaces[letter]):
-            ends = [open_tap(name, IFF_TUN) for name in TUNS.values()]
-            try:
-                detach([program, *map(str, ends), "0", str(times_count)], pass_fds=ends)
-            finally:
-                for end in ends:
-                    os.close(end)
+            start_between(tuple(TUNS.values()), IFF_TUN, program, "0", str(times_count))
         for table, (side, tun) in enumerate(TUNS.items(), _FIRST_TABLE):
-            ways = (
+            run_ip(
+                namespaces[letter],
                 f"link set {tun} mtu {lab.spec.mtu} txqueuelen 1000 up",
                 f"route add default dev {tun} table {table}",
             )
-            run_batch(Batch(namespace=namespaces[letter], tool="ip", lines=ways))
             with contextlib.suppress(LabBroken):  # the inspection before has laid it
-                rule = (f"rule add iif {side} lookup {table}",)
-                run_batch(Batch(namespace=namespaces[letter], tool="ip", lines=rule))
+                run_ip(namespaces[letter], f"rule add iif {side} lookup {table}")
         unchecked = {f"ipv4/conf/{name}/rp_filter": "0" for name in ("all", *TUNS.values())}
         write_sysctls(namespaces[letter], unchecked)

@@ -5,6 +5,7 @@
 """
 
 import itertools
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -13,8 +14,8 @@ from typing import Final
 
 from lab import network, topology
 from lab.errors import LabBroken
-from lab.namespaces import run_batch
-from lab.profiles import PROFILES, Profile, note_fall, ways
+from lab.ledger import LedgerReading, parse_ledger
+from lab.profiles import PROFILES, Profile, note_fall, spread
 from lab.topology import Lab
 
 JITTER_EVERY_S: Final = 0.5
@@ -23,6 +24,7 @@ LOOK_EVERY_S: Final = 0.25
 GROW_LOAD_RATIO: Final = 0.6  # load above which a device that grows is growing
 SHRINK_LOAD_RATIO: Final = 0.3  # load below which a device gives a unit back
 IDLE_RATIO: Final = 0.02  # load below which a collapsed firewall has recovered
+TAIL_BYTES: Final = 400  # of the ledger: more than a line
 PAUSED_RATIO: Final = 0.002  # of the firewall's rate while it pauses
 
 
@@ -76,9 +78,7 @@ def is_jitter_up(at_s: float, index: int) -> bool:
 
 def keep_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:
     """Cut the firewall's rate once the load on it has stayed above the cliff, until it is idle."""
-    rate = lab.spec.firewall_bits_per_second
-    if rate is None:
-        raise SystemExit("the lab's firewall has no rate to lose")
+    rate = rate_of(lab)
     collapsed = False
     above_since_s: float | None = None
     for load_bits_per_second in loads(lab):
@@ -103,9 +103,7 @@ def keep_growth(lab: Lab, profile: Profile) -> None:
     A step comes when the load has stayed above :data:`GROW_LOAD_RATIO` of what there is for the
     profile's time, as Azure's firewalls scale out at 60 %.
     """
-    whole = lab.spec.firewall_bits_per_second
-    if whole is None:
-        raise SystemExit("the lab's firewall has no rate to grow")
+    whole = rate_of(lab)
     ratio = profile.firewall_ratio
     due_s: float | None = None
     for load_bits_per_second in loads(lab):
@@ -126,9 +124,7 @@ def keep_growth(lab: Lab, profile: Profile) -> None:
 
 def keep_until_quiet(lab: Lab, profile: Profile) -> None:
     """Take the second of two units away once there was much load, and then little for a while."""
-    whole = lab.spec.firewall_bits_per_second
-    if whole is None:
-        raise SystemExit("the lab's firewall has no rate to be quiet beside")
+    whole = rate_of(lab)
     was_loaded = False
     due_s: float | None = None
     for load_bits_per_second in loads(lab):
@@ -139,16 +135,14 @@ def keep_until_quiet(lab: Lab, profile: Profile) -> None:
         elif due_s is None:
             due_s = time.monotonic() + profile.shrink_after_s
         elif time.monotonic() >= due_s:
-            run_batch(ways(lab, {"a": 1}))
+            spread(lab, {"a": 1})
             note_fall(lab)
             return
 
 
 def keep_pauses(lab: Lab, profile: Profile) -> None:
     """Cut the firewall's rate to next to nothing again and again."""
-    rate = lab.spec.firewall_bits_per_second
-    if rate is None:
-        raise SystemExit("the lab's firewall has no rate to lose")
+    rate = rate_of(lab)
     while True:
         time.sleep(profile.pause_every_s - profile.pause_s)
         network.set_firewall_rate(lab, round(rate * PAUSED_RATIO))
@@ -157,37 +151,39 @@ def keep_pauses(lab: Lab, profile: Profile) -> None:
         network.set_firewall_rate(lab, rate)
 
 
+def rate_of(lab: Lab) -> int:
+    """The whole firewall's rate, bit/s."""
+    if lab.spec.firewall_bits_per_second is None:
+        raise SystemExit("the lab's firewall has no rate to lose, to grow or to be held against")
+    return lab.spec.firewall_bits_per_second
+
+
 def loads(lab: Lab) -> Iterator[float]:
     """The larger of the two ways' IP-layer rates, over each second of the firewall's ledger."""
     if lab.ledger_path is None:
         raise SystemExit("the lab has no ledger to read the load from")
-    last: tuple[float, int, int] | None = None
+    last: LedgerReading | None = None
     while True:
         time.sleep(LOOK_EVERY_S)
         reading = newest(lab.ledger_path)
         if reading is None or reading == last:
             continue
-        if last is not None and reading[0] > last[0]:
-            moved = max(reading[1] - last[1], reading[2] - last[2])
-            yield 8 * moved / (reading[0] - last[0])
+        if last is not None and reading.at_s > last.at_s:
+            up_bytes = reading.up_bytes - last.up_bytes
+            down_bytes = reading.down_bytes - last.down_bytes
+            yield 8 * max(up_bytes, down_bytes) / (reading.at_s - last.at_s)
         last = reading
 
 
-def newest(ledger_path: Path) -> tuple[float, int, int] | None:
-    """Instant and bytes up and down of the ledger's last whole line; None: there is none."""
+def newest(ledger_path: Path) -> LedgerReading | None:
+    """The ledger's last whole line; None: there is none."""
     try:
         with ledger_path.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - 400))
-            lines = file.read().split(b"\n")[:-1]
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            readings = parse_ledger(file.read().decode())
     except OSError:
         return None
-    for line in reversed(lines):
-        try:
-            at_s, up_bytes, down_bytes = line.split(b",")[:3]
-            return float(at_s), int(up_bytes), int(down_bytes)
-        except ValueError:
-            continue
-    return None
+    return readings[-1] if readings else None
 
 
 if __name__ == "__main__":

@@ -36,23 +36,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
 from lab.lab_programs import find_tool
 
-COLUMNS: Final = (
-    "at_s",
-    "up_bytes",
-    "down_bytes",
-    "up_packets_count",
-    "down_packets_count",
-    "up_drops_count",
-    "down_drops_count",
-    "offered_up_bytes",
-    "offered_down_bytes",
-)
 ETHERNET_HEADER_BYTES: Final = 14
 # linux/rtnetlink.h, linux/pkt_sched.h, linux/gen_stats.h
 RTM_NEWQDISC: Final = 36
@@ -85,6 +74,9 @@ class LedgerReading:
     down_drops_count: int
     offered_up_bytes: int | None  # IP layer, arrived to be forwarded
     offered_down_bytes: int | None
+
+
+COLUMNS: Final = tuple(each.name for each in fields(LedgerReading))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

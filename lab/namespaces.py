@@ -122,6 +122,11 @@ def run_batch(batch: Batch, lock: int | None = None) -> None:
     run(argv, namespace=batch.namespace, text="\n".join(batch.lines) + "\n", lock=lock)
 
 
+def run_ip(namespace: str | None, *lines: str) -> None:
+    """Run lines of ``ip`` in a namespace. Raises as :func:`run_batch`."""
+    run_batch(Batch(namespace=namespace, tool="ip", lines=lines))
+
+
 def write_sysctls(namespace: str, values: Mapping[str, str]) -> None:
     """Write settings below ``/proc/sys/net``, which shows the namespace of the calling thread.
 

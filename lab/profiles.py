@@ -29,9 +29,10 @@ from lab.namespaces import (
     list_processes,
     module_argv,
     run_batch,
+    run_ip,
     write_sysctls,
 )
-from lab.topology import Batch, Lab
+from lab.topology import Lab
 
 WAY_ROUND: Final = "around"  # the cable between the two switches that bypasses the firewall
 STOP_TIMEOUT_S: Final = 5.0
@@ -258,8 +259,7 @@ def _stop(lab: Lab) -> bool:
         time.sleep(0.02)
     switch = topology.switch_namespace(lab.spec.prefix, Role.SERVER)
     ports = topology.switch_ports(lab.spec)[switch]
-    lines = tuple(f"link set dev {port} master br0" for port in ports)
-    run_batch(Batch(namespace=switch, tool="ip", lines=lines))
+    run_ip(switch, *(f"link set dev {port} master br0" for port in ports))
     return inspected
 
 
@@ -277,26 +277,22 @@ def _set_twins(lab: Lab, profile: Profile) -> None:
         cables = [f"link delete {side}{letter}" for side in "cs" for letter in letters]
         for line in [*(f"rule delete {rule}" for rule in rules), *cables]:
             with contextlib.suppress(LabBroken):  # half laid: this one was not there yet
-                run_batch(Batch(namespace=balancer, tool="ip", lines=(line,)))
-        lines = tuple(f"netns delete {name}" for name in there)
-        run_batch(Batch(namespace=None, tool="ip", lines=lines))
+                run_ip(balancer, line)
+        run_ip(None, *(f"netns delete {name}" for name in there))
     if not profile.twins:
         return
-    lines = tuple(f"netns add {name}" for name in twins)
-    run_batch(Batch(namespace=None, tool="ip", lines=lines))
+    run_ip(None, *(f"netns add {name}" for name in twins))
     for name in twins:
         write_sysctls(name, topology.sysctls(lab.spec, balancer))
     for batch in topology.twin_batches(lab.spec, _scaled(lab.spec.firewall_bits_per_second, 0.5)):
         run_batch(batch)
     write_sysctls(balancer, {"ipv4/fib_multipath_hash_policy": "1"})  # addresses and ports
-    lines = (*topology.twin_ways(profile.twins), *(f"rule add {rule}" for rule in rules))
-    run_batch(Batch(namespace=balancer, tool="ip", lines=lines))
+    run_ip(balancer, *topology.twin_ways(profile.twins), *(f"rule add {rule}" for rule in rules))
 
 
-def ways(lab: Lab, twins: Mapping[str, int]) -> Batch:
-    """What lets the balancer spread flows over these twins, by their shares."""
-    balancer = topology.firewall_namespace(lab.spec.prefix)
-    return Batch(namespace=balancer, tool="ip", lines=topology.twin_ways(twins))
+def spread(lab: Lab, twins: Mapping[str, int]) -> None:
+    """Let the balancer spread flows over these twins, by their shares."""
+    run_ip(topology.firewall_namespace(lab.spec.prefix), *topology.twin_ways(twins))
 
 
 def _fail_over(lab: Lab, profile: Profile) -> None:
@@ -309,10 +305,10 @@ def _fail_over(lab: Lab, profile: Profile) -> None:
         )
     run_batch(topology.limits_batch(takes_over, profile.rules))
     falls_path(lab).unlink(missing_ok=True)
-    run_batch(Batch(namespace=dies, tool="ip", lines=("link set c0 down", "link set s0 down")))
+    run_ip(dies, "link set c0 down", "link set s0 down")
     note_fall(lab)
     time.sleep(profile.fails_s)
-    run_batch(ways(lab, profile.twins))
+    spread(lab, profile.twins)
     note_fall(lab)
 
 
@@ -322,22 +318,21 @@ def _set_bypass(lab: Lab, *, there: bool) -> None:
     switches = {role: topology.switch_namespace(spec.prefix, role) for role in Role}
     client_side = switches[Role.CLIENT]
     try:
-        run_batch(Batch(namespace=client_side, tool="ip", lines=(f"link delete {WAY_ROUND}",)))
+        run_ip(client_side, f"link delete {WAY_ROUND}")
     except LabBroken as error:
         if "Cannot find device" not in str(error):
             raise
     networks = {Role.CLIENT: topology.SERVER_NETWORK, Role.SERVER: topology.CLIENT_NETWORK}
     if there:
-        cable = (
+        run_ip(
+            client_side,
             f"link add {WAY_ROUND} mtu {spec.mtu} type veth "
-            f"peer name {WAY_ROUND} netns {switches[Role.SERVER]} mtu {spec.mtu}"
+            f"peer name {WAY_ROUND} netns {switches[Role.SERVER]} mtu {spec.mtu}",
         )
-        run_batch(Batch(namespace=client_side, tool="ip", lines=(cable,)))
         for switch in switches.values():
-            line = f"link set dev {WAY_ROUND} master br0 up"
-            run_batch(Batch(namespace=switch, tool="ip", lines=(line,)))
+            run_ip(switch, f"link set dev {WAY_ROUND} master br0 up")
     for host in lab.hosts:
         way = f"route {'replace' if there else 'flush'} {networks[host.role]}/16"
         if there:
             way += f" dev eth0 initcwnd {spec.initcwnd} congctl {spec.congestion}"
-        run_batch(Batch(namespace=host.namespace, tool="ip", lines=(way,)))
+        run_ip(host.namespace, way)
