@@ -5,7 +5,6 @@ Its interfaces are the kernel's own. CPU, sessions and units are those of the pr
 the rate that the profile gives it, the kernel's count of connections, a unit for each growth.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Final
 
 from lab import profiles
 from lab.inspection import inspector_argv
-from lab.snmp_agent import Figures, SnmpAgent
+from lab.snmp_agent import Figures, SnmpAgent, witness_entry
 from lab.topology import TWIN_LETTERS, Lab, firewall_namespace, management_address
 
 TREE: Final = "1.3.6.1.4.1.8072.9999.9999"  # netSnmpPlaypen
@@ -94,8 +93,7 @@ def witnesses_of(agent: SnmpAgent, devices: Mapping[str, Sequence[str]], folder:
         entries.append(agent.entry(device, interfaces=list(interfaces), **more))
     if len(devices) == 1:
         told = {"device": next(iter(devices)), "source": "ping", "address": agent.address}
-        lines = [f"{name} = {json.dumps(value)}" for name, value in told.items()]
-        entries.append("\n".join(["[[witness]]", *lines, ""]))
+        entries.append(witness_entry(told))
     path = folder / "witnesses.toml"
     path.write_text("\n".join(entries))
     return path

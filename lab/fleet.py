@@ -27,14 +27,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from io import BufferedReader, FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from lab.errors import FleetError, LabError
 from lab.namespaces import PROC, enter, module_argv
+from lab.offspring import die_with_parent
 from lab.topology import Host, Lab
 
 AGENT_ENTRY: Final = "agent.run:run_from_environment"
@@ -43,8 +43,7 @@ AGENT_IMPORTS: Final = ("exchange.embedded.embedded_queue", "exchange.embedded.e
 START_TIMEOUT_S: Final = 60.0
 ANSWER_TIMEOUT_S: Final = 10.0
 KILL_TIMEOUT_S: Final = 5.0
-PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
-PR_SET_CHILD_SUBREAPER: Final = 36
+PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -66,9 +65,7 @@ class AgentState:
     exit_code: int | None  # None: it runs; negative: killed by that signal
 
 
-def plan_agents(
-    lab: Lab, environment: Mapping[str, str], *, port: int = 5201
-) -> tuple[AgentPlan, ...]:
+def plan_agents(lab: Lab, environment: Mapping[str, str]) -> tuple[AgentPlan, ...]:
     """An agent for every host of the lab, servers first; ``environment`` goes to each of them.
 
     The agents keep their logs and unsent results below the lab's folder, so these go with it.
@@ -77,19 +74,19 @@ def plan_agents(
         AgentPlan(
             agent_id=host.name,
             namespace=host.namespace,
-            environment={**environment, **_host_environment(lab, host, port)},
+            environment={**environment, **_host_environment(lab, host)},
         )
         for host in lab.servers + lab.clients
     )
 
 
-def _host_environment(lab: Lab, host: Host, port: int) -> dict[str, str]:
+def _host_environment(lab: Lab, host: Host) -> dict[str, str]:
     known = {
         "ROLE": host.role.value,
         "AGENT_ID": host.name,
         "ADDRESS": host.address,
         "NIC": host.nic,
-        "PORTS": str(port),
+        "PORTS": "5201",
         "SPOOL_DIR": str(lab.path / "agents" / host.name),
     }
     if host.chrony is not None:
@@ -116,12 +113,7 @@ class Fleet:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -148,7 +140,7 @@ class Fleet:
 
     def add(self, plans: Sequence[AgentPlan]) -> None:
         """Start more agents, or one again that has ended. Raises :class:`FleetError`."""
-        self._ask(_start_request(plans), START_TIMEOUT_S)
+        self._ask({"do": "start", "agents": [asdict(plan) for plan in plans]}, START_TIMEOUT_S)
 
     def stop(self, timeout_s: float = 10.0) -> tuple[str, ...]:
         """End every agent: SIGTERM, and SIGKILL for those that still run after ``timeout_s``.
@@ -233,18 +225,6 @@ def start(
     return fleet
 
 
-def _start_request(plans: Sequence[AgentPlan]) -> dict[str, object]:
-    agents = [
-        {
-            "agent_id": plan.agent_id,
-            "namespace": plan.namespace,
-            "environment": dict(plan.environment),
-        }
-        for plan in plans
-    ]
-    return {"do": "start", "agents": agents}
-
-
 def _agent_log_path(log_path: Path, agent_id: str) -> Path:
     return log_path / f"{agent_id}.log"
 
@@ -323,10 +303,7 @@ class ForkServer:
                 signal.signal(number, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)
             os.setsid()
-            server_pid = os.getppid()
-            _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != server_pid:  # it died before it could be told
-                os._exit(0)
+            die_with_parent()
             _redirect(_agent_log_path(self._log_path, agent["agent_id"]))
             _close_all_but(0, 1, 2, write)
             os.environ.update(agent["environment"])

@@ -1,15 +1,13 @@
 """The Azure Monitor metrics API over the lab firewall's ledger, with the service's bad habits.
 
-``python -m lab.monitor --csv FILE --token-file FILE`` answers on loopback what the SDK asks of
-``<resource id>/providers/Microsoft.Insights/metrics``, for any resource, and prints its port as one
-JSON line. :class:`MonitorServer` does the same in threads of this process.
+:class:`MonitorServer` answers on loopback, in threads of this process, what the SDK asks of
+``<resource id>/providers/Microsoft.Insights/metrics``, for any resource.
 
 A point labelled ``T`` counts what passed in ``[T - lag_s, T - lag_s + grain_s)``, interpolated from
 the cumulative counters. A point younger than ``late_s`` is 0, the newest of them null; then it
 grows for as long again, in :data:`STEPS_COUNT` steps, as the instances' figures come in.
 """
 
-import argparse
 import hmac
 import json
 import math
@@ -18,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import parse_qs, urlsplit
@@ -27,6 +25,7 @@ import numpy as np
 
 from exchange.messages import Flow
 from lab.ledger import parse_ledger
+from lab.relay import Handler
 from lab.tls_listener import by_tls
 
 STEPS_COUNT: Final = 10
@@ -61,7 +60,6 @@ class MonitorServer:
         self,
         spec: MonitorSpec,
         *,
-        port: int = 0,
         tls: tuple[Path, Path] | None = None,  # certificate chain and key, PEM
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -72,17 +70,20 @@ class MonitorServer:
         self._retry_after_s = 0
         monitor = self
 
-        class Handler(_Handler):
-            def ask(self) -> tuple[int, dict[str, Any], dict[str, str]]:
-                return monitor._answer(self.path, self.headers.get("Authorization", ""))
+        class Asked(Handler):
+            def serve(self) -> None:
+                given = self.headers.get("Authorization", "")
+                status, body, headers = monitor._answer(self.path, given)
+                headers["Content-Type"] = "application/json"
+                self.answer(status, headers, json.dumps(body).encode())
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Asked)
         self._server.daemon_threads = True
         self._scheme = "http"
         if tls:
             self._server.socket = by_tls(self._server.socket, *tls)
             self._scheme = "https"
-        self._thread = threading.Thread(target=self.serve, daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -93,18 +94,9 @@ class MonitorServer:
         self._server.server_close()
         self._thread.join()
 
-    def serve(self) -> None:
-        """Answer until stopped."""
-        self._server.serve_forever()
-
-    @property
-    def port(self) -> int:
-        port: int = self._server.server_address[1]
-        return port
-
     @property
     def endpoint(self) -> str:
-        return f"{self._scheme}://127.0.0.1:{self.port}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_port}"
 
     def throttle(self, count: int, retry_after_s: int) -> None:
         """Answer the next ``count`` requests with 429."""
@@ -201,30 +193,6 @@ class MonitorServer:
         return np.array([reading.at_s for reading in readings]), np.array(totals, dtype=float)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """One connection of a client."""
-
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def ask(self) -> tuple[int, dict[str, Any], dict[str, str]]:
-        """Status, body and headers."""
-        raise NotImplementedError
-
-    def do_GET(self) -> None:
-        status, answer, headers = self.ask()
-        body = json.dumps(answer).encode()
-        self.send_response_only(status)
-        for name, value in {"Content-Type": "application/json", **headers}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 def _refusal(status: int, code: str, message: str) -> tuple[int, dict[str, Any], dict[str, str]]:
     """An error as the Resource Manager words it."""
     return status, {"error": {"code": code, "message": message}}, {}
@@ -233,32 +201,3 @@ def _refusal(status: int, code: str, message: str) -> tuple[int, dict[str, Any],
 def _iso(seconds: int) -> str:
     """A duration as the API spells it: whole minutes where there are any."""
     return f"PT{seconds // 60}M" if seconds % 60 == 0 else f"PT{seconds}S"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="lab.monitor", description=__doc__)
-    parser.add_argument("--csv", type=Path, required=True, help="the lab firewall's ledger")
-    parser.add_argument("--token-file", type=Path, required=True, help="the bearer token to ask of")
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--grain-s", type=int, default=60)
-    parser.add_argument("--lag-s", type=float, default=0.0)
-    parser.add_argument("--late-s", type=float, default=0.0)
-    parser.add_argument(
-        "--flow", type=Flow, choices=list(Flow), action="append", help="default: both ways"
-    )
-    chosen = parser.parse_args()
-    spec = MonitorSpec(
-        csv_path=chosen.csv,
-        token=chosen.token_file.read_text(encoding="utf-8").strip(),
-        grain_s=chosen.grain_s,
-        lag_s=chosen.lag_s,
-        late_s=chosen.late_s,
-        flows=tuple(chosen.flow or Flow),
-    )
-    server = MonitorServer(spec, port=chosen.port)
-    print(json.dumps({"port": server.port}), flush=True)  # noqa: T201 - for who started it
-    server.serve()
-
-
-if __name__ == "__main__":
-    main()

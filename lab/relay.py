@@ -53,12 +53,12 @@ class Relay:
         self._lock = threading.Lock()
         relay = self
 
-        class Handler(_Handler):
+        class Relayed(Handler):
             def serve(self) -> None:
                 relay._serve(self)
 
-        self._handler = Handler
-        self._server = _Server((host, 0), Handler)  # listening, so that the port is known
+        self._handler = Relayed
+        self._server = _Server((host, 0), Relayed)  # listening, so that the port is known
         self._thread: threading.Thread | None = None
         self.port: int = self._server.server_address[1]
 
@@ -135,7 +135,7 @@ class Relay:
 
     # Requests -------------------------------------------------------------------------------
 
-    def _serve(self, handler: "_Handler") -> None:
+    def _serve(self, handler: "Handler") -> None:
         with self._lock:
             fault = next((f for f in self._faults if f.take(handler.command)), None)
             (self.refused_at_s if fault else self.passed_at_s).append(time.monotonic())
@@ -151,7 +151,7 @@ class Relay:
                 self._ask(handler)
             handler.close_connection = True  # with its body unread: that is a reset
 
-    def _ask(self, handler: "_Handler") -> tuple[int, dict[str, str], bytes]:
+    def _ask(self, handler: "Handler") -> tuple[int, dict[str, str], bytes]:
         """The service's own answer."""
         body = handler.read_body()
         connection = http.client.HTTPConnection(*self._upstream, timeout=_UPSTREAM_S)
@@ -198,7 +198,7 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     """One connection of a client."""
 
     protocol_version = "HTTP/1.1"

@@ -49,6 +49,12 @@ def interface32(name: str, index: int, rate: float, *, from_s: float, start: flo
     }
 
 
+def witness_entry(told: Mapping[str, Any]) -> str:
+    """A table of the file of witnesses."""
+    lines = [f"{name} = {json.dumps(value)}" for name, value in told.items()]
+    return "\n".join(["[[witness]]", *lines, ""])
+
+
 @dataclass(slots=True)
 class SnmpAgent:
     """One snmpd. ``plant`` changes what it says; ``stop`` and ``start`` are a dead agent."""
@@ -138,8 +144,7 @@ class SnmpAgent:
             }
         else:
             told["community_file"] = str(self.folder / "community")
-        lines = [f"{name} = {json.dumps(value)}" for name, value in told.items()]
-        return "\n".join(["[[witness]]", *lines, ""])
+        return witness_entry(told)
 
     def _directives(self) -> Sequence[str]:
         extension = f"{sys.executable} -S {snmp_extension.__file__} {self.folder / 'figures.json'}"
