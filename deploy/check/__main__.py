@@ -51,10 +51,14 @@ def range_faults(files: dict[str, str], schema: Schema) -> Iterator[str]:
 
 
 def cloud_faults(cloud: str) -> Iterator[str]:
-    """What its provider's schema says of an example, as far as bindings of it know that."""
+    """What its provider's schema says of an example, as far as bindings of it know that, and what
+    is named in it and is not there, or declared and not used."""
     schema = Schema.read(ROOT / "tests" / "data" / "clouds" / f"{cloud}.json.gz")
-    for module in hcl.load(read_files(ROOT / "deploy" / "hosts" / "terraform" / cloud)).values():
+    modules = hcl.load(read_files(ROOT / "deploy" / "hosts" / "terraform" / cloud))
+    for module in modules.values():
         yield from schema.faults(module)
+    range_ = range_rules.Range(modules=modules, values=Values(modules, {}), schema=schema)
+    yield from range_rules.references(range_)
 
 
 def checks() -> Iterator[tuple[str, Ran]]:
@@ -62,7 +66,7 @@ def checks() -> Iterator[tuple[str, Ran]]:
     found = range_faults(read_files(AZURE), Schema.read(SCHEMA))
     yield "terraform files: schema and rules", _terraform_faults(found)
     for cloud in CLOUDS:
-        yield f"{cloud}: schema", _terraform_faults(cloud_faults(cloud))
+        yield f"{cloud}: schema and references", _terraform_faults(cloud_faults(cloud))
     folder = AZURE / "modules" / "boot"
     for each in (AGENT, COORDINATOR):
         cloud_config = boot.render(folder, each)

@@ -316,7 +316,7 @@ def _documented(range_: Range) -> Iterator[str]:
                 yield f"{module}: variable {name} has no type"
 
 
-def _references(range_: Range) -> Iterator[str]:
+def references(range_: Range) -> Iterator[str]:
     """Every variable, local, output and resource that is named is there; calls are complete."""
     for module in range_.modules.values():
         used: dict[str, set[str]] = {}  # variables, and what of their objects: "" is all of it
@@ -394,7 +394,7 @@ RULES: Final[tuple[Callable[[Range], Iterator[str]], ...]] = (
     _logins,
     _registration,
     _documented,
-    _references,
+    references,
 )
 
 

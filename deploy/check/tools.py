@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,18 +33,14 @@ class Ran:
 
 def cloud_init_schema(cloud_config: str) -> Ran:
     """``cloud-init schema``: types and names of the keys."""
-    if (tool := program_path("cloud-init")) is None:
-        return Ran(unrun="cloud-init is missing; run: make tools")
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(cloud_config)
         file.flush()
-        return _run([tool, "schema", "--config-file", file.name])
+        return _run(["cloud-init", "schema", "--config-file", file.name])
 
 
 def systemd_verify(name: str, unit: str) -> Ran:
     """``systemd-analyze verify``, with stand-ins for what is on an Azure VM only."""
-    if (tool := program_path("systemd-analyze")) is None:
-        return Ran(unrun="systemd-analyze is missing; run: make tools")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         units = root / "units"
@@ -56,21 +53,19 @@ def systemd_verify(name: str, unit: str) -> Ran:
                       "network-online.target", "multi-user.target"):  # fmt: skip
             service = f"[Service]\nExecStart={stand_in}\n" if other.endswith("service") else ""
             (units / other).write_text(f"[Unit]\nDescription=x\nDefaultDependencies=no\n{service}")
-        argv = [tool, "verify", "--man=no", str(units / name)]
+        argv = ["systemd-analyze", "verify", "--man=no", str(units / name)]
         # A directive that it does not know is only warned of: what it says at all is a fault.
         return _run(argv, silent=True, SYSTEMD_UNIT_PATH=str(units))
 
 
 def systemd_exposure(name: str, unit: str, most: float) -> Ran:
     """``systemd-analyze security``: the exposure must be at most ``most``, of 10."""
-    if (tool := program_path("systemd-analyze")) is None:
-        return Ran(unrun="systemd-analyze is missing; run: make tools")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_text(unit)
         return _run(
             [
-                tool,
+                "systemd-analyze",
                 "security",
                 "--offline=yes",
                 f"--threshold={round(most * 10)}",
@@ -83,12 +78,10 @@ def systemd_exposure(name: str, unit: str, most: float) -> Ran:
 
 def chrony_parses(conf: str) -> Ran:
     """``chronyd -p -f``: prints the configuration it understood, and sets no clock."""
-    if (tool := program_path("chronyd")) is None:
-        return Ran(unrun="chronyd is missing; run: make tools")
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
         file.write(conf)
         file.flush()
-        return _run([tool, "-p", "-f", file.name])
+        return _run(["chronyd", "-p", "-f", file.name])
 
 
 def hadolint() -> Ran:
@@ -137,8 +130,11 @@ def shell_parses() -> Ran:
 
 def checkov() -> Ran:
     """checkov over Terraform and Dockerfile, from a virtual environment of its own."""
-    if not CHECKOV.exists() and (fault := _install_checkov()):
-        return Ran(faults=(fault,))
+    lock = str(ROOT / "deploy" / "checkov.lock")
+    if not CHECKOV.exists() and (
+        fault := install_apart(CHECKOV.parents[1], "sync", "--require-hashes", lock)
+    ):
+        return Ran(faults=(f"checkov could not be installed: {fault}",))
     return _run(
         [
             str(CHECKOV), "--directory", str(ROOT / "deploy"), "--framework", "terraform",
@@ -148,41 +144,22 @@ def checkov() -> Ran:
     )  # fmt: skip
 
 
-def _install_checkov() -> str | None:
-    uv = ROOT / ".tools" / "uv" / "bin" / "uv"
-    home = CHECKOV.parents[1]
-    made = _run(
-        [str(uv), "venv", "-q", "--clear", "--python", str(ROOT / ".venv/bin/python"), str(home)]
-    )
-    lock = ROOT / "deploy" / "checkov.lock"
-    got = (
-        made.faults
-        or _run(
-            [
-                str(uv),
-                "pip",
-                "sync",
-                "-q",
-                "--python",
-                str(home / "bin/python"),
-                "--require-hashes",
-                str(lock),
-            ]
-        ).faults
-    )
-    return f"checkov could not be installed: {got[0]}" if got else None
+def install_apart(home: Path, how: str, *what: str) -> str | None:
+    """Bring a tool whose pins fit nobody else's, by ``uv pip``, into a virtual environment of its
+    own; why it could not be."""
+    uv = str(ROOT / ".tools" / "uv" / "bin" / "uv")
+    python = str(home / "bin" / "python")
+    made = _run([uv, "venv", "-q", "--clear", "--python", sys.executable, str(home)])
+    got = made.faults or _run([uv, "pip", how, "-q", "--python", python, *what]).faults
+    return got[0] if got else None
 
 
 def terraform_fmt() -> Ran:
-    if (tool := program_path("terraform")) is None:
-        return Ran(unrun="terraform is missing")
-    return _run([tool, "fmt", "-check", "-recursive", "-list=true", str(ROOT / "deploy")])
+    return _run(["terraform", "fmt", "-check", "-recursive", "-list=true", str(ROOT / "deploy")])
 
 
 def terraform_test() -> Ran:
     """``terraform validate`` and ``test``, in a copy, with the provider that provider.sh built."""
-    if (tool := program_path("terraform")) is None:
-        return Ran(unrun="terraform is missing")
     built = subprocess.run(
         ["sh", str(AZURE / "provider.sh")], capture_output=True, text=True, check=False, timeout=60
     )
@@ -192,7 +169,7 @@ def terraform_test() -> Ran:
         copy = Path(folder) / "azure"
         shutil.copytree(AZURE, copy, ignore=shutil.ignore_patterns(".terraform*", "*.tfstate*"))
         for command in (["init", "-backend=false"], ["validate"], ["test"]):
-            argv = [tool, f"-chdir={copy}", *command, "-no-color"]
+            argv = ["terraform", f"-chdir={copy}", *command, "-no-color"]
             keep = r"Error:|fail$|error_message|│" if command == ["test"] else r"Error:|│"
             ran = _run(
                 argv,
@@ -200,7 +177,7 @@ def terraform_test() -> Ran:
                 TF_CLI_CONFIG_FILE=built.stdout.strip(),
                 CHECKPOINT_DISABLE="1",
             )
-            if ran.faults:
+            if ran.faults or ran.unrun:
                 return ran
     return Ran()
 
@@ -210,8 +187,11 @@ def _run(argv: Sequence[str], *, keep: str = ".", silent: bool = False, **enviro
 
     A ``silent`` tool must say nothing either.
     """
+    if (program := program_path(argv[0])) is None:
+        name = Path(argv[0]).name
+        return Ran(unrun=f"{name} is missing{'' if name == 'terraform' else '; run: make tools'}")
     done = subprocess.run(
-        argv,
+        [program, *argv[1:]],
         env=os.environ | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,

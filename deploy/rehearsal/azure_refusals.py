@@ -247,8 +247,7 @@ def _bastion(store: Store, path: str, body: Resource) -> None:
             raise Refused(400, "BastionSubnetNameInvalid", path)
 
 
-def _namespace(store: Store, path: str, body: Resource) -> None:
-    del store
+def _namespace(_store: Store, path: str, body: Resource) -> None:
     if body["sku"]["name"] == "Standard" and body["properties"].get("publicNetworkAccess") in (
         "Disabled", "SecuredByPerimeter",
     ):  # fmt: skip
@@ -284,8 +283,7 @@ def _account(store: Store, path: str, body: Resource) -> None:
             raise Refused(400, "InvalidNetworkRule", f"{path}: {rule['value']}")
 
 
-def _table(store: Store, path: str, body: Resource) -> None:
-    del store, body
+def _table(_store: Store, path: str, _body: Resource) -> None:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9]{2,62}", path.rsplit("/", 1)[1]):
         raise Refused(400, "InvalidResourceName", path)
 
@@ -360,22 +358,19 @@ def _login(path: str, profile: Mapping[str, Any]) -> None:
         )  # fmt: skip
 
 
-def _budget(store: Store, path: str, body: Resource) -> None:
-    del store
+def _budget(_store: Store, path: str, body: Resource) -> None:
     if not body["properties"]["timePeriod"]["startDate"][8:].startswith("01T00:00:00"):
         raise Refused(400, "BudgetStartDateInvalid", path)
 
 
-def _autoscale(store: Store, path: str, body: Resource) -> None:
-    del store
+def _autoscale(_store: Store, path: str, body: Resource) -> None:
     for profile in body["properties"]["profiles"]:
         capacity = {key: int(value) for key, value in profile["capacity"].items()}
         if not capacity["minimum"] <= capacity["default"] <= capacity["maximum"]:
             raise Refused(400, "InvalidAutoscaleCapacity", f"{path}: {capacity}")
 
 
-def _route(store: Store, path: str, body: Resource) -> None:
-    del store
+def _route(_store: Store, path: str, body: Resource) -> None:
     address = body["properties"].get("nextHopIpAddress")
     if (body["properties"]["nextHopType"] == "VirtualAppliance") != bool(address):
         raise Refused(400, "InvalidNextHop", f"{path}: {address!r}")

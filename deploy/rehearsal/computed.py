@@ -29,8 +29,7 @@ def _identities(store: Store, me: Resource) -> None:
             given[key] = {name: found["properties"][name] for name in ("clientId", "principalId")}
 
 
-def _public_ip(store: Store, me: Resource, told: dict[str, Any]) -> None:
-    del store
+def _public_ip(_store: Store, me: Resource, told: dict[str, Any]) -> None:
     digits = guid(me["id"])
     told.setdefault("ipAddress", f"20.{int(digits[:2], 16)}.{int(digits[2:4], 16)}.7")
 
@@ -79,13 +78,11 @@ def _load_balancer(store: Store, me: Resource, told: dict[str, Any]) -> None:
             each["id"] = f"{me['id']}/{key}/{each['name']}"
 
 
-def _identity(store: Store, me: Resource, told: dict[str, Any]) -> None:
-    del store
+def _identity(_store: Store, me: Resource, told: dict[str, Any]) -> None:
     told |= {"tenantId": TENANT, "principalId": guid("p" + me["id"]), "clientId": guid(me["id"])}
 
 
-def _account(store: Store, me: Resource, told: dict[str, Any]) -> None:
-    del store
+def _account(_store: Store, me: Resource, told: dict[str, Any]) -> None:
     services = ("blob", "table", "queue", "file", "dfs", "web")
     told |= {
         "primaryLocation": me.get("location"),
@@ -113,20 +110,17 @@ def _namespace(store: Store, me: Resource, told: dict[str, Any]) -> None:
     }  # fmt: skip
 
 
-def _queue(store: Store, me: Resource, told: dict[str, Any]) -> None:
-    del store, me
+def _queue(_store: Store, _me: Resource, told: dict[str, Any]) -> None:
     told |= {"status": told.get("status", "Active"), "maxMessageSizeInKilobytes": 256}
     told["countDetails"] = {}
 
 
-def _workspace(store: Store, me: Resource, told: dict[str, Any]) -> None:
-    del store
+def _workspace(_store: Store, me: Resource, told: dict[str, Any]) -> None:
     told["customerId"] = guid(me["id"])
     told.setdefault("workspaceCapping", {})
 
 
-def _insights(store: Store, me: Resource, told: dict[str, Any]) -> None:
-    del store
+def _insights(_store: Store, me: Resource, told: dict[str, Any]) -> None:
     key = guid(me["id"])
     told |= {
         "AppId": guid("a" + key), "InstrumentationKey": key, "ApplicationId": me["name"],
@@ -134,8 +128,7 @@ def _insights(store: Store, me: Resource, told: dict[str, Any]) -> None:
     }  # fmt: skip
 
 
-def _budget(store: Store, me: Resource, told: dict[str, Any]) -> None:
-    del store
+def _budget(_store: Store, me: Resource, told: dict[str, Any]) -> None:
     me["eTag"] = '"1"'
     told["currentSpend"] = {"amount": 0, "unit": "USD"}
 
@@ -157,8 +150,7 @@ def _machine(store: Store, me: Resource, told: dict[str, Any]) -> None:
     }  # fmt: skip
 
 
-def _scale_set(store: Store, me: Resource, told: dict[str, Any]) -> None:
-    del store
+def _scale_set(_store: Store, me: Resource, told: dict[str, Any]) -> None:
     _drop_what_is_off(told)
     profile = told.get("virtualMachineProfile") or {}
     _drop_what_is_off(profile)
@@ -173,19 +165,16 @@ def _drop_what_is_off(told: dict[str, Any]) -> None:
         told.pop("additionalCapabilities", None)
 
 
-def _role_assignment(store: Store, me: Resource, told: dict[str, Any]) -> None:
-    del store
+def _role_assignment(_store: Store, me: Resource, told: dict[str, Any]) -> None:
     told.setdefault("scope", me["id"].split("/providers/Microsoft.Authorization")[0])
     told.setdefault("principalType", "ServicePrincipal")
 
 
-def _role_definition(store: Store, me: Resource, told: dict[str, Any]) -> None:
-    del store, me
+def _role_definition(_store: Store, _me: Resource, told: dict[str, Any]) -> None:
     told.setdefault("type", "CustomRole")
 
 
-def _endpoint(store: Store, me: Resource, told: dict[str, Any]) -> None:
-    del store, me
+def _endpoint(_store: Store, _me: Resource, told: dict[str, Any]) -> None:
     told.setdefault("networkInterfaces", [])
     told["customDnsConfigs"] = []
     for each in told.get("privateLinkServiceConnections") or ():
@@ -205,8 +194,7 @@ def _peering(store: Store, me: Resource, told: dict[str, Any]) -> None:
             told["peeringState"] = other["properties"]["peeringState"] = "Connected"
 
 
-def _subnet(store: Store, me: Resource, told: dict[str, Any]) -> None:
-    del store, me
+def _subnet(_store: Store, _me: Resource, told: dict[str, Any]) -> None:
     if not told.get("addressPrefix") and len(told.get("addressPrefixes") or ()) == 1:
         told["addressPrefix"] = told["addressPrefixes"][0]
     told.setdefault("privateEndpointNetworkPolicies", "Disabled")
@@ -217,8 +205,7 @@ def _subnet(store: Store, me: Resource, told: dict[str, Any]) -> None:
         each["provisioningState"] = "Succeeded"
 
 
-def _workflow(store: Store, me: Resource, told: dict[str, Any]) -> None:
-    del store
+def _workflow(_store: Store, me: Resource, told: dict[str, Any]) -> None:
     told.setdefault("state", "Enabled")
     told["accessEndpoint"] = f"https://prod-00.eastus.logic.azure.com/workflows/{guid(me['id'])}"
     told["version"] = "1"

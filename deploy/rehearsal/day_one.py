@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from deploy.check.tools import ROOT
 from deploy.rehearsal.range_cases import Fault, Report, bodies_must_be_sound, must, nothing_left
-from deploy.rehearsal.stage import KEY, ROOT, Stage
+from deploy.rehearsal.stage import KEY, Stage
 
 PAGE: Final = ROOT / "docs" / "day-one.md"
 _MARK: Final = "@@ step"

@@ -21,14 +21,19 @@ _ENVELOPE: Final = frozenset({"id", "type", "apiVersion"})  # said by the URL
 Types = Sequence[Mapping[str, Any]]
 
 
-def _object(extra: int | None = None, **members: tuple[int, int]) -> Mapping[str, Any]:
-    """Members by name: the index of their type, and flags."""
+def _object(extra: int | None = None, /, **members: tuple[int, int]) -> Mapping[str, Any]:
+    """Members by name: the index of their type, and flags; ``extra``: of those by other names."""
     told = {
         name: {"type": {"$ref": f"#/{index}"}, "flags": flags}
         for name, (index, flags) in members.items()
     }
     more = {} if extra is None else {"additionalProperties": {"$ref": f"#/{extra}"}}
     return {"$type": "ObjectType", "properties": told, **more}
+
+
+def _each(names: str, index: int, flags: int = 0) -> Mapping[str, tuple[int, int]]:
+    """Members of one type, apart by spaces."""
+    return dict.fromkeys(names.split(), (index, flags))
 
 
 def _list(of: int) -> Mapping[str, Any]:
@@ -46,12 +51,10 @@ SPECIFIED: Final[Mapping[str, Types]] = {  # the body's type is the last
         *_PLAIN,
         _list(_TEXT),
         _object(
-            Cap=(_NUMBER, 0),
-            ResetTime=(_NUMBER, READ_ONLY),
-            WarningThreshold=(_NUMBER, 0),
+            **_each("Cap WarningThreshold", _NUMBER),
+            **_each("ResetTime MaxHistoryCap", _NUMBER, READ_ONLY),
             StopSendNotificationWhenHitThreshold=(_FLAG, 0),
             StopSendNotificationWhenHitCap=(_FLAG, 0),
-            MaxHistoryCap=(_NUMBER, READ_ONLY),
         ),
         _object(CurrentBillingFeatures=(4, 0), DataVolumeCap=(5, 0), name=(_TEXT, 0)),
     ),
@@ -59,52 +62,37 @@ SPECIFIED: Final[Mapping[str, Types]] = {  # the body's type is the last
     # workflow of ours goes: for who has not all of the types.
     "microsoft.logic/workflows@2019-05-01": (
         *_PLAIN,
-        _object(extra=_TEXT),
-        _object(principalId=(_TEXT, READ_ONLY), clientId=(_TEXT, READ_ONLY)),
-        _object(extra=5),
+        _object(_TEXT),
+        _object(**_each("principalId clientId", _TEXT, READ_ONLY)),
+        _object(5),
         _object(
             type=(_TEXT, REQUIRED),
-            tenantId=(_TEXT, READ_ONLY),
-            principalId=(_TEXT, READ_ONLY),
+            **_each("tenantId principalId", _TEXT, READ_ONLY),
             userAssignedIdentities=(6, 0),
         ),
         _object(
-            provisioningState=(_TEXT, READ_ONLY),
-            createdTime=(_TEXT, READ_ONLY),
-            changedTime=(_TEXT, READ_ONLY),
-            version=(_TEXT, READ_ONLY),
-            accessEndpoint=(_TEXT, READ_ONLY),
+            **_each(
+                "provisioningState createdTime changedTime version accessEndpoint", _TEXT, READ_ONLY
+            ),
             state=(_TEXT, 0),
-            definition=(_ANY, 0),
-            parameters=(_ANY, 0),
+            **_each("definition parameters", _ANY),
         ),
-        _object(
-            name=(_TEXT, 0), location=(_TEXT, 0), tags=(4, 0), identity=(7, 0), properties=(8, 0)
-        ),
+        _object(**_each("name location", _TEXT), tags=(4, 0), identity=(7, 0), properties=(8, 0)),
     ),
     # The next three: generated/<provider>/<namespace>/<version>/types.md of Azure/bicep-types-az.
     "microsoft.authorization/roledefinitions@2022-05-01-preview": (
         *_PLAIN,
         _list(_TEXT),
         _object(
-            actions=(4, 0),
-            notActions=(4, 0),
-            dataActions=(4, 0),
-            notDataActions=(4, 0),
-            condition=(_TEXT, READ_ONLY),
-            conditionVersion=(_TEXT, READ_ONLY),
+            **_each("actions notActions dataActions notDataActions", 4),
+            **_each("condition conditionVersion", _TEXT, READ_ONLY),
         ),
         _list(5),
         _object(
-            roleName=(_TEXT, 0),
-            description=(_TEXT, 0),
-            type=(_TEXT, 0),
+            **_each("roleName description type", _TEXT),
             permissions=(6, 0),
             assignableScopes=(4, 0),
-            createdBy=(_TEXT, READ_ONLY),
-            createdOn=(_TEXT, READ_ONLY),
-            updatedBy=(_TEXT, READ_ONLY),
-            updatedOn=(_TEXT, READ_ONLY),
+            **_each("createdBy createdOn updatedBy updatedOn", _TEXT, READ_ONLY),
         ),
         _object(name=(_TEXT, REQUIRED), properties=(7, 0)),
     ),
@@ -112,14 +100,8 @@ SPECIFIED: Final[Mapping[str, Types]] = {  # the body's type is the last
         *_PLAIN,
         _object(
             accepted=(_FLAG, 0),
-            licenseTextLink=(_TEXT, 0),
-            marketplaceTermsLink=(_TEXT, 0),
-            plan=(_TEXT, 0),
-            privacyPolicyLink=(_TEXT, 0),
-            product=(_TEXT, 0),
-            publisher=(_TEXT, 0),
-            retrieveDatetime=(_TEXT, 0),
-            signature=(_TEXT, 0),
+            **_each("licenseTextLink marketplaceTermsLink privacyPolicyLink signature", _TEXT),
+            **_each("plan product publisher retrieveDatetime", _TEXT),
         ),
         _object(name=(_TEXT, REQUIRED), properties=(4, 0), systemData=(_ANY, READ_ONLY)),
     ),
@@ -129,26 +111,17 @@ SPECIFIED: Final[Mapping[str, Types]] = {  # the body's type is the last
         _object(addressPrefixes=(4, 0)),
         _object(id=(_TEXT, 0)),
         _object(
-            allowForwardedTraffic=(_FLAG, 0),
-            allowGatewayTransit=(_FLAG, 0),
-            allowVirtualNetworkAccess=(_FLAG, 0),
-            doNotVerifyRemoteGateways=(_FLAG, 0),
-            enableOnlyIPv6Peering=(_FLAG, 0),
-            localAddressSpace=(5, 0),
-            localSubnetNames=(4, 0),
-            localVirtualNetworkAddressSpace=(5, 0),
-            peerCompleteVnets=(_FLAG, 0),
-            peeringState=(_TEXT, 0),
-            peeringSyncLevel=(_TEXT, 0),
-            provisioningState=(_TEXT, READ_ONLY),
-            remoteAddressSpace=(5, 0),
+            **_each("allowForwardedTraffic allowGatewayTransit allowVirtualNetworkAccess", _FLAG),
+            **_each("doNotVerifyRemoteGateways enableOnlyIPv6Peering", _FLAG),
+            **_each("peerCompleteVnets useRemoteGateways", _FLAG),
+            **_each("localAddressSpace localVirtualNetworkAddressSpace", 5),
+            **_each("remoteAddressSpace remoteVirtualNetworkAddressSpace", 5),
+            **_each("localSubnetNames remoteSubnetNames", 4),
+            **_each("peeringState peeringSyncLevel", _TEXT),
+            **_each("provisioningState resourceGuid", _TEXT, READ_ONLY),
             remoteBgpCommunities=(_ANY, 0),
-            remoteSubnetNames=(4, 0),
             remoteVirtualNetwork=(6, 0),
-            remoteVirtualNetworkAddressSpace=(5, 0),
             remoteVirtualNetworkEncryption=(_ANY, READ_ONLY),
-            resourceGuid=(_TEXT, READ_ONLY),
-            useRemoteGateways=(_FLAG, 0),
         ),
         _object(name=(_TEXT, 0), etag=(_TEXT, READ_ONLY), properties=(7, 0)),
     ),

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from deploy.check.tools import AZURE
 from deploy.rehearsal import platform, whole
-from deploy.rehearsal.stage import AZURE, Done, Stage
+from deploy.rehearsal.stage import Done, Stage
 
 
 class Fault(Exception):

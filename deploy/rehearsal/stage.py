@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from deploy.check.tools import AZURE, ROOT, install_apart
 from deploy.rehearsal.azure_catalogue import SUBSCRIPTION
 from deploy.rehearsal.computed import TENANT
 from deploy.rehearsal.data_plane import DataPlane
@@ -20,8 +21,6 @@ from deploy.rehearsal.proxy import APPLICATION, make_authority, serving
 from deploy.rehearsal.published import Published
 from deploy.rehearsal.subscription import Subscription
 
-ROOT: Final = Path(__file__).parents[2]
-AZURE: Final = ROOT / "deploy" / "azure"
 AZ_VERSION: Final = "2.91.0"
 TERRAFORM_HINT: Final = "terraform is missing: install Terraform 1.9 or newer"
 PROVIDER_HINT: Final = """the azurerm provider is missing; one of
@@ -85,16 +84,10 @@ def find_tools() -> Tools:
 def _find_az() -> Path:
     """The Azure CLI, in a virtual environment of its own: its pins fit nobody else's."""
     home = Path(os.environ.get("BROADSIDE_AZ_HOME") or ROOT / ".tools" / "az")
-    if not (home / "bin" / "az").exists():
-        uv = str(ROOT / ".tools" / "uv" / "bin" / "uv")
-        python = str(home / "bin" / "python")
-        for argv in (
-            [uv, "venv", "-q", "--clear", "--python", sys.executable, str(home)],
-            [uv, "pip", "install", "-q", "--python", python, f"azure-cli=={AZ_VERSION}"],
-        ):
-            done = subprocess.run(argv, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise Missing(f"the Azure CLI could not be installed: {done.stderr.strip()[-300:]}")
+    if not (home / "bin" / "az").exists() and (
+        fault := install_apart(home, "install", f"azure-cli=={AZ_VERSION}")
+    ):
+        raise Missing(f"the Azure CLI could not be installed: {fault}")
     return home / "bin" / "az"
 
 

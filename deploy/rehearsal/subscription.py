@@ -538,8 +538,7 @@ class Subscription:
             "resourceTypes": types,
         }  # fmt: skip
 
-    def _usages(self, namespace: str, region: str) -> list[Resource]:
-        del region
+    def _usages(self, namespace: str, _region: str) -> list[Resource]:
         if namespace == "microsoft.network":
             taken = sum(
                 each["type"].lower().endswith("/publicipaddresses") for each in self.store.values()

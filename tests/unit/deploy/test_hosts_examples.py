@@ -8,7 +8,7 @@ import yaml
 
 from coordinator.coordinator_settings import CoordinatorSettings
 from deploy.check import boot, hcl, tools
-from deploy.check.__main__ import CLOUDS, cloud_faults, read_files
+from deploy.check.__main__ import cloud_faults, read_files
 from deploy.check.schema import Schema
 
 HOSTS: Final = tools.ROOT / "deploy" / "hosts"
@@ -42,16 +42,6 @@ def test_agents_are_of_the_nodes_own_network_and_may_nothing_else() -> None:
         role = each["spec"]["template"]["metadata"]["labels"][label]
         assert pod["nodeSelector"] == {"broadside/role": role}
         assert each["metadata"]["name"] == f"broadside-{role}"
-
-
-@pytest.mark.parametrize("cloud", CLOUDS)
-def test_every_variable_of_a_cloud_is_declared_and_used(cloud: str) -> None:
-    files = read_files(HOSTS / "terraform" / cloud)
-    (module,) = hcl.load(files).values()
-    text = "".join(files.values())
-    declared = set(module.variables)
-    assert declared
-    assert {name for name in declared if f"var.{name}" in text} == declared
 
 
 @pytest.mark.parametrize(("cloud", "argument"), [("aws", "image_id"), ("gcp", "machine_type")])

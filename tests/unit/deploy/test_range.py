@@ -12,7 +12,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from agent.agent_settings import AgentSettings
 from coordinator.cli.range_commands import RangeOutputs
+from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.judge.documented_limits import DOCUMENTED
 from coordinator.device import policy_switch as firewall_policy
 from coordinator.device.resource_manager import Resource
@@ -180,20 +182,15 @@ def test_vm_sizes_have_the_bandwidth_that_the_limiter_knows() -> None:
         )
 
 
-def test_every_agent_setting_that_a_vm_is_told_exists() -> None:
-    from agent.agent_settings import AgentSettings
-
-    known = {f"BROADSIDE_AGENT_{name.upper()}" for name in AgentSettings.model_fields}
-    known |= {f"BROADSIDE_{name.upper()}" for name in FabricSettings.model_fields}
-    assert set(told("modules/fleet/main.tf")) - COORDINATORS <= known
-
-
-def test_every_coordinator_setting_that_a_vm_is_told_exists() -> None:
-    from coordinator.coordinator_settings import CoordinatorSettings
-
-    settings = {*CoordinatorSettings.model_fields, *FabricSettings.model_fields}
-    known = {f"BROADSIDE_{name.upper()}" for name in settings}
-    assert set(told("modules/coordinator/main.tf")) <= known
+def test_every_setting_that_a_vm_is_told_exists() -> None:
+    for module, service, prefix in (
+        ("fleet", AgentSettings, "BROADSIDE_AGENT_"),
+        ("coordinator", CoordinatorSettings, "BROADSIDE_"),
+    ):
+        known = {f"{prefix}{name.upper()}" for name in service.model_fields}
+        known |= {f"BROADSIDE_{name.upper()}" for name in FabricSettings.model_fields}
+        elsewhere = COORDINATORS if module == "fleet" else set()
+        assert set(told(f"modules/{module}/main.tf")) - elsewhere <= known
 
 
 def test_the_notebooks_range_has_what_each_of_its_scenarios_wants() -> None:

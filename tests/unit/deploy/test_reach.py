@@ -38,14 +38,11 @@ def a_range() -> Store:
     """A hub with a firewall and a Bastion, two spokes, and what their VMs meet."""
     made: Store = {}
 
-    def put(path: str, kind: str, **told: Any) -> None:
+    def put(path: str, **told: Any) -> None:
         path = path if path.startswith("/") else f"{NETWORK}/{path}"
-        made[path.lower()] = {
-            "id": path,
-            "name": path.rsplit("/", 1)[1],
-            "type": f"Microsoft.X/{kind}",
-            "properties": told,
-        }
+        _, kind, name = path.rsplit("/", 2)
+        type_ = f"Microsoft.X/{kind}"
+        made[path.lower()] = {"id": path, "name": name, "type": type_, "properties": told}
 
     exchange = [
         rule("Outbound", 200, "VirtualNetwork", "ServiceBus.eastus", ["5671"]),
@@ -63,22 +60,21 @@ def a_range() -> Store:
     }  # fmt: skip
     for group, rules in groups.items():
         for index, each in enumerate([*rules, *shut]):
-            put(f"networkSecurityGroups/{group}/securityRules/{index}", "securityRules", **each)
+            put(f"networkSecurityGroups/{group}/securityRules/{index}", **each)
     for spoke, far in (("clients", "servers"), ("servers", "clients")):
-        put(f"natGateways/{spoke}", "natGateways", publicIpAddresses=[{"id": "x"}])
+        put(f"natGateways/{spoke}", publicIpAddresses=[{"id": "x"}])
         put(
             f"routeTables/{spoke}/routes/r",
-            "routes",
             addressPrefix=f"{SPACES[far]}.0.0/16",
             nextHopIpAddress=HOP,
         )
         put(
-            key(spoke), "subnets", addressPrefix=f"{SPACES[spoke]}.0.0/21",
+            key(spoke), addressPrefix=f"{SPACES[spoke]}.0.0/21",
             natGateway={"id": f"{NETWORK}/natGateways/{spoke}"}, routeTable={"id": f"{NETWORK}/routeTables/{spoke}"},
             networkSecurityGroup={"id": f"{NETWORK}/networkSecurityGroups/{spoke}"},
         )  # fmt: skip
         put(
-            f"virtualNetworks/{spoke}/virtualNetworkPeerings/hub", "virtualNetworkPeerings", allowForwardedTraffic=True,
+            f"virtualNetworks/{spoke}/virtualNetworkPeerings/hub", allowForwardedTraffic=True,
             allowVirtualNetworkAccess=True, remoteVirtualNetwork={"id": f"{NETWORK}/virtualNetworks/hub"},
         )  # fmt: skip
         role = spoke.removesuffix("s")
@@ -89,31 +85,28 @@ def a_range() -> Store:
             }
         ]
         nic = {"properties": {"ipConfigurations": [{"properties": {"subnet": {"id": key(spoke)}}}]}}
-        put(f"virtualMachineScaleSets/{spoke}", "virtualMachineScaleSets", virtualMachineProfile={
+        put(f"virtualMachineScaleSets/{spoke}", virtualMachineProfile={
             "osProfile": {"customData": base64.b64encode(yaml.safe_dump({"write_files": files}).encode()).decode()},
             "networkProfile": {"networkInterfaceConfigurations": [nic]},
         })  # fmt: skip
-    put("natGateways/hub", "natGateways", publicIpAddresses=[{"id": "x"}])
-    put(key("hub", "AzureFirewallSubnet"), "subnets", addressPrefix="10.1.0.0/26")
-    put(key("hub", "AzureBastionSubnet"), "subnets", addressPrefix="10.1.2.0/26")
+    put("natGateways/hub", publicIpAddresses=[{"id": "x"}])
+    put(key("hub", "AzureFirewallSubnet"), addressPrefix="10.1.0.0/26")
+    put(key("hub", "AzureBastionSubnet"), addressPrefix="10.1.2.0/26")
     put(
-        key("hub", "coordinator"), "subnets", addressPrefix="10.1.3.0/26", natGateway={"id": f"{NETWORK}/natGateways/hub"},
+        key("hub", "coordinator"), addressPrefix="10.1.3.0/26", natGateway={"id": f"{NETWORK}/natGateways/hub"},
         networkSecurityGroup={"id": f"{NETWORK}/networkSecurityGroups/coordinator"},
     )  # fmt: skip
     put(
         "networkInterfaces/coordinator",
-        "networkInterfaces",
         ipConfigurations=[{"properties": {"subnet": {"id": key("hub", "coordinator")}}}],
     )
     put(
         "bastionHosts/b",
-        "bastionHosts",
         enableTunneling=True,
         ipConfigurations=[{"properties": {"subnet": {"id": key("hub", "AzureBastionSubnet")}}}],
     )
     put(
         "azureFirewalls/f",
-        "azureFirewalls",
         ipConfigurations=[{"properties": {"privateIPAddress": HOP}}],
         firewallPolicy={"id": f"{NETWORK}/firewallPolicies/p"},
     )
@@ -126,13 +119,11 @@ def a_range() -> Store:
     }
     put(
         "firewallPolicies/p/ruleCollectionGroups/t",
-        "ruleCollectionGroups",
         ruleCollections=[{"action": {"type": "Allow"}, "rules": [passes]}],
     )
     allowed = [{"id": key("clients")}, {"id": key("servers")}, {"id": key("hub", "coordinator")}]
     put(
         "storageAccounts/a",
-        "storageAccounts",
         allowSharedKeyAccess=False,
         networkAcls={"defaultAction": "Deny", "virtualNetworkRules": allowed},
     )
