@@ -49,6 +49,24 @@ def _transfer(
     return _frame(Code.TRANSFER, fields, payload)
 
 
+def _batch(*raws: bytes) -> bytes:
+    """A transfer of so many messages on link 0."""
+    whole = b"".join(amqp.encode(Described(ULong(Code.DATA), raw)) for raw in raws)
+    return _transfer(0, whole, message_format=amqp.BATCH_FORMAT)
+
+
+def _put_token(name: str = "sb://host/", value: str = "token", request_id: str = "id") -> bytes:
+    """The links to ``$cbs``, and a token on them."""
+    said = {"operation": "put-token", "type": "jwt", "name": name}
+    request = (
+        amqp.performative(Code.PROPERTIES, [request_id])
+        + amqp.encode(Described(ULong(Code.APPLICATION_PROPERTIES), said))
+        + amqp.encode(Described(ULong(Code.VALUE), value))
+    )
+    links = _attach(90, "$cbs", receiver=True) + _attach(91, "$cbs", receiver=False)
+    return links + _flow(90, 10) + _transfer(91, request)
+
+
 OPENING = (
     amqp.AMQP_HEADER
     + amqp.frame(0, amqp.performative(Code.OPEN, ["peer", None, UInt(1_048_576)]))
@@ -101,14 +119,7 @@ def peer(broker: Broker) -> Peer:
 
 def _trusting(peer: Peer) -> Peer:
     """A peer that has put a token, so that links to queues open."""
-    peer.say(_attach(90, "$cbs", receiver=True) + _attach(91, "$cbs", receiver=False))
-    said = {"operation": "put-token", "type": "jwt", "name": "sb://host/"}
-    request = (
-        amqp.performative(Code.PROPERTIES, ["id"])
-        + amqp.encode(Described(ULong(Code.APPLICATION_PROPERTIES), said))
-        + amqp.encode(Described(ULong(Code.VALUE), "token"))
-    )
-    peer.say(_flow(90, 10) + _transfer(91, request))
+    peer.say(_put_token())
     return peer
 
 
@@ -141,14 +152,7 @@ def test_a_queue_cannot_be_reached_without_a_token(peer: Peer) -> None:
 def test_a_refused_token_is_a_401_with_its_reason(broker: Broker) -> None:
     broker.guard = Guard(sas_keys={"p": "k"})
     peer = Peer(broker)
-    peer.say(OPENING + _attach(90, "$cbs", receiver=True) + _attach(91, "$cbs", receiver=False))
-    said = {"operation": "put-token", "type": "jwt", "name": "sb://host/jobs"}
-    request = (
-        amqp.performative(Code.PROPERTIES, ["the id"])
-        + amqp.encode(Described(ULong(Code.APPLICATION_PROPERTIES), said))
-        + amqp.encode(Described(ULong(Code.VALUE), "nonsense"))
-    )
-    frames = peer.say(_flow(90, 10) + _transfer(91, request))
+    frames = peer.say(OPENING + _put_token("sb://host/jobs", "nonsense", "the id"))
     answer = next(payload for code, _, payload in frames if code == Code.TRANSFER)
     parts = {section.code: section.value for section in amqp.sections(answer)}
     assert parts[Code.PROPERTIES][5] == "the id"
@@ -184,10 +188,7 @@ def test_a_send_is_accepted_and_delivered_in_frames_that_fit(peer: Peer, broker:
 
 def test_a_batch_is_as_many_messages(peer: Peer, broker: Broker) -> None:
     _trusting(peer).say(_attach(0, "jobs", receiver=False))
-    batch = b"".join(
-        amqp.encode(Described(ULong(Code.DATA), _message(b"x", str(number)))) for number in range(3)
-    )
-    peer.say(_transfer(0, batch, message_format=amqp.BATCH_FORMAT))
+    peer.say(_batch(*(_message(b"x", str(number)) for number in range(3))))
     assert broker.queues["jobs"].counts()["active"] == 3
 
 
@@ -265,13 +266,10 @@ def test_receivers_take_turns(broker: Broker) -> None:
     for peer in peers:
         peer.say(OPENING)
         _trusting(peer).say(_attach(1, "jobs", receiver=True) + _flow(1, 9))
-    batch = b"".join(
-        amqp.encode(Described(ULong(Code.DATA), _message(b"x", str(number)))) for number in range(6)
-    )
     sender = Peer(broker)
     sender.say(OPENING)
     _trusting(sender).say(_attach(0, "jobs", receiver=False))
-    sender.say(_transfer(0, batch, message_format=amqp.BATCH_FORMAT))
+    sender.say(_batch(*(_message(b"x", str(number)) for number in range(6))))
     assert [_codes(peer.heard()).count(Code.TRANSFER) for peer in peers] == [2, 2, 2]
 
 
@@ -316,10 +314,7 @@ def test_a_peer_that_talks_nonsense_is_told_and_hung_up_on(peer: Peer, nonsense:
 
 def test_a_malformed_batch_leaves_nothing_behind(peer: Peer, broker: Broker) -> None:
     _trusting(peer).say(_attach(0, "jobs", receiver=False))
-    batch = b"".join(
-        amqp.encode(Described(ULong(Code.DATA), raw)) for raw in (_message(b"x"), b"\x3f")
-    )
-    assert _codes(peer.say(_transfer(0, batch, message_format=amqp.BATCH_FORMAT))) == [Code.CLOSE]
+    assert _codes(peer.say(_batch(_message(b"x"), b"\x3f"))) == [Code.CLOSE]
     assert not broker.queues["jobs"].messages
 
 
@@ -343,17 +338,9 @@ def test_no_bytes_break_the_broker(garbage: bytes) -> None:
     connection.receive(OPENING + garbage, NOW)
 
 
-_TOKEN = (
-    amqp.performative(Code.PROPERTIES, ["id"])
-    + amqp.encode(Described(ULong(Code.APPLICATION_PROPERTIES), {"name": "sb://host/"}))
-    + amqp.encode(Described(ULong(Code.VALUE), "token"))
-)
 _CONVERSATION = (
     OPENING
-    + _attach(90, "$cbs", receiver=True)
-    + _attach(91, "$cbs", receiver=False)
-    + _flow(90, 10)
-    + _transfer(91, _TOKEN)
+    + _put_token()
     + _attach(0, "jobs", receiver=False)
     + _transfer(0, amqp.performative(Code.HEADER, [True, UByte(4), UInt(9)]) + _message(b"x"))
     + _attach(1, "jobs", receiver=True)

@@ -48,12 +48,6 @@ def test_messages_come_oldest_first_and_to_one_taker_each(queue: Queue) -> None:
     assert queue.take(1.0) is None
 
 
-def test_a_completed_message_is_gone(queue: Queue) -> None:
-    queue.send(_sent(), 0.0)
-    assert queue.settle(_token(_taken(queue, 1.0)), Settlement.COMPLETE, 2.0)
-    assert not queue.messages
-
-
 def test_a_message_taken_without_a_lock_is_gone_at_once(queue: Queue) -> None:
     queue.send(_sent(), 0.0)
     assert queue.take(1.0, lock=False) is not None
@@ -72,7 +66,9 @@ def test_a_lock_that_runs_out_gives_the_message_back_and_counts(queue: Queue) ->
     assert queue.settle(_token(again), Settlement.COMPLETE, 11.0)
 
 
-def test_a_renewed_lock_lasts_its_full_time_from_then(queue: Queue) -> None:
+def test_a_renewed_lock_lasts_its_full_time_from_then_and_a_lost_one_stays_lost(
+    queue: Queue,
+) -> None:
     queue.send(_sent(), 0.0)
     token = _token(_taken(queue, 0.0))
     assert queue.renew(token, 9.0) == 19.0
