@@ -1,6 +1,6 @@
 variable "context" {
   type        = object({ names = map(string), group_name = string, location = string, tags = map(string) })
-  description = "Of the whole range: first parts of names by kind of resource, resource group, region, tags."
+  description = "Of the whole range: first parts of names by kind of resource, resource group, region (also of the service tags that agents may reach), tags."
 }
 
 variable "cidrs" {
