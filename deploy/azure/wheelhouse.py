@@ -49,11 +49,7 @@ def main() -> int:
         fetch_wheels(bundle / "wheels", [BUNDLE / lock for lock in LOCKS], PYTHON, GLIBC_MINOR)
         build_programs(bundle / "bin")
         fetch_packages(bundle / "debs", work, options.archive or own_archive())
-        options.output.parent.mkdir(parents=True, exist_ok=True)
         pack(bundle, options.output)
-    digest = hashlib.sha256(options.output.read_bytes()).hexdigest()
-    size_mb = options.output.stat().st_size / 1e6
-    sys.stdout.write(f"{options.output}: {size_mb:.1f} MB, SHA-256 {digest}\n")
     return 0
 
 
@@ -158,13 +154,15 @@ def fetch_packages(debs: Path, work: Path, archive: str) -> None:
 
 
 def pack(bundle: Path, output: Path, top: str = "") -> None:
-    """The same files, below ``top``, give the same bytes: no times, no owners, sorted."""
+    """Write the archive, and say its size and digest. The same files, below ``top``, give the same
+    bytes: no times, no owners, sorted."""
 
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.uid = entry.gid = entry.mtime = 0
         entry.uname = entry.gname = "root"
         return entry
 
+    output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=output.parent, suffix=".tar") as whole:
         with tarfile.open(whole.name, "w") as archive:
             for path in sorted(bundle.rglob("*")):
@@ -172,6 +170,8 @@ def pack(bundle: Path, output: Path, top: str = "") -> None:
                 archive.add(path, name, recursive=False, filter=plain)
         packed = run_bytes(["gzip", "-n", "-6", "-c", whole.name])
         output.write_bytes(packed)
+    digest = hashlib.sha256(packed).hexdigest()
+    sys.stdout.write(f"{output}: {len(packed) / 1e6:.1f} MB, SHA-256 {digest}\n")
 
 
 def run(argv: Sequence[str | Path]) -> str:

@@ -7,7 +7,6 @@ so that it is the same one everywhere. Needs what deploy/azure/wheelhouse.py nee
 """
 
 import argparse
-import hashlib
 import re
 import shutil
 import sys
@@ -33,9 +32,6 @@ def main() -> int:
     parser.add_argument("--python", action="append", help="only for this one; may be repeated")
     options = parser.parse_args()
     build(options.output, options.python or PYTHONS)
-    digest = hashlib.sha256(options.output.read_bytes()).hexdigest()
-    size_mb = options.output.stat().st_size / 1e6
-    sys.stdout.write(f"{options.output}: {size_mb:.1f} MB, SHA-256 {digest}\n")
     return 0
 
 
@@ -55,7 +51,6 @@ def build(output: Path, pythons: Sequence[str]) -> None:
         for python in pythons:
             fetch_wheels(whole / "wheels", (LOCK,), python, GLIBC_MINOR_MAX)
         shutil.copytree(own_iperf3(), whole / "iperf3", symlinks=True)
-        output.parent.mkdir(parents=True, exist_ok=True)
         pack(work / "broadside-hosts", output, "broadside-hosts")
 
 
