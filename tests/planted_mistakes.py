@@ -18,8 +18,9 @@ from typing import Final
 
 from deploy.check.__main__ import SCHEMA, range_faults, read_files
 from deploy.check.schema import Schema
+from deploy.check.tools import AZURE
 from deploy.rehearsal.range_cases import Case, plan_again
-from deploy.rehearsal.stage import AZURE, Missing, Tools, find_tools, set_stage
+from deploy.rehearsal.stage import Missing, Tools, find_tools, set_stage
 from deploy.rehearsal.whole import wants
 
 CAUGHT_MIN_RATIO: Final = 0.9

@@ -15,7 +15,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from coordinator.core.plan.planner import Infeasible, first_start
 from coordinator.core.plan.spec import RunSpec
@@ -39,7 +39,6 @@ from coordinator.studies.study import (
 from coordinator.studies.switch import Switch, SwitchError
 from coordinator.studies.trials import next_trial
 from coordinator.studies.turns import Turns, other_runs
-from coordinator.views.feeds import Feeds
 from coordinator.views.groups import compare_stored
 from exchange.engines import engines, measures
 from exchange.messages import Traffic
@@ -59,13 +58,19 @@ class Busy(Exception):
     """Other runs send through the device that is to be switched; the message names them."""
 
 
+class Follower(Protocol):
+    """Who follows runs: :class:`coordinator.views.feeds.Feeds`."""
+
+    async def verdict(self, run_id: str) -> RunSummary | None: ...
+
+
 class Studies:
     """Creates studies and carries them to their conclusion over one coordinator's runs."""
 
     def __init__(
         self,
         coordinator: Coordinator,
-        feeds: Feeds,
+        feeds: Follower,
         table: Table,
         switches: Mapping[str, Switch] | None = None,
         *,
