@@ -38,7 +38,7 @@ ratios: setup ## costs beside fixed work, held against this machine's in tests/b
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder
 
 waiting: setup # for clocks and processes, but not for a core: what computes beside them is nice
-	@$(PYTEST) -n 7 tests/live tests/contract -m "not alone" $(ARGS)
+	@$(PYTEST) -n 9 tests/live tests/contract -m "not alone" $(ARGS)
 
 computing: setup
 	@nice $(PYTEST) -n 2 tests/unit $(ARGS)

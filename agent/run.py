@@ -33,6 +33,7 @@ from agent.worker import Worker
 from agent.workspace import sweep
 from exchange.background import keep_going
 from exchange.fabric import Fabric, FabricSettings, environment_settings, open_fabric
+from exchange.heap import HEAPS_MAX_COUNT, set_heap
 from exchange.log_lines import log_text, redact
 from exchange.messages import Role
 from exchange.pipelines import uncommanded
@@ -115,6 +116,8 @@ def run_agent(settings: AgentSettings, fabric_settings: FabricSettings | None = 
 
 def run_from_environment() -> int:
     """Be the agent that ``BROADSIDE_AGENT_*`` describes."""
+    # A thread that is started in mid-burst takes no heap of its own: it grew by 2 to 5 MB.
+    set_heap({HEAPS_MAX_COUNT: 1})
     try:
         settings = AgentSettings()
     except ValidationError as error:
