@@ -156,35 +156,6 @@ def _over_rate(way: str, counted_bytes: Column, packets: Column) -> dict[str, Co
     }
 
 
-def _packets(columns: Mapping[str, list[int | None]], way: str) -> list[int]:
-    parts = (f"nic_{way}_bytes", f"nic_{way}_packets_rate", f"nic_{way}_packets_over")
-    return [
-        over + (size * rate >> _RATE_BITS)
-        for size, rate, over in zip(*(_known(columns, name) for name in parts), strict=True)
-    ]
-
-
-def unpack_host(packed: bytes) -> tuple[HostSecond, ...]:
-    """The counters that :func:`pack_host` was given. Raises ``RecordUnreadable``."""
-    columns = unpack(packed)
-    bounds_s = _bounds_s(columns)
-    columns |= {f"nic_{way}_packets_count": [*_packets(columns, way)] for way in _WAYS}
-    counts = zip(*(_known(columns, name) for name in _HOST_COUNTS), strict=True)
-    ratios = zip(*(_known(columns, name) for name in _HOST_RATIOS), strict=True)
-    return tuple(
-        HostSecond(
-            start_at_s=start_at_s,
-            end_at_s=end_at_s,
-            **dict(zip(_HOST_COUNTS, count, strict=True)),
-            **{
-                name: value / CPU_RATIO_UNITS
-                for name, value in zip(_HOST_RATIOS, ratio, strict=True)
-            },
-        )
-        for (start_at_s, end_at_s), count, ratio in zip(bounds_s, counts, ratios, strict=True)
-    )
-
-
 def pack(columns: Mapping[str, Column], level: int = SMALLEST) -> bytes:
     """Pack named columns of equal length; ``None`` is an unknown value. ``level`` is deflate's.
 

@@ -24,7 +24,6 @@ from exchange.chunks import (
     pack_host,
     pack_intervals,
     unpack,
-    unpack_host,
     unpack_intervals,
 )
 from exchange.messages import Flow, HostSecond, ServerTest, Side, Track
@@ -56,7 +55,6 @@ class TestSeconds:
 
     test: ServerTest
     tracks: tuple[Track, ...]
-    host: tuple[HostSecond, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,18 +126,13 @@ def unpacked_tracks(end: PackedEnd) -> tuple[Track, ...]:
             side=track.side,
             flow=track.flow,
             first_data_at_s=track.first_data_at_s,
-            intervals=_joined(track.chunks, unpack_intervals, lambda interval: interval.start_s),
+            intervals=joined(track.chunks, unpack_intervals, lambda interval: interval.start_s),
         )
         for track in end.tracks
     )
 
 
-def unpacked_host(end: PackedEnd) -> tuple[HostSecond, ...]:
-    """The host's counters as row values."""
-    return _joined(end.host, unpack_host, lambda second: second.start_at_s)
-
-
-def _joined(
+def joined(
     chunks: Sequence[PackedChunk],
     unpack_readings: Callable[[bytes], Sequence[_T]],
     start_s: Callable[[_T], float],

@@ -1,12 +1,16 @@
 """Records whose three tables are one, where a test looks at rows and rights are not the matter."""
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import accumulate
+from typing import Any
 
+from exchange.chunks import CPU_RATIO_UNITS, MICROSECONDS, unpack
 from exchange.fabric import Fabric
-from exchange.messages import HostSecond, Track
+from exchange.messages import HostSecond, ServerTest, Track
 from exchange.ports import JobQueue, RawStore, Table
 from exchange.records import Records
-from exchange.second_rows import unpacked_host, unpacked_tracks
+from exchange.second_rows import PackedEnd, joined, unpacked_tracks
 from exchange.troubles import TroubleLog
 
 
@@ -17,6 +21,33 @@ class PairSeconds:
     pair_index: int
     tracks: tuple[Track, ...]  # one a flow
     host: tuple[HostSecond, ...]
+
+
+def unpack_host(packed: bytes) -> tuple[HostSecond, ...]:
+    """The counters that ``pack_host`` was given, as row values; the product reads columns."""
+    columns = {name: [value or 0 for value in column] for name, column in unpack(packed).items()}
+    gaps_us, spans_us = columns.pop("gap_us"), columns.pop("span_us")
+    ends_us = list(accumulate(gap + span for gap, span in zip(gaps_us, spans_us, strict=True)))
+    for way in ("rx", "tx"):
+        over, rate = (columns.pop(f"nic_{way}_packets_{part}") for part in ("over", "rate"))
+        columns[f"nic_{way}_packets_count"] = [
+            more + (size * share >> 32)
+            for more, size, share in zip(over, columns[f"nic_{way}_bytes"], rate, strict=True)
+        ]
+    seconds: list[HostSecond] = []
+    for at, (end_us, span_us) in enumerate(zip(ends_us, spans_us, strict=True)):
+        counted: dict[str, Any] = {
+            name: column[at] / CPU_RATIO_UNITS if name.endswith("_ratio") else column[at]
+            for name, column in columns.items()
+        }
+        start_at_s, end_at_s = (end_us - span_us) / MICROSECONDS, end_us / MICROSECONDS
+        seconds.append(HostSecond(start_at_s=start_at_s, end_at_s=end_at_s, **counted))
+    return tuple(seconds)
+
+
+def unpacked_host(end: PackedEnd) -> tuple[HostSecond, ...]:
+    """One end's counters as row values."""
+    return joined(end.host, unpack_host, lambda second: second.start_at_s)
 
 
 def records_in(table: Table, raw: RawStore | None = None) -> Records:
@@ -38,4 +69,14 @@ async def read_seconds(records: Records, run_id: str, burst_index: int) -> list[
     return [
         PairSeconds(pair_index=index, tracks=unpacked_tracks(end), host=unpacked_host(end))
         async for index, end in records.bursts.stream_seconds(run_id, burst_index)
+    ]
+
+
+async def read_served(
+    records: Records, at: datetime
+) -> list[tuple[ServerTest, tuple[Track, ...], tuple[HostSecond, ...]]]:
+    """Server-side tests of the hour from then on, each with its seconds."""
+    return [
+        (test, unpacked_tracks(end), unpacked_host(end))
+        async for test, end in records.bursts.stream_tests(at, at + timedelta(hours=1))
     ]

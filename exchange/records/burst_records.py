@@ -61,7 +61,6 @@ from exchange.second_rows import (
     packed_end,
     parse_probes,
     probe_rows,
-    unpacked_host,
     unpacked_tracks,
 )
 
@@ -331,10 +330,7 @@ class BurstRecords:
         ends.sort(key=lambda found: server_test_key(found[0]))
 
         def unpacked() -> list[TestSeconds]:
-            return [
-                TestSeconds(test=test, tracks=unpacked_tracks(end), host=unpacked_host(end))
-                for test, end in ends
-            ]
+            return [TestSeconds(test=test, tracks=unpacked_tracks(end)) for test, end in ends]
 
         return await asyncio.to_thread(unpacked)
 

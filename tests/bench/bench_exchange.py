@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from exchange.chunks import pack_host, pack_intervals, unpack_host, unpack_intervals
+from exchange.chunks import pack_host, pack_intervals, unpack_intervals
 from exchange.messages import Claim, Flow, HostSecond, Job, Phase, Side, Track
 from exchange.ports import Outgoing
 from exchange.second_rows import CHUNK_S
@@ -29,7 +29,7 @@ from lab.servicebus.queues import QueueSettings
 from tests.bench.stored_fleet import end_of
 from tests.contract.adapters import TABLES, Place
 from tests.contract.processes import in_processes
-from tests.one_table import records_in
+from tests.one_table import records_in, unpack_host
 from tests.unit.agent.jobs import make_job
 from tests.unit.exchange.flows import ten_gigabit_flow
 

@@ -51,7 +51,7 @@ from exchange.ports import (
 from exchange.records import Document, Judging, QueuedBurst, Records, RunHeader, RunOutcome
 from exchange.records.run_records import FleetRecords, RunRecords
 from exchange.second_rows import CHUNK_S, TAIL, TAIL_S
-from tests.one_table import PairSeconds, read_seconds, records_in
+from tests.one_table import PairSeconds, read_seconds, read_served, records_in
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENDPOINT = Endpoint(agent_id="server-1", address="10.2.1.1", port=5201)
@@ -508,8 +508,7 @@ async def test_a_1740_s_burst_is_at_most_eight_rows_a_pair(
     assert len(chunks) <= 8
     [seconds] = await read_seconds(records, "run-1", 0)
     assert seconds == PairSeconds(pair_index=0, tracks=(up, down), host=seen)
-    [test] = await records.bursts.read_tests(AT, AT + timedelta(seconds=1))
-    assert (test.test, test.tracks, test.host) == (server_test(), tuple(server), seen)
+    assert await read_served(records, AT) == [(server_test(), tuple(server), seen)]
 
 
 async def test_seconds_of_many_pairs_stay_apart(records: Records) -> None:
@@ -638,8 +637,7 @@ async def test_a_test_is_saved_again_under_its_own_key(records: Records) -> None
     ended = running.model_copy(update={"ended_at": AT + timedelta(seconds=30)})
     whole = track(30, side=Side.SERVER)
     await records.bursts.save_test(ended, [whole], host(30), from_s=10.0)
-    [stored] = await records.bursts.read_tests(AT, AT + timedelta(hours=1))
-    assert (stored.test, stored.tracks, stored.host) == (ended, (whole,), host(30))
+    assert await read_served(records, AT) == [(ended, (whole,), host(30))]
 
 
 # Retention ------------------------------------------------------------------------------------

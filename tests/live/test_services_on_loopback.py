@@ -34,6 +34,7 @@ from tests.live.live_agents import (
     is_alive,
     until,
 )
+from tests.one_table import read_served
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
 
@@ -130,7 +131,8 @@ async def _measured_at_both_ends(pair: Pair, engine: str, job: Job, report: JobR
         served.test.engine
     )
     assert _received_bytes(served.test.engine) >= 0.99 * received_bytes
-    assert served.host
+    stored = await read_served(pair.range.fabric.records, served.test.started_at)
+    assert [host for test, _, host in stored if test == served.test] != [()]
     assert served.test.engine.cpu_s is not None
     assert served.test.engine.cpu_payload_bytes == sum(
         row.transferred_bytes for row in sent.intervals

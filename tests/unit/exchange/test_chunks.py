@@ -16,12 +16,12 @@ from exchange.chunks import (
     pack_host,
     pack_intervals,
     unpack,
-    unpack_host,
     unpack_intervals,
 )
 from exchange.messages import HostSecond, Interval
 from exchange.ports import RecordUnreadable
 from exchange.second_rows import CHUNK_S
+from tests.one_table import unpack_host
 from tests.unit.exchange.flows import MSS_BYTES, ten_gigabit_flow
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -218,4 +218,4 @@ def test_a_chunk_of_something_else_names_the_missing_column() -> None:
     with pytest.raises(RecordUnreadable, match="span_us"):
         unpack_intervals(pack({"gap_us": [1]}))
     with pytest.raises(RecordUnreadable, match=r"gap_us.*unknown"):
-        unpack_host(pack({"gap_us": [None], "span_us": [1]}))
+        unpack_intervals(pack({"gap_us": [None], "span_us": [1]}))

@@ -255,7 +255,7 @@ def told_by_server(
         for index in range(seconds)
     )
     track = Track(side=Side.SERVER, flow=Flow.UP, first_data_at_s=from_s, intervals=intervals)
-    return TestSeconds(test=test, tracks=(track,), host=())
+    return TestSeconds(test=test, tracks=(track,))
 
 
 def test_who_sends_on_past_the_lease_is_named() -> None:

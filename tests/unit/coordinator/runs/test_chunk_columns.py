@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from coordinator.core.measure.columns import HostColumns, TrackColumns
 from coordinator.runs.chunk_columns import end_columns
-from exchange.chunks import pack, pack_host, pack_intervals, unpack_host, unpack_intervals
+from exchange.chunks import pack, pack_host, pack_intervals, unpack_intervals
 from exchange.messages import Flow, HostSecond, Interval, Side, Track
 from exchange.ports import RecordUnreadable
 from exchange.second_rows import PackedChunk, PackedEnd, PackedTrack
+from tests.one_table import unpack_host
 from tests.seconds_as_columns import host_columns, track_columns
 
 maybe_count = st.none() | st.integers(0, 10**6)
