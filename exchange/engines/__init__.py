@@ -9,7 +9,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from exchange.engines.port import EVERY_ENGINE, Engine
+from exchange.engines.port import EVERY_ENGINE, Engine, Unsupported
 from exchange.messages import Traffic
 
 
@@ -81,7 +81,10 @@ def _problems(traffic: Traffic) -> Iterator[str]:
             takers = [other.name for other in engines().values() if name in other.honours]
             others = f", or use engine {' or '.join(takers)}" if takers else ""
             yield f"traffic.{name}: {engine.name} cannot do {_said(value)}; {wanted}{others}"
-    yield from engine.problems(traffic)
+    try:
+        yield from engine.problems(traffic)
+    except Unsupported as wrong_option:
+        yield str(wrong_option)
 
 
 def _said(value: object) -> str:

@@ -109,15 +109,14 @@ SIZES_BYTES: Final = tuple(
 )
 
 
-def size_problem(field: str, size_bytes: int) -> str | None:
-    """What is wrong with a size, as ``field: problem; fix``; None: it is one of them."""
-    if size_bytes in SIZES_BYTES:
-        return None
-    near = min(SIZES_BYTES, key=lambda size: abs(size - size_bytes))
-    return (
-        f"{field}: no server keeps {size_bytes} bytes; set 1, 2 or 5 times a power of ten or a "
-        f"power of two, {LEAST_BYTES} to {MOST_BYTES}, such as {near}"
-    )
+def size_problems(field: str, size_bytes: int) -> Iterator[str]:
+    """What is wrong with a size, as ``field: problem; fix``; nothing where it is one of them."""
+    if size_bytes not in SIZES_BYTES:
+        near = min(SIZES_BYTES, key=lambda size: abs(size - size_bytes))
+        yield (
+            f"{field}: no server keeps {size_bytes} bytes; set 1, 2 or 5 times a power of ten or a "
+            f"power of two, {LEAST_BYTES} to {MOST_BYTES}, such as {near}"
+        )
 
 
 def files() -> Iterator[File]:

@@ -25,7 +25,7 @@ from exchange.engines.downloads import (
     Whole,
     files,
     parse_options,
-    size_problem,
+    size_problems,
 )
 from exchange.engines.port import (
     ClientAsk,
@@ -38,7 +38,6 @@ from exchange.engines.port import (
     ServerAsk,
     StartBasis,
     Started,
-    Unsupported,
     Watch,
     host_word,
     word,
@@ -88,13 +87,8 @@ class Ftp(Engine):
     server_programs: ClassVar[tuple[Program, ...]] = (VSFTPD,)
 
     def problems(self, traffic: Traffic) -> Iterator[str]:
-        try:
-            options = parse_options(Options, traffic)
-        except Unsupported as wrong_option:
-            yield str(wrong_option)
-            return
-        if wrong := size_problem("traffic.options.file_bytes", options.file_bytes):
-            yield wrong
+        options = parse_options(Options, traffic)
+        yield from size_problems("traffic.options.file_bytes", options.file_bytes)
         least = traffic.streams_count * SEGMENT_LEAST_BYTES
         if traffic.streams_count > 1 and options.file_bytes < least:
             yield (

@@ -27,7 +27,7 @@ from exchange.engines.downloads import (
     Whole,
     files,
     parse_options,
-    size_problem,
+    size_problems,
 )
 from exchange.engines.port import (
     ClientAsk,
@@ -94,13 +94,8 @@ class Http(Engine):
     tls: ClassVar[bool] = False
 
     def problems(self, traffic: Traffic) -> Iterator[str]:
-        try:
-            options = parse_options(Options, traffic)
-        except Unsupported as wrong_option:
-            yield str(wrong_option)
-            return
-        if wrong := size_problem("traffic.options.body_bytes", options.body_bytes):
-            yield wrong
+        options = parse_options(Options, traffic)
+        yield from size_problems("traffic.options.body_bytes", options.body_bytes)
         if options.verify and not self.tls:
             yield "traffic.options.verify: http has no certificate; drop it, or use engine https"
 

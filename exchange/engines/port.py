@@ -322,7 +322,8 @@ class Engine(ABC):
     def problems(self, traffic: Traffic) -> Iterator[str]:
         """What of its own options and their combinations is wrong, as ``field: problem; fix``.
 
-        Fields that it does not take are found by :func:`exchange.engines.problems`.
+        Raises :class:`Unsupported` for an option that cannot be read. Fields that it does not take
+        are found by :func:`exchange.engines.problems`, which tells the refusal as well.
         """
 
     @abstractmethod
