@@ -29,7 +29,7 @@ scenarios: tools ## every test of the field's notebook in the lab, in one table;
 test: tools ## everything: lint, types, deploy-check, unit, contract, live
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory -j4 types deploy-check waiting computing
-	@$(PYTEST) -n 4 $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
+	@$(PYTEST) -n 3 $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
 	@$(MAKE) --no-print-directory ratios || echo "costs: told above, and no failure here: a shared host's ratios wander; make ratios on a quiet one"
 
 ratios: setup ## costs beside fixed work, held against this machine's in tests/bench/machines: a fifth more fails
