@@ -50,6 +50,7 @@ from exchange.troubles import utc_now
 HOLD_S: Final = 30.0  # s without a word until another coordinator takes a study over
 FEASIBLE_WITHIN_S: Final = 60.0  # s for agents of the trial before to be idle again
 QUIET_WITHIN_S: Final = 1800.0  # s for other runs to end before the device is switched
+CHECKED_MAX_COUNT: Final = 1000  # trials that are tried out before a study is stored
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +129,9 @@ class Studies:
         if isinstance(question, Search):
             self._check_search(question, spec.spec.traffic)
         results: Sequence[TrialResult] = ()
-        while (trial := next_trial(spec, results)) is not None:
+        for _ in range(CHECKED_MAX_COUNT):
+            if (trial := next_trial(spec, results)) is None:
+                break
             trial.resolve("check", spec)
             if trial.offered_bits_per_second is not None:
                 break  # the next depends on what this one shows

@@ -2,7 +2,7 @@
 carries a study on, each trial is launched once and the device ends at rest."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,22 @@ from coordinator.core.plan.spec import RunSpec
 from coordinator.device.ledgers.lab_source import LabLedger
 from coordinator.refusals import BadStudy, UnknownRun
 from coordinator.runs.coordinator import Coordinator
+from coordinator.studies import runner
 from coordinator.studies.runner import FEASIBLE_WITHIN_S, HOLD_S, QUIET_WITHIN_S, Studies
-from coordinator.studies.study import AB, Axis, Mode, Question, Search, Study, StudySpec, Sweep
+from coordinator.studies.study import (
+    AB,
+    Axis,
+    Mode,
+    Question,
+    Search,
+    Study,
+    StudySpec,
+    Sweep,
+    Trial,
+    TrialResult,
+)
 from coordinator.studies.switch import Switch, SwitchError
+from coordinator.studies.trials import next_trial
 from coordinator.views.feeds import Feeds
 from exchange.engines import traffic_of
 from exchange.fabric import Fabric
@@ -356,6 +369,27 @@ async def test_a_coordinator_that_lacks_the_switch_does_not_go_on_without_it(pla
     study = await place.until_ended(study_id, place.studies())
     assert study.problem == "trial 1: switch 'idps' is not declared to this coordinator"
     assert await place.run_count() == 0
+
+
+async def test_a_wide_sweep_is_not_tried_out_whole_before_it_is_stored(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at the next trial plans all of them: of 40,000 that would take minutes."""
+    tried: list[int] = []
+
+    def counted(spec: StudySpec, results: Sequence[TrialResult]) -> Trial | None:
+        tried.append(len(results))
+        return next_trial(spec, results)
+
+    monkeypatch.setattr(runner, "CHECKED_MAX_COUNT", 10)
+    monkeypatch.setattr(runner, "next_trial", counted)
+    wide = tuple(range(1, 101))
+    axes = (
+        Axis(field="traffic.streams_count", values=wide),
+        Axis(field="burst_s", values=tuple(30 + value for value in wide)),
+    )
+    await place.begun(Sweep(axes=axes))
+    assert tried == list(range(10))
 
 
 @pytest.mark.parametrize("stop", [False, True])
