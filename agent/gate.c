@@ -56,7 +56,7 @@ static int probing;
 
 static bool urgent; /* real-time, as are the threads that it starts */
 static int usual_policy;
-static atomic_bool unsent[FD_SETSIZE]; /* by stream: no data yet */
+static atomic_bool unsent[FD_SETSIZE]; /* by stream: no data yet; select() takes no higher one */
 static atomic_int unsent_count;
 
 static double number(const char *name)
@@ -89,6 +89,11 @@ static void hold_until(double epoch_s)
     struct timespec until = {(time_t)epoch_s, (long)((epoch_s - (double)(time_t)epoch_s) * 1e9)};
     while (clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &until, NULL) == EINTR)
         ;
+}
+
+static bool may_be_stream(int fd)
+{
+    return fd >= 0 && fd < FD_SETSIZE;
 }
 
 static void hurry(void)
@@ -148,7 +153,7 @@ int connect(int fd, const struct sockaddr *address, socklen_t length)
             control_fd = fd;
             keep_alive(fd);
         } else if (at_s > 0) {
-            if (fd >= 0 && fd < FD_SETSIZE) {
+            if (may_be_stream(fd)) {
                 unsent[fd] = true;
                 unsent_count++;
             }
@@ -170,7 +175,7 @@ ssize_t write(int fd, const void *bytes, size_t count)
             hold_until(at_s - settle_s);
         else
             release(0.0);
-    } else if (urgent && unsent_count > 0 && fd >= 0 && fd < FD_SETSIZE
+    } else if (urgent && unsent_count > 0 && may_be_stream(fd)
                && atomic_exchange(&unsent[fd], false)) {
         ssize_t wrote = real_write(fd, bytes, count);
         calm_down(0);
