@@ -1,10 +1,9 @@
 """Both ends of real tests on this machine, for the live engine tests and the bench."""
 
-import asyncio
 import re
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from exchange.engines.iperf3 import client_argv, server_argv
 from exchange.engines.iperf3_text import StreamReader
 from exchange.engines.port import Reading
 from exchange.messages import Endpoint, Job, Traffic
+from tests.live.waiting import until
 
 BROUGHT = Path(__file__).parents[2] / ".tools" / "iperf3" / "bin" / "iperf3"
 PATIENCE_S = 20.0  # s after which anything here is stuck
@@ -31,14 +31,6 @@ def engines() -> Mapping[str, Iperf3]:
             engine = find_iperf3(setting)
             found[str(engine.version)] = engine
     return found
-
-
-async def until(happens: Callable[[], bool], what: str) -> None:
-    """Wait for a condition, or fail by its name."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not happens():
-        assert time.monotonic() < deadline_s, f"waited in vain for {what}"
-        await asyncio.sleep(0.01)
 
 
 def carried_bytes(port: int) -> int:
@@ -112,7 +104,7 @@ async def start_server(
         port, engine.version, binary=(*prefix, *engine.binary), bind=address, silence_s=silence_s
     )
     server = await Running.start(argv, stop_in_s=2 * PATIENCE_S)
-    await until(lambda: server.listens(port), f"a server on port {port}")
+    await until(f"a server on port {port}", lambda: server.listens(port))
     return server
 
 

@@ -5,7 +5,6 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable
 from itertools import count
 
 import pytest
@@ -22,14 +21,6 @@ _numbers = count()
 def new_prefix() -> str:
     """One that no other test process uses at the same time."""
     return f"t{os.getpid() % 100_000:05d}{chr(ord('a') + next(_numbers) % 26)}"
-
-
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:
-    """Poll until true; fail with ``what`` when it never comes."""
-    end_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end_s, f"{what}: not within {timeout_s} s"
-        time.sleep(0.02)
 
 
 def send(client: Host, server: Host, payload_bytes: int, timeout_s: float = 30.0) -> None:

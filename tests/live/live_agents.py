@@ -107,14 +107,6 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-async def until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
-    """Wait for something outside this process."""
-    deadline_s = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "waited in vain"
-        await asyncio.sleep(0.05)
-
-
 @dataclass
 class Range:
     """A fabric, a clock, and the agents that a test starts."""

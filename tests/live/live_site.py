@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -17,6 +17,7 @@ import httpx
 from exchange.messages import Role
 from lab.loopback import steady_clock
 from tests.live.free_ports import free_port
+from tests.live.waiting import wait_for
 from tests.live.warm import shell
 
 ROOT = Path(__file__).parent.parent.parent
@@ -33,17 +34,6 @@ GENTLE: Final = {  # one burst that a busy machine carries, whatever clock it ha
     "objective.target_bits_per_second": None,
     "clock_bound_max_s": 0.5,
 }
-
-
-def wait_for(what: str, check: Callable[[], Any], timeout_s: float = 60) -> Any:
-    """The first true answer of ``check``; fails with ``what`` when there is none in time."""
-    end_s = time.monotonic() + timeout_s
-    while time.monotonic() < end_s:
-        answer = check()
-        if answer:
-            return answer
-        time.sleep(0.1)
-    raise AssertionError(f"not within {timeout_s:g} s: {what}")
 
 
 class Site:

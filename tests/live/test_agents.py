@@ -37,8 +37,8 @@ from tests.live.live_agents import (
     find_any_engine,
     find_engine,
     is_alive,
-    until,
 )
+from tests.live.waiting import until
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
 
@@ -262,7 +262,7 @@ async def test_a_busy_server_is_tried_again_until_it_is_free(
     busy = await site.presence("server-b", lambda presence: presence.busy_ports == (port,))
     assert busy.ports == ()
     job = await site.launch(port, starts_in_s=7.5)  # arms in the foreign test, starts after it
-    await until(lambda: "arm_again" in site.words("client-b"))
+    await until("another arming", lambda: "arm_again" in site.words("client-b"))
     foreign.terminate()
     await foreign.wait()
     report = await site.report(job)
@@ -279,7 +279,11 @@ async def test_nothing_is_lost_while_the_table_is_away(site: Range, any_engine: 
     table.execute("BEGIN IMMEDIATE")
     try:
         spools = [site.folder / f"spool-{agent_id}" for agent_id in ("client-o", "server-o")]
-        await until(lambda: all(any(spool.glob("*.row")) for spool in spools), within_s=40)
+        await until(
+            "rows in both spools",
+            lambda: all(any(spool.glob("*.row")) for spool in spools),
+            timeout_s=40,
+        )
         assert await site.fabric.records.bursts.read_reports(job.run_id, 0) == {}
     finally:
         table.rollback()
@@ -293,7 +297,7 @@ async def test_nothing_is_lost_while_the_table_is_away(site: Range, any_engine: 
     assert_seconds_carry(seconds.tracks[0], sent.sent_bytes)
     test = await site.tests(port, lambda t: t.test.ended_at is not None)
     assert_seconds_carry(test.tracks[0], sent.received_bytes)
-    await until(lambda: not any(any(spool.iterdir()) for spool in spools))
+    await until("empty spools", lambda: not any(any(spool.iterdir()) for spool in spools))
 
 
 async def test_nobody_there_is_a_failure_in_the_engines_words(
@@ -337,7 +341,7 @@ async def test_a_killed_client_leaves_the_servers_record_and_no_engine(
     engines = client.children()
     assert len(engines) == 1
     client.kill()
-    await until(lambda: not any(is_alive(pid) for pid in engines))
+    await until("the end of the engines", lambda: not any(is_alive(pid) for pid in engines))
     test = await site.tests(port, lambda t: t.test.ended_at is not None)
     assert test.test.engine.error is not None
     (track,) = test.tracks
@@ -397,7 +401,9 @@ async def test_a_stuck_server_is_replaced(site: Range, any_engine: Iperf3) -> No
     os.kill(stuck, signal.SIGSTOP)
     with socket.create_connection(("127.0.0.1", port)):
         await site.presence("server-d", lambda presence: presence.busy_ports == (port,))
-        await until(lambda: stuck not in server.children(), within_s=30)
+        await until(
+            "the end of the stuck server", lambda: stuck not in server.children(), timeout_s=30
+        )
     assert "sends nothing" in site.words("server-d")
     await site.presence("server-d", lambda presence: presence.ports == (port,))
 
@@ -421,12 +427,12 @@ async def test_a_server_that_is_to_listen_elsewhere_is_not_free_until_it_does(
         return served.free
 
     try:
-        await until(is_free)
+        await until("a free port", is_free)
         tools.changed.clear()
         served.bind("127.0.0.1")
         assert not served.free
         assert tools.changed.is_set()
-        await until(is_free)
+        await until("a free port", is_free)
         assert served.address == "127.0.0.1"
     finally:
         tools.stopping.set()

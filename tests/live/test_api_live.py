@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from tests.keyserver import AUDIENCE, TENANT, KeyServer, key_server
-from tests.live.live_site import HTTP, ROOT, Site, kill, wait_for, wait_for_fleet
+from tests.live.live_site import HTTP, ROOT, Site, kill, wait_for_fleet
+from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
 

@@ -10,7 +10,8 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import TextContent
 
-from tests.live.live_site import Site, wait_for
+from tests.live.live_site import Site
+from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 

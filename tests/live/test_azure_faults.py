@@ -17,7 +17,8 @@ from lab import azure_services
 from lab.relay import Relay
 from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
-from tests.live.live_site import Site, call, wait_for, wait_for_fleet, wait_for_summary
+from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
+from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.live.live_site import Site, call, kill, wait_for, wait_for_fleet, wait_for_summary
+from tests.live.live_site import Site, call, kill, wait_for_fleet, wait_for_summary
+from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
 

@@ -11,7 +11,8 @@ import pytest
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Endpoint, Job, Role, Traffic
 from exchange.ports import Outgoing
-from tests.live.live_site import Site, call, wait_for
+from tests.live.live_site import Site, call
+from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
 

@@ -13,6 +13,8 @@ from tests.live.taken import Taken
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(400)]
 
+SHORT = ("--bursts", "1", "--seconds", "12")
+
 
 def demo(site: Site, *options: str) -> tuple[dict[str, Any], int]:
     done = site.run("demo", "--json", *options, timeout_s=240)
@@ -66,7 +68,7 @@ def test_two_demos_one_after_the_other_pass_in_one_data_directory(site: Site) ->
     verdicts: list[str] = []
     while verdicts.count("pass") < 2 and len(verdicts) < 4:
         with Taken() as taken:
-            summary, _ = demo(site, "--pairs", "3", "--bursts", "1", "--firewall-rate-ratio", "1.5")
+            summary, _ = demo(site, *SHORT, "--pairs", "3", "--firewall-rate-ratio", "1.5")
         held = summary["reconciliation"]
         assert held["lag_s"] is not None, summary["findings"]
         assert held["neighbours"] == []
@@ -78,7 +80,7 @@ def test_two_demos_one_after_the_other_pass_in_one_data_directory(site: Site) ->
 
 @pytest.mark.alone
 def test_agents_of_other_hosts_carry_the_same_demo(site: Site) -> None:
-    summary = passed(site, "--fabric", "http", "--bursts", "1", "--pairs", "8")
+    summary = passed(site, *SHORT, "--fabric", "http", "--pairs", "8")
     assert summary["pairs_measured"] == 8
     assert summary["completeness_ratio"] == 1.0
 
@@ -87,8 +89,8 @@ def test_agents_of_other_hosts_carry_the_same_demo(site: Site) -> None:
 @pytest.mark.usefixtures("both_cores")
 def test_the_real_azure_sdks_carry_the_same_demo(site: Site) -> None:
     # The stand-ins of Azure take a core themselves: a rate that two busy ones carry beside them.
-    options = ["--bursts", "1", "--pairs", "8", "--scale", "400"]
-    summary = passed(site, "--fabric", "azure-local", *options)
+    options = ["--pairs", "8", "--scale", "400"]
+    summary = passed(site, *SHORT, "--fabric", "azure-local", *options)
     assert summary["pairs_measured"] == 8
     held = summary["reconciliation"]
     assert held["source"].startswith("azure-monitor")
@@ -116,7 +118,7 @@ def test_a_killed_client_is_named_and_never_passes(site: Site) -> None:
 
 @pytest.mark.alone
 def test_a_firewall_half_as_fast_fails_and_is_named(site: Site) -> None:
-    options = ["--pairs", "8", "--bursts", "1", "--seconds", "12", "--firewall-rate-ratio", "0.5"]
+    options = [*SHORT, "--pairs", "8", "--firewall-rate-ratio", "0.5"]
     for _ in range(3):  # hosts that others keep busy may be the limit for a while, as it then says
         with Taken() as taken:
             summary, code = demo(site, *options)

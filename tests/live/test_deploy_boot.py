@@ -25,9 +25,10 @@ from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Presence
 from tests.live.free_ports import free_port
 from tests.live.http_service import Answer, Asked, serving
-from tests.live.live_site import BROADSIDE, ROOT, call, wait_for
+from tests.live.live_site import BROADSIDE, ROOT, call
 from tests.live.machine import Machine, system_python, why_not
 from tests.live.terraform_outputs import outputs
+from tests.live.waiting import wait_for
 from tests.unit.deploy.written import files_of
 
 pytestmark = pytest.mark.live

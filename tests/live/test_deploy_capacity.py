@@ -28,7 +28,8 @@ from coordinator.device.resource_manager import (
 from tests.live.azure_resource import TOKEN, ResourceManager
 from tests.live.commands import Done, run_command
 from tests.live.http_service import serving
-from tests.live.live_site import BROADSIDE, ROOT, wait_for
+from tests.live.live_site import BROADSIDE, ROOT
+from tests.live.waiting import wait_for
 from tests.unit.coordinator.device.test_capacity import FIREWALL, NOW
 
 pytestmark = pytest.mark.live

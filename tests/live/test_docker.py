@@ -16,10 +16,10 @@ from exchange.ports import JobQueue, Outgoing
 from lab.azurite import Azurite
 from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
-from tests.live.engines import until
 from tests.live.http_service import Answer, serving
-from tests.live.live_site import ROOT, Site, kill, wait_for, wait_for_fleet
+from tests.live.live_site import ROOT, Site, kill, wait_for_fleet
 from tests.live.started import started
+from tests.live.waiting import until, wait_for
 
 pytestmark = pytest.mark.live
 
@@ -107,8 +107,8 @@ async def test_three_pairs_and_a_doctor_keep_within_the_emulators_ten_connection
 
     async def have(connections_count: int) -> None:
         await until(
-            lambda: read_ports([broker.port])[broker.port].tcp_count == connections_count,
             f"{connections_count} connections",
+            lambda: read_ports([broker.port])[broker.port].tcp_count == connections_count,
         )
 
     queues = [queue_of(broker.connection_string) for _ in range(5)]

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from coordinator.cli.exits import Exit, code_of
-from tests.live.live_site import wait_for
 from tests.live.test_lab_rights import AS_NOBODY
+from tests.live.waiting import wait_for
 
 _ENDS_WITHIN_S = 60.0  # s: far beyond what any of these takes
 

@@ -23,10 +23,8 @@ ip link set first-run up
 ip route add default dev first-run
 """
 # What a reader does between the windows, who looks before typing on.
-UNTIL_SERVED = (
-    "until broadside runs --api http://127.0.0.1:8080 >/dev/null 2>&1; do sleep 0.2; done"
-)
-UNTIL_THERE = "until [ $(broadside agents | grep -c laptop) = 2 ]; do sleep 0.2; done"
+UNTIL_SERVED = "until broadside runs --api http://127.0.0.1:8080 >/dev/null 2>&1; do sleep 1; done"
+UNTIL_THERE = "until [ $(broadside agents | grep -c laptop) = 2 ]; do sleep 1; done"
 
 pytestmark = [
     pytest.mark.live,

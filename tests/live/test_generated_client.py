@@ -10,7 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.live.live_site import Site, wait_for
+from tests.live.live_site import Site
+from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 

@@ -25,7 +25,8 @@ from exchange.ports import Entity, EntityRefused, ExchangeMisconfigured, Exchang
 from lab.site import Site, built, sqlite_fabric, staged
 from lab.topology import LabSpec, management_name
 from tests.live.labs import new_prefix
-from tests.live.live_site import GENTLE, call, wait_for, wait_for_summary
+from tests.live.live_site import GENTLE, call, wait_for_summary
+from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(300)]
 

@@ -38,7 +38,8 @@ from lab.site import built, staged
 from lab.topology import Lab, LabSpec, management_name
 from tests.live.certificates import Certificates, make_certificates
 from tests.live.labs import new_prefix
-from tests.live.live_site import GENTLE, ROOT, wait_for, wait_for_summary
+from tests.live.live_site import GENTLE, ROOT, wait_for_summary
+from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 

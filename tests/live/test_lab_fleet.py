@@ -17,7 +17,8 @@ from lab.fleet import AgentPlan, Fleet
 from lab.namespaces import list_owned, list_processes
 from lab.site import built
 from lab.topology import LabSpec
-from tests.live.labs import new_prefix, wait_until
+from tests.live.labs import new_prefix
+from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
 
@@ -55,8 +56,8 @@ def engines() -> list[int]:
 def test_agents_end_each_in_its_way(prefix: str, tmp_path: Path) -> None:
     behaviours = {name: name for name in ("return", "exit", "raise", "wait")}
     with start(prefix, tmp_path, behaviours) as stubs:
-        wait_until(
-            lambda: sum(s.exit_code is None for s in stubs.states().values()) == 1, "three ends"
+        wait_for(
+            "three ends", lambda: sum(s.exit_code is None for s in stubs.states().values()) == 1
         )
         codes = {name: state.exit_code for name, state in stubs.states().items()}
         assert codes == {"return": 5, "exit": 6, "raise": 70, "wait": None}
@@ -81,10 +82,10 @@ def test_sixty_agents_share_one_warm_process(prefix: str, tmp_path: Path) -> Non
 
 def test_a_killed_agent_takes_its_engine_along_and_nobody_else(prefix: str, tmp_path: Path) -> None:
     with start(prefix, tmp_path, {"one": "engine", "two": "engine"}) as stubs:
-        wait_until(lambda: len(engines()) == 2, "two engines")
+        wait_for("two engines", lambda: len(engines()) == 2)
         assert stubs.kill("one")
-        wait_until(lambda: stubs.states()["one"].exit_code == -signal.SIGKILL, "its end")
-        wait_until(lambda: len(engines()) == 1, "the end of its engine")
+        wait_for("its end", lambda: stubs.states()["one"].exit_code == -signal.SIGKILL)
+        wait_for("the end of its engine", lambda: len(engines()) == 1)
         assert stubs.states()["two"].exit_code is None
         assert not stubs.kill("one")
         with pytest.raises(FleetError, match="'three': not of this fleet"):
@@ -94,7 +95,7 @@ def test_a_killed_agent_takes_its_engine_along_and_nobody_else(prefix: str, tmp_
 
 def test_an_agent_without_ears_is_killed_in_time(prefix: str, tmp_path: Path) -> None:
     with start(prefix, tmp_path, {"deaf": "deaf", "good": "wait", "stopped": "wait"}) as stubs:
-        wait_until(lambda: stubs.agent_log_path("deaf").read_text(), "the stub's first word")
+        wait_for("the stub's first word", lambda: stubs.agent_log_path("deaf").read_text())
         stubs.kill("stopped", signal.SIGSTOP)
         assert stubs.stop(3) == ("deaf",)
         assert stubs.stop() == ()
@@ -106,7 +107,7 @@ def test_an_agent_without_ears_is_killed_in_time(prefix: str, tmp_path: Path) ->
 def test_a_dead_fork_server_leaves_nobody(prefix: str, tmp_path: Path) -> None:
     with start(prefix, tmp_path, {"one": "wait", "two": "wait"}) as stubs:
         os.kill(stubs.pid, signal.SIGKILL)
-        wait_until(lambda: list_owned(prefix) == [], "the end of the agents")
+        wait_for("the end of the agents", lambda: list_owned(prefix) == [])
         with pytest.raises(FleetError, match=r"fleet\.log|gone"):
             stubs.states()
 
@@ -125,7 +126,7 @@ def test_a_dead_starter_leaves_nobody(prefix: str, tmp_path: Path) -> None:
             assert len(list_owned(prefix)) >= 3  # server, agents, perhaps a child about to exec
         finally:
             starter.kill()
-    wait_until(lambda: list_owned(prefix) == [] and engines() == [], "the end of the fleet")
+    wait_for("the end of the fleet", lambda: list_owned(prefix) == [] and engines() == [])
 
 
 def test_down_ends_a_fleet(prefix: str, tmp_path: Path) -> None:
@@ -184,7 +185,7 @@ def test_each_agent_stands_in_its_own_namespace(tmp_path: Path) -> None:
             plans, prefix=spec.prefix, log_path=lab.path / "logs", entry=STUB, imports=()
         ) as stubs:
             logs = {plan.agent_id: stubs.agent_log_path(plan.agent_id) for plan in plans}
-            wait_until(lambda: all(log.read_text() for log in logs.values()), "four first words")
+            wait_for("four first words", lambda: all(log.read_text() for log in logs.values()))
             for host in lab.hosts:
                 there = Path("/var/run/netns") / str(host.namespace)
                 assert int(logs[host.name].read_text()) == there.stat().st_ino
@@ -225,5 +226,5 @@ def test_the_one_clock_ends_with_a_killed_owner() -> None:
         assert len(clocks()) == 1
         owner.kill()
         owner.wait()
-        wait_until(lambda: not clocks(), "its chronyd to end")
+        wait_for("its chronyd to end", lambda: not clocks())
     shutil.rmtree(Path(address).parent)

@@ -23,8 +23,9 @@ from lab.ledger import LedgerReading, read_ledger
 from lab.namespaces import NAMESPACES_PATH, inside, list_namespaces, list_owned, list_processes, run
 from lab.site import built
 from lab.topology import Host, Lab, LabSpec
-from tests.live.labs import new_prefix, send, wait_until
+from tests.live.labs import new_prefix, send
 from tests.live.taken import Taken
+from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
@@ -63,7 +64,7 @@ def readings(lab: Lab, from_s: float = 0.0) -> tuple[LedgerReading, ...]:
 def next_reading(lab: Lab) -> LedgerReading:
     """The first that was taken after now, which may need a second."""
     from_s = time.time() + LEDGER_ERROR_S
-    wait_until(lambda: readings(lab, from_s), "a reading of the ledger", 30)
+    wait_for("a reading of the ledger", lambda: readings(lab, from_s), 30)
     return readings(lab, from_s)[0]
 
 
@@ -125,7 +126,7 @@ def test_up_starts_dead_processes_again_and_keeps_the_network(tmp_path: Path) ->
         before = list_namespaces(spec.prefix)
         for process in list_owned(spec.prefix):
             os.kill(process.pid, signal.SIGKILL)
-        wait_until(lambda: not list_owned(spec.prefix), "the end of the lab's processes")
+        wait_for("the end of the lab's processes", lambda: not list_owned(spec.prefix))
         faults = network.status(spec.prefix, tmp_path).faults
         assert any("ledger" in fault for fault in faults)
         assert any("chronyd" in fault for fault in faults)
@@ -154,7 +155,7 @@ def test_killed_in_the_middle(delay_s: float, then: str, tmp_path: Path) -> None
     )
     builder = subprocess.Popen([sys.executable, "-c", code])
     try:
-        wait_until(lambda: list_namespaces(spec.prefix), "the first namespace")
+        wait_for("the first namespace", lambda: list_namespaces(spec.prefix))
         time.sleep(delay_s)
     finally:
         builder.kill()
@@ -182,7 +183,7 @@ def test_down_finds_processes_whose_namespace_lost_its_name(tmp_path: Path) -> N
     spec = LabSpec(pairs_count=1, prefix=new_prefix())
     with built(spec, tmp_path):
         sleeper = subprocess.Popen(["ip", "netns", "exec", f"{spec.prefix}c001", "sleep", "100"])
-        wait_until(lambda: any("sleep 100" in p.command for p in list_owned(spec.prefix)), "sleep")
+        wait_for("sleep", lambda: any("sleep 100" in p.command for p in list_owned(spec.prefix)))
         subprocess.run(["ip", "netns", "delete", f"{spec.prefix}c001"], check=True)
         assert network.down(spec.prefix, tmp_path).left == ()
         assert sleeper.wait(5) == -signal.SIGKILL
@@ -237,7 +238,7 @@ def test_the_lock_outlives_a_killed_builder_until_its_command_has_ended() -> Non
 
     with subprocess.Popen([sys.executable, "-c", code]) as builder:
         try:
-            wait_until(sleepers, "the builder's command")
+            wait_for("the builder's command", sleepers)
         finally:
             builder.kill()
     try:
@@ -287,7 +288,7 @@ def test_a_ledger_that_is_killed_and_restarted_goes_on(lab: Lab) -> None:
     # What it starts bears its command line until it is another program.
     writer = min(p.pid for p in list_owned(lab.spec.prefix) if "lab.ledger" in p.command)
     os.kill(writer, signal.SIGKILL)
-    wait_until(lambda: not network.is_ledger_running(lab), "the end of the ledger's process")
+    wait_for("the end of the ledger's process", lambda: not network.is_ledger_running(lab))
     with lab.ledger_path.open("a") as file:
         file.write("17999")  # as if it had been killed while writing
     network.start_ledger(lab)

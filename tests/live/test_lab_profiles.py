@@ -12,7 +12,8 @@ from lab.ledger import read_ledger
 from lab.namespaces import inside, list_owned
 from lab.site import built
 from lab.topology import Lab, LabSpec
-from tests.live.labs import new_prefix, send, wait_until
+from tests.live.labs import new_prefix, send
+from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
@@ -57,7 +58,7 @@ def counted_bytes(lab: Lab) -> int:
     """What the firewall's ledger says it delivered so far."""
     assert lab.ledger_path is not None
     path, now_s = lab.ledger_path, time.time()
-    wait_until(lambda: read_ledger(path, now_s, float("inf")), "a reading of the ledger", 30)
+    wait_for("a reading of the ledger", lambda: read_ledger(path, now_s, float("inf")), 30)
     return read_ledger(path, now_s, float("inf"))[0].up_bytes
 
 
@@ -115,7 +116,7 @@ def kept(lab: Lab) -> list[str]:
 
 def test_what_moves_is_gone_with_the_next_profile(lab: Lab) -> None:
     profiles.apply(lab, "slow-nic")
-    wait_until(lambda: kept(lab), "the process that moves the rates")
+    wait_for("the process that moves the rates", lambda: kept(lab))
     assert sent_bits_per_second(lab, 500_000) < 0.2 * NIC_BITS_PER_SECOND
     profiles.apply(lab, "plain")
     assert not kept(lab)

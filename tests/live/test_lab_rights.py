@@ -17,7 +17,8 @@ from lab.namespaces import list_processes
 from lab.privileges import Finding, Rights
 from lab.site import built
 from lab.topology import LabSpec
-from tests.live.labs import new_prefix, wait_until
+from tests.live.labs import new_prefix
+from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
@@ -113,7 +114,7 @@ from lab import privileges as rights
 from lab.ledger import read_ledger
 from lab.site import built
 from lab.topology import LabSpec
-from tests.live.labs import send, wait_until
+from tests.live.labs import send
 assert Path("/proc/self/uid_map").read_text().split()[2] != "4294967295"  # a world of its own
 with built(LabSpec(pairs_count=2, prefix=sys.argv[1]), Path(sys.argv[2])) as lab:
     assert clocks.wait_synced(lab, 20) == (), lab.limits
@@ -158,9 +159,9 @@ def test_nobody_outlives_a_world(number: signal.Signals) -> None:
 
     with subprocess.Popen(inside) as world:
         try:
-            wait_until(lambda: len(sleepers()) == 2, "two sleepers")
+            wait_for("two sleepers", lambda: len(sleepers()) == 2)
             world.send_signal(number)
-            wait_until(lambda: not sleepers(), "their end")
+            wait_for("their end", lambda: not sleepers())
         finally:
             world.kill()
 
@@ -198,8 +199,8 @@ elif what == "up":
     finally:
         was_there = rights.release(prefix)
     assert was_there
-    wait_until(
-        lambda: not any(f"broadside-{prefix}" in p.command for p in list_processes()), "the end"
+    wait_for(
+        "the end", lambda: not any(f"broadside-{prefix}" in p.command for p in list_processes())
     )
     assert not rights.release(prefix)
     assert network.down(prefix, open_path).left == ()

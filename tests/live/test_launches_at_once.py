@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.live.live_site import Site, call, wait_for, wait_for_fleet, wait_for_summary
+from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
+from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 

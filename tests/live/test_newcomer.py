@@ -27,8 +27,9 @@ from deploy.hosts.archive import build
 from lab.site import built
 from lab.topology import Lab, LabSpec, management_name
 from tests.live.labs import new_prefix
-from tests.live.live_site import ROOT, wait_for
+from tests.live.live_site import ROOT
 from tests.live.machine import HOME, Machine, system_python, why_not
+from tests.live.waiting import wait_for
 
 pytestmark = [
     pytest.mark.live,

@@ -17,7 +17,8 @@ from coordinator.auth.rights import RIGHTS
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.ports import ExchangeError
 from lab import azure_services
-from tests.live.live_site import HTTP, Site, wait_for, wait_for_fleet
+from tests.live.live_site import HTTP, Site, wait_for_fleet
+from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
 

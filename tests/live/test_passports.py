@@ -18,7 +18,8 @@ from lab.serving import Serving
 from lab.site import built, staged
 from lab.topology import Host, Lab, LabSpec
 from tests.live.labs import new_prefix
-from tests.live.live_site import GENTLE, Site, wait_for, wait_for_summary
+from tests.live.live_site import GENTLE, Site, wait_for_summary
+from tests.live.waiting import wait_for
 
 pytestmark = [
     pytest.mark.live,

@@ -11,7 +11,8 @@ import pytest
 import yaml
 from junitparser import JUnitXml
 
-from tests.live.live_site import Site, wait_for
+from tests.live.live_site import Site
+from tests.live.waiting import wait_for
 
 ROOT = Path(__file__).parent.parent.parent
 CI = ROOT / "deploy" / "ci"

@@ -11,7 +11,8 @@ from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Phase, Role
 from exchange.ports import Outgoing, QueueCounts
 from tests.attack.on_agents import BODIES
-from tests.live.live_site import Site, call, wait_for, wait_for_fleet, wait_for_summary
+from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
+from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
 

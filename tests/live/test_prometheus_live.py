@@ -18,7 +18,8 @@ from coordinator.core.measure.testimony import Quantity, Witnessed
 from coordinator.device.witnesses.witness_file import open_witnesses
 from coordinator.views.metrics import METRICS
 from tests.live.free_ports import free_port
-from tests.live.live_site import HTTP, Site, call, wait_for, wait_for_fleet
+from tests.live.live_site import HTTP, Site, call, wait_for_fleet
+from tests.live.waiting import wait_for
 from tests.unit.dashboards.test_generated import dashboard_queries
 
 pytestmark = pytest.mark.live

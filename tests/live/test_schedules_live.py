@@ -13,7 +13,8 @@ import pytest
 
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Role
-from tests.live.live_site import Site, call, kill, wait_for
+from tests.live.live_site import Site, call, kill
+from tests.live.waiting import wait_for
 from tests.unit.coordinator.presences import presence
 
 pytestmark = pytest.mark.live

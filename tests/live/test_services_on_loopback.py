@@ -32,8 +32,8 @@ from tests.live.live_agents import (
     Range,
     find_any_engine,
     is_alive,
-    until,
 )
+from tests.live.waiting import until
 from tests.one_table import read_served
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
@@ -200,7 +200,7 @@ async def test_a_cancelled_download_stops_within_five_seconds(pair: Pair) -> Non
     assert (report.outcome, report.reason) == (Outcome.ABANDONED, "cancelled by ann: enough")
     assert report.ended_at is not None
     assert (report.ended_at - cancelled_at).total_seconds() < 5
-    await until(lambda: not any(is_alive(pid) for pid in engines))
+    await until("the end of the engines", lambda: not any(is_alive(pid) for pid in engines))
     assert _folders("client-1") == []
 
 
@@ -239,11 +239,14 @@ async def test_nothing_of_a_killed_agent_lives_on(pair: Pair) -> None:
     daemons = _descendants(pair.server.process.pid)
     pair.server.kill()
     pair.client.kill()
-    await until(lambda: not any(is_alive(pid) for pid in (*daemons, *client_children)))
+    await until(
+        "the end of all processes",
+        lambda: not any(is_alive(pid) for pid in (*daemons, *client_children)),
+    )
     assert _folders("server-1") != []
     for role in ("server", "client"):
         pair.range.start(role, find_any_engine(), agent_id=f"{role}-1", ports=free_port())
-    await until(lambda: _folders("server-1") == [] and _folders("client-1") == [])
+    await until("empty folders", lambda: _folders("server-1") == [] and _folders("client-1") == [])
 
 
 def _proc(pid: int, name: str) -> str:

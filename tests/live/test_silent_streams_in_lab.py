@@ -11,7 +11,8 @@ from lab.namespaces import run, run_batch
 from lab.site import built, staged
 from lab.topology import Batch, LabSpec, firewall_namespace
 from tests.live.labs import new_prefix
-from tests.live.live_site import GENTLE, call, wait_for, wait_for_summary
+from tests.live.live_site import GENTLE, call, wait_for_summary
+from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(300)]
 

@@ -11,7 +11,8 @@ from lab.serving import Serving
 from lab.site import built, staged
 from lab.snmp_agent import answering
 from lab.topology import LabSpec
-from tests.live.labs import needs_snmpd, new_prefix, wait_until
+from tests.live.labs import needs_snmpd, new_prefix
+from tests.live.waiting import wait_for
 
 pytestmark = [
     pytest.mark.live,
@@ -38,7 +39,7 @@ BODY = {
 def judged(coordinator: Serving) -> Any:
     """A run's summary, once it has one."""
     path = f"/v1/runs/{coordinator.launch(BODY)['run_id']}/summary"
-    wait_until(lambda: coordinator.get(path) is not None, "a verdict", 90)
+    wait_for("a verdict", lambda: coordinator.get(path) is not None, 90)
     return coordinator.get(path)
 
 

@@ -22,7 +22,7 @@ from lab.site import Site, built, staged
 from lab.soak import SoakOptions, soak
 from lab.topology import Lab, LabSpec
 from tests.live.labs import new_prefix
-from tests.live.live_site import wait_for
+from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 

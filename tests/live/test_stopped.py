@@ -10,8 +10,8 @@ import pytest
 
 from lab.invariants import left_behind
 from lab.namespaces import list_namespaces, list_owned
-from tests.live.labs import wait_until
-from tests.live.live_site import BROADSIDE, Site, wait_for
+from tests.live.live_site import BROADSIDE, Site
+from tests.live.waiting import wait_for
 
 pytestmark = [
     pytest.mark.live,
@@ -108,7 +108,7 @@ def test_ctrl_c_leaves_no_process_and_no_namespace(
     try:
         with process.stderr:
             prefix = process.stderr.readline().split(":")[0].split()[-1]
-            wait_until(lambda: len(list_owned(prefix)) > processes_count, "a fleet")
+            wait_for("a fleet", lambda: len(list_owned(prefix)) > processes_count)
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 128 + signal.SIGINT
     finally:

@@ -5,7 +5,8 @@ import shutil
 import pytest
 
 from coordinator.cli.exits import Exit
-from tests.live.live_site import Site, wait_for
+from tests.live.live_site import Site
+from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.live_site import Site, wait_for, wait_for_fleet
+from tests.live.live_site import Site, wait_for_fleet
+from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
 

@@ -23,8 +23,9 @@ from lab.lab_programs import find_tool
 from lab.namespaces import inside, run
 from lab.site import built, sqlite_fabric, staged
 from lab.topology import Host, Lab, LabSpec
-from tests.live.labs import new_prefix, wait_until
-from tests.live.live_site import call, wait_for, wait_for_summary
+from tests.live.labs import new_prefix
+from tests.live.live_site import call, wait_for_summary
+from tests.live.waiting import wait_for
 
 pytestmark = [
     pytest.mark.live,
@@ -189,10 +190,10 @@ def test_a_slow_guardian_leaves_the_next_device_of_that_name_alone(site: Range) 
         await end.close()
         end = await opened()
         os.kill(slow, signal.SIGCONT)
-        wait_until(lambda: slow not in guardians(end.name), "the guardian ends", 30)
+        wait_for("the guardian ends", lambda: slow not in guardians(end.name), 30)
         assert devices(host) == [end.name]
         await end.close()
-        wait_until(lambda: not guardians(end.name), "both guardians end", 30)
+        wait_for("both guardians end", lambda: not guardians(end.name), 30)
         assert devices(host) == []
 
     with inside(host.namespace):  # the loop's threads are born in it
@@ -226,7 +227,7 @@ def test_a_burst_in_tunnels_reconciles_with_their_overhead_and_leaves_nothing(
     record_property("residual_ratio", held["residual_ratio"])
     assert abs(held["residual_ratio"]) <= 0.01, held
     everybody = site.lab.clients + site.lab.servers
-    wait_until(lambda: not any(map(devices, everybody)), "no device after the burst", 20)
+    wait_for("no device after the burst", lambda: not any(map(devices, everybody)), 20)
     for side in ("client_cpu", "server_cpu"):
         assert burst[side]["pairs_count"] == 2
         assert burst[side]["cpu_s_per_gigabyte"] > 0
@@ -271,19 +272,19 @@ def test_what_agents_leave_that_die_in_a_burst_is_gone_within_seconds(site: Rang
     assert engines(server, "--server")
     for host in (client, server):
         os.kill(states[host.name].pid, signal.SIGKILL)
-    wait_until(lambda: not devices(client) and not devices(server), "no device of the dead", 20)
+    wait_for("no device of the dead", lambda: not devices(client) and not devices(server), 20)
     dead = ((client, "--client"), (server, "--server"))
-    wait_until(lambda: not any(engines(*each) for each in dead), "no engine of the dead", 10)
+    wait_for("no engine of the dead", lambda: not any(engines(*each) for each in dead), 10)
     call(site.url, "POST", f"/v1/runs/{run_id}/abort")
     everybody = lab.clients + lab.servers
-    wait_until(lambda: not any(map(devices, everybody)), "no device at all", 30)
-    wait_until(lambda: not any(map(engines, lab.clients)), "no engine at all", 30)
+    wait_for("no device at all", lambda: not any(map(devices, everybody)), 30)
+    wait_for("no engine at all", lambda: not any(map(engines, lab.clients)), 30)
     with site.start(client.name, server.name):
         site.wait_until_ready()
         summary = wait_for_summary(site.url, site.launch())
         graded = [(p["state"], p["reason"]) for p in summary["bursts"][0]["pairs"]]
         assert summary["pairs_measured"] == 2, (graded, summary["findings"])
-        wait_until(lambda: not any(map(devices, everybody)), "no device after the next burst", 20)
+        wait_for("no device after the next burst", lambda: not any(map(devices, everybody)), 20)
 
 
 def test_an_agent_that_may_make_no_tunnels_any_more_still_removes_its_own(site: Range) -> None:
@@ -300,5 +301,5 @@ def test_an_agent_that_may_make_no_tunnels_any_more_still_removes_its_own(site: 
         site, environment={**site.environment, "BROADSIDE_AGENT_ALLOW_TUNNELS": "false"}
     )
     with no_more.start(client.name):
-        wait_until(lambda: devices(client) == ["bsx72"], "only the other role's device", 30)
+        wait_for("only the other role's device", lambda: devices(client) == ["bsx72"], 30)
     run(["ip", "link", "delete", "bsx72"], namespace=client.namespace)

@@ -17,7 +17,8 @@ import pytest
 from coordinator import scenarios
 from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from tests.live.live_site import BROADSIDE, Site, wait_for
+from tests.live.live_site import BROADSIDE, Site
+from tests.live.waiting import wait_for
 from tests.unit.coordinator.presences import fleet
 from tests.unit.coordinator.stored_run import store_run
 
