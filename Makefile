@@ -27,9 +27,11 @@ scenarios: tools ## every test of the field's notebook in the lab, in one table;
 	@$(BIN)/python -m lab.scenarios $(ARGS)
 
 test: tools ## everything: lint, types, deploy-check, unit, contract, live
-	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory -j4 types deploy-check waiting computing
+	@$(MAKE) --no-print-directory -j3 --output-sync=target lint types costs
+	@$(MAKE) --no-print-directory -j3 deploy-check waiting computing
 	@$(PYTEST) -n 3 $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
+
+costs: setup # in CPU-seconds beside others: what runs at the same time slows both alike
 	@$(MAKE) --no-print-directory ratios || echo "costs: told above, and no failure here: a shared host's ratios wander; make ratios on a quiet one"
 
 ratios: setup ## costs beside fixed work, held against this machine's in tests/bench/machines: a fifth more fails
@@ -102,4 +104,4 @@ hosts-archive: setup ## dist/broadside-hosts.tar.gz: what any hosts without inte
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test ratios waiting computing lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse hosts-archive clean
+.PHONY: help setup tools demo soak faults scenarios test costs ratios waiting computing lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse hosts-archive clean
