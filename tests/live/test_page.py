@@ -71,16 +71,28 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
                 yield Stage(url=url, site=site, chromium=chromium, **tokens)
 
 
-@pytest.fixture
-def watched(stage: Stage) -> Iterator[Watched]:
+@pytest.fixture(scope="module")
+def only_page(stage: Stage) -> Iterator[Watched]:
+    """One for all tests: another costs a second of a core before it shows anything."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=stage.chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
-        watched = Watched.over(page, stage.url)
-        yield watched
+        yield Watched.over(browser.new_page(), stage.url)
         browser.close()
-    assert watched.errors == []
-    assert watched.strays == []
+
+
+@pytest.fixture
+def watched(only_page: Watched) -> Iterator[Watched]:
+    """Nobody is signed in, and nothing of another test's is kept."""
+    page = only_page.page
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.emulate_media(color_scheme="light", media="screen")
+    page.goto(f"{only_page.origin}/report.html")
+    page.evaluate("sessionStorage.clear(); localStorage.clear()")
+    only_page.errors.clear()
+    only_page.strays.clear()
+    yield only_page
+    assert only_page.errors == []
+    assert only_page.strays == []
 
 
 async def keep_studies(data: Path) -> None:
@@ -101,19 +113,21 @@ async def keep_studies(data: Path) -> None:
 
 def test_no_second_is_lost_where_there_are_more_than_pixels(watched: Watched, stage: Stage) -> None:
     """1,740 s on some 300 px, each fault at several places: a chart may not depend on which."""
-    watched.page.goto(f"{stage.url}/")
-    path = watched.page.locator("script[type=module]").get_attribute("src")
-    assert path is not None
-    seen = watched.page.evaluate(_DRAWN, path.rpartition("/")[0] + "/lines.js")
+    seen = watched.page.evaluate(_DRAWN, module(watched.page, stage.url, "lines.js"))
     assert seen == {"dips": 7, "lone": 7, "gaps": 7, "dips in a band": 7, "gaps in a band": 7}
 
 
 def test_parts_within_parts_are_laid_in_their_order(watched: Watched, stage: Stage) -> None:
-    watched.page.goto(f"{stage.url}/")
-    path = watched.page.locator("script[type=module]").get_attribute("src")
-    assert path is not None
-    words = watched.page.evaluate(_NESTED, path.rpartition("/")[0] + "/dom.js")
+    words = watched.page.evaluate(_NESTED, module(watched.page, stage.url, "dom.js"))
     assert words == ["abc", "abc"]
+
+
+def module(page: Page, url: str, name: str) -> str:
+    """Where a script is, asked on a page that has the styles and little else."""
+    page.goto(f"{url}/report.html")
+    path = page.locator("script[type=module]").get_attribute("src")
+    assert path is not None
+    return f"{path.rpartition('/')[0]}/{name}"
 
 
 _NESTED = """async (path) => {
@@ -125,7 +139,8 @@ _DRAWN = (Path(__file__).parent / "chart_pixels.js").read_text("utf-8")
 
 
 def sign_in(page: Page, url: str, token: str) -> None:
-    page.goto(f"{url}/")
+    if page.url != f"{url}/#/signin":
+        page.goto(f"{url}/")
     page.get_by_label("Token").fill(token)
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", name="Runs")).to_be_visible()
@@ -276,14 +291,17 @@ def test_a_page_opened_at_any_second_shows_what_second_it_is_whatever_its_own_cl
     with httpx.Client(base_url=stage.url, headers=token) as http:
         (burst,) = http.get(f"/v1/runs/{run_id}").json()["bursts"]
     start_s = datetime.fromisoformat(burst["planned_start_at"]).timestamp()
+    watched.page.goto(f"{stage.url}/#/schedules")  # the run is not looked at till the end
     browser = watched.page.context.browser
     assert browser is not None
+    page = browser.new_page()
+    page.goto(f"{stage.url}/report.html")
+    page.evaluate(f"sessionStorage.setItem('broadside-token', '{stage.viewer}')")
+    page.add_init_script(f"({_DATE_IS_OFF})(Number(sessionStorage.getItem('off-ms')))")
     for second, off_h in ((0.4, 0), (4.7, 5), (9.1, -7.5), (13.6, 100)):
-        page = browser.new_page()
-        page.add_init_script(f"({_DATE_IS_OFF})({off_h * 3.6e6})")
-        page.add_init_script(f"sessionStorage.setItem('broadside-token', '{stage.viewer}')")
+        page.evaluate(f"sessionStorage.setItem('off-ms', {off_h * 3.6e6})")
         time.sleep(max(0.0, start_s + second - time.time()))
-        page.goto(f"{stage.url}/#/run/{run_id}")
+        page.goto(f"{stage.url}/?opened={second}#/run/{run_id}")  # a document of its own
         words = page.locator(".stage strong")
         expect(words).to_have_text(re.compile("^(Second|Collecting|Over)"))
         far_s = []
@@ -301,6 +319,13 @@ def test_a_page_opened_at_any_second_shows_what_second_it_is_whatever_its_own_cl
         assert best_s < 1, f"at {second} s, by a clock {off_h} h off"
     page.goto(f"{stage.url}/#/agents")
     expect(page.get_by_text("4 of 4 can work")).to_be_visible()
+    page.close()
+    token = {"Authorization": f"Bearer {stage.operator}"}
+    with httpx.Client(base_url=stage.url, headers=token) as http:  # nothing looks at the rest
+        body = {"by": "me", "reason": "seen enough"}
+        aborted = http.post(f"/v1/runs/{run_id}/abort", json=body)
+    assert aborted.status_code in (202, 409), aborted.text  # over already, where pages came late
+    watched.page.goto(f"{stage.url}/#/run/{run_id}")
     badge = watched.page.locator(".run-title .badge")
     expect(badge).to_have_text(re.compile("pass|fail|inconclusive"), timeout=60_000)
 
@@ -309,7 +334,6 @@ def test_agents_history_schedules_and_the_api_are_there_to_be_used(
     stage: Stage, watched: Watched
 ) -> None:
     page = watched.page
-    page.goto(f"{stage.url}/")
     sign_in(page, stage.url, stage.operator)
     run_id = launch(page, Length_of_a_burst="5")
     faults: list[str] = []
