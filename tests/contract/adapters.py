@@ -4,12 +4,14 @@ To add an adapter, add an entry to :data:`QUEUES`, :data:`TABLES` or :data:`RAWS
 more of it than a :class:`Place`.
 """
 
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 from uuid import uuid4
 
+import certifi
 import pytest
 
 from exchange.azure.blob_storage import BlobAddress, BlobRaw
@@ -29,6 +31,7 @@ from exchange.ports import JobQueue, RawStore, Table
 _Port = TypeVar("_Port", covariant=True)
 
 LOCK_S: Final = 2.0
+_AUTHORITY: Final = certifi.contents().partition(ssl.PEM_FOOTER)[0] + ssl.PEM_FOOTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,10 +144,15 @@ def _http_place(request: pytest.FixtureRequest) -> Place:
 
 
 def _link(place: Place) -> Link:
-    secret, url = place.address.split(" ", 1)
+    return http_link(*place.address.split(" ", 1))
+
+
+def http_link(secret: str, url: str) -> Link:
+    """A link to a coordinator that speaks without TLS; it trusts one authority, not the hundreds
+    of the system, which each client would read anew."""
     credential = Credential(
         coordinators=(url,),
-        authority=None,
+        authority=_AUTHORITY,
         agent_id="suite",
         role="client",
         secret=secret,
@@ -175,6 +183,9 @@ TABLES: dict[str, Adapter[Table]] = {
     "http": Adapter(make=_http_place, open=lambda place: HttpTable(_link(place), "results")),
     "recorded": Adapter(make=_recorded_place, open=_azure_table),
 }
+# Those that hold what coordinators alone keep: agents come by http, and ``AgentRights`` lets them
+# touch none of it.
+OWN_TABLES: Final = sorted(TABLES.keys() - {"http"})
 RAWS: dict[str, Adapter[RawStore]] = {
     "azurite": Adapter(make=_azurite_place, open=lambda at: _OwnTableRaw(_azure_table(at))),
     "blob": Adapter(make=_container_place, open=_blob_raw),

@@ -1,4 +1,7 @@
-"""A run that comes to its budget, on every table: stopped between two bursts, and judged."""
+"""A run that comes to its budget, on coordinators' tables: stopped between two bursts, and judged.
+
+What :data:`one_table` marks is held on one: what becomes of the rows once they are read.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,8 +21,11 @@ from exchange.embedded.embedded_queue import EmbeddedQueue
 from exchange.messages import Control, Flow, Interval, Side, Track
 from exchange.ports import Table
 from exchange.records import Document, PrivateRecords, RunRecords
+from tests.contract.adapters import OWN_TABLES, TABLES, Place
 from tests.one_table import fabric_in
 from tests.unit.coordinator.presences import NOW, Clock, fleet
+
+one_table = pytest.mark.parametrize("table_place", ["embedded"], indirect=True)
 
 SOAK = RunSpec.model_validate(
     {
@@ -34,6 +40,11 @@ SOAK = RunSpec.model_validate(
     }
 )
 GIGABYTE = 1e9  # at real scale $0.056, with its headers
+
+
+@pytest.fixture(params=OWN_TABLES)
+def table_place(request: pytest.FixtureRequest) -> Place:
+    return TABLES[request.param].make(request)
 
 
 @pytest.fixture
@@ -150,6 +161,7 @@ async def test_bursts_that_are_over_and_not_measured_count(coordinator: Coordina
     assert "burst 3 of 4" in (reason or "")
 
 
+@one_table
 async def test_a_run_whose_rows_do_not_answer_keeps_no_other_from_its_end(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +192,7 @@ async def test_a_run_whose_rows_do_not_answer_keeps_no_other_from_its_end(
     assert "burst 3 of 4" in ((await coordinator.stored.status("good")).cancel_reason or "")
 
 
+@one_table
 async def test_budgets_are_looked_at_however_long_a_tick_is(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +216,7 @@ async def test_budgets_are_looked_at_however_long_a_tick_is(
     await asyncio.gather(guarding, return_exceptions=True)
 
 
+@one_table
 async def test_a_burst_that_was_measured_again_for_the_verdict_is_added_up_again(
     coordinator: Coordinator,
 ) -> None:
@@ -216,6 +230,7 @@ async def test_a_burst_that_was_measured_again_for_the_verdict_is_added_up_again
         assert (await budgets.read(plan.run_id)).measured_bytes == pytest.approx(payload)
 
 
+@one_table
 async def test_what_a_run_has_cost_is_read_without_its_seconds(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +271,7 @@ async def test_what_an_older_broadside_measured_is_added_up_from_its_seconds(
     assert meter.measured_bytes == pytest.approx(0.1 * GIGABYTE)
 
 
+@one_table
 async def test_nobody_elses_run_is_stopped(coordinator: Coordinator) -> None:
     free = SOAK.model_copy(update={"budget_usd": None})
     plan = await coordinator.launch(free, by="tester")

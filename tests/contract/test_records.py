@@ -1,5 +1,6 @@
 """The records over every adapter's table: what is written is read, whole, in every order of events.
 
+What :data:`of_coordinators` marks is held on the tables that they keep, for no agent touches it.
 ``Watched`` stands between: it counts the rows written, and can die like a process between two
 writes.
 """
@@ -51,7 +52,10 @@ from exchange.ports import (
 from exchange.records import Document, Judging, QueuedBurst, Records, RunHeader, RunOutcome
 from exchange.records.run_records import FleetRecords, RunRecords
 from exchange.second_rows import CHUNK_S, TAIL, TAIL_S
+from tests.contract.adapters import OWN_TABLES
 from tests.one_table import PairSeconds, read_seconds, read_served, records_in
+
+of_coordinators = pytest.mark.parametrize("table_place", OWN_TABLES, indirect=True)
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENDPOINT = Endpoint(agent_id="server-1", address="10.2.1.1", port=5201)
@@ -130,6 +134,12 @@ class Watched:
 @pytest.fixture
 def watched(table: Table) -> Watched:
     return Watched(table)
+
+
+@pytest.fixture
+def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document of many rows is of a few kilobytes; whole rows are those of other cases."""
+    monkeypatch.setattr("exchange.documents._ROW_BYTES", 1_000)
 
 
 @pytest.fixture
@@ -248,6 +258,7 @@ async def test_a_run_is_read_as_it_was_created(records: Records) -> None:
     assert await records.runs.read_control("run-2") is None
 
 
+@of_coordinators
 async def test_a_run_id_is_taken_once(records: Records) -> None:
     await records.create_run(header("run-1"), b"first", control("run-1"))
     with pytest.raises(EntityExists, match="run-1"):
@@ -258,6 +269,7 @@ async def test_a_run_id_is_taken_once(records: Records) -> None:
     assert await run_ids(records) == ["run-1"]
 
 
+@of_coordinators
 async def test_runs_are_listed_newest_first(records: Records) -> None:
     created = [AT + timedelta(seconds=n, microseconds=400) for n in (3, 1, 5, 2, 4)]
     for at in created:
@@ -274,6 +286,7 @@ async def test_runs_are_listed_newest_first(records: Records) -> None:
 OVER = RunOutcome(cancelled=False, verdict="pass", ended_at=AT, completeness_ratio=1.0)
 
 
+@of_coordinators
 async def test_a_run_is_open_until_it_has_its_outcome(records: Records) -> None:
     for run_id in ("run-1", "run-2", "run-3"):
         await records.create_run(header(run_id), b"", control(run_id))
@@ -287,11 +300,13 @@ async def test_a_run_is_open_until_it_has_its_outcome(records: Records) -> None:
     assert sorted(await run_ids(records)) == ["run-1", "run-2"]
 
 
+@of_coordinators
+@pytest.mark.usefixtures("small_rows")
 @pytest.mark.parametrize("writes_count", range(6))
 async def test_a_creation_that_dies_midway_shows_no_half_run(
     records: Records, watched: Watched, writes_count: int
 ) -> None:
-    plan = random.Random(3).randbytes(2_000_000)  # three rows
+    plan = random.Random(3).randbytes(2_500)  # three rows
     watched.writes_left = writes_count
     with pytest.raises(Died):
         await records.create_run(header("run-1"), plan, control("run-1"))
@@ -303,6 +318,7 @@ async def test_a_creation_that_dies_midway_shows_no_half_run(
     assert await run_ids(records) == ["run-2"]
 
 
+@of_coordinators
 async def test_a_lease_moves_forward_only(records: Records) -> None:
     await records.create_run(header("run-1"), b"", control("run-1"))
     later_at = AT + timedelta(minutes=5)
@@ -313,6 +329,7 @@ async def test_a_lease_moves_forward_only(records: Records) -> None:
     )
 
 
+@of_coordinators
 async def test_the_first_cancel_wins(records: Records) -> None:
     await records.create_run(header("run-1"), b"", control("run-1"))
     first = await records.runs.cancel_run("run-1", at=AT, by="ann", reason="wrong target")
@@ -322,6 +339,7 @@ async def test_the_first_cancel_wins(records: Records) -> None:
     assert await records.runs.read_control("run-1") == first
 
 
+@of_coordinators
 async def test_an_unknown_run_has_no_control(records: Records) -> None:
     with pytest.raises(EntityNotFound, match="run-9"):
         await records.runs.renew_lease("run-9", AT)
@@ -329,6 +347,7 @@ async def test_an_unknown_run_has_no_control(records: Records) -> None:
         await records.runs.cancel_run("run-9", at=AT, by="ann", reason="")
 
 
+@of_coordinators
 async def test_a_naive_instant_never_reaches_the_control_row(records: Records) -> None:
     await records.create_run(header("run-1"), b"", control("run-1"))
     with pytest.raises(ValueError, match="cancelled_at"):
@@ -336,6 +355,7 @@ async def test_a_naive_instant_never_reaches_the_control_row(records: Records) -
     assert await records.runs.read_control("run-1") == control("run-1")
 
 
+@of_coordinators
 async def test_a_renewal_keeps_a_concurrent_cancel(records: Records) -> None:
     await records.create_run(header("run-1"), b"", control("run-1"))
     until_at = [AT + timedelta(minutes=n) for n in range(2, 8)]
@@ -349,6 +369,7 @@ async def test_a_renewal_keeps_a_concurrent_cancel(records: Records) -> None:
     assert (stored.cancelled_at, stored.lease_until_at) == (AT, until_at[-1])
 
 
+@of_coordinators
 async def test_an_endless_conflict_is_given_up(records: Records, watched: Watched) -> None:
     await records.create_run(header("run-1"), b"", control("run-1"))
 
@@ -360,6 +381,7 @@ async def test_an_endless_conflict_is_given_up(records: Records, watched: Watche
         await records.runs.renew_lease("run-1", AT + timedelta(hours=1))
 
 
+@of_coordinators
 async def test_one_coordinator_judges_until_it_falls_silent(records: Records) -> None:
     until_at = AT + timedelta(seconds=30)
     holds = [Judging(by=f"c{index}", until_at=until_at) for index in range(4)]
@@ -375,6 +397,7 @@ async def test_one_coordinator_judges_until_it_falls_silent(records: Records) ->
     assert not await records.private.hold_judging("run-1", first, until_at)
 
 
+@of_coordinators
 async def test_sequence_numbers_are_kept_by_burst(records: Records) -> None:
     numbers = [2**40 + 7 * n for n in range(1_000)]
     await records.create_run(header("run-1"), b"", control("run-1"))
@@ -392,6 +415,7 @@ async def test_sequence_numbers_are_kept_by_burst(records: Records) -> None:
     assert await records.private.read_queued("run-2") == {}
 
 
+@of_coordinators
 async def test_messages_of_moved_pairs_are_noted_by_whoever_sends_them(
     records: Records, watched: Watched
 ) -> None:
@@ -412,6 +436,7 @@ async def test_messages_of_moved_pairs_are_noted_by_whoever_sends_them(
         await records.private.save_moved("run-1", 3, {0: (11, 2)})
 
 
+@of_coordinators
 @pytest.mark.parametrize("size", [0, 10, 70_000, 1_000_000, 9_000_000])
 async def test_a_summary_of_any_size_comes_back(records: Records, size: int) -> None:
     document = random.Random(size).randbytes(size)
@@ -422,6 +447,7 @@ async def test_a_summary_of_any_size_comes_back(records: Records, size: int) -> 
     assert await records.private.read_document("run-1", Document.RUN) == b"shorter"
 
 
+@of_coordinators
 async def test_a_document_of_a_burst_is_no_other_bursts(records: Records) -> None:
     places = [(Document.SERIES, None), (Document.SERIES, 0), (Document.BURST, 0)]
     for document, index in places:
@@ -433,11 +459,13 @@ async def test_a_document_of_a_burst_is_no_other_bursts(records: Records) -> Non
         assert stored == f"{document} {index}".encode()
 
 
+@of_coordinators
+@pytest.mark.usefixtures("small_rows")
 @pytest.mark.parametrize("writes_count", range(4))
 async def test_a_half_written_document_is_absent_or_found_out(
     records: Records, watched: Watched, writes_count: int
 ) -> None:
-    old, new = random.Random(4).randbytes(3_000_000), random.Random(5).randbytes(3_000_000)
+    old, new = (random.Random(seed).randbytes(4_500) for seed in (4, 5))  # five rows
     watched.writes_left = writes_count
     with pytest.raises(Died):
         await records.private.save_document("run-1", Document.RUN, new)
@@ -525,9 +553,9 @@ async def test_seconds_of_many_pairs_stay_apart(records: Records) -> None:
 
 
 async def test_live_uploads_add_up_to_one_whole_save(records: Records, watched: Watched) -> None:
-    whole, seen = track(1740), host(1745)
+    whole, seen = track(780), host(785)
     from_s, chunk_writes_count = 0.0, 0
-    for count in range(13, 1741, 13):  # every 13 s; the host's readings come 4 s behind
+    for count in range(13, 781, 13):  # every 13 s; the host's readings come 4 s behind
         sofar = replace(whole, intervals=whole.intervals[:count])
         watched.written.clear()
         await records.bursts.save_seconds(job(), [sofar], seen[: max(0, count + 1)], from_s=from_s)
@@ -536,7 +564,7 @@ async def test_live_uploads_add_up_to_one_whole_save(records: Records, watched: 
         if count % 130 == 0:
             [seconds] = await read_seconds(records, "run-1", 0)
             assert seconds.tracks == (sofar,), "a tail and its chunk are one track"
-    assert chunk_writes_count <= 1 + 1740 / TAIL_S, "a live upload writes the tail alone"
+    assert chunk_writes_count <= 1 + 780 / TAIL_S, "a live upload writes the tail alone"
     await records.bursts.save_seconds(job(), [whole], seen, from_s=from_s)
     [seconds] = await read_seconds(records, "run-1", 0)
     assert seconds == PairSeconds(pair_index=0, tracks=(whole,), host=seen)
@@ -574,8 +602,9 @@ async def test_tenth_seconds_of_the_worst_noise_still_fit(records: Records) -> N
     assert seconds.tracks == (fine,)
 
 
+@of_coordinators
 async def test_raw_output_comes_back_over_many_rows(records: Records, watched: Watched) -> None:
-    text = random.Random(8).randbytes(12_000_000)
+    text = random.Random(8).randbytes(6_000_000)  # nine rows, of two batches
     await records.bursts.save_raw("run-1", 0, 4, text)
     assert len(watched.written) > 1
     assert await records.bursts.read_raw("run-1", 0, 4) == text
@@ -593,6 +622,7 @@ async def test_a_servers_raw_output_lies_under_its_test(table: Table, records: R
     assert await records.bursts.read_server_raw(server_test()) is None
 
 
+@of_coordinators
 async def test_raw_output_is_found_wherever_it_is(
     table: Table, records: Records, raw: RawStore
 ) -> None:
@@ -617,13 +647,13 @@ async def test_tests_are_found_by_their_start_over_hours_and_agents(records: Rec
     for at in starts:
         for agent_id in ("server-1", "server.chunk.1"):
             await records.bursts.save_test(
-                server_test(at, agent_id), [track(90, side=Side.SERVER)], host(90)
+                server_test(at, agent_id), [track(9, side=Side.SERVER)], host(9)
             )
     found = await records.bursts.read_tests(starts[1], starts[7])
     assert [(t.test.started_at, t.test.agent_id) for t in found] == [
         (at, agent_id) for at in starts[1:7] for agent_id in ("server-1", "server.chunk.1")
     ]
-    assert all(t.tracks == (track(90, side=Side.SERVER),) for t in found)
+    assert all(t.tracks == (track(9, side=Side.SERVER),) for t in found)
     after_all_at = starts[8] + timedelta(microseconds=1)
     assert await records.bursts.read_tests(after_all_at, AT + timedelta(days=1)) == []
     assert await records.bursts.read_tests(starts[7], starts[1]) == []
@@ -643,6 +673,7 @@ async def test_a_test_is_saved_again_under_its_own_key(records: Records) -> None
 # Retention ------------------------------------------------------------------------------------
 
 
+@of_coordinators
 async def test_a_deleted_run_leaves_nothing_and_its_neighbours_everything(
     table: Table, records: Records
 ) -> None:
@@ -666,6 +697,7 @@ async def test_a_deleted_run_leaves_nothing_and_its_neighbours_everything(
     assert await records.delete_run(header("run-1"), 2) == 0
 
 
+@of_coordinators
 async def test_an_hours_tests_go_at_once(records: Records) -> None:
     later_at = AT + timedelta(hours=1)
     for at in (AT, later_at):

@@ -1,4 +1,4 @@
-"""Schedules over every adapter's table: two coordinators that race fire each instant once.
+"""Schedules over every table of coordinators: two of them that race fire each instant once.
 
 What :data:`one_table` marks is held on one: what a schedule does by its clock, which asks nothing
 of a table but what ``test_table`` holds on each.
@@ -25,7 +25,7 @@ from exchange.messages import AgentState, Presence, Role
 from exchange.ports import Entity
 from exchange.records import Document
 from exchange.rows import make_row, message_row
-from tests.contract.adapters import Place
+from tests.contract.adapters import OWN_TABLES, TABLES, Place
 from tests.one_table import fabric_in
 from tests.unit.coordinator.presences import Clock, presence
 
@@ -33,6 +33,11 @@ one_table = pytest.mark.parametrize("table_place", ["embedded"], indirect=True)
 
 BEGIN = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
 SPEC = RunSpec(scenario="smoke", pairs_count=1, burst_s=1, lead_s=1)
+
+
+@pytest.fixture(params=OWN_TABLES)
+def table_place(request: pytest.FixtureRequest) -> Place:
+    return TABLES[request.param].make(request)
 
 
 @dataclass(frozen=True)
@@ -290,6 +295,7 @@ async def test_a_run_of_a_schedule_that_is_removed_while_it_fires_is_dropped(
     assert await site.twins[0].fabric.records.read_run(hidden[0]) is None
 
 
+@one_table
 @pytest.mark.parametrize("apart_s", [1, 60, 86_400])
 async def test_of_a_long_history_only_the_newest_rows_are_read(
     site: Site, monkeypatch: pytest.MonkeyPatch, apart_s: int
