@@ -5,8 +5,10 @@ They are forked from one warmed, single-threaded server, so a hundred cost about
 
 import asyncio
 import multiprocessing
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Barrier
 from typing import Final, TypeVar
 
@@ -18,7 +20,7 @@ Work = Callable[[Place, int], Coroutine[None, None, _T]]
 
 _START_S: Final = 60.0  # s in which all processes must stand at the start line
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["pytest", "exchange.records", "tests.contract.processes"])
+_CONTEXT.set_forkserver_preload(["tests.contract.warmed"])
 
 
 def in_processes(count: int, work: Work[_T], place: Place) -> Sequence[_T]:
@@ -43,6 +45,31 @@ def in_processes(count: int, work: Work[_T], place: Place) -> Sequence[_T]:
             process.join()
         for reader, _ in pipes:
             reader.close()
+
+
+@contextmanager
+def told_by(
+    work: Callable[[Place, "Connection[_T, object]"], Coroutine[None, None, None]], place: Place
+) -> "Iterator[tuple[BaseProcess, Connection[object, _T]]]":
+    """One process at ``work(place, writer)``, and what reads what it writes; killed at the end."""
+    reader, writer = _CONTEXT.Pipe(duplex=False)
+    process = _CONTEXT.Process(target=_tell, args=(work, place, writer))
+    process.start()
+    writer.close()
+    try:
+        yield process, reader
+    finally:
+        process.kill()
+        process.join()
+        reader.close()
+
+
+def _tell(
+    work: Callable[[Place, "Connection[_T, object]"], Coroutine[None, None, None]],
+    place: Place,
+    writer: "Connection[_T, object]",
+) -> None:
+    asyncio.run(work(place, writer))
 
 
 def _result(reader: "Connection[object, _T]") -> _T:

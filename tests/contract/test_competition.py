@@ -2,29 +2,32 @@
 
 import asyncio
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import islice
+from multiprocessing.connection import Connection
 from typing import Final
 
 import pytest
 
 from exchange.ports import Entity, EntityChanged, EntityExists, LockLost, Outgoing
 from tests.contract.adapters import Place
-from tests.contract.processes import in_processes
+from tests.contract.processes import in_processes, told_by
 
 CLAIMANTS_COUNT: Final = 100
+CLAIMED_COUNT: Final = 4
+ADDERS_COUNT: Final = 8
 RECEIVERS_COUNT: Final = 30
 MESSAGES_COUNT: Final = 300
 
 
 async def _claim(place: Place, number: int) -> Sequence[int]:
-    """Try to create ten rows that everybody wants; which ones did we get?"""
+    """Try to create the rows that everybody wants; which ones did we get?"""
     table = place.open_table()
     won = []
-    for job in range(10):
+    for job in range(CLAIMED_COUNT):
         try:
             await table.insert(
                 Entity(partition_key="claims", row_key=f"{job:03d}", properties={"by": number})
@@ -45,7 +48,7 @@ async def _stored_claims(place: Place) -> Mapping[str, object]:
 
 def test_of_a_hundred_claimants_exactly_one_wins(table_place: Place) -> None:
     won = in_processes(CLAIMANTS_COUNT, _claim, table_place)
-    assert sorted(job for jobs in won for job in jobs) == list(range(10))
+    assert sorted(job for jobs in won for job in jobs) == list(range(CLAIMED_COUNT))
     told = {f"{job:03d}": number for number, jobs in enumerate(won) for job in jobs}
     assert asyncio.run(_stored_claims(table_place)) == told
 
@@ -113,42 +116,43 @@ async def _counter(place: Place, start: int | None = None) -> object:
 
 def test_no_update_is_lost_under_etag_match(table_place: Place) -> None:
     asyncio.run(_counter(table_place, 0))
-    lost = in_processes(12, _count_up, table_place)
-    assert asyncio.run(_counter(table_place)) == 120
+    lost = in_processes(ADDERS_COUNT, _count_up, table_place)
+    assert asyncio.run(_counter(table_place)) == 10 * ADDERS_COUNT
     assert sum(lost) > 0, "no competition at all: the case shows nothing"
 
 
-WRITER: Final = """
-import asyncio, sys
-from exchange.ports import Entity
-from tests.contract.adapters import Place
-
-async def main():
-    table = Place(**eval(sys.argv[1])).open_table()
+async def _write_on(place: Place, writer: "Connection[int, object]") -> None:
+    """Write the same fifty rows again and again; tell of each batch once it is done."""
+    table = place.open_table()
     for n in range(1_000_000):
-        keys = [f"{key:02d}" for key in range(50)]
-        row = lambda key: Entity(partition_key="part", row_key=key, properties={"n": n})
-        await table.batch([row(key) for key in keys])
-        print(n, flush=True)
+        await table.batch(
+            [
+                Entity(partition_key="part", row_key=f"{key:02d}", properties={"n": n})
+                for key in range(50)
+            ]
+        )
+        writer.send(n)
 
-asyncio.run(main())
-"""
+
+def _told(reader: "Connection[object, int]") -> Iterator[int]:
+    """What was told before the end."""
+    with suppress(EOFError):
+        while True:
+            yield reader.recv()
 
 
 @pytest.mark.parametrize("after_s", [0.005, 0.02, 0.05])
 def test_a_killed_writer_loses_nothing_that_it_was_told_is_done(
     table_place: Place, after_s: float
 ) -> None:
-    fields = {name: getattr(table_place, name) for name in Place.__dataclass_fields__}
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, repr(fields)], stdout=subprocess.PIPE, text=True
-    ) as writer:
-        assert writer.stdout is not None
-        for _ in range(5):
-            assert writer.stdout.readline(), "the writer died by itself"
+    with told_by(_write_on, table_place) as (writer, reader):
+        first = list(islice(_told(reader), 5))
+        assert first == list(range(5)), "the writer died by itself"
         time.sleep(after_s)  # into the middle of some batch
-        writer.send_signal(signal.SIGKILL)
-        told = [int(line) for line in writer.stdout if line.endswith("\n")]
+        writer.kill()
+        told = [*first, *_told(reader)]
+        writer.join()
+        assert writer.exitcode == -signal.SIGKILL, "the writer died by itself"
 
     async def stored() -> Sequence[object]:
         table = table_place.open_table()
@@ -162,4 +166,4 @@ def test_a_killed_writer_loses_nothing_that_it_was_told_is_done(
     assert len(set(rows)) == 1, "a batch must land whole"
     last = rows[0]
     assert isinstance(last, int)
-    assert last >= (told[-1] if told else 4)
+    assert last >= told[-1]
