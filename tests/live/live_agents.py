@@ -4,8 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ from exchange.ports import Outgoing
 from exchange.records import RunHeader
 from exchange.second_rows import TestSeconds
 from tests.live.free_ports import free_port
+from tests.live.warm import shell
 from tests.one_table import PairSeconds, read_seconds
 
 REPORT_WITHIN_S: Final = 60.0
@@ -47,16 +46,6 @@ def find_any_engine() -> Iperf3:
     return found
 
 
-_AGENT: Final = """
-import json, sys
-from agent import run, server
-for name, value in json.loads(sys.argv[1]).items():
-    assert hasattr(server, name)
-    setattr(server, name, value)
-sys.exit(run.run_from_environment())
-"""
-
-
 class AgentProcess:
     """What ``python -m agent`` runs, with settings of its own.
 
@@ -77,9 +66,14 @@ class AgentProcess:
         env |= {f"BROADSIDE_AGENT_{k.upper()}": str(v) for k, v in settings.items()}
         self.agent_id = str(settings["agent_id"])
         self.log = log
-        with log.open("ab") as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _AGENT, json.dumps(hurry)], env=env, stderr=stderr
+        with log.open("ab") as said:
+            self.process = shell().start(
+                "tests.live.hurried_agent",
+                [json.dumps(hurry)],
+                env=env,
+                folder=Path.cwd(),
+                stdout=said,
+                stderr=said,
             )
 
     def stop(self) -> int:

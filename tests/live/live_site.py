@@ -18,7 +18,7 @@ from exchange.messages import Role
 from lab.loopback import steady_clock
 from tests.live.free_ports import free_port
 from tests.live.waiting import wait_for
-from tests.live.warm import shell
+from tests.live.warm import Process, shell
 
 ROOT = Path(__file__).parent.parent.parent
 BROADSIDE = [sys.executable, "-m", "coordinator"]
@@ -37,10 +37,14 @@ GENTLE: Final = {  # one burst that a busy machine carries, whatever clock it ha
 
 
 class Site:
-    """Starts processes on one embedded fabric; leaving it kills whatever still runs."""
+    """Starts processes on one embedded fabric; leaving it kills whatever still runs.
 
-    def __init__(self, folder: Path) -> None:
+    They are forks of a warm process; ``as_users_do``, each is a Python of its own instead.
+    """
+
+    def __init__(self, folder: Path, *, as_users_do: bool = False) -> None:
         self.folder = folder
+        self.as_users_do = as_users_do
         self.environment = {
             **{name: value for name, value in os.environ.items() if "BROADSIDE" not in name},
             "BROADSIDE_DATA_DIR": str(folder / "data"),
@@ -48,8 +52,8 @@ class Site:
         }
         self._clock = contextlib.ExitStack()
         self._chronyc_socket: str | None = None
-        self.agents: dict[str, subprocess.Popen[bytes]] = {}
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.agents: dict[str, Process] = {}
+        self.processes: list[Process] = []
 
     def __enter__(self) -> Self:
         return self
@@ -66,7 +70,7 @@ class Site:
                 process.wait()
         self._clock.close()
 
-    def start_agent(self, role: Role, name: str, **settings: object) -> subprocess.Popen[bytes]:
+    def start_agent(self, role: Role, name: str, **settings: object) -> Process:
         """One agent on loopback, with a clock that is right; a server gets a free port."""
         if self._chronyc_socket is None:
             self._chronyc_socket = self._clock.enter_context(steady_clock())
@@ -82,7 +86,7 @@ class Site:
         if role is Role.SERVER:
             chosen.setdefault("ports", free_port())
         variables = {f"BROADSIDE_AGENT_{key.upper()}": str(value) for key, value in chosen.items()}
-        process = self._start([sys.executable, "-m", "agent"], name, variables)
+        process = self._start("agent", [], name, variables)
         self.agents[name] = process
         return process
 
@@ -92,10 +96,10 @@ class Site:
             self.start_agent(Role.SERVER, f"s{index}", **settings)
             self.start_agent(Role.CLIENT, f"c{index}", **settings)
 
-    def start_coordinator(self, **variables: str) -> tuple[subprocess.Popen[bytes], str]:
+    def start_coordinator(self, **variables: str) -> tuple[Process, str]:
         """A ``broadside serve`` and its address."""
         name = f"serve{len(self.processes)}"
-        process = self._start([*BROADSIDE, "serve", "--port", "0"], name, variables)
+        process = self._start("coordinator", ["serve", "--port", "0"], name, variables)
         log = self.folder / f"{name}.log"
 
         def address() -> str | None:
@@ -109,21 +113,25 @@ class Site:
         """A ``broadside`` command, to its end."""
         return shell().run(list(arguments), self.environment, self.folder, timeout_s)
 
-    def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, *arguments: str) -> Process:
         """A ``broadside`` command beside the test; what it says is in ``name.log``."""
-        return self._start([*BROADSIDE, *arguments], name, {})
+        return self._start("coordinator", list(arguments), name, {})
 
     def _start(
-        self, argv: list[str], name: str, variables: Mapping[str, str]
-    ) -> subprocess.Popen[bytes]:
+        self, module: str, arguments: list[str], name: str, variables: Mapping[str, str]
+    ) -> Process:
+        env = self.environment | dict(variables)
+        process: Process
         with (self.folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
-                argv,
-                env=self.environment | dict(variables),
-                cwd=self.folder,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+            if self.as_users_do:
+                argv = [sys.executable, "-m", module, *arguments]
+                process = subprocess.Popen(
+                    argv, env=env, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT
+                )
+            else:
+                process = shell().start(
+                    module, arguments, env=env, folder=self.folder, stdout=log, stderr=log
+                )
         self.processes.append(process)
         return process
 
@@ -166,7 +174,7 @@ def wait_for_summary(url: str, run_id: str, timeout_s: float = 90) -> dict[str, 
     return found
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
+def kill(process: Process) -> None:
     """SIGKILL, and wait."""
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sqlite3
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
@@ -18,7 +19,6 @@ import pytest_asyncio
 from agent.engine_process import Iperf3
 from agent.server import OneTestPort
 from agent.sockets import read_ports
-from exchange.fabric import FabricSettings
 from exchange.messages import (
     DEFAULT_ENGINE,
     ClockSource,
@@ -32,7 +32,6 @@ from exchange.messages import (
 )
 from tests.live.free_ports import free_port
 from tests.live.live_agents import (
-    AgentProcess,
     Range,
     find_any_engine,
     find_engine,
@@ -440,10 +439,17 @@ async def test_a_server_that_is_to_listen_elsewhere_is_not_free_until_it_does(
 
 
 async def test_bad_settings_are_one_clear_line_and_exit_code_3(tmp_path: Path) -> None:
-    agent = AgentProcess(
-        FabricSettings(data_dir=tmp_path), tmp_path / "log", agent_id="x", role="client", ports="no"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("BROADSIDE_")} | {
+        "BROADSIDE_DATA_DIR": str(tmp_path),
+        "BROADSIDE_AGENT_AGENT_ID": "x",
+        "BROADSIDE_AGENT_ROLE": "client",
+        "BROADSIDE_AGENT_PORTS": "no",
+    }
+    agent = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "agent", env=environment, stderr=asyncio.subprocess.PIPE
     )
-    assert await asyncio.to_thread(agent.process.wait, 20) == 3
-    (line,) = (tmp_path / "log").read_text().splitlines()
+    _, said = await agent.communicate()
+    assert agent.returncode == 3
+    (line,) = said.decode().splitlines()
     assert "BROADSIDE_AGENT_PORTS" in line
     assert "5201-5204,5210" in line

@@ -87,7 +87,7 @@ def test_no_secret_is_in_what_a_run_leaves_or_shows(tmp_path: Path) -> None:
     seen: dict[str, bytes] = {}  # by where
     with (
         azure_services.standing(azure_folder) as azure,
-        Site(folder) as site,
+        Site(folder, as_users_do=True) as site,  # their arguments are looked at
     ):
         site.environment |= azure.fabric() | {
             "BROADSIDE_SIGN_IN": "on",

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.live
 
 
 def test_launch_and_agents_end_at_once_and_no_engine_stays(site: Site) -> None:
+    site.as_users_do = True
     site.start_fleet(1)
     wait_for("both agents", lambda: site.run("agents").stdout.count("idle") == 2)
     log = site.folder / "launch.log"

@@ -1,120 +1,245 @@
-"""Runs ``broadside`` commands as processes forked from one that has imported everything.
+"""Processes forked from one that has imported everything: ``broadside`` commands and agents.
 
-Each command is a real process with its own environment, folder, output and exit code; only the
-second and a half that its imports take is paid once.
+Each is a real process with its own environment, folder, output and exit code; only what its
+imports take, up to a second and a half, is paid once.
 """
 
+import atexit
+import contextlib
+import gc
 import json
 import os
+import runpy
+import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, NoReturn, Protocol
 
-_WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+from coordinator.cli.command_list import PLACES
+
+_ROOT: Final = Path(__file__).parent.parent.parent
+_LATE: Final = (  # what agents and coordinators import once they run
+    "agent.server",
+    "agent.run",
+    "coordinator.api.app",
+    "coordinator.runs.coordinator",
+    "exchange.embedded.embedded_queue",
+    "exchange.embedded.embedded_table",
+)
+_REQUEST_MAX_BYTES: Final = 1 << 20
+
+
+class Process(Protocol):
+    """What tests use of a ``subprocess.Popen``."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, sig: int) -> None: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class WarmProcess:
+    """A :class:`Process` whose parent, the warm one, reaps it at once and tells how it ended."""
+
+    def __init__(self, args: list[str], told: socket.socket) -> None:
+        self.args = args
+        self.returncode: int | None = None
+        self._told = told
+        words, (self._pidfd,), _, _ = socket.recv_fds(told, 20, 1)
+        self.pid = int(words)
+
+    def __del__(self) -> None:
+        self._told.close()
+        os.close(self._pidfd)
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._told], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            # It stays there to be read: several threads may wait.
+            self.returncode = int(self._told.recv(20, socket.MSG_PEEK))
+        return self.returncode
+
+    def send_signal(self, sig: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, sig)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 class WarmShell:
-    """One warmed process and the commands it forked."""
+    """One warmed process and what it forked."""
 
     def __init__(self) -> None:
-        self._server = subprocess.Popen(
-            [sys.executable, "-m", "tests.live.warm"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parent.parent.parent,
-        )
+        self._requests, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        with theirs:
+            self._server = subprocess.Popen(
+                [sys.executable, "-m", "tests.live.warm", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                cwd=_ROOT,
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # who forks has no other thread
+            )
+
+    def start(
+        self,
+        module: str,
+        arguments: list[str],
+        *,
+        env: Mapping[str, str],
+        folder: Path,
+        stdout: IO[Any],
+        stderr: IO[Any],
+        leads_group: bool = False,
+    ) -> WarmProcess:
+        """``python -m module arguments``, in our process group or at the head of its own."""
+        request = {
+            "module": module,
+            "arguments": arguments,
+            "env": dict(env),
+            "folder": str(folder),
+            "leads_group": leads_group,
+        }
+        told, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        with theirs:
+            files = [theirs.fileno(), stdout.fileno(), stderr.fileno()]
+            socket.send_fds(self._requests, [json.dumps(request).encode()], files)
+        return WarmProcess([module, *arguments], told)
 
     def run(
         self, arguments: list[str], env: Mapping[str, str], folder: Path, timeout_s: float
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end. Raises ``subprocess.TimeoutExpired`` after killing it."""
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        with tempfile.TemporaryDirectory() as kept:
-            request = {
-                "arguments": arguments,
-                "env": dict(env),
-                "folder": str(folder),
-                "timeout_s": timeout_s,
-                "stdout": f"{kept}/stdout",
-                "stderr": f"{kept}/stderr",
-            }
-            self._server.stdin.write(json.dumps(request) + "\n")
-            self._server.stdin.flush()
-            code = json.loads(self._server.stdout.readline())
-            said = [Path(kept, name).read_text() for name in ("stdout", "stderr")]
+        """Run a ``broadside`` command to its end.
+
+        Raises ``subprocess.TimeoutExpired`` after killing it.
+        """
+        with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
+            process = self.start(
+                "coordinator",
+                arguments,
+                env=env,
+                folder=folder,
+                stdout=stdout,
+                stderr=stderr,
+                leads_group=True,
+            )
+            code: int | None = None
+            try:
+                code = process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            for file in (stdout, stderr):
+                file.seek(0)
+            command, said = ["broadside", *arguments], (stdout.read(), stderr.read())
         if code is None:
-            raise subprocess.TimeoutExpired(["broadside", *arguments], timeout_s, *said)
-        return subprocess.CompletedProcess(["broadside", *arguments], code, *said)
+            raise subprocess.TimeoutExpired(command, timeout_s, *said)
+        return subprocess.CompletedProcess(command, code, *said)
 
 
 @cache
 def shell() -> WarmShell:
-    """The session's one; it ends when this process closes its input by ending."""
+    """The session's one; it ends when this process closes its requests by ending."""
     return WarmShell()
 
 
-def _serve() -> None:
-    """Read a request a line, fork, answer with the exit code; None when it took too long."""
-    import coordinator.api
-    import coordinator.cli
-    import coordinator.runs.coordinator  # noqa: F401 - all that a command may import, before the first fork
+def _serve(requests: socket.socket) -> Mapping[str, Any]:
+    """Fork a process a request, and tell its end; returns in the child alone, what it is to be."""
+    running: dict[int, tuple[int, socket.socket]] = {}  # by pidfd
+    while True:
+        for ready in select.select([requests.fileno(), *running], [], [])[0]:
+            if ready in running:
+                pid, told = running.pop(ready)
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                with told, contextlib.suppress(OSError):  # nobody asks any more
+                    told.send(str(code).encode())
+                os.close(ready)
+                continue
+            words, files, _, _ = socket.recv_fds(requests, _REQUEST_MAX_BYTES, 3)
+            if not words:
+                sys.exit()
+            request = json.loads(words)
+            if request["env"].get("BROADSIDE_FABRIC") == "azure":
+                import_module("exchange.azure.azure_fabric")
+            told = socket.socket(fileno=files[0])
+            pid = os.fork()
+            if pid == 0:
+                for pidfd, (_, another) in running.items():
+                    os.close(pidfd)
+                    another.close()
+                told.close()
+                requests.close()
+                for number, file in enumerate(files[1:], start=1):
+                    os.dup2(file, number)
+                    os.close(file)
+                return dict(request)
+            for file in files[1:]:
+                os.close(file)
+            pidfd = os.pidfd_open(pid)
+            running[pidfd] = pid, told
+            socket.send_fds(told, [str(pid).encode()], [pidfd])
 
-    for line in sys.stdin:
-        request = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            _become(request)
-        sys.stdout.write(json.dumps(_wait(pid, request["timeout_s"])) + "\n")
-        sys.stdout.flush()
 
-
-def _wait(pid: int, timeout_s: float) -> int | None:
-    end_s = time.monotonic() + timeout_s
-    while time.monotonic() < end_s:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.killpg(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return None
-
-
-def _become(request: Mapping[str, Any]) -> None:
-    """Be the command; never returns."""
-    os.setpgid(0, 0)
-    places = ((os.devnull, os.O_RDONLY), *((request[n], _WRITE) for n in ("stdout", "stderr")))
-    for number, (path, flags) in enumerate(places):
-        opened = os.open(path, flags, 0o600)
-        os.dup2(opened, number)
-        os.close(opened)
-    sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, m) for n, m in ((0, "r"), (1, "w"), (2, "w")))
+def _become(request: Mapping[str, Any]) -> NoReturn:
+    """Be what was asked for, to its end."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if request["leads_group"]:
+        os.setpgid(0, 0)
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["folder"])
-    sys.argv = ["broadside", *request["arguments"]]
-    from coordinator.cli import main
-
+    sys.argv = [request["module"], *request["arguments"]]
     code = 1
     try:
-        main()
-    except SystemExit as exit_:
-        code = exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 1
+        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:  # of ours, always with a number
+        code = int(end.code or 0)
     except BaseException:
         sys.excepthook(*sys.exc_info())
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    # As Python ends, but that it would write on every shared page to free what is there.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _main() -> None:
+    for module in {place.split(".")[0] for place in PLACES.values()}:
+        import_module(f"coordinator.cli.{module}")
+    for module in _LATE:
+        import_module(module)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for those who are tested
+    gc.collect()
+    gc.freeze()  # what is imported stays shared: no collection touches its pages
+    _become(_serve(socket.socket(fileno=int(sys.argv[1]))))
 
 
 if __name__ == "__main__":
-    _serve()
+    _main()
