@@ -25,6 +25,7 @@ BROADSIDE = [sys.executable, "-m", "coordinator"]
 # For all: httpx's own functions load the system's authorities at each call, 50 ms of a core.
 HTTP: Final = httpx.Client(timeout=30, limits=httpx.Limits(max_keepalive_connections=0))
 
+PACED: Final = "--set=traffic.stream_bits_per_second=20000000"  # else a burst takes all cores
 GENTLE: Final = {  # one burst that a busy machine carries, whatever clock it has
     "bursts_count": 1,
     "lead_s": 12,

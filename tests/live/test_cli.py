@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from exchange.messages import Role
-from tests.live.live_site import BROADSIDE, Site, wait_for_fleet
+from tests.live.live_site import BROADSIDE, PACED, Site, wait_for_fleet
 
 pytestmark = pytest.mark.live
 
@@ -123,7 +123,8 @@ def test_launch_show_and_verdict_agree(site: Site) -> None:
     site.start_fleet(2)
     _, url = site.start_coordinator()
     wait_for_fleet(url, 4)
-    done = site.run("launch", "smoke", "--set", "burst_s=3", "--set", "late_after_s=5", "--json")
+    small = ("--set=burst_s=3", "--set=late_after_s=5", PACED)
+    done = site.run("launch", "smoke", *small, "--json")
     summary = json.loads(done.stdout)
     assert summary["pairs_measured"] == 2
     assert (done.returncode, summary["verdict"]) in ((0, "measured"), (2, "inconclusive"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.live_site import BROADSIDE, Site, call, wait_for_fleet
+from tests.live.live_site import BROADSIDE, PACED, Site, call, wait_for_fleet
 
 pytestmark = pytest.mark.live
 
@@ -134,7 +134,7 @@ def test_a_run_recomputes_until_a_row_is_gone(site: Site) -> None:
     site.start_fleet(1)
     _, url = site.start_coordinator()
     wait_for_fleet(url, 2)
-    small = [f"--set={field}" for field in ("pairs_count=1", "burst_s=3", "lead_s=6")]
+    small = ("--set=pairs_count=1", "--set=burst_s=3", "--set=lead_s=6", PACED)
     stored = site.run("launch", "smoke", *small, "--json", "--api", url)
     assert json.loads(stored.stdout)["completeness_ratio"] > 0.9, stored.stdout
     for place in (["--api", url], []):

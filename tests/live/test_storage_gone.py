@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from coordinator.cli.exits import Exit
-from tests.live.live_site import Site
+from tests.live.live_site import PACED, Site
 from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
@@ -16,9 +16,7 @@ def test_launch_and_agents_end_at_once_and_no_engine_stays(site: Site) -> None:
     site.start_fleet(1)
     wait_for("both agents", lambda: site.run("agents").stdout.count("idle") == 2)
     log = site.folder / "launch.log"
-    words = [
-        word for each in ("pairs_count=1", "burst_s=120", "lead_s=8") for word in ("--set", each)
-    ]
+    words = ("--set=pairs_count=1", "--set=burst_s=120", "--set=lead_s=8", PACED)
     launch = site.start("launch", "launch", "smoke", *words)
     wait_for("a burst under way", lambda: "running" in log.read_text())
     shutil.rmtree(site.folder / "data", ignore_errors=True)

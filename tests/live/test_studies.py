@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.live_site import Site, wait_for_fleet
+from tests.live.live_site import PACED, Site, wait_for_fleet
 from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
 
 SMALL = [
-    f"--set={field}"
-    for field in ("pairs_count=1", "bursts_count=1", "burst_s=2", "lead_s=5", "late_after_s=5")
+    *("--set=pairs_count=1", "--set=bursts_count=1", "--set=burst_s=2"),
+    *("--set=lead_s=5", "--set=late_after_s=5", PACED),
 ]
 
 
