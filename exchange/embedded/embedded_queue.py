@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from exchange.embedded.sqlite import Database, transaction
+from exchange.embedded.sqlite import Database, Mark, transaction
 from exchange.limits import check_message
 from exchange.ports import (
     DeadLetter,
@@ -28,7 +28,8 @@ from exchange.ports import (
     Value,
 )
 
-_POLL_S: Final = (0.05, 0.1)  # a waiting receiver looks this often, jittered
+_POLL_S: Final = (0.05, 0.1)  # a waiting receiver asks this often whether to look, jittered
+_LULL_S: Final = 1.0  # and looks this often at least
 _SEND_MAX_COUNT: Final = 500  # messages in one transaction, so that a long send lets others in
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -52,6 +53,9 @@ CREATE TABLE sent (message_id TEXT PRIMARY KEY, sequence INTEGER NOT NULL, sent_
 CREATE INDEX sent_at ON sent (sent_us);
 """
 
+_NEXT: Final = (
+    "SELECT ready_us FROM message WHERE dead_us IS NULL ORDER BY ready_us, sequence LIMIT 1"
+)
 _READY: Final = (
     "SELECT sequence FROM message WHERE dead_us IS NULL AND ready_us <= :now "
     "ORDER BY ready_us, sequence LIMIT 1"
@@ -75,11 +79,20 @@ class _Lock:
     key: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lull:
+    """Nothing can be received before an instant, unless somebody writes."""
+
+    mark: Mark
+    until_s: float  # monotonic
+
+
 class EmbeddedQueue:
     """A :class:`~exchange.ports.JobQueue` in ``<data_dir>/queue.sqlite3``.
 
     A lock is a key in the message's row; ``ready_us`` is the instant at which the row is, or is
-    again, anybody's. Expiry and dead-lettering happen when somebody next looks.
+    again, anybody's. Expiry and dead-lettering happen when somebody next looks. Who waits looks
+    seldom while nobody writes: to ask whether somebody did costs far less than a look.
     """
 
     def __init__(
@@ -100,6 +113,7 @@ class EmbeddedQueue:
         self._deliveries_max_count = deliveries_max_count
         self._duplicates_us = round(duplicates_s * 1e6)
         self._clock = clock
+        self._lull: _Lull | None = None
 
     async def send(self, messages: Sequence[Outgoing]) -> Sequence[int]:
         for message in messages:
@@ -115,22 +129,31 @@ class EmbeddedQueue:
 
     async def receive(self, wait_s: float) -> Delivery | None:
         deadline_s = time.monotonic() + wait_s
-        while True:
-            locked = self._database.submit(self._lock_one)
-            try:
-                delivery = await asyncio.shield(locked)
-            except asyncio.CancelledError:
-                # The thread cannot be stopped: give back what it locks, or the message would
-                # stay hidden for a whole lock time.
-                with suppress(ExchangeError):
-                    if (unseen := await locked) is not None:
-                        await self.abandon(unseen)
-                raise
-            left_s = deadline_s - time.monotonic()
-            if delivery is not None or left_s <= 0:
-                return delivery
+        delivery = await self._look()
+        while delivery is None and (left_s := deadline_s - time.monotonic()) > 0:
             pause_s = random.uniform(*_POLL_S)  # noqa: S311 - jitter, no secret
             await asyncio.sleep(min(left_s, pause_s))
+            if not self._is_lull():
+                delivery = await self._look()
+        return delivery
+
+    async def _look(self) -> Delivery | None:
+        locked = self._database.submit(self._lock_one)
+        try:
+            return await asyncio.shield(locked)
+        except asyncio.CancelledError:
+            # The thread cannot be stopped: give back what it locks, or the message would
+            # stay hidden for a whole lock time.
+            with suppress(ExchangeError):
+                if (unseen := await locked) is not None:
+                    await self.abandon(unseen)
+            raise
+
+    def _is_lull(self) -> bool:
+        lull = self._lull
+        if lull is None or time.monotonic() >= lull.until_s:
+            return False
+        return self._database.mark() == lull.mark
 
     async def complete(self, delivery: Delivery) -> None:
         await self._settle(delivery, "DELETE FROM message")
@@ -216,7 +239,12 @@ class EmbeddedQueue:
 
     def _lock_one(self, connection: sqlite3.Connection) -> Delivery | None:
         # A glance first: it takes no lock, and nearly always finds nothing.
-        if not connection.execute(_READY, {"now": self._now_us()}).fetchall():
+        mark, looked_s = self._database.mark(), time.monotonic()
+        [(ready_us,)] = connection.execute(_NEXT).fetchall() or [(None,)]
+        ahead_s = _LULL_S if ready_us is None else (ready_us - self._now_us()) / 1e6
+        if ahead_s > 0:
+            until_s = looked_s + min(ahead_s, _LULL_S)
+            self._lull = None if mark is None else _Lull(mark=mark, until_s=until_s)
             return None
         lock_key = uuid4().bytes
         with transaction(connection):

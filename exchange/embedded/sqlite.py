@@ -48,6 +48,11 @@ _FLOCK: Final = "hhqqi"  # struct flock of 64-bit Linux: type, whence, start, le
 _SHARED_BYTE: Final = 128  # of FILE-shm: each connection holds a lock on it (SQLite's UNIX_SHM_DMS)
 
 
+_SETTLED_S: Final = 2.0  # from a write into the log to its commit there may be a sync between
+
+Mark = tuple[int, int, int]  # the log's inode, size and instant of its last write, epoch ns
+
+
 def is_open_elsewhere(path: Path) -> bool:
     """Whether another process has this database open; only for one that has not."""
     try:
@@ -82,6 +87,7 @@ class Database:
 
     def __init__(self, path: Path, application: int, layout: str, busy_s: float) -> None:
         self._path = path.absolute()
+        self._log_path = f"{self._path}-wal"
         self._application = application
         self._layout = layout
         self._busy_s = busy_s
@@ -129,6 +135,20 @@ class Database:
             self._woken = True
             self._worker.submit(self._do_due)
         return future
+
+    def mark(self) -> Mark | None:
+        """What is another once anybody has committed; cheap, so on any thread.
+
+        It is None after a write: that is read only once it is synced, and the next one may bear
+        the same instant.
+        """
+        try:
+            log = os.stat(self._log_path)  # noqa: PTH116 - the cheapest
+        except OSError:
+            return None
+        if abs(time.time() - log.st_mtime) < _SETTLED_S:
+            return None
+        return log.st_ino, log.st_size, log.st_mtime_ns
 
     async def close(self) -> None:
         """Close the connection; in a fork of the process that opened it, leave it alone."""

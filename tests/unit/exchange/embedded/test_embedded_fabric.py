@@ -5,13 +5,14 @@ The contract itself is held by ``tests/contract``.
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,90 @@ async def test_a_cancelled_receive_leaves_no_lock_behind(
         await receiving
     delivery = await queue.receive(0)
     assert delivery is not None
+
+
+# Waiting ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def lull(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EmbeddedQueue]:
+    """A queue of the real clock whose waiting receivers look again for a reason alone."""
+    monkeypatch.setattr("exchange.embedded.embedded_queue._LULL_S", 3600.0)
+    queue = EmbeddedQueue(tmp_path)
+    yield queue
+    await queue.close()
+
+
+def settle(data_dir: Path) -> None:
+    """As if nobody had written for a while."""
+    os.utime(data_dir / "queue.sqlite3-wal", (1_790_000_000, 1_790_000_000))
+
+
+def looks_of(queue: EmbeddedQueue, monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """Grows by one with every look into the file."""
+    looks: list[None] = []
+    look = queue._look
+
+    async def counted() -> Delivery | None:
+        looks.append(None)
+        return await look()
+
+    monkeypatch.setattr(queue, "_look", counted)
+    return looks
+
+
+def soon(seconds: float) -> datetime:
+    return datetime.now(UTC) + timedelta(seconds=seconds)
+
+
+async def test_who_waits_looks_seldom_while_nobody_writes(
+    lull: EmbeddedQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await lull.receive(0) is None
+    looks = looks_of(lull, monkeypatch)
+    assert await lull.receive(0.5) is None
+    assert len(looks) > 2, "what was just written may not be readable yet"
+    settle(tmp_path)
+    looks.clear()
+    assert await lull.receive(0.5) is None
+    assert len(looks) == 1
+
+
+async def test_who_waits_sees_what_another_sends(lull: EmbeddedQueue, tmp_path: Path) -> None:
+    assert await lull.receive(0) is None
+    settle(tmp_path)
+    assert await lull.receive(0) is None
+    receiving = asyncio.create_task(lull.receive(60))
+    await asyncio.sleep(0.2)  # it waits
+    other = EmbeddedQueue(tmp_path)
+    await other.send([Outgoing(body=b"", message_id="a", expires_at=soon(600))])
+    delivery = await receiving
+    await other.close()
+    assert delivery is not None
+
+
+async def test_who_waits_has_a_message_at_its_instant(
+    lull: EmbeddedQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = soon(1.0)
+    later = Outgoing(body=b"", message_id="a", expires_at=soon(600), enqueue_at=at)
+    await lull.send([later])
+    settle(tmp_path)
+    looks = looks_of(lull, monkeypatch)
+    assert await lull.receive(60) is not None
+    assert datetime.now(UTC) >= at
+    assert len(looks) <= 4, "not while it was to come"
+
+
+async def test_who_waits_is_told_of_a_file_that_is_gone(
+    lull: EmbeddedQueue, tmp_path: Path
+) -> None:
+    assert await lull.receive(0) is None
+    settle(tmp_path)
+    assert await lull.receive(0) is None
+    shutil.rmtree(tmp_path)
+    with pytest.raises(StorageGone):
+        await lull.receive(60)
 
 
 # Processes ------------------------------------------------------------------------------------
