@@ -97,7 +97,9 @@ def _carry_out(site: Range, cell: Cell) -> Result:
         time.sleep(max(0.0, struck_at_s + fault.lasting_s(phase) - time.time()))
     finally:
         fault.heal(scene)
-    due_s = plan.bursts[-1].planned_end_at.timestamp() + COLLECT_S + GRACE_S
+    end_s = plan.bursts[-1].planned_end_at.timestamp()
+    time.sleep(max(0.0, end_s - time.time()))  # no verdict before: each question costs both a look
+    due_s = end_s + COLLECT_S + GRACE_S
     summary = site.coordinator.summary(plan.run_id, due_s - time.time())
     evidence = read_evidence(site, plan, summary, scene, struck_at_s)
     if phase is Phase.REPORTING and (past := _past(evidence)):

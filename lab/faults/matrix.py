@@ -332,9 +332,8 @@ _ALL: Final = (
 FAULTS: Final = {fault.name: fault for fault in _ALL}
 Cell = tuple[str, Phase]
 CELLS: Final[tuple[Cell, ...]] = tuple((name, phase) for name in FAULTS for phase in Phase)
-# What `make test` runs: as many as there are labs side by side, of the short ones. Its other live
-# tests kill clients and coordinators, step clocks, let leases lapse, take the table away and send
-# poison.
+# What `make test` runs, one after another in one lab: short ones. Its other live tests kill clients
+# and coordinators, step clocks, let leases lapse, take the table away and send poison.
 CORE: Final[tuple[Cell, ...]] = (
     ("sigkill-server", Phase.RUNNING),
     ("queue-down", Phase.ARMED),
