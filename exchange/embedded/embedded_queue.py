@@ -28,8 +28,9 @@ from exchange.ports import (
     Value,
 )
 
-_POLL_S: Final = (0.05, 0.1)  # a waiting receiver asks this often whether to look, jittered
-_LULL_S: Final = 1.0  # and looks this often at least
+_POLL_S: Final = (0.05, 0.1)  # a waiting receiver looks this often, jittered
+_LULL_POLL_S: Final = (0.2, 0.4)  # and while nobody writes it asks this often whether to look
+_LULL_S: Final = 2.0  # and looks this often at least
 _SEND_MAX_COUNT: Final = 500  # messages in one transaction, so that a long send lets others in
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -131,11 +132,16 @@ class EmbeddedQueue:
         deadline_s = time.monotonic() + wait_s
         delivery = await self._look()
         while delivery is None and (left_s := deadline_s - time.monotonic()) > 0:
-            pause_s = random.uniform(*_POLL_S)  # noqa: S311 - jitter, no secret
-            await asyncio.sleep(min(left_s, pause_s))
-            if not self._is_lull():
+            await asyncio.sleep(min(left_s, self._pause_s()))
+            if self._lull_s() <= 0:
                 delivery = await self._look()
         return delivery
+
+    def _pause_s(self) -> float:
+        lull_s = self._lull_s()
+        if lull_s > 0:
+            return min(lull_s, random.uniform(*_LULL_POLL_S))  # noqa: S311 - jitter, no secret
+        return random.uniform(*_POLL_S)  # noqa: S311 - jitter, no secret
 
     async def _look(self) -> Delivery | None:
         locked = self._database.submit(self._lock_one)
@@ -149,11 +155,12 @@ class EmbeddedQueue:
                     await self.abandon(unseen)
             raise
 
-    def _is_lull(self) -> bool:
+    def _lull_s(self) -> float:
+        """For how long nothing can be received unless somebody writes; 0 where that is unknown."""
         lull = self._lull
-        if lull is None or time.monotonic() >= lull.until_s:
-            return False
-        return self._database.mark() == lull.mark
+        if lull is None or self._database.mark() != lull.mark:
+            return 0.0
+        return max(0.0, lull.until_s - time.monotonic())
 
     async def complete(self, delivery: Delivery) -> None:
         await self._settle(delivery, "DELETE FROM message")
