@@ -101,6 +101,7 @@ def launch(serving: Serving, **overrides: object) -> str:
         "all pairs to run",
         lambda: status(serving, run_id)["state"] == "running",
         timeout_s=40,
+        pause_s=0.3,
     )
     time.sleep(2)  # of traffic, which the ledger is to show
     return run_id
@@ -139,7 +140,7 @@ def last_byte_at_s(lab: Lab, since_s: float) -> float:
     loud = [
         earlier.at_s  # what a late reading counts may have passed right after the one before
         for earlier, later in pairwise(readings)
-        if later.up_bytes - earlier.up_bytes > 20_000  # 30 pairs send 7.5 MB a second
+        if later.up_bytes - earlier.up_bytes > 20_000  # 8 pairs send 2 MB a second, all of them 7.5
     ]
     assert loud, "nothing was ever sent"
     return loud[-1]
@@ -155,7 +156,7 @@ def test_after_an_abort_the_last_byte_leaves_within_five_seconds(
     serving.post(f"/v1/runs/{run_id}/abort", {"by": "tester", "reason": "seen enough"})
     wait_for_ledger(lab, aborted_s + 5)
     assert begun_s < last_byte_at_s(lab, begun_s) <= aborted_s + 5
-    summary = wait_for("a verdict", lambda: serving.get(f"/v1/runs/{run_id}/summary"))
+    summary = wait_for("a verdict", lambda: serving.get(f"/v1/runs/{run_id}/summary"), pause_s=0.5)
     stands = status(serving, run_id)
     assert (stands["cancelled_by"], stands["cancel_reason"]) == ("tester", "seen enough")
     assert stands["state"] == "cancelled"
@@ -176,7 +177,9 @@ def test_a_clock_beyond_the_gate_stands_its_agent_down_and_marks_the_burst(
     try:
         wait_for("the planted clock", lambda: _bound_s(serving, "c030") > 0.3)
         run_id = launch(serving, burst_s=3)
-        summary = wait_for("a verdict", lambda: serving.get(f"/v1/runs/{run_id}/summary"))
+        summary = wait_for(
+            "a verdict", lambda: serving.get(f"/v1/runs/{run_id}/summary"), pause_s=0.5
+        )
     finally:
         clocks.plant_offset(lab, "c030", 0.0)
     [burst] = summary["bursts"]
@@ -195,7 +198,7 @@ def test_agents_stop_when_a_stopped_coordinators_lease_lapses(
     thirty: Site,
 ) -> None:
     lab, serving = thirty.lab, thirty.coordinator
-    launch(serving, lease_s=5)
+    launch(serving, lease_s=5, pairs_count=8)  # of all: a lease is each agent's own
     begun_s = time.time() - 2
     serving.signal(signal.SIGSTOP)
     stopped_s = time.time()

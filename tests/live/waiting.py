@@ -10,13 +10,18 @@ _PAUSE_S: Final = (0.05, 2.0)
 _SHARE: Final = 6  # times as long as a look took, for some take a whole process: the pause after it
 
 
-def wait_for(what: str, check: Callable[[], Any], timeout_s: float = PATIENCE_S) -> Any:
-    """The first true answer of ``check``; fails with ``what`` when there is none in time."""
+def wait_for(
+    what: str, check: Callable[[], Any], timeout_s: float = PATIENCE_S, *, pause_s: float = 0.0
+) -> Any:
+    """The first true answer of ``check``; fails with ``what`` when there is none in time.
+
+    ``pause_s`` is the least time between two looks, where each costs another process as much.
+    """
     end_s = time.monotonic() + timeout_s
     while (began_s := time.monotonic()) < end_s:
         if answer := check():
             return answer
-        time.sleep(_pause_s(began_s))
+        time.sleep(max(pause_s, _pause_s(began_s)))
     raise AssertionError(f"not within {timeout_s:g} s: {what}")
 
 
