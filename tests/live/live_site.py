@@ -20,6 +20,7 @@ from tests.live.free_ports import free_port
 from tests.live.waiting import wait_for
 from tests.live.warm import Process, shell
 
+VERDICT_PAUSE_S: Final = 0.5  # it takes a burst: between looks the coordinator is at its work
 ROOT = Path(__file__).parent.parent.parent
 BROADSIDE = [sys.executable, "-m", "coordinator"]
 # For all: httpx's own functions load the system's authorities at each call, 50 ms of a core.
@@ -171,7 +172,9 @@ def wait_for_summary(url: str, run_id: str, timeout_s: float = 90) -> dict[str, 
         assert response.is_success, response.text
         return dict(json.loads(response.text))
 
-    found: dict[str, Any] = wait_for(f"a verdict on {run_id}", summary, timeout_s)
+    found: dict[str, Any] = wait_for(
+        f"a verdict on {run_id}", summary, timeout_s, pause_s=VERDICT_PAUSE_S
+    )
     return found
 
 

@@ -29,7 +29,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """Two coordinators of one range, and four idle pairs."""
     with Site(tmp_path_factory.mktemp("at-once")) as site:
         site.start_fleet(PAIRS_COUNT)
-        urls = [site.start_coordinator(BROADSIDE_TICK_S="0.3")[1] for _ in range(2)]
+        urls = [site.start_coordinator()[1] for _ in range(2)]
         yield urls
 
 
@@ -65,6 +65,7 @@ def all_idle(url: str) -> None:
             call(url, "GET", f"/v1/runs/{run['run_id']}")["state"] in ("finished", "cancelled")
             for run in call(url, "GET", "/v1/runs")
         ),
+        pause_s=0.5,
     )
     wait_for_fleet(url, 2 * PAIRS_COUNT)
 
@@ -96,6 +97,7 @@ def test_a_launch_between_two_bursts_of_another_run_has_what_that_leaves(idle: l
     wait_for(
         "the first burst's end",
         lambda: call(idle[0], "GET", f"/v1/runs/{waiting}")["bursts"][0]["phase"] == "over",
+        pause_s=0.5,
     )
     assert call(idle[1], "GET", f"/v1/runs/{waiting}")["bursts"][1]["phase"] != "over"
     refused = launch(idle[1], 2)
@@ -128,7 +130,7 @@ def test_two_schedules_of_one_minute_share_no_test(idle: list[str]) -> None:
         settled = len(rows) == 2 and all(row["state"] in ("launched", "refused") for row in rows)
         return rows if settled else []
 
-    rows = wait_for("both to fire", fired, timeout_s=150)
+    rows = wait_for("both to fire", fired, timeout_s=150, pause_s=0.5)
     for name in names:
         call(idle[0], "DELETE", f"/v1/schedules/{name}")
     launched = [row["run_id"] for row in rows if row["state"] == "launched"]
