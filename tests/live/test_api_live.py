@@ -17,7 +17,12 @@ from tests.live.waiting import wait_for
 pytestmark = pytest.mark.live
 
 PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-SMALL = {"pairs_count": 2, "burst_s": 3, "lead_s": 3}
+SMALL = {
+    "pairs_count": 2,
+    "burst_s": 3,
+    "lead_s": 3,
+    "traffic.stream_bits_per_second": 20_000_000,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from coordinator.auth.rights import RIGHTS
 from exchange.fabric import FabricSettings, open_fabric
 from exchange.ports import ExchangeError
 from lab import azure_services
-from tests.live.live_site import HTTP, Site, wait_for_fleet
+from tests.live.live_site import HTTP, PACED, Site, wait_for_fleet
 from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
@@ -140,9 +140,14 @@ def _use(site: Site, url: str, token: str, seen: dict[str, bytes]) -> None:
     wait_for_fleet(url, 2, headers=headers)
     file = site.folder / "me.token"
     file.write_text(token)
-    overrides = ["pairs_count=1", "bursts_count=1", "burst_s=3", "lead_s=8"]
-    words = [word for each in overrides for word in ("--set", each)]
-    done = site.run("launch", "smoke", *words, "--api", url, "--token-file", str(file))
+    small = (
+        "--set=pairs_count=1",
+        "--set=bursts_count=1",
+        "--set=burst_s=3",
+        "--set=lead_s=8",
+        PACED,
+    )
+    done = site.run("launch", "smoke", *small, "--api", url, "--token-file", str(file))
     seen["launch"] = (done.stdout + done.stderr).encode()
     run_id = ask("GET", "/v1/runs").json()[0]["run_id"]
     wait_for("a verdict", lambda: ask("GET", f"/v1/runs/{run_id}/summary").status_code == 200)
