@@ -156,11 +156,11 @@ def test_every_tampering_changes_one_source(tamper: str) -> None:
 
 def test_a_neighbour_is_within_its_bounds() -> None:
     rng = np.random.default_rng(4)
-    walked = draw("anything", 1)
+    first = walked = draw("anything", 1)
     for _ in range(200):
         walked = moved(walked, rng)
         for name, (low, high, _) in MOVES.items():
-            drawn = getattr(draw("anything", 1), name)
+            drawn = getattr(first, name)
             assert min(low, drawn) <= getattr(walked, name) <= max(high, drawn), name
     assert walked.period_s >= walked.burst_s + walked.omit_s + 6
 

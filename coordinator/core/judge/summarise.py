@@ -1,6 +1,6 @@
 """From measured bursts to a run's summary: reconciled, judged, folded."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -218,6 +218,7 @@ def summarise_run(
     said = course(burst_course(burst) for burst in judged)
     findings = _run_findings(judged, whole, ledger, absent=absent, planned=len(plan.bursts))
     many = len(plan.pairs) * len(judged) > PAIR_SUMMARIES_MAX
+    folded = _folded(judged)
     return RunSummary(
         run_id=plan.run_id,
         scenario=spec.scenario,
@@ -235,8 +236,8 @@ def summarise_run(
         completeness_ratio=completeness.completeness_ratio,
         completeness=completeness,
         received_over_bursts=_spread([v for burst in judged for v in RECEIVED.values(burst)]),
-        **_folded(judged),
-        **_real(judged, target, spec.scale),
+        **folded,
+        **_real(folded, target, spec.scale),
         reconciliation=whole,
         limiter=limiter.name,
         limiter_details=limiter,
@@ -393,10 +394,10 @@ def _folded(bursts: Sequence[BurstSummary]) -> dict[str, float | None]:
 
 
 def _real(
-    bursts: Sequence[BurstSummary], target: float | None, scale: float
+    folded: Mapping[str, float | None], target: float | None, scale: float
 ) -> dict[str, float | None]:
     """The rates that those as measured stand for, by field."""
-    rates = {"target_bits_per_second": target, **_folded(bursts)}
+    rates = {"target_bits_per_second": target, **folded}
     return {
         f"real_{name}": figure(None if rate is None else rate * scale)
         for name, rate in rates.items()

@@ -92,7 +92,7 @@ async def test_old_runs_are_listed_first_and_removed_when_asked(records: Records
     assert await names(records) == ["run-1", "run-29"]
     assert await records.bursts.read_raw("run-31", 1, 0) is None
     assert await records.bursts.read_raw("run-29", 1, 0) == RAW
-    tests = await records.bursts.read_tests(NOW - 200 * DAY, NOW)
+    tests = await records.bursts.read_tests(NOW - 40 * DAY, NOW)
     assert [(NOW - found.test.started_at) // DAY for found in tests] == [29, 1]
     again = await prune(records, PruneRequest(older_than_days=30, dry_run=False), NOW)
     assert (again.runs, again.tests_hours, again.rows_count) == ((), (), 0)

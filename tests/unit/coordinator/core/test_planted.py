@@ -7,6 +7,7 @@ from tests.planted import EXPECTED, Score, scores, table
 SEEDS = range(8)
 CLEAN_SEEDS = range(8, 50)  # more of the kinds of which nothing may be named
 CLEAN = [kind for kind, expected in EXPECTED.items() if expected is None]
+CALM = [*CLEAN, "foreign", "bypass", "capped-nic", "slow-firewall", "offered-load", "small-window"]
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +26,19 @@ def test_clean_fleets_raise_no_alarm(found: list[Score]) -> None:
     wrong = [(score.kind, score.seed, score.named) for score in clean if not score.right]
     assert len(clean) >= 200
     assert len(wrong) < 0.01 * len(clean), wrong
+
+
+def test_what_breaks_nothing_raises_under_one_percent_of_false_disruptions(
+    found: list[Score],
+) -> None:
+    calm = [score for score in found if score.kind in CALM]
+    alarmed = [
+        (score.kind, score.seed)
+        for score in calm
+        if any(burst.disruptions for burst in score.summary.bursts)
+    ]
+    assert len(calm) >= 240
+    assert len(alarmed) < 0.01 * len(calm), alarmed
 
 
 def test_lags_are_within_five_seconds(found: list[Score]) -> None:

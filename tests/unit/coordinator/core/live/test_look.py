@@ -85,10 +85,11 @@ def test_a_residual_is_held_back_until_both_ledgers_hold_the_whole_burst() -> No
     assert told is not None and told.summary.reconciliation is not None
     assert told.summary.reconciliation.residual_ratio is not None
     for second in range(2, BURST_S):
-        figures = so_far(CLEAN, second).figures
+        shown = so_far(CLEAN, second)
+        figures = shown.figures
         held = figures.summary.reconciliation if figures else None
         assert held is None or (held.residual_ratio, held.causes) == (None, ())
-        assert not {f.id for f in so_far(CLEAN, second).findings} & {"reconciled", "bypass"}
+        assert not {f.id for f in shown.findings} & {"reconciled", "bypass"}
 
 
 VARIED = [
