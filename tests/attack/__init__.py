@@ -3,7 +3,9 @@
 import asyncio
 import atexit
 import logging
+import struct
 import tracemalloc
+import zlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -57,6 +59,21 @@ def refusal(
     except errors as error:
         return str(error)
     raise AssertionError(went)
+
+
+def unfolding(megabytes: int, *, gzip: bool = False) -> bytes:
+    """Zeros, packed: a sound zlib or gzip stream whose blocks are all the same one."""
+    zeros = bytes(1_048_576)
+    packer = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    block = packer.compress(zeros) + packer.flush(zlib.Z_FULL_FLUSH)
+    packed = block * megabytes + packer.flush()
+    check = 0 if gzip else 1
+    for _ in range(megabytes):
+        check = (zlib.crc32 if gzip else zlib.adler32)(zeros, check)
+    if not gzip:
+        return b"\x78\xda" + packed + struct.pack(">I", check)
+    size = megabytes * len(zeros) % 2**32
+    return b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + packed + struct.pack("<II", check, size)
 
 
 def lasting(made: AbstractContextManager[T]) -> T:

@@ -7,7 +7,6 @@ import itertools
 import os
 import sys
 import tempfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache, partial
@@ -28,7 +27,7 @@ from exchange.azure.blob_storage import BlobAddress, BlobRaw
 from exchange.azure.identity import Credential, NoToken
 from exchange.azure.table_storage import AzureTable, TableAddress
 from exchange.ports import ExchangeError, RawName
-from tests.attack import Attack, each, memory_within, refusal
+from tests.attack import Attack, each, memory_within, refusal, unfolding
 from tests.keyserver import TENANT, KeyServer
 from tests.loopback_server import answering
 
@@ -45,9 +44,7 @@ def _endless() -> Iterator[bytes]:
 @cache
 def _packed() -> bytes:
     """A gigabyte in a megabyte."""
-    packer = zlib.compressobj(1, wbits=31)
-    pieces = [packer.compress(bytes(1_048_576)) for _ in range(1_000)]
-    return b"".join([*pieces, packer.flush()])
+    return unfolding(1_000, gzip=True)
 
 
 def _once(body: bytes) -> Callable[[], Iterator[bytes]]:

@@ -40,7 +40,7 @@ from exchange.messages import Direction
 from exchange.ports import EntityExists, RecordUnreadable
 from exchange.records.keys import burst_partition
 from exchange.rows import make_row
-from tests.attack import Attack, each, refusal
+from tests.attack import Attack, each, refusal, unfolding
 from tests.attack.disk import touch
 from tests.attack.fuzzed_coordinator import fuzz_coordinator
 from tests.attack.injections import SHOWN_UNSEEN
@@ -119,8 +119,7 @@ def _document(**properties: Any) -> str:
 
 
 def _bomb() -> str:
-    stream = zlib.compressobj(9)
-    packed = b"".join(stream.compress(bytes(2**24)) for _ in range(17)) + stream.flush()
+    packed = unfolding(272)
     parts = {
         f"part_{n}": packed[at : at + 65_536] for n, at in enumerate(range(0, len(packed), 65_536))
     }

@@ -12,7 +12,6 @@ from socket import AF_INET, SOCK_DGRAM, socket
 from typing import Any, Final
 from unittest import mock
 
-from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import ValidationError
 
 from coordinator.cli.assistant import make_server
@@ -227,6 +226,8 @@ def _nowhere() -> str:
 
 async def _tool(name: str, argument: str) -> str:
     """Each odd value of one argument: an answer, or a refusal in words."""
+    from mcp.server.mcpserver.exceptions import ToolError  # a second to load
+
     good = {"a": "x", "b": "y"} if name == "compare_runs" else {}
     refused_count = 0
     settings = {"BROADSIDE_DATA_DIR": _nowhere()}

@@ -1,17 +1,18 @@
 """What the API says of itself is valid, and what it is asked is taken literally."""
 
+import asyncio
 import gzip
 import json
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import brotli
 import httpx
 import openapi_spec_validator
 import pytest
+import pytest_asyncio
 import zstandard
-from fastapi import FastAPI
 
 from coordinator.api.app import create_app
 from coordinator.api.door import Guard
@@ -20,13 +21,31 @@ from coordinator.api.problems import KINDS, type_of
 from coordinator.auth.signin import SignIn
 from coordinator.auth.static_tokens import Tokens
 from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric
+from exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.unit.coordinator.presences import fleet
 from tests.unit.coordinator.stored_run import store_run
 
 
-def test_the_document_is_valid_openapi_3_1(app: FastAPI) -> None:
-    document: Any = app.openapi()
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What the API says of itself: nothing in it hangs on what is stored."""
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path_factory.mktemp("document")))
+    made = create_app(Coordinator(fabric), tick_s=None).openapi()
+    asyncio.run(fabric.close())
+    return made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def large(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
+    """One API for all that ask for its document, which takes long to make."""
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path_factory.mktemp("large")))
+    transport = httpx.ASGITransport(create_app(Coordinator(fabric), tick_s=None))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        yield http
+    await fabric.close()
+
+
+def test_the_document_is_valid_openapi_3_1(document: Any) -> None:
     assert document["openapi"].startswith("3.1")
     openapi_spec_validator.validate(document)
     schemas = document["components"]["schemas"]
@@ -40,8 +59,7 @@ def test_the_document_is_valid_openapi_3_1(app: FastAPI) -> None:
     assert {tag for operation in operations for tag in operation["tags"]} == told
 
 
-def test_everything_in_the_document_has_an_example(app: FastAPI) -> None:
-    document: Any = app.openapi()
+def test_everything_in_the_document_has_an_example(document: Any) -> None:
     for path, method, operation in [
         (p, m, o) for p, methods in document["paths"].items() for m, o in methods.items()
     ]:
@@ -108,9 +126,8 @@ async def test_every_kind_of_problem_is_explained(api: httpx.AsyncClient) -> Non
         assert {line.split()[0] for line in told} == {type_of(title) for title in KINDS}
 
 
-def test_by_is_who_everywhere(app: FastAPI) -> None:
+def test_by_is_who_everywhere(document: Any) -> None:
     """Never what something is grouped by, nor whose seconds are asked for."""
-    document: Any = app.openapi()
     asked = [
         parameter
         for operations in document["paths"].values()
@@ -157,10 +174,11 @@ async def test_allow_names_what_may_be_asked(api: httpx.AsyncClient) -> None:
         ("identity", None, bytes),
     ],
 )
+@pytest.mark.asyncio(loop_scope="module")
 async def test_answers_go_out_compressed_as_asked(
-    api: httpx.AsyncClient, asked: str, encoding: str | None, unpack: Callable[[bytes], bytes]
+    large: httpx.AsyncClient, asked: str, encoding: str | None, unpack: Callable[[bytes], bytes]
 ) -> None:
-    async with api.stream("GET", "/openapi.json", headers={"Accept-Encoding": asked}) as answer:
+    async with large.stream("GET", "/openapi.json", headers={"Accept-Encoding": asked}) as answer:
         packed = b"".join([part async for part in answer.aiter_raw()])
     assert answer.headers.get("Content-Encoding") == encoding
     assert "Accept-Encoding" in answer.headers["Vary"]

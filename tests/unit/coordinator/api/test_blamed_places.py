@@ -2,12 +2,13 @@
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from coordinator.api.app import create_app
 from coordinator.api.door import Guard
@@ -15,12 +16,25 @@ from coordinator.api.examples import REQUESTS
 from coordinator.auth.signin import SignIn
 from coordinator.auth.static_tokens import Tokens
 from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric
+from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
-from tests.unit.coordinator.presences import presence
+from tests.unit.coordinator.presences import NOW, presence
 from tests.unit.coordinator.stored_run import store_run
 
 LAUNCH, SCHEDULE, STUDY = "/v1/runs", "/v1/schedules", "/v1/studies"
+RUN = "synthetic"
+shared = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def refusing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
+    """One API for all that it only refuses, over a store that holds a run."""
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path_factory.mktemp("refusing")))
+    assert await store_run(fabric) == RUN
+    transport = httpx.ASGITransport(create_app(Coordinator(fabric, now=lambda: NOW), tick_s=None))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        yield http
+    await fabric.close()
 
 
 def places(answer: httpx.Response) -> list[str]:
@@ -96,10 +110,11 @@ NIGHTLY: dict[str, Any] = {"name": "nightly", "scenario": "smoke", "cron": "0 2 
         ),
     ],
 )  # fmt: skip
+@shared
 async def test_a_refused_body_is_pointed_into(
-    api: httpx.AsyncClient, path: str, body: dict[str, Any], blamed: list[str] | None
+    refusing: httpx.AsyncClient, path: str, body: dict[str, Any], blamed: list[str] | None
 ) -> None:
-    found = places(await api.post(path, json=body))
+    found = places(await refusing.post(path, json=body))
     assert found if blamed is None else found == blamed
     assert all(leads(pointer, body) for pointer in found), found
 
@@ -118,34 +133,34 @@ def leads(pointer: str, sent: object) -> bool:
     return True
 
 
+@shared
 async def test_every_parameter_and_member_is_blamed_for_what_it_cannot_be(
-    api: httpx.AsyncClient, fabric: Fabric
+    refusing: httpx.AsyncClient,
 ) -> None:
-    run_id = await store_run(fabric)
-    document = (await api.get("/openapi.json")).json()
+    document = (await refusing.get("/openapi.json")).json()
     asked = set()
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            here = re.sub("{[a-z_]+}", "1", path.replace("{run_id}", run_id))
+            here = re.sub("{[a-z_]+}", "1", path.replace("{run_id}", RUN))
             for parameter in operation.get("parameters", []):
                 if parameter["in"] != "query" or not (wrong := _wrong(parameter["schema"])):
                     continue
                 name = parameter["name"]
-                answer = await api.request(method, here, params={name: wrong})
+                answer = await refusing.request(method, here, params={name: wrong})
                 assert name in [place.split(".")[0] for place in places(answer)], (here, name)
                 asked.add((method.upper(), path))
             if "requestBody" not in operation:
                 continue
             no_form: list[Any] = [[], 1, "x", {"no_such": 1}]
             for body in no_form:
-                assert places(await api.request(method, here, json=body)), (here, body)
+                assert places(await refusing.request(method, here, json=body)), (here, body)
             example = REQUESTS[method.upper(), path]
             for name in example:
-                answer = await api.request(method, here, json={**example, name: {"?": [None]}})
+                answer = await refusing.request(method, here, json={**example, name: {"?": [None]}})
                 found = places(answer)
                 assert found and all(place.startswith(f"/{name}") for place in found), (here, found)
             for content in (b"{", b"\xff", b'{"a": 1} x'):
-                answer = await api.request(
+                answer = await refusing.request(
                     method, here, content=content, headers={"Content-Type": "application/json"}
                 )
                 assert places(answer) == [""], (here, content)
@@ -181,11 +196,11 @@ def _wrong(schema: Mapping[str, Any]) -> str | None:
         ("/v1/runs/RUN/series?x=1", "x"),
     ],
 )
+@shared
 async def test_a_refused_parameter_is_named(
-    api: httpx.AsyncClient, fabric: Fabric, path: str, blamed: str
+    refusing: httpx.AsyncClient, path: str, blamed: str
 ) -> None:
-    run_id = await store_run(fabric)
-    assert places(await api.get(path.replace("RUN", run_id))) == [blamed]
+    assert places(await refusing.get(path.replace("RUN", RUN))) == [blamed]
 
 
 async def test_a_refused_header_is_named(api: httpx.AsyncClient, fabric: Fabric) -> None:
@@ -221,12 +236,13 @@ async def test_a_name_that_is_taken_and_one_that_is_another_s_are_pointed_at(
     assert places(await api.put(f"{SCHEDULE}/other", json=body)) == ["/name"]
 
 
+@shared
 async def test_no_file_of_the_coordinator_s_host_is_read_for_a_caller(
-    api: httpx.AsyncClient, tmp_path: Path
+    refusing: httpx.AsyncClient, tmp_path: Path
 ) -> None:
     (tmp_path / "own.toml").write_text("pairs_count = 'secret'")
     for path in (LAUNCH, "/v1/estimate"):
-        answer = await api.post(path, json={"scenario": str(tmp_path / "own.toml")})
+        answer = await refusing.post(path, json={"scenario": str(tmp_path / "own.toml")})
         assert places(answer) == ["/scenario"]
         assert "secret" not in answer.text and "no such scenario" in answer.text
 
@@ -245,10 +261,11 @@ async def test_no_file_of_the_coordinator_s_host_is_read_for_a_caller(
         ("POST", "/v1/runs/RUN/abort", None),  # it is over, and rightly named
     ],
 )
+@shared
 async def test_what_a_path_names_is_blamed_on_the_path(
-    api: httpx.AsyncClient, fabric: Fabric, method: str, path: str, blamed: str | None
+    refusing: httpx.AsyncClient, method: str, path: str, blamed: str | None
 ) -> None:
-    answer = await api.request(method, path.replace("RUN", await store_run(fabric)))
+    answer = await refusing.request(method, path.replace("RUN", RUN))
     assert places(answer) == ([] if blamed is None else [blamed])
 
 
@@ -265,18 +282,20 @@ async def test_what_a_path_names_is_blamed_on_the_path(
         ('{"scenario": "smoke", "overrides": {"scale": -Infinity}}', [""]),
     ],
 )
+@shared
 async def test_a_member_that_stands_twice_is_refused_by_name(
-    api: httpx.AsyncClient, body: str, blamed: list[str] | None
+    refusing: httpx.AsyncClient, body: str, blamed: list[str] | None
 ) -> None:
     json_type = {"Content-Type": "application/json"}
     for path in (LAUNCH, "/v1/estimate"):
-        answer = await api.post(path, content=body, headers=json_type)
+        answer = await refusing.post(path, content=body, headers=json_type)
         assert answer.status_code == 422
         assert places(answer) == (blamed or ["/overrides/labels/a"])
 
 
-async def test_every_operation_refuses_what_is_said_twice(api: httpx.AsyncClient) -> None:
-    document = (await api.get("/openapi.json")).json()
+@shared
+async def test_every_operation_refuses_what_is_said_twice(refusing: httpx.AsyncClient) -> None:
+    document = (await refusing.get("/openapi.json")).json()
     asked = 0
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -286,14 +305,14 @@ async def test_every_operation_refuses_what_is_said_twice(api: httpx.AsyncClient
                 if parameter["in"] != "query" or many:
                     continue
                 name = parameter["name"]
-                answer = await api.request(method, f"{here}?{name}=1&{name}=1")
+                answer = await refusing.request(method, f"{here}?{name}=1&{name}=1")
                 assert places(answer).count(name) >= 1 and "more than once" in answer.text, here
                 asked += 1
             if "requestBody" in operation:
                 twice = '{"by": "a", "by": "a"}'
                 json_type = {"Content-Type": "application/json"}
-                answer = await api.request(method, here, content=twice, headers=json_type)
+                answer = await refusing.request(method, here, content=twice, headers=json_type)
                 assert "/by" in places(answer) and "more than once" in answer.text, here
                 asked += 1
     assert asked > 50
-    assert (await api.get("/v1/runs?label=a:b&label=c:d")).is_success
+    assert (await refusing.get("/v1/runs?label=a:b&label=c:d")).is_success
