@@ -48,6 +48,8 @@ def range_faults(files: dict[str, str], schema: Schema) -> Iterator[str]:
             if fault not in seen:
                 seen.add(fault)
                 yield fault
+    defaults = range_rules.Range(modules=modules, values=Values(modules, {}), schema=schema)
+    yield from range_rules.name_faults(defaults)
 
 
 def cloud_faults(cloud: str) -> Iterator[str]:

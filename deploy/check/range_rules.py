@@ -97,8 +97,14 @@ class Range:
 
 
 def faults(range_: Range) -> Iterator[str]:
-    """What is wrong, one line each."""
+    """What is wrong with these values, one line each."""
     for rule in RULES:
+        yield from rule(range_)
+
+
+def name_faults(range_: Range) -> Iterator[str]:
+    """What is wrong whatever the values are, one line each."""
+    for rule in NAME_RULES:
         yield from rule(range_)
 
 
@@ -354,8 +360,10 @@ def _dangling(range_: Range, module: Module, found: "re.Match[str]") -> str | No
         return f"var.{name} is not declared"
     if kind == "local" and name not in module.locals:
         return f"local.{name} is not declared"
-    if resource and (resource, resource_name) not in {*module.resources, *module.data}:
-        return f"{resource}.{resource_name} is not declared"
+    if resource:
+        named = (resource, resource_name)
+        if named not in module.resources and named not in module.data:
+            return f"{resource}.{resource_name} is not declared"
     if called:
         if called not in module.calls:
             return f"module.{called} is not declared"
@@ -392,6 +400,8 @@ RULES: Final[tuple[Callable[[Range], Iterator[str]], ...]] = (
     _tags,
     _tables,
     _logins,
+)
+NAME_RULES: Final[tuple[Callable[[Range], Iterator[str]], ...]] = (
     _registration,
     _documented,
     references,

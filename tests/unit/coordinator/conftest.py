@@ -1,7 +1,9 @@
 """A store of its own for each test, and the API over it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -23,3 +25,13 @@ async def api(fabric: Fabric) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(create_app(Coordinator(fabric), tick_s=None))
     async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What the API says of itself, which takes long to make; nothing in it hangs on a store."""
+    fabric = open_fabric(FabricSettings(data_dir=tmp_path_factory.mktemp("document")))
+    made = create_app(Coordinator(fabric), tick_s=None).openapi()
+    with asyncio.Runner() as runner:
+        runner.run(fabric.close())
+    return made

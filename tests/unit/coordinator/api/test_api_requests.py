@@ -1,6 +1,5 @@
 """What the API says of itself is valid, and what it is asked is taken literally."""
 
-import asyncio
 import gzip
 import json
 import re
@@ -24,15 +23,6 @@ from coordinator.runs.coordinator import Coordinator
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.unit.coordinator.presences import fleet
 from tests.unit.coordinator.stored_run import store_run
-
-
-@pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the API says of itself: nothing in it hangs on what is stored."""
-    fabric = open_fabric(FabricSettings(data_dir=tmp_path_factory.mktemp("document")))
-    made = create_app(Coordinator(fabric), tick_s=None).openapi()
-    asyncio.run(fabric.close())
-    return made
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
