@@ -11,6 +11,7 @@ import ast
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
@@ -44,16 +45,22 @@ def _nodes(tree: ast.AST, *, deferred: bool) -> Iterator[ast.AST]:
         queue.extend(ast.iter_child_nodes(node))
 
 
-def imported_names(source: str, path: str, *, deferred: bool = True) -> Iterator[str]:
+def imported_names(source: str, path: str, *, deferred: bool = True) -> tuple[str, ...]:
     """What a module at a path imports, absolute: ``from a.b import c`` gives ``a.b.c``."""
-    package = path.split("/")[:-1]
+    return _imported(source, tuple(path.split("/")[:-1]), deferred)
+
+
+@cache
+def _imported(source: str, package: tuple[str, ...], deferred: bool) -> tuple[str, ...]:
+    names: list[str] = []
     for node in _nodes(ast.parse(source), deferred=deferred):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else []
+            above = package[: len(package) - node.level + 1] if node.level else ()
             module = ".".join([*above, *filter(None, [node.module])])
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+            names += (f"{module}.{alias.name}" for alias in node.names)
+    return tuple(names)
 
 
 def imports(name: str, path: Path, known: Mapping[str, Path], *, deferred: bool) -> set[str]:

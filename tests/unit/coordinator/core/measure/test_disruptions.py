@@ -201,7 +201,7 @@ def test_drift_is_found_with_an_interval_that_holds_it() -> None:
 def test_a_steady_run_does_not_drift() -> None:
     moved = 0
     for seed in range(20):
-        said = course_of(planted(bursts=10, burst_s=10, period_s=600, seed=seed))
+        said = course_of(planted(pairs=4, bursts=10, burst_s=10, period_s=600, seed=seed))
         moved += any(each.moved for each in said.trends if each.name == "received")
     assert moved <= 3, "a 95 % interval leaves zero out in about one of twenty"
 
