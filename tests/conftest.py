@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Final
 
-import MLRsearch  # noqa: F401 - its classes walk the stack as they are made: early, while it is cheap
 import pytest
 from hypothesis import HealthCheck, settings
 

@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,15 +48,10 @@ from coordinator.api.examples import REQUESTS
 from coordinator.auth.principal import Access
 from coordinator.auth.signin import SignIn
 from coordinator.auth.static_tokens import Tokens
-from coordinator.core.plan.schedule import Schedule
 from coordinator.runs.coordinator import Coordinator
-from coordinator.studies.study import Study, StudyRequest
 from coordinator.views.charts import catalogue
-from coordinator.views.requests import ScheduleRequest
 from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.ports import Outgoing
-from exchange.records.shelf import Shelf
-from tests.synthetic_runs import store_run
+from tests.fuzz_store import OPEN, OVER, STUDY, store
 from tests.unit.coordinator.presences import fleet
 
 CHECKS: Final = [
@@ -67,10 +62,6 @@ CHECKS: Final = [
     response_schema_conformance,
 ]
 CONFIG: Final = Path(__file__).parents[1] / "schemathesis.toml"
-OVER: Final = "fuzz-over"  # runs by id
-OPEN: Final = "fuzz-open"
-STUDY: Final = "fuzz-study"
-_HOUR: Final = timedelta(hours=1)
 _EXAMPLE_RUN: Final = REQUESTS["POST", "/v1/comparisons"]["a"]["run_ids"][0]
 _KNOWN: Final[dict[str, st.SearchStrategy[str]]] = {  # values of a path that name something
     "run_id": st.sampled_from([OVER, OVER, OPEN]),
@@ -116,27 +107,6 @@ def application(folder: Path) -> Iterator[tuple[FastAPI, Fabric, dict[str, str]]
     guard = Guard(sign_in=SignIn(tokens, None), writes_per_minute=10**9, request_max_bytes=10**6)
     yield create_app(Coordinator(fabric), tick_s=None, guard=guard), fabric, made
     asyncio.run(fabric.close())
-
-
-async def store(fabric: Fabric) -> None:
-    """The runs, as often as pruning takes them."""
-    if await fabric.records.read_run(OVER) is None:
-        await store_run(fabric, OVER, labels={"idps": "on"})
-    if await fabric.records.read_run(OPEN) is None:
-        await store_run(fabric, OPEN, bursts_over=1)
-    now = datetime.now(UTC)
-    asked = StudyRequest.model_validate(REQUESTS["POST", "/v1/studies"])
-    study = Study(study_id=STUDY, spec=asked.study(), created_at=now, created_by="fuzz")
-    await Shelf(fabric.private, "studies", Study).put(STUDY, study)
-    nightly = ScheduleRequest.model_validate(REQUESTS["POST", "/v1/schedules"])
-    schedule = nightly.schedule(by="fuzz", now=now)
-    await Shelf(fabric.private, "schedules", Schedule).put(schedule.name, schedule)
-    if not await fabric.queue.dead_letters(1):
-        letter = Outgoing(body=b"{}", message_id=secrets.token_hex(4), expires_at=now + _HOUR)
-        await fabric.queue.send([letter])
-        delivery = await fabric.queue.receive(1.0)
-        if delivery is not None:
-            await fabric.queue.dead_letter(delivery, "BadJob", "not a job")
 
 
 def fuzz(requests_count: int, *, seconds_max: float, seed: int, folder: Path) -> Tally:

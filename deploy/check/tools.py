@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import kubernetes_validate
-
 from exchange.programs import program_path
 
 ROOT: Final = Path(__file__).parents[2]
@@ -106,6 +104,8 @@ def kubeconform() -> Ran:
         objects = kubernetes_objects()
     except subprocess.CalledProcessError as error:
         return Ran(faults=tuple(error.stderr.splitlines()))
+    import kubernetes_validate  # its schemas' reader takes long to load
+
     package = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
     with tempfile.TemporaryDirectory() as folder:
         for path in (package / f"v{RELEASE}-local-strict").glob("*.json"):

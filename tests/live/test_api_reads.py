@@ -28,7 +28,7 @@ from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.messages import Role
 from exchange.records import Document
 from tests.api_examples import address, collect
-from tests.fuzz import OVER, STUDY, store
+from tests.fuzz_store import OVER, STUDY, store
 from tests.synthetic_runs import SMALL, measured, store_run
 from tests.unit.coordinator.presences import presence
 

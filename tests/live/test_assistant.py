@@ -3,15 +3,15 @@
 import json
 import sys
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters
-from mcp_types import TextContent
 
 from tests.live.live_site import Site
 from tests.live.waiting import wait_for
+
+if TYPE_CHECKING:  # a second to load, for every worker that collects
+    from mcp.client import Client
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 
@@ -31,7 +31,10 @@ def token(site: Site, name: str, role: str) -> str:
     return done.stdout.split()[-1]
 
 
-def assistant(site: Site, url: str, secret: str, *options: str) -> Client:
+def assistant(site: Site, url: str, secret: str, *options: str) -> "Client":
+    from mcp.client import Client
+    from mcp.client.stdio import StdioServerParameters
+
     return Client(
         StdioServerParameters(
             command=sys.executable,
@@ -41,8 +44,10 @@ def assistant(site: Site, url: str, secret: str, *options: str) -> Client:
     )
 
 
-async def ask(client: Client, tool: str, **arguments: Any) -> tuple[str, bool]:
+async def ask(client: "Client", tool: str, **arguments: Any) -> tuple[str, bool]:
     """What a tool answers, and whether that is a refusal."""
+    from mcp_types import TextContent
+
     answer = await client.call_tool(tool, arguments)
     text = "".join(part.text for part in answer.content if isinstance(part, TextContent))
     return text, bool(answer.is_error)

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from coordinator.api.examples import REQUESTS
-from tests.fuzz import fuzz
 
 pytestmark = pytest.mark.live
 
 
 def test_every_answer_is_documented_and_none_is_a_500(tmp_path: Path) -> None:
+    from tests.fuzz import fuzz  # schemathesis takes a second to load
+
     tally = fuzz(500, seconds_max=240, seed=20261120, folder=tmp_path)
     assert tally.failures == {}
     assert {200, 401, 403, 404, 422} <= tally.statuses.keys()

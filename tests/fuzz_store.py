@@ -1,0 +1,40 @@
+"""What the fuzzed API's store holds: two runs, a study, a schedule and a dead letter."""
+
+import secrets
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from coordinator.api.examples import REQUESTS
+from coordinator.core.plan.schedule import Schedule
+from coordinator.studies.study import Study, StudyRequest
+from coordinator.views.requests import ScheduleRequest
+from exchange.fabric import Fabric
+from exchange.ports import Outgoing
+from exchange.records.shelf import Shelf
+from tests.synthetic_runs import store_run
+
+OVER: Final = "fuzz-over"  # runs by id
+OPEN: Final = "fuzz-open"
+STUDY: Final = "fuzz-study"
+_HOUR: Final = timedelta(hours=1)
+
+
+async def store(fabric: Fabric) -> None:
+    """The runs, as often as pruning takes them."""
+    if await fabric.records.read_run(OVER) is None:
+        await store_run(fabric, OVER, labels={"idps": "on"})
+    if await fabric.records.read_run(OPEN) is None:
+        await store_run(fabric, OPEN, bursts_over=1)
+    now = datetime.now(UTC)
+    asked = StudyRequest.model_validate(REQUESTS["POST", "/v1/studies"])
+    study = Study(study_id=STUDY, spec=asked.study(), created_at=now, created_by="fuzz")
+    await Shelf(fabric.private, "studies", Study).put(STUDY, study)
+    nightly = ScheduleRequest.model_validate(REQUESTS["POST", "/v1/schedules"])
+    schedule = nightly.schedule(by="fuzz", now=now)
+    await Shelf(fabric.private, "schedules", Schedule).put(schedule.name, schedule)
+    if not await fabric.queue.dead_letters(1):
+        letter = Outgoing(body=b"{}", message_id=secrets.token_hex(4), expires_at=now + _HOUR)
+        await fabric.queue.send([letter])
+        delivery = await fabric.queue.receive(1.0)
+        if delivery is not None:
+            await fabric.queue.dead_letter(delivery, "BadJob", "not a job")
