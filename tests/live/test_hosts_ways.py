@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -112,15 +112,14 @@ class Ways:
         return (self.folder / f"{where}.log").read_text()
 
     def beats_since(self, at: datetime) -> bool:
-        asked = subprocess.run(
-            [sys.executable, "-m", "coordinator", "agents", "--json"],
-            env=os.environ | {"BROADSIDE_DATA_DIR": str(self.data), "PYTHONPATH": str(ROOT)},
-            check=True,
-            timeout=60,
-            capture_output=True,
-        )
-        beats = [agent["beat_at"] for agent in json.loads(asked.stdout)]
-        return any(datetime.fromisoformat(beat) > at for beat in beats)
+        async def beats() -> list[datetime]:
+            fabric = open_fabric(FabricSettings(data_dir=self.data))
+            try:
+                return [each.beat_at for each in await fabric.records.fleet.read_presences()]
+            finally:
+                await fabric.close()
+
+        return any(beat > at for beat in asyncio.run(beats()))
 
 
 @pytest.fixture
@@ -516,21 +515,20 @@ def refused(credential: Credential) -> bool:
 
 
 def revoke_first_code(data: Path) -> str:
-    environment: Mapping[str, str] = os.environ | {
-        "BROADSIDE_DATA_DIR": str(data),
-        "PYTHONPATH": str(ROOT),
-    }
+    async def first() -> str:
+        fabric = open_fabric(FabricSettings(data_dir=data))
+        try:
+            (name,) = {agent.join for agent in await Enrolments(fabric.private).agents()}
+        finally:
+            await fabric.close()
+        return name
 
-    def enroll(*words: str) -> str:
-        return subprocess.run(
-            [sys.executable, "-m", "coordinator", "enroll", *words],
-            env=environment,
-            check=True,
-            timeout=60,
-            capture_output=True,
-            text=True,
-        ).stdout
-
-    (name,) = {agent["join"] for agent in json.loads(enroll("list", "--json"))}
-    enroll("revoke", str(name))
-    return str(name)
+    name = asyncio.run(first())
+    subprocess.run(
+        [sys.executable, "-m", "coordinator", "enroll", "revoke", name],
+        env=os.environ | {"BROADSIDE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT)},
+        check=True,
+        timeout=60,
+        capture_output=True,
+    )
+    return name
