@@ -30,7 +30,7 @@ from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(300)]
 
-PAIRS = 3
+PAIRS = 2
 DISK_BYTES = 64 * 2**20
 SPEC = {**GENTLE, "pairs_count": PAIRS, "burst_s": 30}
 
@@ -298,4 +298,4 @@ def test_an_agent_revoked_in_mid_burst_makes_no_verdict_of_it(site: Site) -> Non
     assert summary["verdict"] == "inconclusive", summary["findings"]
     pairs = call(site.coordinator.url, "GET", f"/v1/runs/{run_id}/pairs?burst=0")
     outcomes = {pair["client_agent_id"]: pair["outcome"] for pair in pairs}
-    assert outcomes == {"c001": None, "c002": "measured", "c003": "measured"}
+    assert outcomes == {"c001": None, "c002": "measured"}
