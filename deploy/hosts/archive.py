@@ -7,6 +7,7 @@ so that it is the same one everywhere. Needs what deploy/azure/wheelhouse.py nee
 """
 
 import argparse
+import hashlib
 import re
 import shutil
 import sys
@@ -48,10 +49,20 @@ def build(output: Path, pythons: Sequence[str]) -> None:
             text = (BOOT / name).read_text().replace("${capabilities}", CAPABILITIES)
             (whole / name).write_text(text)
         build_wheel(whole / "wheels", work)
+        (own,) = (whole / "wheels").glob("broadside-*.whl")
+        with (whole / LOCK.name).open("a") as lock:
+            lock.write(locked(own))
         for python in pythons:
             fetch_wheels(whole / "wheels", (LOCK,), python, GLIBC_MINOR_MAX)
         shutil.copytree(own_iperf3(), whole / "iperf3", symlinks=True)
         pack(work / "broadside-hosts", output, "broadside-hosts")
+
+
+def locked(wheel: Path) -> str:
+    """A lock's line for a wheel, by its hash."""
+    name, version, *_ = wheel.name.split("-")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    return f"{name}=={version} --hash=sha256:{digest}\n"
 
 
 def own_iperf3() -> Path:

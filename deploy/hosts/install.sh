@@ -78,8 +78,10 @@ mkdir -p $home
 "$python" -m venv --clear --without-pip $home/venv
 pip() { $home/venv/bin/python "$(ls "$here"/wheels/pip-*.whl)/pip" --disable-pip-version-check "$@"; }
 pip install -q --no-index --find-links "$here/wheels" --no-deps --only-binary :all: \
-    --require-hashes -r "$here/hosts.lock"
-pip install -q --no-index --no-deps "$here"/wheels/broadside-*.whl
+    --require-hashes --no-compile -r "$here/hosts.lock"
+# Compiled here, for the service may not write; without what it never runs, which takes as long.
+$home/venv/bin/python -W ignore -m compileall -qq -x '/site-packages/(pip|.*/tests)/' $home/venv/lib ||
+    echo "install.sh: a module was not compiled; it is read as it is, at each start" >&2
 rm -rf $home/iperf3
 cp -R "$here/iperf3" $home/iperf3
 chmod go+rX $home
