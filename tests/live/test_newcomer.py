@@ -214,7 +214,7 @@ def play(machine: Machine, role: str, *words: str) -> dict[str, int]:
     machine.put(f"{HOME}/inventory.yml", json.dumps(hosts).encode())
     playbook = "python3 -c 'from ansible.cli.playbook import main; main()'"
     done = machine.shell(
-        "export LC_ALL=C.UTF-8 PYTHONPATH=$HOME/site; cd ansible;"
+        "export LC_ALL=C.UTF-8 PYTHONPATH=$HOME/site ANSIBLE_PIPELINING=1; cd ansible;"
         f" {playbook} -i ../inventory.yml --limit {role} broadside.yml {' '.join(words)}",
         timeout_s=300,
     )
