@@ -268,7 +268,7 @@ def test_a_service_carries_traffic_inside_the_sandbox(
 
     wait_for("the client's presence", lambda: well(notebook, "client"))
     wait_for("the services", served)
-    asked = (UNIT, *BROADSIDE, "runs", "--api", "http://127.0.0.1:8090")
+    asked = (UNIT, "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/8090")
     wait_for("the coordinator's API", lambda: notebook.run(*asked).returncode == 0)
     # Other tests keep the cores busy.
     settings = ["pairs_count=1", "burst_s=3", "period_s=20", "lead_s=12", "late_after_s=5", *slow]
