@@ -18,10 +18,19 @@ settings.load_profile("shared-cores")
 # worker with two tests or less before it takes the next file already: what comes after a file of
 # one long test waits for that.
 FIRST: Final = (
-    *("hunted", "tunnels_in_lab", "hosts", "servicebus_faults", "queue", "newcomer", "pipeline"),
+    *(
+        "hunted",
+        "tunnels_in_lab",
+        "fault_core",
+        "hosts",
+        "servicebus_faults",
+        "queue",
+        "newcomer",
+        "pipeline",
+    ),
     *("launches_at_once", "page", "first_run", "azure_faults", "managed_identity", "agents"),
     *("hosts_ways", "fuzz", "soak", "traffic", "devices_in_modes", "deploy_boot", "engine"),
-    *("competition", "fault_core", "no_secrets", "records", "recipes", "search_in_lab"),
+    *("competition", "no_secrets", "records", "recipes", "search_in_lab"),
     *("identities", "witnesses_over_snmp", "studies", "passports", "services_on_loopback"),
     *("table", "azure_requests", "api_live", "silent_streams_in_lab", "generated_client"),
     *("lab_network", "assistant", "poisoned_queue", "imports", "schedules", "coordinators_die"),
