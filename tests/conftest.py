@@ -18,16 +18,8 @@ settings.load_profile("shared-cores")
 # worker with two tests or less before it takes the next file already: what comes after a file of
 # one long test waits for that.
 FIRST: Final = (
-    *(
-        "hunted",
-        "tunnels_in_lab",
-        "fault_core",
-        "hosts",
-        "servicebus_faults",
-        "queue",
-        "newcomer",
-        "pipeline",
-    ),
+    *("hunted", "tunnels_in_lab", "fault_core", "hosts", "servicebus_faults", "queue"),
+    *("newcomer", "pipeline"),
     *("launches_at_once", "page", "first_run", "azure_faults", "managed_identity", "agents"),
     *("hosts_ways", "fuzz", "soak", "traffic", "devices_in_modes", "deploy_boot", "engine"),
     *("competition", "no_secrets", "records", "recipes", "search_in_lab"),
