@@ -115,13 +115,14 @@ from lab.ledger import read_ledger
 from lab.site import built
 from lab.topology import LabSpec
 from tests.live.labs import send
+from tests.live.waiting import wait_for
 assert Path("/proc/self/uid_map").read_text().split()[2] != "4294967295"  # a world of its own
 with built(LabSpec(pairs_count=2, prefix=sys.argv[1]), Path(sys.argv[2])) as lab:
     assert clocks.wait_synced(lab, 20) == (), lab.limits
     send(lab.clients[1], lab.servers[1], 1_000_000)
     def counted():
         return [r for r in read_ledger(lab.ledger_path, 0, float("inf")) if r.up_bytes > 1_035_900]
-    wait_until(counted, "the ledger")
+    wait_for("the ledger", counted)
     assert network.up(lab.spec, Path(sys.argv[2])) == lab
 print("carried and counted")
 """
