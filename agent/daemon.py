@@ -30,10 +30,7 @@ from exchange.engines.port import (
     Unsupported,
     word,
 )
-from exchange.messages import (
-    ClockReading,
-    EngineState,
-)
+from exchange.messages import ClockReading, EngineState
 
 _DAYS: Final = 30  # a self-signed one is made anew at every start of a service
 _TIMEOUT_S: Final = 30.0

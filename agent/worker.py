@@ -33,15 +33,7 @@ from agent.claimed_job import TROUBLES_BEFORE, ClaimedJob
 from agent.decide import Ending, Poison, check, read_job
 from agent.presence import Condition
 from agent.side_tasks import pause, safely
-from exchange.messages import (
-    Claim,
-    Job,
-    JobReport,
-    Outcome,
-    Phase,
-    TroubleKind,
-    plain_text,
-)
+from exchange.messages import Claim, Job, JobReport, Outcome, Phase, TroubleKind, plain_text
 from exchange.ports import Delivery, ExchangeError, JobQueue
 from exchange.records import RunRecords
 from exchange.records.job_digests import PlannedJobs, digest_of

@@ -6,12 +6,7 @@ from fastapi import Query
 
 from coordinator.api.dependencies import Service, routes
 from coordinator.api.row_answers import rows_in
-from coordinator.views.charts import (
-    Chart,
-    ChartEntry,
-    Theme,
-    catalogue,
-)
+from coordinator.views.charts import Chart, ChartEntry, Theme, catalogue
 from coordinator.views.charts.stored_views import draw_stored
 from exchange.messages import Message, RunId
 

@@ -33,12 +33,7 @@ from exchange.checks import Check
 from exchange.fabric import Fabric, FabricSettings, open_fabric
 from exchange.identity_rights import Identity, rights_checks, try_listen, try_send, try_table
 from exchange.messages import Direction, Message, Passport, Presence, Role, plain_text
-from exchange.ports import (
-    ExchangeError,
-    ExchangeUnavailable,
-    RawName,
-    RawStore,
-)
+from exchange.ports import ExchangeError, ExchangeUnavailable, RawName, RawStore
 from exchange.records import RunHeader
 from exchange.records.keys import (
     LAUNCHES,

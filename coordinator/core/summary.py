@@ -11,14 +11,7 @@ from functools import partial
 from typing import Final, Literal
 
 from coordinator.core.figures import Layer
-from exchange.messages import (
-    Flow,
-    Message,
-    RunId,
-    Side,
-    TroubleKind,
-    UtcDatetime,
-)
+from exchange.messages import Flow, Message, RunId, Side, TroubleKind, UtcDatetime
 
 
 class Verdict(StrEnum):

@@ -10,10 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from coordinator.imports.table_bursts import (
-    OriginalRow,
-    problems,
-)
+from coordinator.imports.table_bursts import OriginalRow, problems
 from exchange.chunks import pack_intervals, unpack_intervals
 from exchange.engines.port import StartBasis
 from exchange.messages import (

@@ -40,15 +40,7 @@ from coordinator.imports.table_bursts import (
     holds,
     join_rows,
 )
-from exchange.messages import (
-    EngineReport,
-    Flow,
-    FlowTotals,
-    JobReport,
-    Outcome,
-    ServerTest,
-    Side,
-)
+from exchange.messages import EngineReport, Flow, FlowTotals, JobReport, Outcome, ServerTest, Side
 
 BURSTS_MAX_COUNT: Final = 10_000  # as many as a specification may have
 PAIRS_MAX_COUNT: Final = 2000

@@ -21,12 +21,7 @@ from coordinator.imports.import_answers import (
 )
 from coordinator.imports.import_requests import Imported, OriginalTable, Recordings
 from coordinator.imports.import_runs import ImportedState, Measured, stand
-from coordinator.imports.original_runs import (
-    describe_table,
-    measure_table,
-    plan_table,
-    stand_table,
-)
+from coordinator.imports.original_runs import describe_table, measure_table, plan_table, stand_table
 from coordinator.imports.recordings import measure_recordings, plan_recordings, stand_recordings
 from coordinator.runs.listing import outcome_of
 from coordinator.runs.run_ids import new_run_id

@@ -32,12 +32,7 @@ from coordinator.runs.kept_readings import keep_told, with_earlier
 from coordinator.runs.neighbours import Neighbours, find_neighbours, read_neighbours
 from coordinator.runs.own_troubles import keep_troubles, read_troubles
 from coordinator.runs.run_states import RunStates
-from coordinator.runs.stored import (
-    read_fleet,
-    read_ledger,
-    read_measured,
-    read_testimony,
-)
+from coordinator.runs.stored import read_fleet, read_ledger, read_measured, read_testimony
 from exchange.messages import Control, Outcome, Trouble
 from exchange.records import Document, Judging, Records
 from exchange.troubles import TroubleLog

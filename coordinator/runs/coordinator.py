@@ -17,13 +17,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Protocol
 
-from coordinator.core.live.status import (
-    COLLECT_S,
-    BurstPhase,
-    RunState,
-    RunStatus,
-    due_at,
-)
+from coordinator.core.live.status import COLLECT_S, BurstPhase, RunState, RunStatus, due_at
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.plan.cost_estimate import OverBudget, estimate, not_charged_why
 from coordinator.core.plan.meter import basis
@@ -36,9 +30,7 @@ from coordinator.device.ledgers.settle import Settling
 from coordinator.device.ledgers.source import LedgerSource, LiveSource
 from coordinator.device.witnesses.witness_file import WitnessSource
 from coordinator.device.witnesses.witnesses import Witnesses
-from coordinator.imports.stored_imports import (
-    recompute_import,
-)
+from coordinator.imports.stored_imports import recompute_import
 from coordinator.prices import load as load_prices
 from coordinator.refusals import RunIsOver, UnknownRun
 from coordinator.runs.closing import Closing

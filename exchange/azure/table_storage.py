@@ -20,14 +20,7 @@ from azure.core import MatchConditions
 from azure.data.tables import EdmType, EntityProperty, UpdateMode
 from azure.data.tables.aio import TableClient
 
-from exchange.azure.wire import (
-    StorageAddress,
-    StorageService,
-    code_of,
-    is_final,
-    said_by,
-    way_in,
-)
+from exchange.azure.wire import StorageAddress, StorageService, code_of, is_final, said_by, way_in
 from exchange.fabric_settings import FabricSettings
 from exchange.limits import batches, check_entity, check_key
 from exchange.messages import TroubleKind

@@ -42,14 +42,7 @@ from exchange.engines.port import (
     host_word,
     word,
 )
-from exchange.messages import (
-    Combine,
-    Job,
-    Measure,
-    Message,
-    Side,
-    Traffic,
-)
+from exchange.messages import Combine, Job, Measure, Message, Side, Traffic
 
 LFTP: Final = Program(
     name="lftp",

@@ -44,15 +44,7 @@ from exchange.engines.port import (
     host_word,
     word,
 )
-from exchange.messages import (
-    Combine,
-    Distribution,
-    Job,
-    Measure,
-    Message,
-    Side,
-    Traffic,
-)
+from exchange.messages import Combine, Distribution, Job, Measure, Message, Side, Traffic
 
 VEGETA: Final = Program(
     name="vegeta",

@@ -10,23 +10,9 @@ from urllib.parse import quote
 
 from exchange.documents import inflate, packed
 from exchange.http.coordinator_link import Link
-from exchange.limits import (
-    batches,
-    check_entity,
-    check_key,
-    check_message,
-    message_bytes,
-    split,
-)
+from exchange.limits import batches, check_entity, check_key, check_message, message_bytes, split
 from exchange.messages import TroubleKind
-from exchange.ports import (
-    DeadLetter,
-    Delivery,
-    Entity,
-    Outgoing,
-    QueueCounts,
-    RawName,
-)
+from exchange.ports import DeadLetter, Delivery, Entity, Outgoing, QueueCounts, RawName
 from exchange.records.keys import CONTROL
 from exchange.row_text import entity_fields, entity_of
 

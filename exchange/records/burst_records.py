@@ -15,15 +15,7 @@ from itertools import chain
 from typing import Final, TypeVar
 
 from exchange.documents import TableRaw
-from exchange.messages import (
-    Claim,
-    HostSecond,
-    Job,
-    JobReport,
-    Message,
-    ServerTest,
-    Track,
-)
+from exchange.messages import Claim, HostSecond, Job, JobReport, Message, ServerTest, Track
 from exchange.ports import (
     Entity,
     EntityExists,

@@ -7,13 +7,7 @@ from typing import Final, Generic, TypeVar
 
 from exchange.limits import check_key
 from exchange.messages import Message
-from exchange.ports import (
-    Entity,
-    EntityChanged,
-    EntityNotFound,
-    ExchangeUnavailable,
-    Table,
-)
+from exchange.ports import Entity, EntityChanged, EntityNotFound, ExchangeUnavailable, Table
 from exchange.rows import message_row, parse_row, row_name, try_row
 
 _TRIES_COUNT: Final = 10

@@ -16,14 +16,7 @@ from exchange.messages import Claim
 from exchange.messages import Phase as Told
 from lab.errors import LabError
 from lab.faults.fault_range import PAIRS_COUNT, Range
-from lab.faults.matrix import (
-    LEAD_BEFORE_CLAIM_S,
-    Cell,
-    Fault,
-    Phase,
-    Scene,
-    has_come,
-)
+from lab.faults.matrix import LEAD_BEFORE_CLAIM_S, Cell, Fault, Phase, Scene, has_come
 from lab.faults.random_rounds import fault_named
 from lab.faults.rules import Evidence, read_evidence, violations
 

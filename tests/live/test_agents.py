@@ -31,12 +31,7 @@ from exchange.messages import (
     Track,
 )
 from tests.live.free_ports import free_port
-from tests.live.live_agents import (
-    Range,
-    find_any_engine,
-    find_engine,
-    is_alive,
-)
+from tests.live.live_agents import Range, find_any_engine, find_engine, is_alive
 from tests.live.waiting import until
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools

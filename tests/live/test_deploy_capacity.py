@@ -12,13 +12,7 @@ from typing import Any
 import pytest
 
 from coordinator.device.capacity import FIREWALL as KIND
-from coordinator.device.capacity import (
-    Capacity,
-    FirewallCapacity,
-    Record,
-    raise_capacity,
-    restore,
-)
+from coordinator.device.capacity import Capacity, FirewallCapacity, Record, raise_capacity, restore
 from coordinator.device.resource_manager import (
     Resource,
     ResourceBusy,

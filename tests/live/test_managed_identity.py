@@ -25,11 +25,7 @@ import pytest
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
 from coordinator.device.ledgers.source import LedgerError
-from coordinator.device.resource_manager import (
-    ResourceRefused,
-    ResourceUnavailable,
-    token_source,
-)
+from coordinator.device.resource_manager import ResourceRefused, ResourceUnavailable, token_source
 from exchange.azure import identity
 from exchange.azure.service_bus import ServiceBusAddress, ServiceBusQueue
 from exchange.azure.table_storage import AzureTable, TableAddress

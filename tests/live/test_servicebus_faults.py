@@ -18,13 +18,7 @@ import pytest
 
 from exchange.azure.service_bus import ServiceBusAddress, ServiceBusQueue
 from exchange.azure.wire import Bounds
-from exchange.ports import (
-    Delivery,
-    ExchangeMisconfigured,
-    ExchangeUnavailable,
-    LockLost,
-    Outgoing,
-)
+from exchange.ports import Delivery, ExchangeMisconfigured, ExchangeUnavailable, LockLost, Outgoing
 from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
 from tests.live.started import started

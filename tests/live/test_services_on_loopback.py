@@ -27,12 +27,7 @@ from exchange.messages import (
 )
 from exchange.second_rows import TestSeconds
 from tests.live.free_ports import free_port
-from tests.live.live_agents import (
-    AgentProcess,
-    Range,
-    find_any_engine,
-    is_alive,
-)
+from tests.live.live_agents import AgentProcess, Range, find_any_engine, is_alive
 from tests.live.waiting import until
 from tests.one_table import read_served
 

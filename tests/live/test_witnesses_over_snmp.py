@@ -20,16 +20,7 @@ from coordinator.device.ledgers.source import LedgerError, open_ledger
 from coordinator.device.witnesses.polled import PolledWitness
 from coordinator.device.witnesses.witness_file import open_witnesses
 from exchange.messages import Direction
-from lab.snmp_agent import (
-    CPU,
-    MEMORY,
-    SESSIONS,
-    Figures,
-    SnmpAgent,
-    answering,
-    gauge,
-    interface32,
-)
+from lab.snmp_agent import CPU, MEMORY, SESSIONS, Figures, SnmpAgent, answering, gauge, interface32
 from tests.live.labs import needs_snmpd
 
 pytestmark = [

@@ -19,10 +19,7 @@ from coordinator.core.measure.completeness import combine
 from coordinator.core.measure.device_figures import device_figures, witness_findings
 from coordinator.core.measure.evidence import FirewallLedger
 from coordinator.core.measure.headers import Headers
-from coordinator.core.measure.outages import (
-    coordinator_findings,
-    outage_findings,
-)
+from coordinator.core.measure.outages import coordinator_findings, outage_findings
 from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.measure.steady import VALUES_MIN, mean_of_bursts
 from coordinator.core.measure.testimony import Witnessed

@@ -5,14 +5,7 @@ from typing import Final
 from coordinator.core import words
 from coordinator.core.measure.cross_examination import LOGIN_APART_S, STAMPS_APART_S
 from coordinator.core.plan.spec import RunSpec
-from coordinator.core.summary import (
-    BurstSummary,
-    Check,
-    Finding,
-    Verdict,
-    inconclusive,
-    note,
-)
+from coordinator.core.summary import BurstSummary, Check, Finding, Verdict, inconclusive, note
 
 NAMED_COUNT: Final = 3
 

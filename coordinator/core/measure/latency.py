@@ -14,14 +14,7 @@ import numpy as np
 from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.evidence import ProbeColumn
 from coordinator.core.plan.spec import Burst
-from coordinator.core.summary import (
-    Latency,
-    PathLatency,
-    PhaseLatency,
-    Spike,
-    figure,
-    instant,
-)
+from coordinator.core.summary import Latency, PathLatency, PhaseLatency, Spike, figure, instant
 from exchange.messages import pair_name
 
 

@@ -31,9 +31,7 @@ from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
 from coordinator.core.measure.headers import Headers, headers
 from coordinator.core.measure.latency import find_latency
 from coordinator.core.measure.measures import cpu_cost, measure_pairs, taken_cpu
-from coordinator.core.measure.outages import (
-    outages,
-)
+from coordinator.core.measure.outages import outages
 from coordinator.core.measure.series import MeasuredBurst
 from coordinator.core.measure.silent_streams import find_silent_streams
 from coordinator.core.measure.unsteady_clocks import clock_troubles

@@ -9,14 +9,7 @@ from typing import Final
 
 from coordinator.core.measure.align import Aligned
 from coordinator.core.summary import CpuCost, MeasureSummary, TakenCpu, figure
-from exchange.messages import (
-    BUCKET_RATIO,
-    Combine,
-    Distribution,
-    EngineReport,
-    Measure,
-    Side,
-)
+from exchange.messages import BUCKET_RATIO, Combine, Distribution, EngineReport, Measure, Side
 
 QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99))
 

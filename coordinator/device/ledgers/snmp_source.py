@@ -12,13 +12,7 @@ import numpy as np
 from coordinator.coordinator_settings import CoordinatorSettings
 from coordinator.core.measure.columns import Floats
 from coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
-from coordinator.core.measure.testimony import (
-    Quantity,
-    Witnessed,
-    WitnessSeries,
-    column,
-    together,
-)
+from coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries, column, together
 from coordinator.device.ledgers.source import Freshness, LedgerError, needed
 from coordinator.device.witnesses.polled import PolledWitness
 from coordinator.device.witnesses.snmp_witness import open_interfaces

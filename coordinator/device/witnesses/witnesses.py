@@ -6,13 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.core.measure.testimony import (
-    Quantity,
-    Remark,
-    RemarkKind,
-    Witnessed,
-    together,
-)
+from coordinator.core.measure.testimony import Quantity, Remark, RemarkKind, Witnessed, together
 from coordinator.device.ledgers.settle import Span
 from coordinator.device.ledgers.source import LedgerBusy, LedgerError
 from coordinator.device.witnesses.polled import PolledWitness

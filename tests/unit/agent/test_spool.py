@@ -21,13 +21,7 @@ from exchange.messages import (
     Trouble,
     TroubleKind,
 )
-from exchange.ports import (
-    Entity,
-    EntityTooLarge,
-    ExchangeMisconfigured,
-    ExchangeUnavailable,
-    Value,
-)
+from exchange.ports import Entity, EntityTooLarge, ExchangeMisconfigured, ExchangeUnavailable, Value
 from exchange.row_text import format_entity, parse_entity
 from exchange.second_rows import CHUNK_S
 from exchange.troubles import TroubleLog

@@ -11,13 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from exchange.chunks import (
-    pack,
-    pack_host,
-    pack_intervals,
-    unpack,
-    unpack_intervals,
-)
+from exchange.chunks import pack, pack_host, pack_intervals, unpack, unpack_intervals
 from exchange.messages import HostSecond, Interval
 from exchange.ports import RecordUnreadable
 from exchange.second_rows import CHUNK_S

@@ -15,12 +15,7 @@ from coordinator.hosts.agent_rights import Handed
 from coordinator.hosts.authority import own_authority
 from coordinator.hosts.enrolment import Enrolled, Enrolment, Enrolments, UnknownAgent
 from exchange.fabric import Fabric
-from exchange.http.credential import (
-    Credential,
-    coordinator_addresses,
-    load_credential,
-    new_secret,
-)
+from exchange.http.credential import Credential, coordinator_addresses, load_credential, new_secret
 from exchange.http.joining import fingerprint, new_code
 from exchange.messages import Role
 from exchange.ports import ExchangeMisconfigured, ExchangeRefused

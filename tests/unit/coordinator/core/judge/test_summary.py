@@ -28,16 +28,7 @@ from coordinator.core.summary import (
     canonical,
     parse_run,
 )
-from exchange.messages import (
-    Direction,
-    Flow,
-    Interval,
-    Outcome,
-    Protocol,
-    Side,
-    Track,
-    Traffic,
-)
+from exchange.messages import Direction, Flow, Interval, Outcome, Protocol, Side, Track, Traffic
 from tests.judged import judged_burst, judged_first
 from tests.planted import ids, measure, summarise
 from tests.seconds_as_columns import track_columns

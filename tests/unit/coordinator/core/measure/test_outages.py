@@ -14,13 +14,7 @@ from coordinator.core.measure.outages import (
     outages,
 )
 from coordinator.core.plan.spec import Burst
-from exchange.messages import (
-    Endpoint,
-    EngineReport,
-    ServerTest,
-    Trouble,
-    TroubleKind,
-)
+from exchange.messages import Endpoint, EngineReport, ServerTest, Trouble, TroubleKind
 from tests.unit.coordinator.core.records import job_report
 
 AT = datetime(2026, 11, 20, 3, 12, tzinfo=UTC)

@@ -8,15 +8,7 @@ from hypothesis import strategies as st
 
 from coordinator.core.plan.planner import Infeasible, first_start, live, plan
 from coordinator.core.plan.spec import LedgerPromise, RunSpec
-from exchange.messages import (
-    ClockReading,
-    ClockSource,
-    EngineState,
-    Job,
-    Presence,
-    Role,
-    Traffic,
-)
+from exchange.messages import ClockReading, ClockSource, EngineState, Job, Presence, Role, Traffic
 from tests.unit.coordinator.presences import NOW, fleet, presence
 
 
