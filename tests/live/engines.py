@@ -104,7 +104,7 @@ async def start_server(
         port, engine.version, binary=(*prefix, *engine.binary), bind=address, silence_s=silence_s
     )
     server = await Running.start(argv, stop_in_s=2 * PATIENCE_S)
-    await until(f"a server on port {port}", lambda: server.listens(port))
+    await until(f"a server on port {port}", lambda: server.listens(port), PATIENCE_S)
     return server
 
 

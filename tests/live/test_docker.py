@@ -16,6 +16,7 @@ from exchange.ports import JobQueue, Outgoing
 from lab.azurite import Azurite
 from lab.servicebus.broker_process import BrokerProcess
 from lab.servicebus.queues import QueueSettings
+from tests.live.engines import PATIENCE_S
 from tests.live.http_service import Answer, serving
 from tests.live.live_site import ROOT, Site, kill, wait_for_fleet
 from tests.live.started import started
@@ -109,6 +110,7 @@ async def test_three_pairs_and_a_doctor_keep_within_the_emulators_ten_connection
         await until(
             f"{connections_count} connections",
             lambda: read_ports([broker.port])[broker.port].tcp_count == connections_count,
+            PATIENCE_S,
         )
 
     queues = [queue_of(broker.connection_string) for _ in range(5)]

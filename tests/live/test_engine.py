@@ -17,7 +17,14 @@ from agent.sockets import read_ports
 from exchange.engines.iperf3 import streams_json
 from exchange.engines.port import StartBasis
 from exchange.messages import Direction, Protocol, Traffic
-from tests.live.engines import Running, carried_bytes, engines, start_client, start_server
+from tests.live.engines import (
+    PATIENCE_S,
+    Running,
+    carried_bytes,
+    engines,
+    start_client,
+    start_server,
+)
 from tests.live.free_ports import free_port
 from tests.live.live_agents import is_alive
 from tests.live.waiting import until
@@ -122,7 +129,9 @@ async def test_a_held_client_has_the_first_turn_and_no_other(
             await asyncio.sleep(0.02)
         assert (os.SCHED_FIFO in seen) == allowed
         await until(
-            "its usual turn", lambda: time.time() > at_s and os.SCHED_FIFO not in _policies(firing)
+            "its usual turn",
+            lambda: time.time() > at_s and os.SCHED_FIFO not in _policies(firing),
+            PATIENCE_S,
         )
         seen = set[int]()
         while now := _policies(firing):  # to its end
@@ -192,7 +201,7 @@ async def under_way(engine: Iperf3, port: int) -> tuple[Running, Running]:
     """Server and client of a test whose first interval is over."""
     serving = await start_server(engine, port)
     firing = await start_client(engine, port, FORWARD, duration_s=10)
-    await until("a first interval", lambda: carried_bytes(port) > INTERVAL_BYTES)
+    await until("a first interval", lambda: carried_bytes(port) > INTERVAL_BYTES, PATIENCE_S)
     return serving, firing
 
 
@@ -209,7 +218,7 @@ async def test_busy(engine: Iperf3, ports: Iterator[int]) -> None:
     port = next(ports)
     serving = await start_server(engine, port)
     first = await start_client(engine, port, FORWARD, duration_s=3)
-    await until("the first to have the server", lambda: carried_bytes(port) > 100_000)
+    await until("the first to have the server", lambda: carried_bytes(port) > 100_000, PATIENCE_S)
     second = await (await start_client(engine, port, FORWARD)).end()
     assert "busy" in (second.reading.report.error or "")
     one, other = await asyncio.gather(first.end(), serving.end())
@@ -250,9 +259,9 @@ async def test_an_abort_is_quick_and_keeps_what_was_counted(
     serving = await start_server(engine, port)
     release_at_s = time.time() + (8 if held else 0.3)
     firing = await start_client(engine, port, FORWARD, duration_s=10, release_at_s=release_at_s)
-    await until("the client", lambda: read_ports([port])[port].connected)
+    await until("the client", lambda: read_ports([port])[port].connected, PATIENCE_S)
     if not held:
-        await until("a first interval", lambda: carried_bytes(port) > INTERVAL_BYTES)
+        await until("a first interval", lambda: carried_bytes(port) > INTERVAL_BYTES, PATIENCE_S)
     asked_at_s = time.time()
     firing.process.stop("cancelled by a test")
     firing.process.stop("again")
@@ -307,7 +316,7 @@ async def test_who_ignores_a_request_is_killed_with_its_children() -> None:
         deadline_at_s=time.time() + 2,
     )
     assert (exit_.exit_code, exit_.stopped) == (-signal.SIGKILL, "deadline")
-    await until("the child to die", lambda: not is_alive(int(lines[0])))
+    await until("the child to die", lambda: not is_alive(int(lines[0])), PATIENCE_S)
 
 
 async def test_a_cancelled_waiter_kills_the_engine() -> None:
@@ -319,7 +328,7 @@ async def test_a_cancelled_waiter_kills_the_engine() -> None:
             deadline_at_s=None,
         )
     )
-    await until("the first line", lambda: bool(pids))
+    await until("the first line", lambda: bool(pids), PATIENCE_S)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting

@@ -9,7 +9,7 @@ import pytest
 
 from agent.engine_process import Iperf3
 from exchange.messages import Direction, Traffic
-from tests.live.engines import engines, start_client, start_server
+from tests.live.engines import PATIENCE_S, engines, start_client, start_server
 from tests.live.waiting import until
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
@@ -85,7 +85,7 @@ async def test_both_ends_of_a_silent_path_end_and_say_what_they_have(
         prefix=path.client,
         stop_in_s=6.0,
     )
-    await until("traffic", lambda: path.carried_bytes() > 500_000)
+    await until("traffic", lambda: path.carried_bytes() > 500_000, PATIENCE_S)
     path.cut()
     one = await firing.end()
     if direction is Direction.REVERSE:

@@ -11,6 +11,7 @@ import pytest
 
 from agent.workspace import sweep
 from exchange.engines import engines
+from tests.live.engines import PATIENCE_S
 from tests.live.live_agents import is_alive
 from tests.live.waiting import until
 
@@ -91,7 +92,9 @@ async def test_a_stopped_agents_engine_ends_at_its_hard_stop(name: str, port: in
         agent.send_signal(signal.SIGSTOP)
         started = children(agent.pid)
         assert pid in started and is_alive(pid)
-        await until("the hard stop to end the engine", lambda: not any(map(is_alive, started)))
+        await until(
+            "the hard stop to end the engine", lambda: not any(map(is_alive, started)), PATIENCE_S
+        )
     finally:
         agent.kill()
         await agent.wait()
@@ -112,4 +115,4 @@ async def test_nothing_stays_of_an_engine_or_of_its_agent(name: str, port: int) 
     started = children(agent.pid)
     agent.kill()
     await agent.wait()
-    await until("all of a killed agent to end", lambda: not any(map(is_alive, started)))
+    await until("all of a killed agent to end", lambda: not any(map(is_alive, started)), PATIENCE_S)
