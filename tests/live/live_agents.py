@@ -46,6 +46,19 @@ def find_any_engine() -> Iperf3:
     return found
 
 
+def presences_in(data_dir: Path) -> Mapping[str, Presence]:
+    """Who says that it is there, by what stands in an embedded fabric's folder."""
+
+    async def read() -> Mapping[str, Presence]:
+        fabric = open_fabric(FabricSettings(fabric="embedded", data_dir=data_dir))
+        try:
+            return {each.agent_id: each for each in await fabric.records.fleet.read_presences()}
+        finally:
+            await fabric.close()
+
+    return asyncio.run(read())
+
+
 class AgentProcess:
     """What ``python -m agent`` runs, with settings of its own.
 

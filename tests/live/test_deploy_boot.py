@@ -1,6 +1,5 @@
 """What a VM is told at its first boot starts for real: unit, package, fetch and clock."""
 
-import asyncio
 import hashlib
 import io
 import json
@@ -11,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ import pytest
 
 from deploy.check import boot, tools
 from deploy.check.__main__ import COORDINATOR, EXPOSURE_MAX
-from exchange.fabric import FabricSettings, open_fabric
 from exchange.messages import Presence
 from tests.live.free_ports import free_port
 from tests.live.http_service import Answer, Asked, serving
+from tests.live.live_agents import presences_in
 from tests.live.live_site import BROADSIDE, ROOT, call
 from tests.live.machine import Machine, system_python, why_not
 from tests.live.terraform_outputs import outputs
@@ -147,20 +146,11 @@ def notebook(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[M
     assert not standing.remains()
 
 
-def presences(machine: Machine) -> dict[str, Presence]:
+def presences(machine: Machine) -> Mapping[str, Presence]:
     """Who says that it is there."""
     folder = machine.state / "fabric"
-    if not (folder / "results.sqlite3").exists():  # whoever makes it owns it: that is not us
-        return {}
-
-    async def read() -> dict[str, Presence]:
-        fabric = open_fabric(FabricSettings(fabric="embedded", data_dir=folder))
-        try:
-            return {each.agent_id: each for each in await fabric.records.fleet.read_presences()}
-        finally:
-            await fabric.close()
-
-    return asyncio.run(read())
+    there = (folder / "results.sqlite3").exists()  # whoever makes it owns it: that is not us
+    return presences_in(folder) if there else {}
 
 
 def well(machine: Machine, agent_id: str) -> Presence | None:

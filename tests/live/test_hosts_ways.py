@@ -38,6 +38,7 @@ from lab.site import built, staged
 from lab.topology import Lab, LabSpec, management_name
 from tests.live.certificates import Certificates, make_certificates
 from tests.live.labs import new_prefix
+from tests.live.live_agents import presences_in
 from tests.live.live_site import GENTLE, ROOT, wait_for_summary
 from tests.live.waiting import wait_for
 
@@ -112,14 +113,7 @@ class Ways:
         return (self.folder / f"{where}.log").read_text()
 
     def beats_since(self, at: datetime) -> bool:
-        async def beats() -> list[datetime]:
-            fabric = open_fabric(FabricSettings(data_dir=self.data))
-            try:
-                return [each.beat_at for each in await fabric.records.fleet.read_presences()]
-            finally:
-                await fabric.close()
-
-        return any(beat > at for beat in asyncio.run(beats()))
+        return any(each.beat_at > at for each in presences_in(self.data).values())
 
 
 @pytest.fixture
