@@ -18,13 +18,13 @@ demo: setup ## fire a real broadside on this machine and judge it; options: make
 	@$(BIN)/broadside demo $(ARGS)
 
 soak: setup ## a weekend in ten minutes: 60 bursts in the lab, coordinators and an agent killed
-	@$(BIN)/python -m lab.soak $(ARGS)
+	@$(BIN)/python -m broadside.lab.soak $(ARGS)
 
 faults: setup ## break a fleet in every phase of a run: the table of faults, each held to the rules
-	@$(BIN)/python -m lab.faults $(ARGS)
+	@$(BIN)/python -m tests.faults $(ARGS)
 
 scenarios: tools ## every test of the field's notebook in the lab, in one table; ARGS="--only FTP"
-	@$(BIN)/python -m lab.scenarios $(ARGS)
+	@$(BIN)/python -m tests.scenarios $(ARGS)
 
 test: tools ## everything: lint, types, deploy-check, unit, contract, live
 	@$(MAKE) --no-print-directory -j3 --output-sync=target lint types costs
@@ -90,10 +90,10 @@ VM_LOCK := .tools/uv/bin/uv pip compile -c requirements.lock --generate-hashes -
 HOST_LOCK := .tools/uv/bin/uv pip compile -c requirements.lock --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 --no-header -q
 
 deploy-check: tools ## everything under deploy/, without Azure: Terraform, cloud-init, units, Docker
-	@nice $(BIN)/python -m deploy.check $(ARGS)
+	@nice $(BIN)/python -m tests.deploy_check $(ARGS)
 
 rehearse: setup ## Azure in rehearsal: up, plan, scale, down of each example with the real Terraform and az
-	@$(BIN)/python -m deploy.rehearsal $(ARGS)
+	@$(BIN)/python -m tests.azure_emulator $(ARGS)
 
 wheelhouse: setup ## dist/broadside-bundle.tar.gz: what VMs without internet install
 	@$(BIN)/python deploy/azure/wheelhouse.py $(ARGS)

@@ -1,3 +1,3 @@
 """What runs on every generator host: pulls jobs, fires the engine at the instant, reports."""
 
-import exchange  # noqa: F401 - before pydantic
+import broadside.exchange  # noqa: F401 - before pydantic

@@ -4,15 +4,15 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.agent_settings import AgentSettings
-from agent.counters import HostLog
-from agent.cpu import host_cpu_s, taken_ratio
-from agent.engine_process import Iperf3
-from agent.host import Host
-from agent.installed_engines import InstalledEngine, installed_iperf3, unknown_engine
-from exchange.messages import DEFAULT_ENGINE, EngineReport
-from exchange.records import AgentRecords, BurstRecords
-from exchange.troubles import TroubleLog
+from broadside.agent.agent_settings import AgentSettings
+from broadside.agent.counters import HostLog
+from broadside.agent.cpu import host_cpu_s, taken_ratio
+from broadside.agent.engine_process import Iperf3
+from broadside.agent.host import Host
+from broadside.agent.installed_engines import InstalledEngine, installed_iperf3, unknown_engine
+from broadside.exchange.messages import DEFAULT_ENGINE, EngineReport
+from broadside.exchange.records import AgentRecords, BurstRecords
+from broadside.exchange.troubles import TroubleLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What an operator tells an agent: environment variables ``BROADSIDE_AGENT_*``.
 
 Nothing here looks at the host (the lab builds settings in one network namespace and runs the
-agent in another); what is left unset is found by :mod:`agent.host` when the agent starts.
+agent in another); what is left unset is found by :mod:`broadside.agent.host` when the agent starts.
 """
 
 import os
@@ -13,9 +13,9 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from exchange.engines import engines, find
-from exchange.engines.port import Serving
-from exchange.messages import Identifier, RawPolicy, Role, parse_address
+from broadside.exchange.engines import engines, find
+from broadside.exchange.engines.port import Serving
+from broadside.exchange.messages import Identifier, RawPolicy, Role, parse_address
 
 Network = IPv4Network | IPv6Network
 

@@ -15,12 +15,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Final
 
-from agent.cpu import with_cpu
-from agent.engine_process import KILL_AFTER_S, EngineProcess, EngineUnusable, Exit, Identity
-from agent.gate import Release, holds, read_release
-from exchange.documents import Packed
-from exchange.engines.port import EndBy, Event, Process, Reader, Reading, Started, Watch
-from exchange.programs import program_environment
+from broadside.agent.cpu import with_cpu
+from broadside.agent.engine_process import (
+    KILL_AFTER_S,
+    EngineProcess,
+    EngineUnusable,
+    Exit,
+    Identity,
+)
+from broadside.agent.gate import Release, holds, read_release
+from broadside.exchange.documents import Packed
+from broadside.exchange.engines.port import EndBy, Event, Process, Reader, Reading, Started, Watch
+from broadside.exchange.programs import program_environment
 
 _TAIL_BYTES: Final = 65_536  # of the newest lines: an engine's last ones are its totals
 _MEMORY_BYTES: Final = 262_144  # of the head, deflated: what is more goes to disk
@@ -146,7 +152,7 @@ class Attempt:
         """Start an engine; ``on_event`` gets each event with its epoch second.
 
         ``instant_s`` is the epoch second from which ``stop_after_s`` counts. Raises
-        :class:`~agent.engine_process.EngineUnusable`.
+        :class:`~broadside.agent.engine_process.EngineUnusable`.
         """
         transcript = Transcript(min(raw_max_bytes, process.raw_max_bytes or raw_max_bytes))
 

@@ -1,4 +1,5 @@
-"""``python -m agent.check``: what an agent on this host would find, as a JSON list of checks.
+"""``python -m broadside.agent.check``: what an agent on this host would find, as a JSON list of
+checks.
 
 Arguments are addresses of servers, to be held against the allowed networks. It runs as a process of
 its own, because the coordinator never imports the agent. ``--rights`` in their place tries what the
@@ -15,21 +16,21 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from agent.agent_settings import AgentSettings
-from agent.clock import clock_problem, read_clock
-from agent.engine_process import EngineError, find_iperf3
-from agent.gate import explain_no_gate, find_gate
-from agent.host import HostUnknown, find_host
-from agent.installed_engines import find_program
-from agent.run import EXIT_CANNOT_RUN
-from exchange.checks import Check
-from exchange.engines import engines
-from exchange.engines.iperf3 import streams_json
-from exchange.engines.port import Tool
-from exchange.fabric_settings import FabricSettings
-from exchange.identity_rights import Identity, rights_checks
-from exchange.messages import DEFAULT_ENGINE, Role
-from exchange.ports import ExchangeMisconfigured
+from broadside.agent.agent_settings import AgentSettings
+from broadside.agent.clock import clock_problem, read_clock
+from broadside.agent.engine_process import EngineError, find_iperf3
+from broadside.agent.gate import explain_no_gate, find_gate
+from broadside.agent.host import HostUnknown, find_host
+from broadside.agent.installed_engines import find_program
+from broadside.agent.run import EXIT_CANNOT_RUN
+from broadside.exchange.checks import Check
+from broadside.exchange.engines import engines
+from broadside.exchange.engines.iperf3 import streams_json
+from broadside.exchange.engines.port import Tool
+from broadside.exchange.fabric_settings import FabricSettings
+from broadside.exchange.identity_rights import Identity, rights_checks
+from broadside.exchange.messages import DEFAULT_ENGINE, Role
+from broadside.exchange.ports import ExchangeMisconfigured
 
 RIGHTS: Final = "--rights"
 GATE_BOUND_S = 0.05  # s, a job's usual clock gate

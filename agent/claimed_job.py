@@ -18,24 +18,24 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import Final
 
-from agent.agent_context import Tools
-from agent.attempt import known_until_s
-from agent.client_processes import ClientProcesses
-from agent.client_tunnel import LEAD_S, ClientTunnel
-from agent.clock import clock_problem, read_clock
-from agent.control_reads import LAST_LOOK_S, ControlReads, ControlWatch
-from agent.decide import Ending, judge_outcome, may_retry, start_error_s
-from agent.device_pings import DevicePings
-from agent.engine_process import EngineUnusable, Exit, least_privileged
-from agent.gate import gate_env
-from agent.host import find_source
-from agent.installed_engines import InstalledEngine
-from agent.probe import Prober
-from agent.side_tasks import pause, safely
-from agent.tunnel import TunnelFailed
-from agent.workspace import Workspace
-from exchange.engines.port import ClientAsk, Launch, Process, Reading, Unsupported
-from exchange.messages import (
+from broadside.agent.agent_context import Tools
+from broadside.agent.attempt import known_until_s
+from broadside.agent.client_processes import ClientProcesses
+from broadside.agent.client_tunnel import LEAD_S, ClientTunnel
+from broadside.agent.clock import clock_problem, read_clock
+from broadside.agent.control_reads import LAST_LOOK_S, ControlReads, ControlWatch
+from broadside.agent.decide import Ending, judge_outcome, may_retry, start_error_s
+from broadside.agent.device_pings import DevicePings
+from broadside.agent.engine_process import EngineUnusable, Exit, least_privileged
+from broadside.agent.gate import gate_env
+from broadside.agent.host import find_source
+from broadside.agent.installed_engines import InstalledEngine
+from broadside.agent.probe import Prober
+from broadside.agent.side_tasks import pause, safely
+from broadside.agent.tunnel import TunnelFailed
+from broadside.agent.workspace import Workspace
+from broadside.exchange.engines.port import ClientAsk, Launch, Process, Reading, Unsupported
+from broadside.exchange.messages import (
     Claim,
     ClockReading,
     ClockSource,
@@ -46,7 +46,7 @@ from exchange.messages import (
     Phase,
     StartMethod,
 )
-from exchange.pacing import ARMED_TURN_MAX_S, turn_s
+from broadside.exchange.pacing import ARMED_TURN_MAX_S, turn_s
 
 ENGINE_GRACE_S: Final = 10.0  # s past its planned end at which a stuck engine is ended
 ARMED_POLL_S: Final = 0.1  # s between looks at whether all connections stand
@@ -185,7 +185,7 @@ class ClaimedJob:
     def _prepare(self, installed: InstalledEngine) -> Launch:
         """What the engine starts, with its files in place.
 
-        Raises :class:`~exchange.engines.port.Unsupported`, ``OSError``.
+        Raises :class:`~broadside.exchange.engines.port.Unsupported`, ``OSError``.
         """
         if installed.engine.needs_folder:
             self._workspace = Workspace(self._tools.settings.agent_id)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agent.attempt import Attempt
-from agent.engine_process import Exit
-from agent.gate import Release
-from agent.workspace import Workspace
-from exchange.documents import Packed, packed
-from exchange.engines.merge import merge
-from exchange.engines.port import Engine, Launch, Process, Reading
-from exchange.messages import Job
+from broadside.agent.attempt import Attempt
+from broadside.agent.engine_process import Exit
+from broadside.agent.gate import Release
+from broadside.agent.workspace import Workspace
+from broadside.exchange.documents import Packed, packed
+from broadside.exchange.engines.merge import merge
+from broadside.exchange.engines.port import Engine, Launch, Process, Reading
+from broadside.exchange.messages import Job
 
 ALONE: Final = "another process of its pair ended before the instant"
 
@@ -38,7 +38,8 @@ class ClientProcesses:
         workspace: Workspace | None,
         raw_max_bytes: int,
     ) -> "ClientProcesses":
-        """Start them all. Raises :class:`~agent.engine_process.EngineUnusable`; then none runs."""
+        """Start them all. Raises :class:`~broadside.agent.engine_process.EngineUnusable`; then
+        none runs."""
         instant_s = job.planned_start_at.timestamp()
         attempts: list[Attempt] = []
         try:

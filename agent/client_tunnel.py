@@ -6,10 +6,10 @@ import time
 from itertools import count
 from typing import Final
 
-from agent.agent_context import Tools
-from agent.tunnel import TunnelEnd, TunnelFailed, clash, mark_of
-from exchange.messages import Job, Tunnel, tunnel_of
-from exchange.ports import ExchangeError
+from broadside.agent.agent_context import Tools
+from broadside.agent.tunnel import TunnelEnd, TunnelFailed, clash, mark_of
+from broadside.exchange.messages import Job, Tunnel, tunnel_of
+from broadside.exchange.ports import ExchangeError
 
 LEAD_S: Final = 4.0  # s before the engine is started: the server's agent looks every second
 BEAT_S: Final = 2.0
@@ -30,7 +30,8 @@ class ClientTunnel:
         self._holder: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Both ends stand when this returns. Raises :class:`~agent.tunnel.TunnelFailed`."""
+        """Both ends stand when this returns. Raises
+        :class:`~broadside.agent.tunnel.TunnelFailed`."""
         tunnel, host, settings = self._tunnel, self._tools.host, self._tools.settings
         self._end = await TunnelEnd.open(
             tunnel,

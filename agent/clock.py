@@ -13,7 +13,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Final
 
-from exchange.messages import ClockReading, ClockSource
+from broadside.exchange.messages import ClockReading, ClockSource
 
 CHRONYC_TIMEOUT_S: Final = 2.0
 TIME_ERROR: Final = 5  # adjtimex(2): the clock is not synchronised

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from agent.decide import control_problem
-from exchange.messages import Control
-from exchange.ports import ExchangeError
+from broadside.agent.decide import control_problem
+from broadside.exchange.messages import Control
+from broadside.exchange.ports import ExchangeError
 
 READ_S: Final = 3.0  # s that one read may take
 READS_MAX_COUNT: Final = 3  # under way at a time

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final, Self
 
-from exchange.messages import HostSecond
+from broadside.exchange.messages import HostSecond
 
 READ_MAX_BYTES: Final = 1 << 20
 NET_DEV: Final = "/proc/thread-self/net/dev"

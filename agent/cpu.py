@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from exchange.engines.port import Reading
-from exchange.messages import EngineReport, HostSecond
+from broadside.exchange.engines.port import Reading
+from broadside.exchange.messages import EngineReport, HostSecond
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, cast
 
-from agent.agent_settings import AgentSettings
-from agent.attempt import Attempt, known_until_s
-from agent.cpu import group_cpu_s, with_cpu
-from agent.engine_process import EngineUnusable, least_privileged
-from agent.served_port import HEALTHY_S, ServedPort
-from agent.side_tasks import safely
-from agent.sockets import PortView
-from agent.workspace import Workspace
-from exchange.engines.port import (
+from broadside.agent.agent_settings import AgentSettings
+from broadside.agent.attempt import Attempt, known_until_s
+from broadside.agent.cpu import group_cpu_s, with_cpu
+from broadside.agent.engine_process import EngineUnusable, least_privileged
+from broadside.agent.served_port import HEALTHY_S, ServedPort
+from broadside.agent.side_tasks import safely
+from broadside.agent.sockets import PortView
+from broadside.agent.workspace import Workspace
+from broadside.exchange.engines.port import (
     Certificate,
     DaemonReader,
     File,
@@ -30,7 +30,7 @@ from exchange.engines.port import (
     Unsupported,
     word,
 )
-from exchange.messages import ClockReading, EngineState
+from broadside.exchange.messages import ClockReading, EngineState
 
 _DAYS: Final = 30  # a self-signed one is made anew at every start of a service
 _TIMEOUT_S: Final = 30.0

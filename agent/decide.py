@@ -11,14 +11,14 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from agent.agent_settings import AgentSettings
-from agent.engine_process import Exit
-from agent.gate import Release
-from exchange.engines import offered_bits_per_second
-from exchange.engines import problems as engine_problems
-from exchange.engines.port import Reading
-from exchange.messages import PROTOCOL_VERSION, Control, Job, Outcome, plain_text
-from exchange.rows import TooMuch, bounded_json
+from broadside.agent.agent_settings import AgentSettings
+from broadside.agent.engine_process import Exit
+from broadside.agent.gate import Release
+from broadside.exchange.engines import offered_bits_per_second
+from broadside.exchange.engines import problems as engine_problems
+from broadside.exchange.engines.port import Reading
+from broadside.exchange.messages import PROTOCOL_VERSION, Control, Job, Outcome, plain_text
+from broadside.exchange.rows import TooMuch, bounded_json
 
 JOB_MAX_BYTES: Final = 65_536  # of a message: ours have some 700
 _SAID_MAX_CHARS: Final = 200

@@ -5,9 +5,9 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from exchange.engines.buckets import Buckets
-from exchange.messages import Combine, EngineReport, Job, Measure
-from exchange.ping import Way, echo, handshake, may_echo, timed
+from broadside.exchange.engines.buckets import Buckets
+from broadside.exchange.messages import Combine, EngineReport, Job, Measure
+from broadside.exchange.ping import Way, echo, handshake, may_echo, timed
 
 EVERY_S: Final = 0.2  # s from one round to the next
 IDLE, LOADED = "idle", "loaded"

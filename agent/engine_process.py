@@ -28,11 +28,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from agent.gate import find_gate, takes_hold
-from exchange.engines.iperf3 import MINIMUM_VERSION
-from exchange.engines.iperf3_account import Version, parse_version
-from exchange.messages import DEFAULT_ENGINE, plain_text
-from exchange.programs import program_environment, program_path
+from broadside.agent.gate import find_gate, takes_hold
+from broadside.exchange.engines.iperf3 import MINIMUM_VERSION
+from broadside.exchange.engines.iperf3_account import Version, parse_version
+from broadside.exchange.messages import DEFAULT_ENGINE, plain_text
+from broadside.exchange.programs import program_environment, program_path
 
 OnLine = Callable[[bytes, float], None]
 
@@ -41,7 +41,8 @@ HARD_STOP_AFTER_S: Final = 15.0  # s between the deadline and the kernel's timer
 STDERR_MAX_BYTES: Final = 65_536
 LINE_MAX_BYTES: Final = 16 * 2**20  # the totals of 128 streams are under one
 _VERSION_TIMEOUT_S: Final = 10.0
-_TOOLS: Final = Path(__file__).parent.parent / ".tools" / DEFAULT_ENGINE / "bin" / DEFAULT_ENGINE
+_CHECKOUT: Final = Path(__file__).resolve().parents[1]
+_TOOLS: Final = _CHECKOUT / ".tools" / DEFAULT_ENGINE / "bin" / DEFAULT_ENGINE
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _WATCHDOG: Final = 'trap "kill -9 -$0; exit" ALRM; read -r _'  # its input ends with the agent
 _BROKEN: Final = "its reader failed"

@@ -12,8 +12,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Final
 
-from exchange.messages import Direction, Traffic
-from exchange.programs import program_environment
+from broadside.exchange.messages import Direction, Traffic
+from broadside.exchange.programs import program_environment
 
 SETTLE_S: Final = 0.25  # s for servers to become ready: many round trips, less than one interval
 HOLD_MAX_S: Final = 9.0  # s; a server gives a held connection up after 10

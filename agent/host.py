@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
 
-from agent.agent_settings import AgentSettings
-from agent.passport import read_passport
-from exchange.messages import Passport
+from broadside.agent.agent_settings import AgentSettings
+from broadside.agent.passport import read_passport
+from broadside.exchange.messages import Passport
 
 # Connecting a UDP socket sends nothing: it only asks the kernel for a route. Documentation
 # addresses (RFC 5737, RFC 3849) stand for "anywhere".

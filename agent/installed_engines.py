@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.engine_process import Iperf3
-from exchange.engines import engines
-from exchange.engines.port import Engine, Program, Tool, Toolset
-from exchange.messages import DEFAULT_ENGINE, EngineState, Role
-from exchange.programs import program_path
+from broadside.agent.engine_process import Iperf3
+from broadside.exchange.engines import engines
+from broadside.exchange.engines.port import Engine, Program, Tool, Toolset
+from broadside.exchange.messages import DEFAULT_ENGINE, EngineState, Role
+from broadside.exchange.programs import program_path
 
-_TOOLS: Final = Path(__file__).parent.parent / ".tools"
+_TOOLS: Final = Path(__file__).resolve().parents[1] / ".tools"
 _VERSION_TIMEOUT_S: Final = 10.0
 
 

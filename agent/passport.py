@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from exchange.messages import Passport
+from broadside.exchange.messages import Passport
 
 SIOCETHTOOL: Final = 0x8946
 GET_DRIVER, GET_RINGS, GET_CHANNELS = 0x03, 0x10, 0x3C

@@ -12,14 +12,14 @@ from functools import cache
 from importlib.metadata import version
 from typing import Final
 
-from agent.agent_settings import AgentSettings
-from agent.clock import read_clock
-from agent.engine_process import Iperf3
-from agent.host import Host
-from agent.passport import read_passport
-from exchange.messages import AgentState, ClockReading, EngineState, Presence, Role
-from exchange.ports import ExchangeError, StorageGone
-from exchange.records import FleetRecords
+from broadside.agent.agent_settings import AgentSettings
+from broadside.agent.clock import read_clock
+from broadside.agent.engine_process import Iperf3
+from broadside.agent.host import Host
+from broadside.agent.passport import read_passport
+from broadside.exchange.messages import AgentState, ClockReading, EngineState, Presence, Role
+from broadside.exchange.ports import ExchangeError, StorageGone
+from broadside.exchange.records import FleetRecords
 
 CLOCK_AGE_MAX_S: Final = 30.0  # s after which a good clock reading is taken anew
 PASSPORT_AGE_MAX_S: Final = 30.0  # s after which an idle host is looked at anew

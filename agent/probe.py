@@ -15,9 +15,9 @@ from array import array
 from contextlib import suppress
 from typing import Final, Self
 
-from agent.agent_settings import AgentSettings
-from exchange.messages import Job
-from exchange.second_rows import UNSENT, Probes
+from broadside.agent.agent_settings import AgentSettings
+from broadside.exchange.messages import Job
+from broadside.exchange.second_rows import UNSENT, Probes
 
 WAIT_S: Final = 1.0  # s after which a probe without an answer is lost
 LATE_S: Final = 0.05  # s behind its time, at most half a step, by which a probe is still sent

@@ -1,22 +1,22 @@
 """Engines' output on its way to where it is kept: first to disk, then there.
 
 It always goes by the disk, so that no report waits for a store that is slow or away; and it shares
-the spool's bound with the rows, to which it gives way (:class:`~agent.spool.Spool`).
+the spool's bound with the rows, to which it gives way (:class:`~broadside.agent.spool.Spool`).
 """
 
 import asyncio
 import logging
 
-from agent.spool import AWAY, RETRY_FIRST_S, RETRY_MAX_S, Spool
-from exchange.messages import TroubleKind
-from exchange.ports import ExchangeError, ExchangeUnavailable, RawName, RawStore
-from exchange.troubles import TroubleLog
+from broadside.agent.spool import AWAY, RETRY_FIRST_S, RETRY_MAX_S, Spool
+from broadside.exchange.messages import TroubleKind
+from broadside.exchange.ports import ExchangeError, ExchangeUnavailable, RawName, RawStore
+from broadside.exchange.troubles import TroubleLog
 
 log = logging.getLogger(__name__)
 
 
 class SpooledRaw:
-    """A :class:`~exchange.ports.RawStore` whose saves neither wait nor fail."""
+    """A :class:`~broadside.exchange.ports.RawStore` whose saves neither wait nor fail."""
 
     def __init__(self, raw: RawStore, spool: Spool, troubles: TroubleLog | None = None) -> None:
         self._raw = raw

@@ -16,29 +16,29 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from agent.agent_context import Tools
-from agent.agent_settings import AgentSettings
-from agent.counters import CountersUnreadable, HostCounters, HostLog
-from agent.engine_process import EngineError, Iperf3, find_iperf3
-from agent.gate import explain_no_gate, find_gate
-from agent.host import Host, HostUnknown, find_host
-from agent.installed_engines import find_installed_engines
-from agent.presence import Condition, Heart
-from agent.raw_spool import SpooledRaw
-from agent.server import Supervisor
-from agent.side_tasks import pause
-from agent.spool import Spool, SpooledTable
-from agent.tunnel import can_tunnel, mark_of, sweep_tunnels
-from agent.worker import Worker
-from agent.workspace import sweep
-from exchange.background import keep_going
-from exchange.fabric import Fabric, FabricSettings, environment_settings, open_fabric
-from exchange.heap import HEAPS_MAX_COUNT, set_heap
-from exchange.log_lines import log_text, redact
-from exchange.messages import Role
-from exchange.pipelines import uncommanded
-from exchange.ports import ExchangeMisconfigured, ExchangeUnavailable, StorageGone
-from exchange.records import BurstRecords
+from broadside.agent.agent_context import Tools
+from broadside.agent.agent_settings import AgentSettings
+from broadside.agent.counters import CountersUnreadable, HostCounters, HostLog
+from broadside.agent.engine_process import EngineError, Iperf3, find_iperf3
+from broadside.agent.gate import explain_no_gate, find_gate
+from broadside.agent.host import Host, HostUnknown, find_host
+from broadside.agent.installed_engines import find_installed_engines
+from broadside.agent.presence import Condition, Heart
+from broadside.agent.raw_spool import SpooledRaw
+from broadside.agent.server import Supervisor
+from broadside.agent.side_tasks import pause
+from broadside.agent.spool import Spool, SpooledTable
+from broadside.agent.tunnel import can_tunnel, mark_of, sweep_tunnels
+from broadside.agent.worker import Worker
+from broadside.agent.workspace import sweep
+from broadside.exchange.background import keep_going
+from broadside.exchange.fabric import Fabric, FabricSettings, environment_settings, open_fabric
+from broadside.exchange.heap import HEAPS_MAX_COUNT, set_heap
+from broadside.exchange.log_lines import log_text, redact
+from broadside.exchange.messages import Role
+from broadside.exchange.pipelines import uncommanded
+from broadside.exchange.ports import ExchangeMisconfigured, ExchangeUnavailable, StorageGone
+from broadside.exchange.records import BurstRecords
 
 CONTEXT: Final = ("action", "agent_id", "job_id", "port", "outcome")
 
@@ -139,7 +139,7 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
     """Be an agent on the running loop until a signal says stop; return the exit code.
 
     ``fabric_settings`` of None are the environment's. Raises
-    :class:`~exchange.ports.ExchangeMisconfigured`.
+    :class:`~broadside.exchange.ports.ExchangeMisconfigured`.
     """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -180,8 +180,8 @@ async def _open_fabric(
         return open_fabric(fabric_settings)
     path = fabric_settings.credential_file or settings.spool_path / "credential.json"
     if settings.join is not None and fabric_settings.coordinator is not None:
-        from exchange.http.credential import coordinator_addresses
-        from exchange.http.joining import join
+        from broadside.exchange.http.credential import coordinator_addresses
+        from broadside.exchange.http.joining import join
 
         addresses = coordinator_addresses(fabric_settings.coordinator)
         code = settings.join.get_secret_value()
@@ -200,8 +200,8 @@ async def _open_fabric(
 
 def _hold_name(settings: AgentSettings, path: Path) -> None:
     """A credential is one agent's: a host that was renamed, or made from another's image, has that
-    other's. Raises :class:`~exchange.ports.ExchangeMisconfigured`."""
-    from exchange.http.credential import load_credential
+    other's. Raises :class:`~broadside.exchange.ports.ExchangeMisconfigured`."""
+    from broadside.exchange.http.credential import load_credential
 
     kept = load_credential(path)
     own = (settings.role.value, settings.agent_id)

@@ -1,7 +1,7 @@
 """One port of a server agent, with an engine's server behind it: what holds whatever it serves.
 
-:class:`agent.server.OneTestPort` has a process a test, :class:`agent.daemon.DaemonPort` one
-that serves until it is stopped.
+:class:`broadside.agent.server.OneTestPort` has a process a test,
+:class:`broadside.agent.daemon.DaemonPort` one that serves until it is stopped.
 """
 
 import asyncio
@@ -12,15 +12,21 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from agent.agent_context import Tools
-from agent.attempt import Attempt
-from agent.clock import read_clock
-from agent.engine_process import Exit
-from agent.installed_engines import InstalledEngine
-from agent.side_tasks import pause
-from agent.sockets import PortView
-from exchange.engines.port import Reading
-from exchange.messages import ClockReading, Endpoint, EngineReport, ServerTest, peer_address
+from broadside.agent.agent_context import Tools
+from broadside.agent.attempt import Attempt
+from broadside.agent.clock import read_clock
+from broadside.agent.engine_process import Exit
+from broadside.agent.installed_engines import InstalledEngine
+from broadside.agent.side_tasks import pause
+from broadside.agent.sockets import PortView
+from broadside.exchange.engines.port import Reading
+from broadside.exchange.messages import (
+    ClockReading,
+    Endpoint,
+    EngineReport,
+    ServerTest,
+    peer_address,
+)
 
 HEALTHY_S: Final = 1.0  # s that a server must have lived for its end to be no failure to start
 PAUSE_FIRST_S: Final = 0.25  # s before one that could not start is tried again; doubles

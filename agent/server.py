@@ -14,20 +14,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from agent.agent_context import Tools
-from agent.attempt import Attempt, known_until_s
-from agent.daemon import DaemonPort, service_states
-from agent.engine_process import EngineUnusable, Exit
-from agent.installed_engines import find_installed_engines
-from agent.presence import Condition
-from agent.probe import Echo
-from agent.served_port import HEALTHY_S, ServedPort
-from agent.side_tasks import safely
-from agent.sockets import PortView, read_ports
-from agent.tunnels import TunnelKeeper
-from exchange.background import keep_going
-from exchange.engines.port import Event, Reading, ServerAsk, Started
-from exchange.messages import DEFAULT_ENGINE, ClockReading, Role, ServerTest
+from broadside.agent.agent_context import Tools
+from broadside.agent.attempt import Attempt, known_until_s
+from broadside.agent.daemon import DaemonPort, service_states
+from broadside.agent.engine_process import EngineUnusable, Exit
+from broadside.agent.installed_engines import find_installed_engines
+from broadside.agent.presence import Condition
+from broadside.agent.probe import Echo
+from broadside.agent.served_port import HEALTHY_S, ServedPort
+from broadside.agent.side_tasks import safely
+from broadside.agent.sockets import PortView, read_ports
+from broadside.agent.tunnels import TunnelKeeper
+from broadside.exchange.background import keep_going
+from broadside.exchange.engines.port import Event, Reading, ServerAsk, Started
+from broadside.exchange.messages import DEFAULT_ENGINE, ClockReading, Role, ServerTest
 
 LOOK_S: Final = 5.0  # s between looks at the socket tables
 LOOK_SOON_S: Final = 0.5  # s between them while a new server is not seen to listen yet

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
 
-from exchange.ports import ExchangeError
+from broadside.exchange.ports import ExchangeError
 
 log = logging.getLogger(__name__)
 

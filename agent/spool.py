@@ -22,9 +22,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from exchange.documents import Packed, inflated_pieces, packed
-from exchange.messages import TroubleKind
-from exchange.ports import (
+from broadside.exchange.documents import Packed, inflated_pieces, packed
+from broadside.exchange.messages import TroubleKind
+from broadside.exchange.ports import (
     Entity,
     ExchangeError,
     ExchangeMisconfigured,
@@ -32,10 +32,10 @@ from exchange.ports import (
     RawName,
     Table,
 )
-from exchange.records import told_late
-from exchange.row_text import format_entity, parse_entity
-from exchange.rows import bounded_json
-from exchange.troubles import TroubleLog
+from broadside.exchange.records import told_late
+from broadside.exchange.row_text import format_entity, parse_entity
+from broadside.exchange.rows import bounded_json
+from broadside.exchange.troubles import TroubleLog
 
 RETRY_FIRST_S: Final = 0.5
 RETRY_MAX_S: Final = 10.0
@@ -239,10 +239,10 @@ class Spool:
 
 
 class SpooledTable:
-    """A :class:`~exchange.ports.Table` whose upserts do not fail while the table is away.
+    """A :class:`~broadside.exchange.ports.Table` whose upserts do not fail while the table is away.
 
     ``upsert`` gives no ETag. All but ``upsert`` and ``batch`` is passed on and may raise
-    :class:`~exchange.ports.ExchangeUnavailable`.
+    :class:`~broadside.exchange.ports.ExchangeUnavailable`.
     """
 
     def __init__(self, table: Table, spool: Spool, troubles: TroubleLog | None = None) -> None:

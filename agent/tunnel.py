@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.counters import NET_DEV, CountersUnreadable, parse_net_dev
-from exchange.engines.port import Unwritable, word
-from exchange.messages import VXLAN_BYTES, Role, Tunnel
+from broadside.agent.counters import NET_DEV, CountersUnreadable, parse_net_dev
+from broadside.exchange.engines.port import Unwritable, word
+from broadside.exchange.messages import VXLAN_BYTES, Role, Tunnel
 
 IP_TIMEOUT_S: Final = 5.0
 _PREFIX: Final = "bsx"

@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from agent.agent_context import Tools
-from agent.tunnel import TunnelEnd, TunnelFailed, clash, mark_of
-from exchange.messages import Tunnel
-from exchange.ports import ExchangeError
+from broadside.agent.agent_context import Tools
+from broadside.agent.tunnel import TunnelEnd, TunnelFailed, clash, mark_of
+from broadside.exchange.messages import Tunnel
+from broadside.exchange.ports import ExchangeError
 
 POLL_S: Final = 1.0
 SILENT_S: Final = 8.0

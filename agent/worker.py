@@ -28,16 +28,24 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, assert_never
 
-from agent.agent_context import Tools
-from agent.claimed_job import TROUBLES_BEFORE, ClaimedJob
-from agent.decide import Ending, Poison, check, read_job
-from agent.presence import Condition
-from agent.side_tasks import pause, safely
-from exchange.messages import Claim, Job, JobReport, Outcome, Phase, TroubleKind, plain_text
-from exchange.ports import Delivery, ExchangeError, JobQueue
-from exchange.records import RunRecords
-from exchange.records.job_digests import PlannedJobs, digest_of
-from exchange.records.keys import JOBS_PAIRS_COUNT
+from broadside.agent.agent_context import Tools
+from broadside.agent.claimed_job import TROUBLES_BEFORE, ClaimedJob
+from broadside.agent.decide import Ending, Poison, check, read_job
+from broadside.agent.presence import Condition
+from broadside.agent.side_tasks import pause, safely
+from broadside.exchange.messages import (
+    Claim,
+    Job,
+    JobReport,
+    Outcome,
+    Phase,
+    TroubleKind,
+    plain_text,
+)
+from broadside.exchange.ports import Delivery, ExchangeError, JobQueue
+from broadside.exchange.records import RunRecords
+from broadside.exchange.records.job_digests import PlannedJobs, digest_of
+from broadside.exchange.records.keys import JOBS_PAIRS_COUNT
 
 READ_TIMEOUT_S: Final = 5.0
 
@@ -274,7 +282,7 @@ class Worker:
     async def _claim(self, job: Job, claim: Claim) -> bool:
         """Create the claim row; a second try finds the first, if only its answer was lost.
 
-        Raises :class:`~exchange.ports.ExchangeError` when the table stays away.
+        Raises :class:`~broadside.exchange.ports.ExchangeError` when the table stays away.
         """
         for _ in range(CLAIM_TRIES - 1):
             try:

@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from agent.engine_process import Identity
-from exchange.engines.port import File
+from broadside.agent.engine_process import Identity
+from broadside.exchange.engines.port import File
 
 
 class Workspace:

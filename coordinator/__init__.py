@@ -1,3 +1,3 @@
 """Plans runs, queues jobs, lines up what came back, and gives the verdict."""
 
-import exchange  # noqa: F401 - before pydantic
+import broadside.exchange  # noqa: F401 - before pydantic

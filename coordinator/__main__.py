@@ -1,6 +1,6 @@
-"""``python -m coordinator`` is the ``broadside`` command."""
+"""``python -m broadside.coordinator`` is the ``broadside`` command."""
 
-from coordinator.cli import main
+from broadside.coordinator.cli import main
 
 if __name__ == "__main__":
     main()

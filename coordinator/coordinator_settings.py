@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from coordinator.device.ledgers import source_names
+from broadside.coordinator.device.ledgers import source_names
 
 LedgerLayer = Literal["ip", "wire", "unknown"]
 ByteMetric = Literal["Throughput", "DataProcessed"]
@@ -23,7 +23,7 @@ def _known_source(name: str) -> str:
 
 
 class CoordinatorSettings(BaseSettings):
-    """The coordinator's own settings; the fabric's are in :mod:`exchange.fabric`."""
+    """The coordinator's own settings; the fabric's are in :mod:`broadside.exchange.fabric`."""
 
     model_config = SettingsConfigDict(env_prefix="BROADSIDE_", extra="ignore", frozen=True)
 

@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from coordinator import scenarios
-from coordinator.core.measure.second_table import TableTooLong
-from coordinator.core.plan.planner import Infeasible
-from coordinator.core.plan.schedule import BadSchedule
-from coordinator.imports import BadFile
-from coordinator.prices import BadPrices
-from coordinator.refusals import (
+from broadside.coordinator import scenarios
+from broadside.coordinator.core.measure.second_table import TableTooLong
+from broadside.coordinator.core.plan.planner import Infeasible
+from broadside.coordinator.core.plan.schedule import BadSchedule
+from broadside.coordinator.imports import BadFile
+from broadside.coordinator.prices import BadPrices
+from broadside.coordinator.refusals import (
     BadStudy,
     BurstNotOver,
     EmptyGroup,
@@ -38,11 +38,11 @@ from coordinator.refusals import (
     UnknownSchedule,
     UnknownStudy,
 )
-from coordinator.runs.dead_letters import CannotResend, UnknownDeadLetter
-from coordinator.runs.listing import BadGrouping
-from coordinator.views.exports.table_files import CannotWrite
-from coordinator.views.series_formats import NotAcceptable
-from exchange.ports import ExchangeError
+from broadside.coordinator.runs.dead_letters import CannotResend, UnknownDeadLetter
+from broadside.coordinator.runs.listing import BadGrouping
+from broadside.coordinator.views.exports.table_files import CannotWrite
+from broadside.coordinator.views.series_formats import NotAcceptable
+from broadside.exchange.ports import ExchangeError
 
 
 class NotReady(Exception):

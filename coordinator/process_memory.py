@@ -3,7 +3,7 @@
 import gc
 from typing import Final
 
-from exchange.heap import FRESH_FROM_BYTES, HEAPS_MAX_COUNT, KEPT_MAX_BYTES, set_heap
+from broadside.exchange.heap import FRESH_FROM_BYTES, HEAPS_MAX_COUNT, KEPT_MAX_BYTES, set_heap
 
 NEW_MAX_COUNT: Final = 50_000  # containers between two collections; Python's own pace is 700
 

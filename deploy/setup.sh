@@ -80,7 +80,7 @@ if [ ! -x .venv/bin/broadside ] || [ "$(cat $stamp 2>/dev/null)" != "$key" ]; th
     .tools/uv/bin/uv pip sync -q --python .venv/bin/python --require-hashes requirements.lock
     .tools/uv/bin/uv pip install -q --python .venv/bin/python --no-deps --no-build-isolation -e .
     # Also where Python is told to write no bytecode: every start would compile some 700 modules.
-    modules=$(find agent coordinator exchange -name '[a-z]*.py' | sed 's/\.py$//; s|/|.|g' | paste -sd, -)
+    modules=$(find agent coordinator exchange -name '[a-z]*.py' | sed 's/\.py$//; s|/|.|g; s/^/broadside./' | paste -sd, -)
     env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -c "import $modules"
     printf '%s' "$key" > $stamp
 fi

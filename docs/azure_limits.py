@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agent.agent_settings import AgentSettings
-from exchange.messages import Endpoint, Job, Traffic
-from exchange.pacing import (
+from broadside.agent.agent_settings import AgentSettings
+from broadside.exchange.messages import Endpoint, Job, Traffic
+from broadside.exchange.pacing import (
     ARMED_TURN_MAX_S,
     BEAT_SPREAD_S,
     CONTROL_PAIRS_COUNT,
@@ -18,7 +18,7 @@ from exchange.pacing import (
     control_copies_count,
     server_share,
 )
-from exchange.second_rows import CHUNK_S
+from broadside.exchange.second_rows import CHUNK_S
 
 PAGE = Path(__file__).parent / "azure-limits.md"
 FLEETS = (30, 300, 1_000, 3_000)  # pairs

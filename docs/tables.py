@@ -7,13 +7,13 @@ from typing import Any
 from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings
 
-from agent.agent_settings import AgentSettings
-from coordinator.api.problems import KINDS, type_of
-from coordinator.auth.signin_settings import SignInSettings
-from coordinator.cli import load
-from coordinator.cli.command_list import EXAMPLES, GROUPS
-from coordinator.coordinator_settings import CoordinatorSettings
-from exchange.fabric import FabricSettings
+from broadside.agent.agent_settings import AgentSettings
+from broadside.coordinator.api.problems import KINDS, type_of
+from broadside.coordinator.auth.signin_settings import SignInSettings
+from broadside.coordinator.cli import load
+from broadside.coordinator.cli.command_list import EXAMPLES, GROUPS
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.exchange.fabric import FabricSettings
 
 DOCS = Path(__file__).parent
 SETTINGS = """\

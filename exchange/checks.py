@@ -1,6 +1,6 @@
 """What `broadside doctor` finds, one line a thing; the agent package reports its own part."""
 
-from exchange.messages import Message
+from broadside.exchange.messages import Message
 
 
 class Check(Message):

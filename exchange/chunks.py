@@ -33,9 +33,9 @@ from typing import Any, Final, cast
 
 from pydantic_core import from_json, to_json
 
-from exchange.messages import HostSecond, Interval
-from exchange.ports import RecordUnreadable
-from exchange.rows import bounded_json
+from broadside.exchange.messages import HostSecond, Interval
+from broadside.exchange.ports import RecordUnreadable
+from broadside.exchange.rows import bounded_json
 
 _MAGIC: Final = b"BSC"
 _VERSION: Final = 1
@@ -206,8 +206,8 @@ class PackedColumn:
 def unpack(packed: bytes) -> dict[str, list[int | None]]:
     """The columns that :func:`pack` was given, as lists.
 
-    Raises :class:`~exchange.ports.RecordUnreadable` for anything that is not a whole chunk of a
-    version known here.
+    Raises :class:`~broadside.exchange.ports.RecordUnreadable` for anything that is not a whole
+    chunk of a version known here.
     """
     return {name: _listed(column) for name, column in unpack_columns(packed).items()}
 

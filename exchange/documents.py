@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Final
 
-from exchange.ports import PROPERTY_MAX_BYTES, Entity, RawName, RecordUnreadable, Table
-from exchange.rows import cut_properties, integer_of, joined_properties, make_row
+from broadside.exchange.ports import PROPERTY_MAX_BYTES, Entity, RawName, RecordUnreadable, Table
+from broadside.exchange.rows import cut_properties, integer_of, joined_properties, make_row
 
 DOCUMENT_MAX_BYTES: Final = 256 * 1_048_576  # inflated: four times the largest that is imported
 _PIECE_BYTES: Final = 1_048_576

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from exchange.documents import TableRaw
-from exchange.fabric_settings import FabricSettings
-from exchange.pacing import BEAT_SPREAD_S
-from exchange.ports import ExchangeMisconfigured, JobQueue, RawStore, Table
-from exchange.records import AgentRecords, Records
-from exchange.troubles import TroubleLog
+from broadside.exchange.documents import TableRaw
+from broadside.exchange.fabric_settings import FabricSettings
+from broadside.exchange.pacing import BEAT_SPREAD_S
+from broadside.exchange.ports import ExchangeMisconfigured, JobQueue, RawStore, Table
+from broadside.exchange.records import AgentRecords, Records
+from broadside.exchange.troubles import TroubleLog
 
 __all__ = ["Fabric", "FabricSettings", "environment_settings", "open_fabric"]
 
@@ -26,7 +26,7 @@ TABLES: Final = ("control", "results", "private")
 class Fabric:
     """A queue, three tables, what keeps raw output, and the records in them.
 
-    Who may do what in which table: :mod:`exchange.records`.
+    Who may do what in which table: :mod:`broadside.exchange.records`.
     """
 
     queue: JobQueue
@@ -67,7 +67,7 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
     """The fabric that ``settings`` (None: the environment's) name.
 
     Nothing is touched yet: files and connections open at the first call, which belongs after any
-    fork. Raises :class:`~exchange.ports.ExchangeMisconfigured`.
+    fork. Raises :class:`~broadside.exchange.ports.ExchangeMisconfigured`.
     """
     if settings is None:
         settings = environment_settings()
@@ -77,8 +77,8 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
         raw = _azure("a blob account is set").open_raw(settings, troubles)
     match settings.fabric:
         case "embedded":
-            from exchange.embedded.embedded_queue import EmbeddedQueue
-            from exchange.embedded.embedded_table import EmbeddedTable
+            from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+            from broadside.exchange.embedded.embedded_table import EmbeddedTable
 
             control, results, private = (
                 EmbeddedTable(settings.data_dir, name, busy_s=settings.storage_wait_s)
@@ -113,9 +113,9 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
 
 
 def _http(settings: FabricSettings, troubles: TroubleLog) -> Fabric:
-    from exchange.http.coordinator_link import Link
-    from exchange.http.credential import coordinator_addresses, load_credential
-    from exchange.http.http_ports import HttpQueue, HttpRaw, HttpTable, WatchedTable
+    from broadside.exchange.http.coordinator_link import Link
+    from broadside.exchange.http.credential import coordinator_addresses, load_credential
+    from broadside.exchange.http.http_ports import HttpQueue, HttpRaw, HttpTable, WatchedTable
 
     path = settings.credential_file
     credential = None if path is None else load_credential(path)
@@ -139,7 +139,8 @@ def _http(settings: FabricSettings, troubles: TroubleLog) -> Fabric:
 
 
 def environment_settings() -> FabricSettings:
-    """What ``BROADSIDE_...`` says. Raises :class:`~exchange.ports.ExchangeMisconfigured`."""
+    """What ``BROADSIDE_...`` says. Raises
+    :class:`~broadside.exchange.ports.ExchangeMisconfigured`."""
     try:
         return FabricSettings()
     except ValidationError as error:
@@ -151,7 +152,7 @@ def environment_settings() -> FabricSettings:
 def _azure(asked_by: str) -> Any:
     """The Azure adapters, which an agent on one host never loads."""
     try:
-        return importlib.import_module("exchange.azure.azure_fabric")
+        return importlib.import_module("broadside.exchange.azure.azure_fabric")
     except ModuleNotFoundError as error:
         raise ExchangeMisconfigured(
             f"{asked_by}: {error.name} is missing; pip install 'broadside[azure]'"

@@ -1,4 +1,4 @@
-"""What says where coordinator and agents meet; :mod:`exchange.fabric` opens it."""
+"""What says where coordinator and agents meet; :mod:`broadside.exchange.fabric` opens it."""
 
 from pathlib import Path
 from typing import Literal

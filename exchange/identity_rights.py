@@ -11,10 +11,10 @@ from enum import StrEnum
 from typing import Final
 from uuid import uuid4
 
-from exchange.checks import Check
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Role
-from exchange.ports import (
+from broadside.exchange.checks import Check
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.messages import Role
+from broadside.exchange.ports import (
     Entity,
     EntityRefused,
     ExchangeError,
@@ -24,7 +24,7 @@ from exchange.ports import (
     Outgoing,
     Table,
 )
-from exchange.records.keys import TOKENS
+from broadside.exchange.records.keys import TOKENS
 
 PROBE: Final = "doctor"  # partition of the rows that are tried
 PROBE_AFTER: Final = timedelta(days=7)  # the probe message's enqueue: it is cancelled long before
@@ -126,7 +126,7 @@ async def rights_checks(identity: Identity, settings: FabricSettings) -> list[Ch
     """Everything that there is to try, as ``identity``.
 
     Each trial has connections of its own: a place that has let somebody in once takes a later
-    refusal for an outage. Raises :class:`~exchange.ports.ExchangeMisconfigured`.
+    refusal for an outage. Raises :class:`~broadside.exchange.ports.ExchangeMisconfigured`.
     """
     if settings.fabric == "embedded":
         return [
@@ -148,7 +148,7 @@ async def rights_checks(identity: Identity, settings: FabricSettings) -> list[Ch
 
 def _another(identity: Identity, settings: FabricSettings) -> Check | None:
     """That this host is enrolled as somebody else; None: it is not, or not at all."""
-    from exchange.http.credential import load_credential
+    from broadside.exchange.http.credential import load_credential
 
     path = settings.credential_file
     credential = None if path is None else load_credential(path)

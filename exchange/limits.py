@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final, TypeVar
 
-from exchange.ports import (
+from broadside.exchange.ports import (
     BATCH_MAX_BYTES,
     BATCH_MAX_COUNT,
     ENTITY_MAX_BYTES,

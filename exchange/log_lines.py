@@ -10,8 +10,8 @@ import re
 import textwrap
 from typing import Final
 
-from exchange.messages import LINES_MAX_CHARS, plain_lines, plain_text
-from exchange.pipelines import uncommanded
+from broadside.exchange.messages import LINES_MAX_CHARS, plain_lines, plain_text
+from broadside.exchange.pipelines import uncommanded
 
 _SECRETS: Final = tuple(
     (re.compile(pattern), replacement)

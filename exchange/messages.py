@@ -8,7 +8,7 @@ Three rules hold for everything here:
 - ``None`` means *unknown*. It is never replaced by zero.
 
 Small values that cross a wire are pydantic; :class:`Interval` and :class:`HostSecond`, of which
-there are thousands, are plain frozen dataclasses that :mod:`exchange.chunks` packs.
+there are thousands, are plain frozen dataclasses that :mod:`broadside.exchange.chunks` packs.
 """
 
 import re
@@ -275,7 +275,7 @@ class Traffic(Message):
     """What one pair sends during one burst. Rates and sizes are per stream where it says so.
 
     Not every engine takes every field, and some have other defaults (a download's direction is
-    reverse): :mod:`exchange.engines` knows.
+    reverse): :mod:`broadside.exchange.engines` knows.
     """
 
     engine: EngineName = DEFAULT_ENGINE

@@ -320,7 +320,7 @@ class RawStore(Protocol):
     - A text that ``save`` has returned from reads back to the byte. One that was cut short by a
       failure is absent, or :class:`RecordUnreadable`, and never shows in part.
     - The store compresses; a caller that has a text deflated gives it as
-      :class:`~exchange.documents.Packed`.
+      :class:`~broadside.exchange.documents.Packed`.
     - Every call may raise :class:`ExchangeUnavailable`.
     """
 

@@ -5,8 +5,8 @@ import json
 from datetime import datetime
 from typing import Any, Final
 
-from exchange.ports import ENTITY_MAX_BYTES, Entity, Value
-from exchange.rows import bounded_json
+from broadside.exchange.ports import ENTITY_MAX_BYTES, Entity, Value
+from broadside.exchange.rows import bounded_json
 
 TEXT_MAX_BYTES: Final = 8 * ENTITY_MAX_BYTES  # with escapes
 

@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
-from exchange.messages import Message, plain_text
-from exchange.ports import PROPERTY_MAX_BYTES, Entity, RecordUnreadable, Value
+from broadside.exchange.messages import Message, plain_text
+from broadside.exchange.ports import PROPERTY_MAX_BYTES, Entity, RecordUnreadable, Value
 
 DEPTH_MAX_COUNT: Final = 32  # brackets one in another; ours have at most a dozen
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final, TypeVar
 
-from exchange.chunks import (
+from broadside.exchange.chunks import (
     AS_IT_IS,
     MICROSECONDS,
     SMALLEST,
@@ -26,9 +26,9 @@ from exchange.chunks import (
     unpack,
     unpack_intervals,
 )
-from exchange.messages import Flow, HostSecond, ServerTest, Side, Track
-from exchange.ports import Entity, RecordUnreadable, Value
-from exchange.rows import cut_properties, joined_properties, make_row, row_name
+from broadside.exchange.messages import Flow, HostSecond, ServerTest, Side, Track
+from broadside.exchange.ports import Entity, RecordUnreadable, Value
+from broadside.exchange.rows import cut_properties, joined_properties, make_row, row_name
 
 # s of engine time in one chunk: a 1740 s burst with a minute of engine warm-up and the host's
 # seconds before and after.
@@ -59,7 +59,7 @@ class TestSeconds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedChunk:
-    """A chunk as :mod:`exchange.chunks` packed it, and the row that it lies in."""
+    """A chunk as :mod:`broadside.exchange.chunks` packed it, and the row that it lies in."""
 
     row: str
     data: bytes

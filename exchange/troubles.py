@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from exchange.messages import TROUBLES_MAX_COUNT, Trouble, TroubleKind
+from broadside.exchange.messages import TROUBLES_MAX_COUNT, Trouble, TroubleKind
 
 _SAME_S: Final = timedelta(seconds=5)  # a failure so soon after a spell's end belongs to it
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from exchange.messages import Direction
-from lab.azurite import ACCOUNT, Azurite
-from lab.errors import LabBroken
-from lab.monitor import MonitorServer, MonitorSpec
-from lab.relay import Relay
-from lab.servicebus.broker_process import BrokerProcess
-from lab.servicebus.queues import QueueSettings
-from lab.topology import Lab
+from broadside.exchange.messages import Direction
+from broadside.lab.azurite import ACCOUNT, Azurite
+from broadside.lab.errors import LabBroken
+from broadside.lab.monitor import MonitorServer, MonitorSpec
+from broadside.lab.relay import Relay
+from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.servicebus.queues import QueueSettings
+from broadside.lab.topology import Lab
 
 QUEUE: Final = "jobs"
 CONTAINER: Final = "broadside-raw"

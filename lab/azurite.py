@@ -9,12 +9,12 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from exchange.fabric import TABLES
-from lab.errors import LabBroken, ToolMissing
-from lab.offspring import die_with_parent
+from broadside.exchange.fabric import TABLES
+from broadside.lab.errors import LabBroken, ToolMissing
+from broadside.lab.offspring import die_with_parent
 
 ACCOUNT: Final = "lab"
-_ROOT: Final = Path(__file__).parent.parent
+_ROOT: Final = Path(__file__).resolve().parents[1]
 _MAIN: Final = _ROOT / ".tools/azurite/node_modules/azurite/dist/src/azurite.js"
 _SERVICES: Final = ("blob", "queue", "table")
 _LISTENS: Final = re.compile(r"Azurite (\w+) service is successfully listening at .*:(\d+)")

@@ -16,11 +16,17 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Final
 
-from agent.clock import parse_tracking
-from lab.errors import LabBroken, LabError, LabMisconfigured, ToolMissing
-from lab.lab_programs import find_tool
-from lab.namespaces import CHRONY_PATH, is_chronyd, list_processes, pid_path, run
-from lab.topology import NTP_OVER_LOOPBACK, Host, Lab, management_address, management_network
+from broadside.agent.clock import parse_tracking
+from broadside.lab.errors import LabBroken, LabError, LabMisconfigured, ToolMissing
+from broadside.lab.lab_programs import find_tool
+from broadside.lab.namespaces import CHRONY_PATH, is_chronyd, list_processes, pid_path, run
+from broadside.lab.topology import (
+    NTP_OVER_LOOPBACK,
+    Host,
+    Lab,
+    management_address,
+    management_network,
+)
 
 # Four readings a second at first: synchronised in under a second, with a bound below 1 ms.
 POLLING: Final = "iburst minpoll -2 maxpoll 3 xleave"

@@ -3,7 +3,7 @@
 The server side's switch is cut in two: the firewall's port stays on ``br0``, the servers' ports
 move to ``br1``, and the only way between them is a tap on each, joined by the delaying process.
 Nothing else of the lab changes, so its ledger, addresses and shapers are those of the plain lab.
-When the process ends the taps vanish with it; :mod:`lab.profiles` moves the ports back.
+When the process ends the taps vanish with it; :mod:`broadside.lab.profiles` moves the ports back.
 """
 
 import errno
@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from exchange.messages import Role
-from lab import topology
-from lab.errors import LabBroken
-from lab.lab_programs import find_tool
-from lab.namespaces import detach, inside, run, run_ip
-from lab.topology import Lab
+from broadside.exchange.messages import Role
+from broadside.lab import topology
+from broadside.lab.errors import LabBroken
+from broadside.lab.lab_programs import find_tool
+from broadside.lab.namespaces import detach, inside, run, run_ip
+from broadside.lab.topology import Lab
 
 SOURCE: Final = Path(__file__).with_name("delay.c")
 TAPS: Final = ("delay0", "delay1")  # on br0, the firewall's side, and on br1
@@ -40,7 +40,7 @@ def delay_argv(lab: Lab) -> tuple[str, ...]:
 def start_delay(lab: Lab, delay_s: float) -> None:
     """Add ``delay_s`` each way between the firewall and the servers.
 
-    Raises :class:`LabBroken`, :class:`lab.errors.ToolMissing` without a C compiler.
+    Raises :class:`LabBroken`, :class:`broadside.lab.errors.ToolMissing` without a C compiler.
     """
     switch = topology.switch_namespace(lab.spec.prefix, Role.SERVER)
     with inside(switch):  # where `lab down` finds the process

@@ -10,10 +10,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from lab import profiles
-from lab.inspection import inspector_argv
-from lab.snmp_agent import Figures, SnmpAgent, witness_entry
-from lab.topology import TWIN_LETTERS, Lab, firewall_namespace, management_address
+from broadside.lab import profiles
+from broadside.lab.inspection import inspector_argv
+from broadside.lab.snmp_agent import Figures, SnmpAgent, witness_entry
+from broadside.lab.topology import TWIN_LETTERS, Lab, firewall_namespace, management_address
 
 TREE: Final = "1.3.6.1.4.1.8072.9999.9999"  # netSnmpPlaypen
 CPU, SESSIONS, UNITS = (f"{TREE}.{number}.0" for number in (1, 2, 3))

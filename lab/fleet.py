@@ -1,9 +1,9 @@
 """Many agents from one warmed process.
 
-``start`` runs ``python -m lab.fleet``, which imports the agent package once and forks a process
-per agent: sixty come up in the time of one, and share its memory. Each enters its network
+``start`` runs ``python -m broadside.lab.fleet``, which imports the agent package once and forks a
+process per agent: sixty come up in the time of one, and share its memory. Each enters its network
 namespace, takes its own environment, log file and session, and calls the *entry*, a function
-without arguments that returns an exit code: ``agent.run:run_from_environment``.
+without arguments that returns an exit code: ``broadside.agent.run:run_from_environment``.
 
 The two sides talk in lines of JSON over the fork server's standard input and output, a request
 and its answer at a time. The fork server owns every process below it (it is their subreaper), so
@@ -32,14 +32,17 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, Final, Self
 
-from lab.errors import FleetError, LabError
-from lab.namespaces import PROC, enter, module_argv
-from lab.offspring import die_with_parent
-from lab.topology import Host, Lab
+from broadside.lab.errors import FleetError, LabError
+from broadside.lab.namespaces import PROC, enter, module_argv
+from broadside.lab.offspring import die_with_parent
+from broadside.lab.topology import Host, Lab
 
-AGENT_ENTRY: Final = "agent.run:run_from_environment"
+AGENT_ENTRY: Final = "broadside.agent.run:run_from_environment"
 # Imported by the agent only when its settings ask for it: warmed here, before the fork.
-AGENT_IMPORTS: Final = ("exchange.embedded.embedded_queue", "exchange.embedded.embedded_table")
+AGENT_IMPORTS: Final = (
+    "broadside.exchange.embedded.embedded_queue",
+    "broadside.exchange.embedded.embedded_table",
+)
 START_TIMEOUT_S: Final = 60.0
 ANSWER_TIMEOUT_S: Final = 10.0
 KILL_TIMEOUT_S: Final = 5.0
@@ -206,7 +209,7 @@ def start(
     is missing; nothing is left running then.
     """
     log_path.mkdir(parents=True, exist_ok=True)
-    argv = [*module_argv("lab.fleet", prefix), "--entry", entry]
+    argv = [*module_argv("broadside.lab.fleet", prefix), "--entry", entry]
     argv += ["--logs", str(log_path), *(f"--import={name}" for name in imports)]
     with (log_path / "fleet.log").open("ab") as log:
         server = subprocess.Popen(
@@ -412,7 +415,7 @@ def _prctl(option: int, value: int) -> None:
 
 def main() -> None:
     """Import the entry, then serve standard input."""
-    parser = argparse.ArgumentParser(prog="python -m lab.fleet")
+    parser = argparse.ArgumentParser(prog="python -m broadside.lab.fleet")
     parser.add_argument("--broadside-lab", required=True, help="prefix of the lab")
     parser.add_argument("--entry", required=True, help="module:function that is an agent")
     parser.add_argument("--logs", type=Path, required=True, help="folder of the logs")

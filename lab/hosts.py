@@ -7,13 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from coordinator.hosts.authority import own_authority
-from coordinator.hosts.enrolment import Enrolments
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.http.joining import new_code
-from exchange.messages import Role
-from lab.fleet import AgentPlan
-from lab.topology import Lab
+from broadside.coordinator.hosts.authority import own_authority
+from broadside.coordinator.hosts.enrolment import Enrolments
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.http.joining import new_code
+from broadside.exchange.messages import Role
+from broadside.lab.fleet import AgentPlan
+from broadside.lab.topology import Lab
 
 
 def free_address(lab: Lab) -> str:

@@ -9,10 +9,10 @@ import contextlib
 from collections.abc import Mapping
 from typing import Final
 
-from lab.delay import IFF_TUN, start_between
-from lab.errors import LabBroken
-from lab.namespaces import inside, run_ip, write_sysctls
-from lab.topology import TWIN_LETTERS, Lab, twin_namespaces
+from broadside.lab.delay import IFF_TUN, start_between
+from broadside.lab.errors import LabBroken
+from broadside.lab.namespaces import inside, run_ip, write_sysctls
+from broadside.lab.topology import TWIN_LETTERS, Lab, twin_namespaces
 
 TUNS: Final = {"c0": "clients", "s0": "servers"}  # by the side whose packets go into it
 _FIRST_TABLE: Final = 77
@@ -26,8 +26,8 @@ def inspector_argv(lab: Lab, letter: str) -> tuple[str, ...]:
 def start_inspection(lab: Lab, times: Mapping[str, int]) -> None:
     """Let each of the lab's two firewalls read what it forwards so many times, by its letter.
 
-    Raises :class:`lab.errors.LabBroken`, :class:`lab.errors.ToolMissing` without a C compiler.
-    """
+    Raises :class:`broadside.lab.errors.LabBroken`, :class:`broadside.lab.errors.ToolMissing`
+    without a C compiler."""
     namespaces = dict(zip(TWIN_LETTERS, twin_namespaces(lab.spec.prefix), strict=True))
     for letter, times_count in times.items():
         (program,) = inspector_argv(lab, letter)

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from coordinator.core.figures import RECEIVED
-from coordinator.core.measure.completeness import combine
-from coordinator.core.plan.spec import Plan
-from coordinator.core.summary import BurstSummary, RunSummary, State
-from exchange.messages import Claim, JobReport
-from exchange.records import Records
-from lab.namespaces import list_namespaces, list_owned
+from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core.measure.completeness import combine
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.summary import BurstSummary, RunSummary, State
+from broadside.exchange.messages import Claim, JobReport
+from broadside.exchange.records import Records
+from broadside.lab.namespaces import list_namespaces, list_owned
 
 SUM_TOLERANCE_RATIO = 1e-6  # figures keep nine digits
 

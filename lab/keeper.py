@@ -1,7 +1,7 @@
 """What of a profile moves: a NIC's rate, a firewall that collapses, pauses, grows or shrinks.
 
-``python -m lab.keeper --broadside-lab=PREFIX FOLDER PROFILE`` runs until it is killed, which
-:func:`lab.profiles.apply` and ``lab down`` do.
+``python -m broadside.lab.keeper --broadside-lab=PREFIX FOLDER PROFILE`` runs until it is killed,
+which :func:`broadside.lab.profiles.apply` and ``lab down`` do.
 """
 
 import itertools
@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from lab import network, topology
-from lab.errors import LabBroken
-from lab.ledger import LedgerReading, parse_ledger
-from lab.profiles import PROFILES, Profile, note_fall, spread
-from lab.topology import Lab
+from broadside.lab import network, topology
+from broadside.lab.errors import LabBroken
+from broadside.lab.ledger import LedgerReading, parse_ledger
+from broadside.lab.profiles import PROFILES, Profile, note_fall, spread
+from broadside.lab.topology import Lab
 
 JITTER_EVERY_S: Final = 0.5
 PACES_COUNT: Final = 4

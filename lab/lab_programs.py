@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from exchange.programs import program_path
-from lab.errors import ToolMissing
+from broadside.exchange.programs import program_path
+from broadside.lab.errors import ToolMissing
 
 PACKAGE_OF_TOOL: Final = {
     "ip": "iproute2",

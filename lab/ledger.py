@@ -1,6 +1,7 @@
 """The firewall's own ledger: once a second, on the second, what it delivered each way.
 
-``python -m lab.ledger --csv FILE`` runs inside the firewall's namespace and appends to a CSV::
+``python -m broadside.lab.ledger --csv FILE`` runs inside the firewall's namespace and appends to a
+CSV::
 
     at_s,up_bytes,down_bytes,up_packets_count,down_packets_count,up_drops_count,\
 down_drops_count,offered_up_bytes,offered_down_bytes
@@ -40,7 +41,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
-from lab.lab_programs import find_tool
+from broadside.lab.lab_programs import find_tool
 
 ETHERNET_HEADER_BYTES: Final = 14
 # linux/rtnetlink.h, linux/pkt_sched.h, linux/gen_stats.h
@@ -269,7 +270,7 @@ def begin(path: Path) -> None:
 
 def main() -> None:
     """Check that counting works, then go on in the background; errors come before that."""
-    parser = argparse.ArgumentParser(prog="python -m lab.ledger")
+    parser = argparse.ArgumentParser(prog="python -m broadside.lab.ledger")
     parser.add_argument("--csv", type=Path, required=True, help="file to append to")
     parser.add_argument(
         "--broadside-lab", required=True, help="prefix of the lab, by which it is found"

@@ -1,8 +1,8 @@
 """The lab's stand-in where no namespaces are to be had: every agent on this machine's loopback.
 
 Hosts have addresses of their own in 127.0.0.0/8, so agents and ports are told apart as in the
-lab; all else is missing, and :attr:`~lab.topology.Lab.limits` says so. It is taken down by
-:func:`lab.network.down`, like a lab.
+lab; all else is missing, and :attr:`~broadside.lab.topology.Lab.limits` says so. It is taken down
+by :func:`broadside.lab.network.down`, like a lab.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final
 
-from exchange.messages import Role
-from lab.errors import LabBroken, ToolMissing
-from lab.lab_programs import find_tool
-from lab.network import DEFAULT_PATH, lab_path
-from lab.offspring import die_with_parent
-from lab.topology import Host, Lab, LabSpec, host_names
+from broadside.exchange.messages import Role
+from broadside.lab.errors import LabBroken, ToolMissing
+from broadside.lab.lab_programs import find_tool
+from broadside.lab.network import DEFAULT_PATH, lab_path
+from broadside.lab.offspring import die_with_parent
+from broadside.lab.topology import Host, Lab, LabSpec, host_names
 
 CLOCK_START_S: Final = 10.0  # s
 

@@ -23,10 +23,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
-from exchange.messages import Flow
-from lab.ledger import parse_ledger
-from lab.relay import Handler
-from lab.tls_listener import by_tls
+from broadside.exchange.messages import Flow
+from broadside.lab.ledger import parse_ledger
+from broadside.lab.relay import Handler
+from broadside.lab.tls_listener import by_tls
 
 STEPS_COUNT: Final = 10
 # Name: unit, aggregation, and, where the lab has no counter for it, what a healthy one would say.

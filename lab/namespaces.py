@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab.errors import LabBroken, NoRights
-from lab.lab_programs import find_tool
-from lab.topology import Batch, belongs
+from broadside.lab.errors import LabBroken, NoRights
+from broadside.lab.lab_programs import find_tool
+from broadside.lab.topology import Batch, belongs
 
 CLONE_NEWNET: Final = 0x4000_0000  # sched.h
 NAMESPACES_PATH: Final = Path("/var/run/netns")  # where iproute2 keeps them
@@ -116,7 +116,7 @@ def detach(argv: Sequence[str], pass_fds: Sequence[int] = ()) -> None:
 
 
 def run_batch(batch: Batch, lock: int | None = None) -> None:
-    """Run one batch. Raises :class:`LabBroken`, :class:`lab.errors.ToolMissing`."""
+    """Run one batch. Raises :class:`LabBroken`, :class:`broadside.lab.errors.ToolMissing`."""
     flag = "-f" if batch.tool == "nft" else "-batch"
     argv = [find_tool(batch.tool), flag, "-"]
     run(argv, namespace=batch.namespace, text="\n".join(batch.lines) + "\n", lock=lock)
@@ -222,7 +222,7 @@ def list_owned(prefix: str) -> list[NamespaceProcess]:
     ours |= {
         process.namespace_inode
         for process in processes
-        if is_module(process, "lab.ledger", prefix) or is_chronyd(process, prefix)
+        if is_module(process, "broadside.lab.ledger", prefix) or is_chronyd(process, prefix)
     }
     everybodys = {p.namespace_inode for p in processes if p.pid in (1, os.getpid())}
     return [
@@ -231,8 +231,8 @@ def list_owned(prefix: str) -> list[NamespaceProcess]:
         if process.pid != os.getpid()
         and (
             process.namespace_inode in ours - everybodys
-            or is_module(process, "lab.ledger", prefix)
-            or is_module(process, "lab.fleet", prefix)
+            or is_module(process, "broadside.lab.ledger", prefix)
+            or is_module(process, "broadside.lab.fleet", prefix)
             or is_chronyd(process, prefix)
         )
     ]

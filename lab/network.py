@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from lab import clocks, topology
-from lab.errors import LabBroken, LabMisconfigured, NoRights
-from lab.lab_programs import find_tool
-from lab.namespaces import (
+from broadside.lab import clocks, topology
+from broadside.lab.errors import LabBroken, LabMisconfigured, NoRights
+from broadside.lab.lab_programs import find_tool
+from broadside.lab.namespaces import (
     CHRONY_PATH,
     inside,
     is_module,
@@ -37,8 +37,8 @@ from lab.namespaces import (
     run_batch,
     write_sysctls,
 )
-from lab.privileges import Rights, find_rights
-from lab.topology import Batch, Host, Lab, LabSpec
+from broadside.lab.privileges import Rights, find_rights
+from broadside.lab.topology import Batch, Host, Lab, LabSpec
 
 DEFAULT_PATH: Final = Path("/run/broadside")
 LOCK_TIMEOUT_S: Final = 60.0
@@ -77,7 +77,7 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
 
     A network that is broken or of another shape is built anew, which ends what runs in it; dead
     clocks and a dead ledger are started again; rates return to the specification's. Raises
-    :class:`lab.errors.ToolMissing` and :class:`NoRights` before anything is changed,
+    :class:`broadside.lab.errors.ToolMissing` and :class:`NoRights` before anything is changed,
     :class:`LabBroken` when a command refuses (run ``down`` then).
     """
     for tool in ("ip", "tc", "nft"):
@@ -176,7 +176,9 @@ def check_rights(path: Path) -> None:
     """Make the lab's folder, and see that namespaces may be made. Raises :class:`NoRights`."""
     finding = find_rights().require()
     if finding.rights is Rights.USER_NAMESPACE:
-        raise NoRights("not root: build the lab in a user namespace (lab.privileges), or with sudo")
+        raise NoRights(
+            "not root: build the lab in a user namespace (broadside.lab.privileges), or with sudo"
+        )
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -351,10 +353,14 @@ def _has_rules(firewall: str) -> bool:
 def start_ledger(lab: Lab) -> None:
     """Start the process that writes the ledger, unless it runs. Raises :class:`LabBroken`."""
     if lab.ledger_path is not None and not is_ledger_running(lab):
-        argv = [*module_argv("lab.ledger", lab.spec.prefix), "--csv", str(lab.ledger_path)]
+        argv = [
+            *module_argv("broadside.lab.ledger", lab.spec.prefix),
+            "--csv",
+            str(lab.ledger_path),
+        ]
         run(argv, namespace=lab.firewall_namespace)
 
 
 def is_ledger_running(lab: Lab) -> bool:
     prefix = lab.spec.prefix
-    return any(is_module(process, "lab.ledger", prefix) for process in list_processes())
+    return any(is_module(process, "broadside.lab.ledger", prefix) for process in list_processes())

@@ -9,8 +9,8 @@ can be reached over the network, and nothing outside from within.
 - :func:`hold` makes a world that stays, :func:`join` becomes a program in it, :func:`release`
   ends it: for ``lab up`` and what follows it.
 
-``python -m lab.privileges`` is the other half: a fresh process, because only a single-threaded one
-may change its user namespace. It needs neither ``unshare`` nor ``nsenter``.
+``python -m broadside.lab.privileges`` is the other half: a fresh process, because only a
+single-threaded one may change its user namespace. It needs neither ``unshare`` nor ``nsenter``.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, NoReturn
 
-from exchange.programs import SYSTEM_FOLDERS
-from lab.errors import LabBroken, LabError, NoRights
-from lab.lab_programs import find_tool
+from broadside.exchange.programs import SYSTEM_FOLDERS
+from broadside.lab.errors import LabBroken, LabError, NoRights
+from broadside.lab.lab_programs import find_tool
 
 CLONE_NEWNS: Final = 0x0002_0000  # sched.h
 CLONE_NEWUSER: Final = 0x1000_0000
@@ -37,7 +37,7 @@ CLONE_NEWNET: Final = 0x4000_0000
 MS_NOSUID_NODEV: Final = 0x2 | 0x4  # sys/mount.h
 MS_REC_PRIVATE: Final = 0x4000 | 0x4_0000
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
-MODULE: Final = "lab.privileges"  # a world's first process is found by it
+MODULE: Final = "broadside.lab.privileges"  # a world's first process is found by it
 PROBE_TIMEOUT_S: Final = 20.0
 INSIDE: Final = "BROADSIDE_LAB_INSIDE"  # set for what runs in a world of its own
 # What systems are known to forbid it by, with the command that allows it.
@@ -177,7 +177,8 @@ def _become(argv: list[str]) -> NoReturn:
     os.execv(argv[0], argv)  # noqa: S606 - no shell wanted
 
 
-# The other half: python -m lab.privileges -------------------------------------------------------
+# The other half: python -m broadside.lab.privileges
+# -------------------------------------------------------
 
 
 def main() -> NoReturn:
@@ -199,7 +200,7 @@ def main() -> NoReturn:
                 _enter_world(int(words[0]))
                 _run(lambda: _be_member(argv))
             case _:
-                sys.exit(f"{what}: not a mode of lab.privileges")
+                sys.exit(f"{what}: not a mode of broadside.lab.privileges")
     except (OSError, LabError) as error:
         sys.exit(str(error))
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from exchange.messages import Role
-from lab import network, topology
-from lab.delay import delay_argv, start_delay
-from lab.errors import LabBroken, LabMisconfigured
-from lab.inspection import inspector_argv, start_inspection
-from lab.namespaces import (
+from broadside.exchange.messages import Role
+from broadside.lab import network, topology
+from broadside.lab.delay import delay_argv, start_delay
+from broadside.lab.errors import LabBroken, LabMisconfigured
+from broadside.lab.inspection import inspector_argv, start_inspection
+from broadside.lab.namespaces import (
     detach,
     inside,
     is_module,
@@ -32,7 +32,7 @@ from lab.namespaces import (
     run_ip,
     write_sysctls,
 )
-from lab.topology import Lab
+from broadside.lab.topology import Lab
 
 WAY_ROUND: Final = "around"  # the cable between the two switches that bypasses the firewall
 STOP_TIMEOUT_S: Final = 5.0
@@ -227,7 +227,7 @@ def _scaled(bits_per_second: int | None, ratio: float) -> int | None:
 def _start_keeper(lab: Lab, name: str) -> None:
     falls_path(lab).unlink(missing_ok=True)
     with inside(lab.firewall_namespace):
-        detach([*module_argv("lab.keeper", lab.spec.prefix), str(lab.path), name])
+        detach([*module_argv("broadside.lab.keeper", lab.spec.prefix), str(lab.path), name])
 
 
 def _stop(lab: Lab) -> bool:
@@ -242,7 +242,7 @@ def _stop(lab: Lab) -> bool:
         processes = [
             process
             for process in list_processes()
-            if is_module(process, "lab.keeper", lab.spec.prefix)
+            if is_module(process, "broadside.lab.keeper", lab.spec.prefix)
             or process.arguments[:1] in (delay_argv(lab), *inspectors)
         ]
         inspected |= any(process.arguments[:1] in inspectors for process in processes)

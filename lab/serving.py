@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import httpx
 
-from coordinator.core.summary import RunSummary
-from lab.errors import LabBroken
-from lab.offspring import die_with_parent
+from broadside.coordinator.core.summary import RunSummary
+from broadside.lab.errors import LabBroken
+from broadside.lab.offspring import die_with_parent
 
 READY_S: Final = 60.0  # s within which a coordinator, clocks or agents are there
 PATIENCE_S: Final = 5.0  # s for which an agent may have a problem: a port is taken again
@@ -27,8 +27,8 @@ class Serving:
 
     A context manager. Of our own environment it gets what is not Broadside's, and ``environment``;
     Ctrl-C is for its starter. It listens on ``port``, or on a free one where that is 0 or taken;
-    ``token`` is for our own questions. Raises :class:`~lab.errors.LabBroken` when it does not
-    start.
+    ``token`` is for our own questions. Raises :class:`~broadside.lab.errors.LabBroken` when it
+    does not start.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Serving:
                 port = 0
         with self.log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "coordinator", "serve", "--port", str(port)],
+                [sys.executable, "-m", "broadside.coordinator", "serve", "--port", str(port)],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -165,7 +165,7 @@ def _accepted(answer: httpx.Response) -> httpx.Response:
 def wait_for_agents(coordinator: Serving, agent_ids: Collection[str], since_at: datetime) -> None:
     """Until all of these, heard of since then, can work; as long as more of them come.
 
-    Raises :class:`~lab.errors.LabBroken`, which says who cannot.
+    Raises :class:`~broadside.lab.errors.LabBroken`, which says who cannot.
     """
     end_s, fewest_count = time.monotonic() + READY_S, len(agent_ids)
     broken_since_s: float | None = None

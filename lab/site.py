@@ -3,7 +3,7 @@ happens.
 
 ``built`` gives the hosts, with namespaces or on plain loopback; ``staged`` sets a coordinator and
 an agent for every host to work on one fabric: SQLite, or what stands in for Azure beside the lab
-(:mod:`lab.azure_services`).
+(:mod:`broadside.lab.azure_services`).
 """
 
 import contextlib
@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from lab import clocks, fleet, hosts, loopback, network, privileges
-from lab.errors import LabBroken
-from lab.serving import READY_S, Serving, wait_for_agents
-from lab.topology import Lab, LabSpec
+from broadside.lab import clocks, fleet, hosts, loopback, network, privileges
+from broadside.lab.errors import LabBroken
+from broadside.lab.serving import READY_S, Serving, wait_for_agents
+from broadside.lab.topology import Lab, LabSpec
 
 PREFIX: Final = "bs"  # of every namespace and interface of `lab up`'s lab
 PREFIXES: Final = (PREFIX, *(f"{PREFIX}{number}" for number in range(1, 10)))  # demos side by side
@@ -66,7 +66,7 @@ def built(
 ) -> Iterator[Lab]:
     """A lab, or its stand-in on plain loopback with one clock; ``keep`` leaves it standing.
 
-    Raises :class:`~lab.errors.LabError`.
+    Raises :class:`~broadside.lab.errors.LabError`.
     """
     with contextlib.ExitStack() as stack:
         path = base_path or network.DEFAULT_PATH
@@ -124,7 +124,7 @@ def staged(
     The last ``spares_count`` servers get no agent, so that as many clients are spares; ``port`` is
     the page's, 0 or one that is taken: any free one; ``token`` is a viewer's, where the coordinator
     wants one.
-    Raises :class:`~lab.errors.LabError`.
+    Raises :class:`~broadside.lab.errors.LabError`.
     """
     if fabric is None:
         fabric = sqlite_fabric(folder / "data")
@@ -137,14 +137,17 @@ def staged(
         if plan.agent_id not in spares
     }
     in_azure = fabric["BROADSIDE_FABRIC"] == "azure"
-    embedded = ("exchange.embedded.embedded_queue", "exchange.embedded.embedded_table")
-    azure = ("exchange.azure.azure_fabric", "exchange.azure.blob_client")
+    embedded = (
+        "broadside.exchange.embedded.embedded_queue",
+        "broadside.exchange.embedded.embedded_table",
+    )
+    azure = ("broadside.exchange.azure.azure_fabric", "broadside.exchange.azure.blob_client")
     warmed = azure if in_azure else embedded
     environment = {**fabric, **ledger, **coordinator}
     if other_hosts:
         at = environment["BROADSIDE_HOSTS_LISTEN"] = hosts.free_address(lab)
         plans = hosts.enrolled(plans, Path(fabric["BROADSIDE_DATA_DIR"]), at)
-        warmed = ("exchange.http.http_ports", "exchange.http.joining")
+        warmed = ("broadside.exchange.http.http_ports", "broadside.exchange.http.joining")
     with Serving(environment, folder, port=port, token=token) as serving:
         if not privileges.is_inside():  # whose network nobody outside can reach
             say(f"the live page: {serving.url}/")

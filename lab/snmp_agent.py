@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from lab import snmp_extension
-from lab.errors import LabBroken
-from lab.lab_programs import find_tool
-from lab.namespaces import inside
-from lab.offspring import die_with_parent
+from broadside.lab import snmp_extension
+from broadside.lab.errors import LabBroken
+from broadside.lab.lab_programs import find_tool
+from broadside.lab.namespaces import inside
+from broadside.lab.offspring import die_with_parent
 
 FORTINET: Final = "1.3.6.1.4.1.12356.101"
 CPU, MEMORY, SESSIONS = (f"{FORTINET}.4.1.{n}.0" for n in (3, 4, 8))  # profile `fortinet`

@@ -1,6 +1,7 @@
 """A soak in minutes: the lab, a fleet, bursts a few seconds apart, and processes killed under it.
 
-``python -m lab.soak`` (``make soak``) kills the coordinator twice and one client agent once, and
+``python -m broadside.lab.soak`` (``make soak``) kills the coordinator twice and one client agent
+once, and
 prints what the run says of itself: every burst accounted for, the kill in the ledger of what broke,
 availability and drift. The exit code is 0 when all of that holds, whatever the verdict on rates.
 """
@@ -15,16 +16,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from coordinator.cli.verdict import show_summary
-from coordinator.core.summary import DisruptionKind, RunSummary, State
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.messages import Phase
-from lab import privileges as rights
-from lab.errors import LabBroken, LabError
-from lab.offspring import run_to_end
-from lab.serving import Serving
-from lab.site import Site, built, free_prefix, staged
-from lab.topology import Lab, LabSpec
+from broadside.coordinator.cli.verdict import show_summary
+from broadside.coordinator.core.summary import DisruptionKind, RunSummary, State
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.messages import Phase
+from broadside.lab import privileges as rights
+from broadside.lab.errors import LabBroken, LabError
+from broadside.lab.offspring import run_to_end
+from broadside.lab.serving import Serving
+from broadside.lab.site import Site, built, free_prefix, staged
+from broadside.lab.topology import Lab, LabSpec
 
 LEAD_S: Final = 7  # s from launch to the first burst
 AFTER_S: Final = 60.0  # s after the last burst within which the verdict must be there
@@ -167,7 +168,7 @@ def _launch(coordinator: Serving, options: SoakOptions) -> tuple[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m lab.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m broadside.lab.soak", description=__doc__)
     usual = SoakOptions()
     for flag, field_name in (
         ("--pairs", "pairs_count"),

@@ -24,8 +24,8 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final, Literal
 
-from exchange.messages import Role
-from lab.errors import LabMisconfigured
+from broadside.exchange.messages import Role
+from broadside.lab.errors import LabMisconfigured
 
 PAIRS_MAX: Final = 250
 PREFIX_PATTERN: Final = re.compile(r"[a-z][a-z0-9]{0,8}")  # + "c001" or "mg" fits IFNAMSIZ
@@ -103,7 +103,7 @@ class Lab:
     clients: tuple[Host, ...]
     servers: tuple[Host, ...]
     firewall_namespace: str | None = None
-    ledger_path: Path | None = None  # lab.ledger describes the file; None: nothing counts
+    ledger_path: Path | None = None  # broadside.lab.ledger describes the file; None: nothing counts
     management_address: str | None = None  # where agents find a broker on this side; None: nowhere
     limits: tuple[str, ...] = ()  # what this lab cannot show, a sentence each
 

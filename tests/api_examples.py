@@ -15,14 +15,14 @@ import httpx
 import jsonschema_rs
 from fastapi import FastAPI
 
-from coordinator.api.app import create_app
-from coordinator.api.examples import FILE, REQUESTS
-from coordinator.core.plan.schedule import Schedule
-from coordinator.runs.coordinator import Coordinator
-from coordinator.studies.study import Study
-from coordinator.views.requests import ScheduleRequest
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.records.shelf import Shelf
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.api.examples import FILE, REQUESTS
+from broadside.coordinator.core.plan.schedule import Schedule
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.studies.study import Study
+from broadside.coordinator.views.requests import ScheduleRequest
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.records.shelf import Shelf
 from tests.synthetic_runs import store_run
 from tests.unit.coordinator.presences import fleet
 from tests.unit.coordinator.studies.samples import SWEPT

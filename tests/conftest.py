@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from coordinator.process_memory import collect_rarely
+from broadside.coordinator.process_memory import collect_rarely
 
 # A test never asserts an absolute time: on shared cores a slow example says nothing of the code.
 settings.register_profile(

@@ -42,15 +42,15 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from coordinator.api.app import create_app
-from coordinator.api.door import Guard
-from coordinator.api.examples import REQUESTS
-from coordinator.auth.principal import Access
-from coordinator.auth.signin import SignIn
-from coordinator.auth.static_tokens import Tokens
-from coordinator.runs.coordinator import Coordinator
-from coordinator.views.charts import catalogue
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.api.door import Guard
+from broadside.coordinator.api.examples import REQUESTS
+from broadside.coordinator.auth.principal import Access
+from broadside.coordinator.auth.signin import SignIn
+from broadside.coordinator.auth.static_tokens import Tokens
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.views.charts import catalogue
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.fuzz_store import OPEN, OVER, STUDY, store
 from tests.unit.coordinator.presences import fleet
 

@@ -4,13 +4,13 @@ import secrets
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from coordinator.api.examples import REQUESTS
-from coordinator.core.plan.schedule import Schedule
-from coordinator.studies.study import Study, StudyRequest
-from coordinator.views.requests import ScheduleRequest
-from exchange.fabric import Fabric
-from exchange.ports import Outgoing
-from exchange.records.shelf import Shelf
+from broadside.coordinator.api.examples import REQUESTS
+from broadside.coordinator.core.plan.schedule import Schedule
+from broadside.coordinator.studies.study import Study, StudyRequest
+from broadside.coordinator.views.requests import ScheduleRequest
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.ports import Outgoing
+from broadside.exchange.records.shelf import Shelf
 from tests.synthetic_runs import store_run
 
 OVER: Final = "fuzz-over"  # runs by id

@@ -2,12 +2,12 @@
 
 from datetime import datetime
 
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.plan.spec import Pair, Plan, RunSpec
-from coordinator.core.summary import BurstSummary
-from exchange.messages import Endpoint
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.plan.spec import Pair, Plan, RunSpec
+from broadside.coordinator.core.summary import BurstSummary
+from broadside.exchange.messages import Endpoint
 from tests.synthetic import Fleet
 
 

@@ -13,7 +13,7 @@ import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from coordinator.auth.signin_settings import SignInSettings
+from broadside.coordinator.auth.signin_settings import SignInSettings
 from tests.loopback_server import answering
 
 TENANT: Final = "8f5e2a3c-0000-4000-8000-000000000001"

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
-from lab.tls_listener import by_tls
+from broadside.lab.tls_listener import by_tls
 
 SENT_MAX_BYTES: Final = 256 * 1_048_576  # of an answer without end
 

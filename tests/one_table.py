@@ -5,13 +5,13 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Any
 
-from exchange.chunks import CPU_RATIO_UNITS, MICROSECONDS, unpack
-from exchange.fabric import Fabric
-from exchange.messages import HostSecond, ServerTest, Track
-from exchange.ports import JobQueue, RawStore, Table
-from exchange.records import Records
-from exchange.second_rows import PackedEnd, joined, unpacked_tracks
-from exchange.troubles import TroubleLog
+from broadside.exchange.chunks import CPU_RATIO_UNITS, MICROSECONDS, unpack
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.messages import HostSecond, ServerTest, Track
+from broadside.exchange.ports import JobQueue, RawStore, Table
+from broadside.exchange.records import Records
+from broadside.exchange.second_rows import PackedEnd, joined, unpacked_tracks
+from broadside.exchange.troubles import TroubleLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.measure.series import MeasuredBurst
-from coordinator.core.summary import BurstSummary, RunSummary, Verdict
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict
 from tests.synthetic import Fleet, Plant, fleet
 
 # Kind of case -> ids of the cause that must be named first. None: nothing may be named.

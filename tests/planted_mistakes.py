@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from deploy.check.__main__ import SCHEMA, range_faults, read_files
-from deploy.check.schema import Schema
-from deploy.check.tools import AZURE
-from deploy.rehearsal.range_cases import Case, plan_again
-from deploy.rehearsal.stage import Missing, Tools, find_tools, set_stage
-from deploy.rehearsal.whole import wants
+from tests.azure_emulator.range_cases import Case, plan_again
+from tests.azure_emulator.stage import Missing, Tools, find_tools, set_stage
+from tests.azure_emulator.whole import wants
+from tests.deploy_check.__main__ import SCHEMA, range_faults, read_files
+from tests.deploy_check.schema import Schema
+from tests.deploy_check.tools import AZURE
 
 CAUGHT_MIN_RATIO: Final = 0.9
 CASE: Final = Case(name="scale-180g", words=("--vars", "examples/scale-180g.tfvars"))

@@ -6,13 +6,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.columns import (
+from broadside.coordinator.core.measure.columns import (
     HostColumns,
     TrackColumns,
     disjoint_host,
     disjoint_track,
 )
-from exchange.messages import Flow, HostSecond, Interval, Side, Track
+from broadside.exchange.messages import Flow, HostSecond, Interval, Side, Track
 
 _INSTANTS: Final = ("start_s", "end_s", "transferred_bytes")
 _COUNTS: Final = ("retransmits_count", "cwnd_bytes", "packets_count", "lost_count")

@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.columns import NO_HOST, HostColumns
-from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger, PairEvidence
-from coordinator.core.plan.spec import Burst, Objective, Pair, Plan, RunSpec
-from exchange.messages import (
+from broadside.coordinator.core.measure.columns import NO_HOST, HostColumns
+from broadside.coordinator.core.measure.evidence import BurstEvidence, FirewallLedger, PairEvidence
+from broadside.coordinator.core.plan.spec import Burst, Objective, Pair, Plan, RunSpec
+from broadside.exchange.messages import (
     Claim,
     ClockReading,
     ClockSource,

@@ -5,16 +5,16 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.measure.series import MeasuredBurst
-from coordinator.core.plan.spec import Plan
-from coordinator.core.summary import RunSummary, canonical
-from coordinator.device.ledgers.kept import dump_ledger
-from coordinator.runs.listing import outcome_of
-from exchange.fabric import Fabric
-from exchange.messages import Control
-from exchange.records import Document, Records, RunHeader
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.summary import RunSummary, canonical
+from broadside.coordinator.device.ledgers.kept import dump_ledger
+from broadside.coordinator.runs.listing import outcome_of
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.messages import Control
+from broadside.exchange.records import Document, Records, RunHeader
 from tests.synthetic import Fleet, Plant, fleet
 
 SMALL = Plant(pairs=4, bursts=2, burst_s=20, period_s=40, missing=1)

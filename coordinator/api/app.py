@@ -8,37 +8,37 @@ from typing import Final
 from fastapi import Depends, FastAPI
 from starlette_compress import CompressMiddleware, add_compress_type, remove_compress_type
 
-from coordinator.api import audit_routes as audit
-from coordinator.api import chart_routes as charts
-from coordinator.api import dead_letter_routes as deadletters
-from coordinator.api import estimate_routes as estimate
-from coordinator.api import event_routes as events
-from coordinator.api import fleet_routes as fleet
-from coordinator.api import health_routes as health
-from coordinator.api import import_routes as imports
-from coordinator.api import me_routes as me
-from coordinator.api import page_files as web
-from coordinator.api import report_routes as reports
-from coordinator.api import result_routes as results
-from coordinator.api import run_routes as runs
-from coordinator.api import schedule_routes as schedules
-from coordinator.api import study_routes as studies
-from coordinator.api.asked_parameters import known_parameters_only
-from coordinator.api.door import Door, Guard
-from coordinator.api.heads import Heads
-from coordinator.api.openapi import describe
-from coordinator.api.openapi import router as document
-from coordinator.api.problems import handle_errors
-from coordinator.api.problems import router as problem_kinds
-from coordinator.auth.audit import Audit
-from coordinator.notices.announcer import Announcer, Place
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.spending import Budgets
-from coordinator.schedules.firing import Schedules
-from coordinator.studies.runner import Studies
-from coordinator.studies.switch import Switch
-from coordinator.views.feeds import Feeds
-from coordinator.views.metrics import Figures
+from broadside.coordinator.api import audit_routes as audit
+from broadside.coordinator.api import chart_routes as charts
+from broadside.coordinator.api import dead_letter_routes as deadletters
+from broadside.coordinator.api import estimate_routes as estimate
+from broadside.coordinator.api import event_routes as events
+from broadside.coordinator.api import fleet_routes as fleet
+from broadside.coordinator.api import health_routes as health
+from broadside.coordinator.api import import_routes as imports
+from broadside.coordinator.api import me_routes as me
+from broadside.coordinator.api import page_files as web
+from broadside.coordinator.api import report_routes as reports
+from broadside.coordinator.api import result_routes as results
+from broadside.coordinator.api import run_routes as runs
+from broadside.coordinator.api import schedule_routes as schedules
+from broadside.coordinator.api import study_routes as studies
+from broadside.coordinator.api.asked_parameters import known_parameters_only
+from broadside.coordinator.api.door import Door, Guard
+from broadside.coordinator.api.heads import Heads
+from broadside.coordinator.api.openapi import describe
+from broadside.coordinator.api.openapi import router as document
+from broadside.coordinator.api.problems import handle_errors
+from broadside.coordinator.api.problems import router as problem_kinds
+from broadside.coordinator.auth.audit import Audit
+from broadside.coordinator.notices.announcer import Announcer, Place
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.spending import Budgets
+from broadside.coordinator.schedules.firing import Schedules
+from broadside.coordinator.studies.runner import Studies
+from broadside.coordinator.studies.switch import Switch
+from broadside.coordinator.views.feeds import Feeds
+from broadside.coordinator.views.metrics import Figures
 
 _COMPRESSED_FROM_BYTES: Final = 1024  # below it the header costs what it saves
 _COMPRESSED_TYPES: Final = (  # beside those that the library knows

@@ -9,8 +9,8 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from coordinator.api.blame import parameters_of
-from coordinator.api.json_once import TWICE
+from broadside.coordinator.api.blame import parameters_of
+from broadside.coordinator.api.json_once import TWICE
 
 _ASKED = (
     "/v1/",

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import Query, Request, Response
 
-from coordinator.api.dependencies import kept, routes
-from coordinator.api.pages import PAGED, AuditCursor, name_next
-from coordinator.auth.audit import Audit, AuditRow
+from broadside.coordinator.api.dependencies import kept, routes
+from broadside.coordinator.api.pages import PAGED, AuditCursor, name_next
+from broadside.coordinator.auth.audit import Audit, AuditRow
 
 router = routes("audit")
 

@@ -13,8 +13,8 @@ from fastapi import Request, params
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 
-from coordinator import scenarios
-from coordinator.core.plan.spec import RunSpec
+from broadside.coordinator import scenarios
+from broadside.coordinator.core.plan.spec import RunSpec
 
 NO_BODY: Final = object()
 _HEADERS: Final = ("Accept", "Idempotency-Key")  # that what is not FastAPI's own refuses

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from fastapi import Query
 
-from coordinator.api.dependencies import Service, routes
-from coordinator.api.row_answers import rows_in
-from coordinator.views.charts import Chart, ChartEntry, Theme, catalogue
-from coordinator.views.charts.stored_views import draw_stored
-from exchange.messages import Message, RunId
+from broadside.coordinator.api.dependencies import Service, routes
+from broadside.coordinator.api.row_answers import rows_in
+from broadside.coordinator.views.charts import Chart, ChartEntry, Theme, catalogue
+from broadside.coordinator.views.charts.stored_views import draw_stored
+from broadside.exchange.messages import Message, RunId
 
 router = routes("charts")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from coordinator.api.json_once import read_once
-from coordinator.api.row_answers import RowsRoute
+from broadside.coordinator.api.json_once import read_once
+from broadside.coordinator.api.row_answers import RowsRoute
 
 _KEPT = ("Cache-Control", "ETag", "Link", "Next-Cursor", "Vary")  # of a 304, as section 15.4.5 says
 

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from fastapi import Query
 
-from coordinator.api.dependencies import Service, routes
-from coordinator.api.row_answers import rows_in
-from coordinator.runs.dead_letters import DeadJob
-from exchange.messages import Message
+from broadside.coordinator.api.dependencies import Service, routes
+from broadside.coordinator.api.row_answers import rows_in
+from broadside.coordinator.runs.dead_letters import DeadJob
+from broadside.exchange.messages import Message
 
 router = routes("dead letters", "/v1/deadletters")
 

@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 
-from coordinator.api.conditional import ConditionalRoute
-from coordinator.api.problems import PROBLEMS
-from coordinator.auth.principal import Principal
-from coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.api.conditional import ConditionalRoute
+from broadside.coordinator.api.problems import PROBLEMS
+from broadside.coordinator.auth.principal import Principal
+from broadside.coordinator.runs.coordinator import Coordinator
 
 
 def routes(tag: str, prefix: str = "/v1") -> APIRouter:

@@ -1,7 +1,7 @@
 """The door of the application: who asks, whether that one may, how much, and a record of writes.
 
 It stands before routing, so that whatever is behind it, also what is added later, is refused
-without a token; :mod:`coordinator.auth.rights` says what each route needs.
+without a token; :mod:`broadside.coordinator.auth.rights` says what each route needs.
 """
 
 import ipaddress
@@ -22,9 +22,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from coordinator.api.problems import problem
-from coordinator.auth.audit import Audit, AuditRow
-from coordinator.auth.principal import (
+from broadside.coordinator.api.problems import problem
+from broadside.coordinator.auth.audit import Audit, AuditRow
+from broadside.coordinator.auth.principal import (
     ANYBODY,
     Access,
     KeysUnavailable,
@@ -32,10 +32,10 @@ from coordinator.auth.principal import (
     NotSignedIn,
     Principal,
 )
-from coordinator.auth.rights import Right, right_of
-from coordinator.auth.signin import SignIn
-from coordinator.bounded_listener import BodyClock
-from exchange.ports import ExchangeError
+from broadside.coordinator.auth.rights import Right, right_of
+from broadside.coordinator.auth.signin import SignIn
+from broadside.coordinator.bounded_listener import BodyClock
+from broadside.exchange.ports import ExchangeError
 
 log = logging.getLogger(__name__)
 

@@ -2,12 +2,12 @@
 
 from typing import Annotated
 
-from coordinator.api.dependencies import Service, kept, routes
-from coordinator.api.row_answers import rows_in
-from coordinator.core.plan.cost_estimate import Appraisal
-from coordinator.core.plan.meter import PriceMeter
-from coordinator.runs.spending import Budgets
-from coordinator.views.requests import EstimateRequest
+from broadside.coordinator.api.dependencies import Service, kept, routes
+from broadside.coordinator.api.row_answers import rows_in
+from broadside.coordinator.core.plan.cost_estimate import Appraisal
+from broadside.coordinator.core.plan.meter import PriceMeter
+from broadside.coordinator.runs.spending import Budgets
+from broadside.coordinator.views.requests import EstimateRequest
 
 router = routes("prices")
 

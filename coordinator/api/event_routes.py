@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from coordinator.api.dependencies import kept
-from coordinator.api.problems import PROBLEMS
-from coordinator.views.feeds import Feed, Feeds
+from broadside.coordinator.api.dependencies import kept
+from broadside.coordinator.api.problems import PROBLEMS
+from broadside.coordinator.views.feeds import Feed, Feeds
 
 router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["runs"])
 

@@ -5,12 +5,12 @@ from typing import Annotated
 
 from fastapi import Query, Request, Response
 
-from coordinator import scenarios
-from coordinator.api.dependencies import Service, routes
-from coordinator.api.pages import PAGED, KeyCursor, name_next
-from coordinator.api.row_answers import rows_in
-from coordinator.core.plan.spec import RunSpec
-from exchange.messages import Presence
+from broadside.coordinator import scenarios
+from broadside.coordinator.api.dependencies import Service, routes
+from broadside.coordinator.api.pages import PAGED, KeyCursor, name_next
+from broadside.coordinator.api.row_answers import rows_in
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.exchange.messages import Presence
 
 router = routes("fleet")
 

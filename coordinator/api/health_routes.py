@@ -7,13 +7,13 @@ from typing import Final, Literal
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from coordinator.api.conditional import ConditionalRoute
-from coordinator.api.dependencies import Service
-from coordinator.api.problems import PROBLEMS
-from coordinator.expected_errors import NotReady
-from coordinator.views.metrics import Figures, take_snapshot
-from exchange.messages import Message, UtcDatetime
-from exchange.ports import ExchangeError
+from broadside.coordinator.api.conditional import ConditionalRoute
+from broadside.coordinator.api.dependencies import Service
+from broadside.coordinator.api.problems import PROBLEMS
+from broadside.coordinator.expected_errors import NotReady
+from broadside.coordinator.views.metrics import Figures, take_snapshot
+from broadside.exchange.messages import Message, UtcDatetime
+from broadside.exchange.ports import ExchangeError
 
 router = APIRouter(tags=["service"], route_class=ConditionalRoute)
 

@@ -2,10 +2,10 @@
 
 from fastapi import Response
 
-from coordinator.api.dependencies import Caller, Service, routes
-from coordinator.imports.import_answers import ImportedRecordings, ImportedTable
-from coordinator.imports.import_requests import OriginalTable, Recordings
-from coordinator.imports.stored_imports import keep_recordings, keep_table
+from broadside.coordinator.api.dependencies import Caller, Service, routes
+from broadside.coordinator.imports.import_answers import ImportedRecordings, ImportedTable
+from broadside.coordinator.imports.import_requests import OriginalTable, Recordings
+from broadside.coordinator.imports.stored_imports import keep_recordings, keep_table
 
 router = routes("imports", "/v1/imports")
 

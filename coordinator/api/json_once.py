@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 
 from fastapi import Request
 
-from coordinator.api.blame import walk
+from broadside.coordinator.api.blame import walk
 
 TWICE: Final = "broadside.names_twice"  # of a request's scope: paths of what stands twice
 

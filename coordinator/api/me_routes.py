@@ -1,7 +1,7 @@
 """Who is asking: what the page needs to know before it offers anything."""
 
-from coordinator.api.dependencies import Caller, routes
-from exchange.messages import Message
+from broadside.coordinator.api.dependencies import Caller, routes
+from broadside.exchange.messages import Message
 
 router = routes("service")
 

@@ -1,8 +1,8 @@
 """The OpenAPI document: what FastAPI derives, with sign-in and every refusal written down.
 
 What holds for all routes alike is added here in one place: the security scheme, who may call a
-route (:mod:`coordinator.auth.rights`), and the statuses that the door and the error table answer.
-"""
+route (:mod:`broadside.coordinator.auth.rights`), and the statuses that the door and the error
+table answer."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,12 +11,12 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 
-from coordinator.api.conditional import ConditionalRoute
-from coordinator.api.examples import PARAMETERS, REQUESTS, answers, problem_of
-from coordinator.api.row_answers import ROWS
-from coordinator.auth.principal import Access
-from coordinator.auth.rights import right_of
-from coordinator.views.series_formats import FORMATS
+from broadside.coordinator.api.conditional import ConditionalRoute
+from broadside.coordinator.api.examples import PARAMETERS, REQUESTS, answers, problem_of
+from broadside.coordinator.api.row_answers import ROWS
+from broadside.coordinator.auth.principal import Access
+from broadside.coordinator.auth.rights import right_of
+from broadside.coordinator.views.series_formats import FORMATS
 
 _REFUSALS: Final[Mapping[int, str]] = {
     400: "The body is not what its Content-Type says",

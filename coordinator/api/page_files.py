@@ -16,9 +16,9 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
-from coordinator.api.conditional import matches
-from coordinator.views.charts.theme import HEAT, PALETTES, Theme
-from coordinator.views.page_words import page_words
+from broadside.coordinator.api.conditional import matches
+from broadside.coordinator.views.charts.theme import HEAT, PALETTES, Theme
+from broadside.coordinator.views.page_words import page_words
 
 FOLDER: Final = Path(__file__).parents[2] / "dashboards" / "web"
 _TYPES: Final = {

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import Query, Request, Response
 
-from coordinator.auth.audit import AUDIT_CURSOR
+from broadside.coordinator.auth.audit import AUDIT_CURSOR
 
 _WHERE: Final = "where to go on: the `Next-Cursor` of the page before"
 

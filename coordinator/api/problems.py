@@ -9,12 +9,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
-from coordinator.api.blame import NO_BODY, place_of, pointer_of
-from coordinator.api.conditional import ConditionalRoute
-from coordinator.auth.rights import methods_of
-from coordinator.core.plan.planner import Infeasible
-from coordinator.expected_errors import EXPECTED, told
-from exchange.messages import Message
+from broadside.coordinator.api.blame import NO_BODY, place_of, pointer_of
+from broadside.coordinator.api.conditional import ConditionalRoute
+from broadside.coordinator.auth.rights import methods_of
+from broadside.coordinator.core.plan.planner import Infeasible
+from broadside.coordinator.expected_errors import EXPECTED, told
+from broadside.exchange.messages import Message
 
 TYPES: Final = "/problems/"  # what a problem's `type` begins with; the address explains it
 _NOT_SENT: Final[Mapping[str, tuple[int, str]]] = {  # beside the expected errors, by title

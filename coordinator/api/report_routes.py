@@ -7,15 +7,15 @@ from typing import Annotated, Any, Final
 
 from fastapi import Header, Query, Response
 
-from coordinator.api.dependencies import Service, routes
-from coordinator.api.estimate_routes import There
-from coordinator.views.exports import Format
-from coordinator.views.exports.stored_tables import export_run
-from coordinator.views.report.build import build
-from coordinator.views.report.render import html
-from coordinator.views.report.stored_source import gather
-from coordinator.views.series_formats import JSON, chosen_format
-from exchange.messages import Message, RunId
+from broadside.coordinator.api.dependencies import Service, routes
+from broadside.coordinator.api.estimate_routes import There
+from broadside.coordinator.views.exports import Format
+from broadside.coordinator.views.exports.stored_tables import export_run
+from broadside.coordinator.views.report.build import build
+from broadside.coordinator.views.report.render import html
+from broadside.coordinator.views.report.stored_source import gather
+from broadside.coordinator.views.series_formats import JSON, chosen_format
+from broadside.exchange.messages import Message, RunId
 
 router = routes("reports")
 

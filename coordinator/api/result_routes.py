@@ -5,21 +5,21 @@ from typing import Annotated, Final
 
 from fastapi import Header, Path, Query, Request, Response
 
-from coordinator.api.dependencies import Service, routes
-from coordinator.api.pages import PAGED, CountCursor, name_next
-from coordinator.api.problems import PROBLEMS
-from coordinator.api.row_answers import rows_in
-from coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation, RunVerdict
-from coordinator.views.burst_answers import (
+from broadside.coordinator.api.dependencies import Service, routes
+from broadside.coordinator.api.pages import PAGED, CountCursor, name_next
+from broadside.coordinator.api.problems import PROBLEMS
+from broadside.coordinator.api.row_answers import rows_in
+from broadside.coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation, RunVerdict
+from broadside.coordinator.views.burst_answers import (
     list_bursts,
     list_pairs,
     read_burst,
     read_reconciliation,
     read_verdict,
 )
-from coordinator.views.series_answers import Whose, series_body
-from coordinator.views.series_formats import FORMATS, JSON, chosen_format
-from exchange.messages import Message, RunId, UtcDatetime
+from broadside.coordinator.views.series_answers import Whose, series_body
+from broadside.coordinator.views.series_formats import FORMATS, JSON, chosen_format
+from broadside.exchange.messages import Message, RunId, UtcDatetime
 
 router = routes("results", "/v1/runs/{run_id}")
 

@@ -7,8 +7,8 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic_core import from_json
 
-from coordinator.views.row_columns import cells_of, columns_of
-from coordinator.views.series_formats import FORMATS, JSON, chosen_format, render
+from broadside.coordinator.views.row_columns import cells_of, columns_of
+from broadside.coordinator.views.series_formats import FORMATS, JSON, chosen_format, render
 
 ROWS: Final = "x-rows"
 _SELF: Final = "."

@@ -6,17 +6,17 @@ from typing import Annotated
 from fastapi import Depends, Header, Query, Request, Response
 from pydantic import Field
 
-from coordinator.api.dependencies import Caller, Service, routes
-from coordinator.api.pages import PAGED, KeyCursor, name_next
-from coordinator.api.row_answers import rows_in
-from coordinator.core.judge.comparison import Comparison
-from coordinator.core.live.progress import Progress
-from coordinator.core.live.status import RunStatus
-from coordinator.core.summary import Course, RunSummary, Verdict
-from coordinator.refusals import RunNotOver
-from coordinator.runs.launches import KEY_MAX_CHARS, launch_once
-from coordinator.runs.launches import prune_runs as prune_all
-from coordinator.runs.listing import (
+from broadside.coordinator.api.dependencies import Caller, Service, routes
+from broadside.coordinator.api.pages import PAGED, KeyCursor, name_next
+from broadside.coordinator.api.row_answers import rows_in
+from broadside.coordinator.core.judge.comparison import Comparison
+from broadside.coordinator.core.live.progress import Progress
+from broadside.coordinator.core.live.status import RunStatus
+from broadside.coordinator.core.summary import Course, RunSummary, Verdict
+from broadside.coordinator.refusals import RunNotOver
+from broadside.coordinator.runs.launches import KEY_MAX_CHARS, launch_once
+from broadside.coordinator.runs.launches import prune_runs as prune_all
+from broadside.coordinator.runs.listing import (
     GROUPINGS,
     ListedState,
     RunFilter,
@@ -24,16 +24,16 @@ from coordinator.runs.listing import (
     aggregate_runs,
     labels_of,
 )
-from coordinator.runs.listing import list_runs as list_page
-from coordinator.runs.raw_output import find_raw
-from coordinator.runs.retention import Pruned, PruneRequest
-from coordinator.views.answers import Recomputed
-from coordinator.views.burst_answers import recomputed
-from coordinator.views.groups import compare_stored
-from coordinator.views.requests import CancelRequest, CompareRequest, LaunchRequest
-from coordinator.views.series_formats import chosen_format
-from exchange.messages import Side, UtcDatetime
-from exchange.records import RunHeader
+from broadside.coordinator.runs.listing import list_runs as list_page
+from broadside.coordinator.runs.raw_output import find_raw
+from broadside.coordinator.runs.retention import Pruned, PruneRequest
+from broadside.coordinator.views.answers import Recomputed
+from broadside.coordinator.views.burst_answers import recomputed
+from broadside.coordinator.views.groups import compare_stored
+from broadside.coordinator.views.requests import CancelRequest, CompareRequest, LaunchRequest
+from broadside.coordinator.views.series_formats import chosen_format
+from broadside.exchange.messages import Side, UtcDatetime
+from broadside.exchange.records import RunHeader
 
 router = routes("runs")
 

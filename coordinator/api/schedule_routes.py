@@ -5,13 +5,13 @@ from typing import Annotated
 
 from fastapi import Query, Request, Response
 
-from coordinator.api.dependencies import Caller, Service, kept, routes
-from coordinator.api.pages import PAGED, KeyCursor, name_next
-from coordinator.api.row_answers import rows_in
-from coordinator.refusals import OtherName
-from coordinator.schedules.firing import Schedules
-from coordinator.views.answers import ScheduleView
-from coordinator.views.requests import ScheduleRequest
+from broadside.coordinator.api.dependencies import Caller, Service, kept, routes
+from broadside.coordinator.api.pages import PAGED, KeyCursor, name_next
+from broadside.coordinator.api.row_answers import rows_in
+from broadside.coordinator.refusals import OtherName
+from broadside.coordinator.schedules.firing import Schedules
+from broadside.coordinator.views.answers import ScheduleView
+from broadside.coordinator.views.requests import ScheduleRequest
 
 router = routes("schedules", "/v1/schedules")
 

@@ -6,17 +6,17 @@ from typing import Annotated
 
 from fastapi import Query, Request, Response
 
-from coordinator.api.dependencies import Caller, kept, routes
-from coordinator.api.pages import PAGED, KeyCursor, name_next
-from coordinator.api.report_routes import AS_REPORT, Accepted, AsFormat, report_answer
-from coordinator.api.row_answers import rows_in
-from coordinator.studies.runner import Studies
-from coordinator.studies.study import Study, StudyRequest
-from coordinator.views.charts import Theme
-from coordinator.views.charts.study_charts import StudyChart, draw_study
-from coordinator.views.report.study_report import build_study, study_html
-from coordinator.views.requests import CancelRequest
-from exchange.troubles import utc_now
+from broadside.coordinator.api.dependencies import Caller, kept, routes
+from broadside.coordinator.api.pages import PAGED, KeyCursor, name_next
+from broadside.coordinator.api.report_routes import AS_REPORT, Accepted, AsFormat, report_answer
+from broadside.coordinator.api.row_answers import rows_in
+from broadside.coordinator.studies.runner import Studies
+from broadside.coordinator.studies.study import Study, StudyRequest
+from broadside.coordinator.views.charts import Theme
+from broadside.coordinator.views.charts.study_charts import StudyChart, draw_study
+from broadside.coordinator.views.report.study_report import build_study, study_html
+from broadside.coordinator.views.requests import CancelRequest
+from broadside.exchange.troubles import utc_now
 
 router = routes("studies", "/v1/studies")
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from exchange.messages import Message, UtcDatetime
-from exchange.ports import Table
-from exchange.records.keys import audit_shelf, newest_first
-from exchange.records.shelf import Shelf
+from broadside.exchange.messages import Message, UtcDatetime
+from broadside.exchange.ports import Table
+from broadside.exchange.records.keys import audit_shelf, newest_first
+from broadside.exchange.records.shelf import Shelf
 
 AUDIT_CURSOR: Final = r"^[0-9]{4}-(0[1-9]|1[0-2])~[A-Za-z0-9._-]{1,200}$"  # a month, a row's key
 MONTHS_BACK: Final = 24  # months that a reading goes back

@@ -15,7 +15,7 @@ from typing import Any, Final
 import httpx
 import jwt
 
-from coordinator.auth.principal import (
+from broadside.coordinator.auth.principal import (
     Access,
     KeysUnavailable,
     NoRole,
@@ -23,8 +23,8 @@ from coordinator.auth.principal import (
     Principal,
     SignInMisconfigured,
 )
-from coordinator.auth.signin_settings import SignInSettings
-from exchange.http.bounded import ask
+from broadside.coordinator.auth.signin_settings import SignInSettings
+from broadside.exchange.http.bounded import ask
 
 _ALGORITHMS: Final = ("RS256",)  # never from the token's own header
 _KEYS_S: Final = 3600.0  # s for which fetched keys are kept

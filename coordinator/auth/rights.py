@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.auth.principal import Access
+from broadside.coordinator.auth.principal import Access
 
 OPEN, VIEWER, OPERATOR = Access.OPEN, Access.VIEWER, Access.OPERATOR
 

@@ -1,11 +1,11 @@
 """From a request's ``Authorization`` to who asks."""
 
-from coordinator.auth.entra import Entra, entra_trust
-from coordinator.auth.principal import NotSignedIn, Principal
-from coordinator.auth.signin_settings import SignInSettings
-from coordinator.auth.static_tokens import PREFIX, Tokens
-from exchange.ports import Table
-from exchange.troubles import utc_now
+from broadside.coordinator.auth.entra import Entra, entra_trust
+from broadside.coordinator.auth.principal import NotSignedIn, Principal
+from broadside.coordinator.auth.signin_settings import SignInSettings
+from broadside.coordinator.auth.static_tokens import PREFIX, Tokens
+from broadside.exchange.ports import Table
+from broadside.exchange.troubles import utc_now
 
 
 class SignIn:

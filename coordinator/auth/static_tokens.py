@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, Literal
 
-from coordinator.auth.principal import Access, NotSignedIn, Principal
-from exchange.messages import Identifier, Message, UtcDatetime
-from exchange.ports import EntityExists, EntityNotFound, Table
-from exchange.records.keys import TOKENS
-from exchange.records.shelf import Shelf
+from broadside.coordinator.auth.principal import Access, NotSignedIn, Principal
+from broadside.exchange.messages import Identifier, Message, UtcDatetime
+from broadside.exchange.ports import EntityExists, EntityNotFound, Table
+from broadside.exchange.records.keys import TOKENS
+from broadside.exchange.records.shelf import Shelf
 
 PREFIX: Final = "broadside_"  # lets secret scanners and people tell what it is
 _RANDOM_BYTES: Final = 32
@@ -118,7 +118,7 @@ class Tokens:
         return [token async for _, token in self._shelf.scan(limit=_TOKENS_MAX_COUNT)]
 
     async def identify(self, secret: str, now: datetime) -> Principal:
-        """Whose token this is. Raises :class:`~coordinator.auth.principal.NotSignedIn`.
+        """Whose token this is. Raises :class:`~broadside.coordinator.auth.principal.NotSignedIn`.
 
         Every stored hash is compared, each in constant time.
         """

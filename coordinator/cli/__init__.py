@@ -1,4 +1,4 @@
-"""The ``broadside`` command. Exit codes are in :mod:`coordinator.cli.exits`.
+"""The ``broadside`` command. Exit codes are in :mod:`broadside.coordinator.cli.exits`.
 
 A command's module is imported when the command is used: help, and whatever needs no numbers, must
 not wait for what computes them.
@@ -14,11 +14,11 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from coordinator.cli.command_list import COMMANDS, EXAMPLES, GROUPS, PLACES
-from coordinator.cli.exits import DEBUG, Exit, code_of
-from coordinator.cli.screen_text import printable
-from coordinator.cli.token_option import offer_token
-from coordinator.process_memory import collect_rarely
+from broadside.coordinator.cli.command_list import COMMANDS, EXAMPLES, GROUPS, PLACES
+from broadside.coordinator.cli.exits import DEBUG, Exit, code_of
+from broadside.coordinator.cli.screen_text import printable
+from broadside.coordinator.cli.token_option import offer_token
+from broadside.coordinator.process_memory import collect_rarely
 
 
 class Commands(TyperGroup):
@@ -43,7 +43,7 @@ class Commands(TyperGroup):
 def load(name: str) -> Any:
     """A command, or a group of commands, with all its options: `--token-file` beside `--api`."""
     module, attribute = PLACES[name].split(".")
-    found = getattr(import_module(f"coordinator.cli.{module}"), attribute)
+    found = getattr(import_module(f"broadside.coordinator.cli.{module}"), attribute)
     holder = typer.Typer(add_completion=False, rich_markup_mode=None)
     if isinstance(found, typer.Typer):
         holder.add_typer(found, name=name, help=COMMANDS[name])
@@ -97,7 +97,7 @@ def broadside(
     if debug:
         os.environ[DEBUG] = "1"
     if context.invoked_subcommand is None:
-        from coordinator.cli.welcome import welcome
+        from broadside.coordinator.cli.welcome import welcome
 
         typer.echo("\n".join(map(printable, welcome())))
 

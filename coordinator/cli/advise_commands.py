@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 import typer
 
-from coordinator.cli.exits import Exit, stop
-from coordinator.core import words
-from coordinator.core.quantities import parse_rate, parse_size, parse_time
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.core import words
+from broadside.coordinator.core.quantities import parse_rate, parse_size, parse_time
 
 app = typer.Typer()
 
@@ -22,7 +22,7 @@ def window(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON, nothing else")] = False,
 ) -> None:
     """Print the bandwidth-delay product, the window for one session, and the sessions needed."""
-    from coordinator.core.plan.window_advice import advise_window
+    from broadside.coordinator.core.plan.window_advice import advise_window
 
     values: dict[str, Any] = {}
     for name, text, parse in (

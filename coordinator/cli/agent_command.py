@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from exchange.messages import Role
+from broadside.exchange.messages import Role
 
 
 def agent(
@@ -39,4 +39,4 @@ def agent(
         if value is not None:
             os.environ[f"BROADSIDE_AGENT_{name.upper()}"] = value
     # An agent is a small process of its own: it must not carry what the coordinator imports.
-    os.execv(sys.executable, [sys.executable, "-m", "agent"])  # noqa: S606 - no shell wanted
+    os.execv(sys.executable, [sys.executable, "-m", "broadside.agent"])  # noqa: S606 - no shell wanted

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator.cli.connection import coordinator_client, operator_name, resolve_run
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Api
-from coordinator.cli.refused import ApiError
+from broadside.coordinator.cli.connection import coordinator_client, operator_name, resolve_run
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.options import Api
+from broadside.coordinator.cli.refused import ApiError
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
-    from coordinator.cli.verbs import Verbs
+    from broadside.coordinator.cli.verbs import Verbs
 
 _INSTRUCTIONS = (
     "Broadside fires bursts of iperf3 at a firewall and judges them. Verdicts: pass, fail, "
@@ -123,7 +123,7 @@ def _readers(api: str | None) -> list[Any]:
 
     async def read_verdict(run: str = "last") -> str:
         """A run's verdict with its figures and findings, as Markdown; `last` is the newest run."""
-        from coordinator.views.markdown import verdict_markdown
+        from broadside.coordinator.views.markdown import verdict_markdown
 
         async with _coordinator(api) as client:
             summary = await client.summary(await resolve_run(client, run))
@@ -131,8 +131,8 @@ def _readers(api: str | None) -> list[Any]:
 
     async def compare_runs(a: str, b: str) -> str:
         """What changed from run a to run b, with 95 % intervals, as Markdown."""
-        from coordinator.views.markdown import comparison_markdown
-        from coordinator.views.requests import CompareRequest, Selection
+        from broadside.coordinator.views.markdown import comparison_markdown
+        from broadside.coordinator.views.requests import CompareRequest, Selection
 
         request = CompareRequest(a=Selection(run_ids=(a,)), b=Selection(run_ids=(b,)))
         async with _coordinator(api) as client:
@@ -145,7 +145,7 @@ def _readers(api: str | None) -> list[Any]:
 
     async def list_scenarios() -> str:
         """The scenarios by name, and what each asks."""
-        from coordinator import scenarios
+        from broadside.coordinator import scenarios
 
         return "\n".join(
             f"{name}: {scenarios.load(name).description}" for name in scenarios.names()
@@ -162,9 +162,9 @@ def _launcher(api: str | None, budget_usd: float) -> Any:
         """
         from mcp.server.mcpserver.exceptions import ToolError
 
-        from coordinator import scenarios
-        from coordinator.cli.client import Client
-        from coordinator.views.requests import LaunchRequest
+        from broadside.coordinator import scenarios
+        from broadside.coordinator.cli.client import Client
+        from broadside.coordinator.views.requests import LaunchRequest
 
         async with _coordinator(api) as client:
             if not isinstance(client, Client) or not await client.is_operator():

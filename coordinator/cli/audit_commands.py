@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.connection import run
-from coordinator.cli.lists import RowsOption, show_list
-from coordinator.cli.options import Api, Json
+from broadside.coordinator.cli.connection import run
+from broadside.coordinator.cli.lists import RowsOption, show_list
+from broadside.coordinator.cli.options import Api, Json
 
 
 def audit(
@@ -29,7 +29,7 @@ def audit(
             "run": lambda row: row.run_id or "",
             "status": lambda row: "never ended" if row.status is None else str(row.status),
         },
-        of="coordinator.auth.audit:AuditRow",
+        of="broadside.coordinator.auth.audit:AuditRow",
         none="nothing was changed yet",
         form=form,
         as_json=as_json,

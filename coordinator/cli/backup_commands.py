@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.exits import Exit, stop
-from coordinator.core import words
-from exchange.embedded.backup import BackupUnusable, back_up
-from exchange.embedded.backup import restore as lay_out
-from exchange.fabric_settings import FabricSettings
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.core import words
+from broadside.exchange.embedded.backup import BackupUnusable, back_up
+from broadside.exchange.embedded.backup import restore as lay_out
+from broadside.exchange.fabric_settings import FabricSettings
 
 
 def backup(

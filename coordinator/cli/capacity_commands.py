@@ -11,13 +11,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from coordinator.cli.connection import run
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Api, Json, print_json
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.core import words
-from coordinator.core.quantities import parse_rate
-from coordinator.device.capacity import (
+from broadside.coordinator.cli.connection import run
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.options import Api, Json, print_json
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.core import words
+from broadside.coordinator.core.quantities import parse_rate
+from broadside.coordinator.device.capacity import (
     LEAST,
     MOST,
     Capacity,
@@ -27,8 +27,8 @@ from coordinator.device.capacity import (
     raise_capacity,
     restore,
 )
-from coordinator.device.resource_manager import ResourceError, ResourceRefused
-from coordinator.studies.study import Staircase
+from broadside.coordinator.device.resource_manager import ResourceError, ResourceRefused
+from broadside.coordinator.studies.study import Staircase
 
 STUDIES_LOOKED_AT = 200  # newest ones
 

@@ -9,12 +9,18 @@ from typing import Any, Final
 
 import httpx
 
-from coordinator.cli.event_stream import EventTooLong, StreamEvent, clean_json, events_of, lines_of
-from coordinator.cli.refused import ApiError
-from coordinator.cli.screen_text import cleaned
-from coordinator.cli.verbs import Route, Verbs
-from exchange.http.bounded import ask
-from exchange.messages import Message
+from broadside.coordinator.cli.event_stream import (
+    EventTooLong,
+    StreamEvent,
+    clean_json,
+    events_of,
+    lines_of,
+)
+from broadside.coordinator.cli.refused import ApiError
+from broadside.coordinator.cli.screen_text import cleaned
+from broadside.coordinator.cli.verbs import Route, Verbs
+from broadside.exchange.http.bounded import ask
+from broadside.exchange.messages import Message
 
 ROWS_MAX_COUNT: Final = 100_000  # of a list whose command takes no limit
 LONG_S: Final = 600.0  # s to wait for answers that take many rows

@@ -7,22 +7,30 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from coordinator.cli import display
-from coordinator.cli.connection import resolve_run, run
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Api, Format, FormatOption, Json, Junit, print_json, zone_of
-from coordinator.cli.suggest import near
-from coordinator.core import words
-from coordinator.core.figures import figure_called
-from coordinator.core.judge.comparison import Comparison, Metric
-from coordinator.core.judge.regression_gate import hold, parse_gate
-from coordinator.core.summary import worse
-from coordinator.imports.time_text import parse_time, parse_zone, to_utc
-from coordinator.views.requests import CompareRequest, Selection
-from exchange.records import RunHeader
+from broadside.coordinator.cli import display
+from broadside.coordinator.cli.connection import resolve_run, run
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.options import (
+    Api,
+    Format,
+    FormatOption,
+    Json,
+    Junit,
+    print_json,
+    zone_of,
+)
+from broadside.coordinator.cli.suggest import near
+from broadside.coordinator.core import words
+from broadside.coordinator.core.figures import figure_called
+from broadside.coordinator.core.judge.comparison import Comparison, Metric
+from broadside.coordinator.core.judge.regression_gate import hold, parse_gate
+from broadside.coordinator.core.summary import worse
+from broadside.coordinator.imports.time_text import parse_time, parse_zone, to_utc
+from broadside.coordinator.views.requests import CompareRequest, Selection
+from broadside.exchange.records import RunHeader
 
 if TYPE_CHECKING:
-    from coordinator.cli.verbs import Verbs
+    from broadside.coordinator.cli.verbs import Verbs
 
 _LOOKED_AT_COUNT: Final = 1000  # newest runs among which labels are looked up
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
@@ -104,7 +112,7 @@ def compare(
     if as_json:
         print_json(found)
     elif form is Format.MD:
-        from coordinator.views.markdown import comparison_markdown
+        from broadside.coordinator.views.markdown import comparison_markdown
 
         typer.echo(comparison_markdown(found, held), nl=False)
     else:
@@ -116,11 +124,11 @@ def compare(
     for each in held:
         typer.echo(f"{each.verdict.value}: {each.sentence}", err=True)
     if junit is not None:
-        from coordinator.cli.junit_file import of_gates, save_junit
+        from broadside.coordinator.cli.junit_file import of_gates, save_junit
 
         save_junit(of_gates(found, held), junit)
     if held:
-        from coordinator.cli.verdict import EXITS
+        from broadside.coordinator.cli.verdict import EXITS
 
         raise typer.Exit(EXITS[worse(each.verdict for each in held)])
 

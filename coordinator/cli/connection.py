@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.refused import ApiError
-from coordinator.cli.suggest import with_suggestion
-from coordinator.cli.token_option import given_token
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.refused import ApiError
+from broadside.coordinator.cli.suggest import with_suggestion
+from broadside.coordinator.cli.token_option import given_token
 
 if TYPE_CHECKING:
-    from coordinator.cli.verbs import Verbs
-    from exchange.ports import Table
+    from broadside.coordinator.cli.verbs import Verbs
+    from broadside.exchange.ports import Table
 
 LAST: Final = "last"
 PREVIOUS: Final = "previous"
@@ -41,12 +41,12 @@ async def coordinator_client(api: str | None, *, drive: bool = False) -> AsyncIt
     With ``drive`` and no ``api`` this process also looks after unfinished runs meanwhile.
     """
     if api is not None:
-        from coordinator.cli.client import connect
+        from broadside.coordinator.cli.client import connect
 
         async with connect(api, given_token()) as client:
             yield client
         return
-    from coordinator.cli.verbs import local_verbs
+    from broadside.coordinator.cli.verbs import local_verbs
 
     async with local_verbs(operator_name(), drive=drive) as local:
         yield local
@@ -54,7 +54,7 @@ async def coordinator_client(api: str | None, *, drive: bool = False) -> AsyncIt
 
 def run_on_private(work: Callable[["Table"], Awaitable[T]]) -> T:
     """Do ``work`` on the private table of this host's own fabric: what no API offers."""
-    from exchange.fabric import FabricSettings, open_fabric
+    from broadside.exchange.fabric import FabricSettings, open_fabric
 
     async def with_table() -> T:
         fabric = open_fabric(FabricSettings())

@@ -2,10 +2,10 @@
 
 from rich.console import Console
 
-from coordinator.cli.display import open_console, print_table
-from coordinator.core import words
-from coordinator.core.judge.course import bursts_of
-from coordinator.core.summary import Course, Disruption, gravity
+from broadside.coordinator.cli.display import open_console, print_table
+from broadside.coordinator.core import words
+from broadside.coordinator.core.judge.course import bursts_of
+from broadside.coordinator.core.summary import Course, Disruption, gravity
 
 ROWS_MAX: int = 20  # disruptions in the table, the gravest; --json has them all
 

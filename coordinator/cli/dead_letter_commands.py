@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from coordinator.cli.connection import run
-from coordinator.cli.lists import RowsOption, show_list
-from coordinator.cli.options import Api, Json, print_json
-from coordinator.runs.dead_letters import DeadJob
+from broadside.coordinator.cli.connection import run
+from broadside.coordinator.cli.lists import RowsOption, show_list
+from broadside.coordinator.cli.options import Api, Json, print_json
+from broadside.coordinator.runs.dead_letters import DeadJob
 
 if TYPE_CHECKING:
-    from coordinator.cli.verbs import Verbs
+    from broadside.coordinator.cli.verbs import Verbs
 
 PURGED_COUNT: Final = 1000  # at once
 
@@ -39,7 +39,7 @@ def list_letters(
             "pair": lambda dead: dead.pair or "",
             "description": lambda dead: dead.description,
         },
-        of="coordinator.runs.dead_letters:DeadJob",
+        of="broadside.coordinator.runs.dead_letters:DeadJob",
         none="no dead letters",
         form=form,
         as_json=as_json,

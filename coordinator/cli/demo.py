@@ -22,23 +22,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator import scenarios
-from coordinator.cli import display, watch
-from coordinator.cli.client import connect
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Json, print_json
-from coordinator.cli.refused import ApiError
-from coordinator.cli.verdict import exit_of, show_summary
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.core import words
-from coordinator.core.summary import RunSummary
-from coordinator.views.requests import LaunchRequest
-from exchange.embedded.sqlite import is_open_elsewhere
-from exchange.fabric_settings import FabricSettings
+from broadside.coordinator import scenarios
+from broadside.coordinator.cli import display, watch
+from broadside.coordinator.cli.client import connect
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.options import Json, print_json
+from broadside.coordinator.cli.refused import ApiError
+from broadside.coordinator.cli.verdict import exit_of, show_summary
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.core import words
+from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.views.requests import LaunchRequest
+from broadside.exchange.embedded.sqlite import is_open_elsewhere
+from broadside.exchange.fabric_settings import FabricSettings
 
 if TYPE_CHECKING:
-    from lab.fleet import Fleet
-    from lab.topology import Lab
+    from broadside.lab.fleet import Fleet
+    from broadside.lab.topology import Lab
 
 SCENARIO = "scale-180g"
 LEAD_S = 6  # s from launch to the first burst, and for each pair a while to arm on two cores
@@ -125,7 +125,7 @@ def demo(
         kill_one=kill_one,
         keep=keep,
     )
-    from lab.site import free_prefix
+    from broadside.lab.site import free_prefix
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     steps = display.Steps()
@@ -201,9 +201,9 @@ def _page() -> str:
 @contextlib.contextmanager
 def _standing_lab(options: DemoOptions, prefix: str, steps: display.Steps) -> Iterator["Lab"]:
     """The lab, taken down again at the end whatever happens; plain loopback without rights."""
-    from lab import privileges as rights
-    from lab.site import AZURE_NIC_BITS_PER_SECOND, built
-    from lab.topology import LabSpec
+    from broadside.lab import privileges as rights
+    from broadside.lab.site import AZURE_NIC_BITS_PER_SECOND, built
+    from broadside.lab.topology import LabSpec
 
     spec = LabSpec(
         pairs_count=options.pairs_count,
@@ -217,7 +217,7 @@ def _standing_lab(options: DemoOptions, prefix: str, steps: display.Steps) -> It
     finding = rights.find_rights()
     if finding.rights is rights.Rights.USER_NAMESPACE:
         steps.say("no root: the lab is built in a user namespace of its own, gone at the end")
-        rights.run_inside([sys.executable, "-m", "coordinator", *sys.argv[1:]])
+        rights.run_inside([sys.executable, "-m", "broadside.coordinator", *sys.argv[1:]])
     alone = finding.rights is rights.Rights.NONE
     if alone:
         steps.say(f"no lab: {finding.reason}")
@@ -238,8 +238,8 @@ def _fire(
     options: DemoOptions, lab: "Lab", data_dir: Path, steps: display.Steps, *, quiet: bool
 ) -> tuple[RunSummary, str | None]:
     """Start coordinator and fleet, launch, follow; the verdict, and the demo's run before."""
-    from lab import azure_services
-    from lab.site import sqlite_fabric, staged
+    from broadside.lab import azure_services
+    from broadside.lab.site import sqlite_fabric, staged
 
     folder = lab.path / "demo"  # `lab down` removes it with the lab, also after a SIGKILL
     shutil.rmtree(folder, ignore_errors=True)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from coordinator.cli.screen_text import one_line
+from broadside.coordinator.cli.screen_text import one_line
 
 UNWRAPPED_WIDTH: Final = 100_000  # columns: no word of others' begins a line
 _PROSE_WIDTH: Final = 24  # columns that text of several words keeps, at least

@@ -12,30 +12,36 @@ import numpy as np
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from coordinator.auth.audit import AuditRow
-from coordinator.auth.static_tokens import Token
-from coordinator.cli.exits import Exit
-from coordinator.cli.failed_check import failed
-from coordinator.cli.lab_commands import lab_checks
-from coordinator.cli.options import Json
-from coordinator.cli.screen_text import printable
-from coordinator.cli.witness_checks import check_witnesses
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.core import words
-from coordinator.core.plan.reserved import Reservation
-from coordinator.core.plan.schedule import Schedule
-from coordinator.device.ledgers.source import LedgerBusy, LedgerError, open_ledger
-from coordinator.notices.announcer import PlaceSet
-from coordinator.runs.launches import Launched
-from coordinator.studies.study import Study
-from coordinator.studies.turns import Turn
-from exchange.checks import Check
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.identity_rights import Identity, rights_checks, try_listen, try_send, try_table
-from exchange.messages import Direction, Message, Passport, Presence, Role, plain_text
-from exchange.ports import ExchangeError, ExchangeUnavailable, RawName, RawStore
-from exchange.records import RunHeader
-from exchange.records.keys import (
+from broadside.coordinator.auth.audit import AuditRow
+from broadside.coordinator.auth.static_tokens import Token
+from broadside.coordinator.cli.exits import Exit
+from broadside.coordinator.cli.failed_check import failed
+from broadside.coordinator.cli.lab_commands import lab_checks
+from broadside.coordinator.cli.options import Json
+from broadside.coordinator.cli.screen_text import printable
+from broadside.coordinator.cli.witness_checks import check_witnesses
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.core import words
+from broadside.coordinator.core.plan.reserved import Reservation
+from broadside.coordinator.core.plan.schedule import Schedule
+from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError, open_ledger
+from broadside.coordinator.notices.announcer import PlaceSet
+from broadside.coordinator.runs.launches import Launched
+from broadside.coordinator.studies.study import Study
+from broadside.coordinator.studies.turns import Turn
+from broadside.exchange.checks import Check
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.identity_rights import (
+    Identity,
+    rights_checks,
+    try_listen,
+    try_send,
+    try_table,
+)
+from broadside.exchange.messages import Direction, Message, Passport, Presence, Role, plain_text
+from broadside.exchange.ports import ExchangeError, ExchangeUnavailable, RawName, RawStore
+from broadside.exchange.records import RunHeader
+from broadside.exchange.records.keys import (
     LAUNCHES,
     OPEN,
     PASSPORT,
@@ -49,7 +55,7 @@ from exchange.records.keys import (
     TOKENS,
     audit_shelf,
 )
-from exchange.records.shelf import Shelf
+from broadside.exchange.records.shelf import Shelf
 
 ROWS_SHOWN_COUNT: Final = 10
 AGENT_CHECK_TIMEOUT_S: Final = 30.0
@@ -103,7 +109,7 @@ def agent_checks(servers: Sequence[str]) -> list[Check]:
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "agent.check", *servers],
+            [sys.executable, "-m", "broadside.agent.check", *servers],
             capture_output=True,
             text=True,
             timeout=AGENT_CHECK_TIMEOUT_S,

@@ -8,17 +8,17 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli import display
-from coordinator.cli.connection import operator_name, run_on_private
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.expiry import parse_expiry
-from coordinator.cli.lists import RowsOption, show_list
-from coordinator.cli.options import Json, print_json
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.hosts.enrolment import Enrolled, Enrolments
-from exchange.fabric import FabricSettings
-from exchange.messages import Role
-from exchange.ports import Table
+from broadside.coordinator.cli import display
+from broadside.coordinator.cli.connection import operator_name, run_on_private
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.expiry import parse_expiry
+from broadside.coordinator.cli.lists import RowsOption, show_list
+from broadside.coordinator.cli.options import Json, print_json
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.hosts.enrolment import Enrolled, Enrolments
+from broadside.exchange.fabric import FabricSettings
+from broadside.exchange.messages import Role
+from broadside.exchange.ports import Table
 
 app = typer.Typer()
 
@@ -33,8 +33,8 @@ def new(
     as_json: Json = False,
 ) -> None:
     """Make a join code and print it, this once: `broadside agent --join CODE` trades it."""
-    from coordinator.hosts.hosts_server import shown_certificate
-    from exchange.http.joining import new_code
+    from broadside.coordinator.hosts.hosts_server import shown_certificate
+    from broadside.exchange.http.joining import new_code
 
     now = datetime.now(UTC)
     try:
@@ -97,7 +97,7 @@ def list_agents(form: RowsOption = None, as_json: Json = False) -> None:
             "enrolled": lambda agent: f"{agent.enrolled_at:%Y-%m-%d %H:%MZ}",
             "by code": lambda agent: agent.join,
         },
-        of="coordinator.hosts.enrolment:Enrolled",
+        of="broadside.coordinator.hosts.enrolment:Enrolled",
         hidden=("sha256", "next_sha256"),
         none="no agent is enrolled; let some in with `broadside enroll new`",
         form=form,

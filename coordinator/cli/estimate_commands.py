@@ -5,16 +5,16 @@ from typing import Annotated
 
 import typer
 
-from coordinator import prices, scenarios
-from coordinator.cli import display
-from coordinator.cli.connection import RunArgument, operator_name, run, run_of
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Api, Assignments, Json, Scenario, print_json
-from coordinator.core import words
-from coordinator.core.plan.cost_estimate import Appraisal, Estimate
-from coordinator.core.plan.price import Bill
-from coordinator.core.words import dollars, dollars_each
-from coordinator.views.requests import EstimateRequest
+from broadside.coordinator import prices, scenarios
+from broadside.coordinator.cli import display
+from broadside.coordinator.cli.connection import RunArgument, operator_name, run, run_of
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.options import Api, Assignments, Json, Scenario, print_json
+from broadside.coordinator.core import words
+from broadside.coordinator.core.plan.cost_estimate import Appraisal, Estimate
+from broadside.coordinator.core.plan.price import Bill
+from broadside.coordinator.core.words import dollars, dollars_each
+from broadside.coordinator.views.requests import EstimateRequest
 
 
 def estimate(

@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
-from coordinator.cli.screen_text import cleaned, printable
+from broadside.coordinator.cli.screen_text import cleaned, printable
 
 EVENT_MAX_BYTES: Final = 32 * 1_048_576  # of one event; a course of a thousand bursts is a tenth
 

@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 
 import typer
 
-from coordinator.cli.screen_text import one_line
+from broadside.coordinator.cli.screen_text import one_line
 
 INTERRUPTED: Final = 130  # left by Ctrl-C or q, as shells say it
 DEBUG: Final = "BROADSIDE_DEBUG"  # set: an unexpected end prints its details
@@ -196,7 +196,7 @@ def _is_unread(output: int) -> bool:
 
 def _details(error: BaseException) -> str:
     """Print the traceback, or keep it in a file of its own; says which."""
-    from exchange.log_lines import redact
+    from broadside.exchange.log_lines import redact
 
     text = redact("".join(traceback.format_exception(error)))
     if os.environ.get(DEBUG):

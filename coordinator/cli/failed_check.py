@@ -1,9 +1,9 @@
 """What was tried and went wrong, as a line of ``broadside doctor``."""
 
-from coordinator.cli.exits import wrong_setting
-from coordinator.device.ledgers.source import LedgerError
-from exchange.checks import Check
-from exchange.ports import ExchangeMisconfigured
+from broadside.coordinator.cli.exits import wrong_setting
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.exchange.checks import Check
+from broadside.exchange.ports import ExchangeMisconfigured
 
 
 def failed(name: str, error: Exception, fix: str | None = None) -> Check:

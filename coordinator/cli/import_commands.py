@@ -8,24 +8,24 @@ from typing import Annotated
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from coordinator import scenarios
-from coordinator.cli import display
-from coordinator.cli.connection import operator_name, run
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Api, Json, print_json, zone_of
-from coordinator.core import words
-from coordinator.core.figures import RECEIVED
-from coordinator.core.summary import Finding
-from coordinator.imports.import_answers import (
+from broadside.coordinator import scenarios
+from broadside.coordinator.cli import display
+from broadside.coordinator.cli.connection import operator_name, run
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.options import Api, Json, print_json, zone_of
+from broadside.coordinator.core import words
+from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core.summary import Finding
+from broadside.coordinator.imports.import_answers import (
     FileResult,
     ImportedRecordings,
     OriginalBurst,
     describe,
 )
-from coordinator.imports.import_requests import LabelValues, Recordings, RecordingState
-from coordinator.imports.iperf3_files import read_recordings
-from coordinator.imports.original_tables import Reading, read_original
-from coordinator.imports.time_text import parse_time, to_utc
+from broadside.coordinator.imports.import_requests import LabelValues, Recordings, RecordingState
+from broadside.coordinator.imports.iperf3_files import read_recordings
+from broadside.coordinator.imports.original_tables import Reading, read_original
+from broadside.coordinator.imports.time_text import parse_time, to_utc
 
 FINDINGS_SHOWN_COUNT = 20
 

@@ -6,10 +6,10 @@ from typing import Final
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-from coordinator.cli.exits import Exit, stop
-from coordinator.core.judge.comparison import Comparison
-from coordinator.core.judge.regression_gate import Held
-from coordinator.core.summary import Finding, RunSummary, Verdict
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.core.judge.comparison import Comparison
+from broadside.coordinator.core.judge.regression_gate import Held
+from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 
 _RESULTS: Final = {
     Verdict.FAIL: Failure,

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Json, print_json
-from exchange.checks import Check
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.options import Json, print_json
+from broadside.exchange.checks import Check
 
 app = typer.Typer()
 
@@ -22,14 +22,14 @@ def up(
     as_json: Json = False,
 ) -> None:
     """Build the lab, or repair what stands of it."""
-    from lab import network
-    from lab import privileges as rights
-    from lab.site import AZURE_NIC_BITS_PER_SECOND, PREFIX
-    from lab.topology import LabSpec
+    from broadside.lab import network
+    from broadside.lab import privileges as rights
+    from broadside.lab.site import AZURE_NIC_BITS_PER_SECOND, PREFIX
+    from broadside.lab.topology import LabSpec
 
     if rights.find_rights().require().rights is rights.Rights.USER_NAMESPACE:
         rights.hold(PREFIX)
-        rights.join(PREFIX, [sys.executable, "-m", "coordinator", *sys.argv[1:]])
+        rights.join(PREFIX, [sys.executable, "-m", "broadside.coordinator", *sys.argv[1:]])
     spec = LabSpec(
         pairs_count=pairs,
         prefix=PREFIX,
@@ -73,8 +73,8 @@ def profile(
     prefix: Annotated[str | None, typer.Option(help="of the lab; the one of `lab up`")] = None,
 ) -> None:
     """Put the lab's device and path into a state, or list the states."""
-    from lab import network, profiles
-    from lab.site import PREFIX
+    from broadside.lab import network, profiles
+    from broadside.lab.site import PREFIX
 
     prefix = prefix or PREFIX
     if name is None:
@@ -91,9 +91,9 @@ def profile(
 @app.command()
 def down(as_json: Json = False) -> None:
     """Remove every namespace, process and file of the lab, and what killed demos left."""
-    from lab import network
-    from lab import privileges as rights
-    from lab.site import PREFIXES, in_use
+    from broadside.lab import network
+    from broadside.lab import privileges as rights
+    from broadside.lab.site import PREFIXES, in_use
 
     removed = []
     for prefix in PREFIXES:
@@ -132,9 +132,9 @@ def down(as_json: Json = False) -> None:
 
 def lab_checks() -> list[Check]:
     """Whether the lab can be built here."""
-    from lab.errors import LabError
-    from lab.lab_programs import PACKAGE_OF_TOOL, find_tool
-    from lab.privileges import Rights, find_rights
+    from broadside.lab.errors import LabError
+    from broadside.lab.lab_programs import PACKAGE_OF_TOOL, find_tool
+    from broadside.lab.privileges import Rights, find_rights
 
     found = []
     for tool in PACKAGE_OF_TOOL:

@@ -8,9 +8,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 from pydantic import BaseModel
 
-from coordinator.cli.display import print_table
-from coordinator.cli.options import print_json
-from coordinator.cli.screen_text import write_bytes
+from broadside.coordinator.cli.display import print_table
+from broadside.coordinator.cli.options import print_json
+from broadside.coordinator.cli.screen_text import write_bytes
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -23,7 +23,7 @@ class RowsFormat(StrEnum):
 
     @property
     def media_type(self) -> str:
-        from coordinator.views.exports import Format
+        from broadside.coordinator.views.exports import Format
 
         return Format(self.value).media_type
 
@@ -71,8 +71,8 @@ def print_rows(
     if form is RowsFormat.JSON:
         print_json(rows)
         return
-    from coordinator.views.row_columns import cells_of, columns_of
-    from coordinator.views.series_formats import render
+    from broadside.coordinator.views.row_columns import cells_of, columns_of
+    from broadside.coordinator.views.series_formats import render
 
     shown = [cell for cell in cells_of(pkgutil.resolve_name(of)) if cell.path[0] not in hidden]
     write_bytes(render(form.media_type, {}, columns_of(rows, shown)))

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.suggest import complete_field, complete_scenario
-from coordinator.imports.time_text import parse_zone
-from exchange.messages import Message
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.suggest import complete_field, complete_scenario
+from broadside.coordinator.imports.time_text import parse_zone
+from broadside.exchange.messages import Message
 
 Api = Annotated[
     str | None,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from coordinator.core.plan.price import Prices
+from broadside.coordinator.core.plan.price import Prices
 
 Record = Mapping[str, Any]
 STANDING: Final = ("coordinator", "nat_gateways", "public_addresses", "exchange", "disk")

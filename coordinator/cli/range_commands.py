@@ -15,9 +15,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.range_check import shortages, usd_a_day
-from coordinator.cli.terraform import (
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.range_check import shortages, usd_a_day
+from broadside.coordinator.cli.terraform import (
     RESUME,
     Orphan,
     ask,
@@ -36,7 +36,7 @@ from coordinator.cli.terraform import (
     terraform,
     variables_of,
 )
-from coordinator.core.words import dollars
+from broadside.coordinator.core.words import dollars
 
 DIRECTORY: Final = Path(__file__).parents[2] / "deploy" / "azure"
 FLEET_MAX: Final = 1000
@@ -342,7 +342,7 @@ def _park(
     _apply(directory, [*given, f"-var=parked={parked}"], yes, dry_run)
     if dry_run or (told := needs(directory, given)) is None:
         return
-    from coordinator.prices import load
+    from broadside.coordinator.prices import load
 
     parked_usd, running_usd = usd_a_day(told, load())
     typer.echo(

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator.cli.connection import RunArgument, resolve_run, run, run_of
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Api, Json, print_json
-from coordinator.cli.saved_files import (
+from broadside.coordinator.cli.connection import RunArgument, resolve_run, run, run_of
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.options import Api, Json, print_json
+from broadside.coordinator.cli.saved_files import (
     AsFormat,
     ChartOutput,
     Output,
@@ -18,12 +18,12 @@ from coordinator.cli.saved_files import (
     save_chart,
     save_report,
 )
-from coordinator.cli.suggest import complete_chart
-from coordinator.views.charts import Theme
-from coordinator.views.exports import TABLES, Format
+from broadside.coordinator.cli.suggest import complete_chart
+from broadside.coordinator.views.charts import Theme
+from broadside.coordinator.views.exports import TABLES, Format
 
 if TYPE_CHECKING:
-    from coordinator.cli.verbs import Verbs
+    from broadside.coordinator.cli.verbs import Verbs
 
 
 def report(
@@ -96,7 +96,7 @@ def chart(
     as_json: Json = False,
 ) -> None:
     """Draw one of a run's charts into a file, or list them."""
-    from coordinator.views.charts import catalogue, kind_of
+    from broadside.coordinator.views.charts import catalogue, kind_of
 
     if name is None:
         if run_id in {entry.name for entry in catalogue()}:
@@ -118,8 +118,8 @@ def chart(
 
 
 def _list(run_id: str, *, as_json: bool) -> None:
-    from coordinator.cli.display import print_table
-    from coordinator.views.charts import catalogue
+    from broadside.coordinator.cli.display import print_table
+    from broadside.coordinator.views.charts import catalogue
 
     if as_json:
         print_json([entry.model_dump() for entry in catalogue()])

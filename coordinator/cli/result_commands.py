@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.cli.connection import RunArgument, run, run_of
-from coordinator.cli.display import print_table
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.lists import RowsFormat, RowsOption, print_rows, show_list
-from coordinator.cli.options import Api, Json, print_json
-from coordinator.cli.screen_text import write_bytes
-from coordinator.core import words
-from coordinator.core.summary import Verdict
-from coordinator.runs.listing import GROUPINGS, ListedState, state_of
+from broadside.coordinator.cli.connection import RunArgument, run, run_of
+from broadside.coordinator.cli.display import print_table
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.lists import RowsFormat, RowsOption, print_rows, show_list
+from broadside.coordinator.cli.options import Api, Json, print_json
+from broadside.coordinator.cli.screen_text import write_bytes
+from broadside.coordinator.core import words
+from broadside.coordinator.core.summary import Verdict
+from broadside.coordinator.runs.listing import GROUPINGS, ListedState, state_of
 
 if TYPE_CHECKING:
-    from coordinator.core.summary import BurstSummary
-    from coordinator.runs.listing import CostSum, RateSpread
-    from coordinator.views.answers import BurstEntry
-    from exchange.messages import ClockReading
-    from exchange.records import RunHeader
+    from broadside.coordinator.core.summary import BurstSummary
+    from broadside.coordinator.runs.listing import CostSum, RateSpread
+    from broadside.coordinator.views.answers import BurstEntry
+    from broadside.exchange.messages import ClockReading
+    from broadside.exchange.records import RunHeader
 
 
 class Whose(StrEnum):
@@ -107,7 +107,7 @@ def list_runs(
                 words.ratio(header.outcome.completeness_ratio) if header.outcome else ""
             ),
         },
-        of="exchange.records:RunHeader",
+        of="broadside.exchange.records:RunHeader",
         none="no such run; `broadside launch loopback` makes one"
         if asked
         else "no run yet; launch one with `broadside launch loopback`",
@@ -126,7 +126,7 @@ def _verdict(header: "RunHeader") -> str:
 
 
 def _received(header: "RunHeader") -> str:
-    from coordinator.core.figures import RECEIVED
+    from broadside.coordinator.core.figures import RECEIVED
 
     return words.rate(RECEIVED.of_run(header.outcome)) if header.outcome else ""
 
@@ -173,7 +173,7 @@ def aggregate(
             "worst residual": lambda group: words.signed_ratio(group.worst_residual_ratio),
             "cost": lambda group: _cost(group.cost),
         },
-        of="coordinator.runs.listing:RunGroup",
+        of="broadside.coordinator.runs.listing:RunGroup",
         none="no run to sum: none is there, or none fits what was asked; see `broadside runs`",
         form=form,
         as_json=False,
@@ -204,7 +204,7 @@ def bursts(
     as_json: Json = False,
 ) -> None:
     """List a run's bursts: where each stands, and what it showed."""
-    from coordinator.core.figures import RECEIVED
+    from broadside.coordinator.core.figures import RECEIVED
 
     def shown(cell: Callable[["BurstSummary"], str]) -> Callable[["BurstEntry"], str]:
         return lambda entry: cell(entry.summary) if entry.summary else ""
@@ -222,7 +222,7 @@ def bursts(
             "limiter": shown(lambda burst: burst.limiter.value),
             "verdict": shown(lambda burst: burst.verdict.value),
         },
-        of="coordinator.views.answers:BurstEntry",
+        of="broadside.coordinator.views.answers:BurstEntry",
         none="the run has no burst",
         form=form,
         as_json=as_json,
@@ -261,7 +261,7 @@ def pairs(
             ),
             "why": lambda entry: (entry.summary or entry).reason or "",
         },
-        of="coordinator.views.answers:PairEntry",
+        of="broadside.coordinator.views.answers:PairEntry",
         none="the burst has no pair",
         form=form,
         as_json=as_json,
@@ -312,7 +312,7 @@ def reconciliation(
         return
     if form is not None:
         bursts = [part.model_dump(mode="json") for part in held.bursts]
-        print_rows(bursts, form, of="coordinator.views.answers:BurstReconciliation")
+        print_rows(bursts, form, of="broadside.coordinator.views.answers:BurstReconciliation")
         return
     rows = [("run", held.reconciliation)] + [
         (f"burst {part.burst_index + 1}", part.reconciliation)
@@ -354,7 +354,7 @@ def agents(form: RowsOption = None, api: Api = None, as_json: Json = False) -> N
             ),
             "problem": lambda presence: presence.problem or "",
         },
-        of="exchange.messages:Presence",
+        of="broadside.exchange.messages:Presence",
         none="no agent was heard of; start one on each host: `broadside agent -h`",
         form=form,
         as_json=as_json,

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from coordinator.cli.connection import RunArgument, operator_name, run, run_of
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.lists import RowsOption, show_list
-from coordinator.cli.options import (
+from broadside.coordinator.cli.connection import RunArgument, operator_name, run, run_of
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.lists import RowsOption, show_list
+from broadside.coordinator.cli.options import (
     Api,
     Assignments,
     Detach,
@@ -21,12 +21,12 @@ from coordinator.cli.options import (
     Scenario,
     print_json,
 )
-from coordinator.cli.suggest import complete_scenario
+from broadside.coordinator.cli.suggest import complete_scenario
 
 if TYPE_CHECKING:
-    from coordinator.cli.verbs import Verbs
-    from coordinator.core.live.status import RunStatus
-    from coordinator.core.summary import Course, RunSummary
+    from broadside.coordinator.cli.verbs import Verbs
+    from broadside.coordinator.core.live.status import RunStatus
+    from broadside.coordinator.core.summary import Course, RunSummary
 
 
 def launch(
@@ -51,10 +51,10 @@ def launch(
     as_json: Json = False,
 ) -> None:
     """Launch a run and, unless detached, follow it to its verdict."""
-    from coordinator import scenarios
-    from coordinator.cli import watch as watching
-    from coordinator.cli.hard_end import read_end
-    from coordinator.views.requests import LaunchRequest
+    from broadside.coordinator import scenarios
+    from broadside.coordinator.cli import watch as watching
+    from broadside.coordinator.cli.hard_end import read_end
+    from broadside.coordinator.views.requests import LaunchRequest
 
     if detach and junit is not None:
         stop(
@@ -90,7 +90,7 @@ def watch(
     run_id: RunArgument, plain: Plain = False, api: Api = None, as_json: Json = False
 ) -> None:
     """Follow a run to its verdict; leaving (q, Ctrl-C) does not abort it."""
-    from coordinator.cli import watch as watching
+    from broadside.coordinator.cli import watch as watching
 
     async def work(client: "Verbs", found: str) -> "RunSummary":
         return await watching.follow(client, found, plain=plain, quiet=as_json, local=api is None)
@@ -100,8 +100,8 @@ def watch(
 
 def show(run_id: RunArgument, api: Api = None, as_json: Json = False) -> None:
     """Show where a run stands, burst by burst."""
-    from coordinator.cli import display
-    from coordinator.cli.course_tables import show_course
+    from broadside.coordinator.cli import display
+    from broadside.coordinator.cli.course_tables import show_course
 
     async def work(client: "Verbs", chosen: str) -> "tuple[RunStatus, Course]":
         return await client.status(chosen), await client.course(chosen)
@@ -162,7 +162,7 @@ def verdict(
 
 def _recompute(run_id: str, *, api: str | None, as_json: bool) -> NoReturn:
     """Print the verdict from the stored rows, and whether the stored one is the same text."""
-    from coordinator.cli.verdict import exit_of, show_summary
+    from broadside.coordinator.cli.verdict import exit_of, show_summary
 
     again = run_of(api, run_id, lambda client, chosen: client.recomputed(chosen))
     if as_json:
@@ -208,10 +208,10 @@ def list_scenarios(
     as_json: Json = False,
 ) -> None:
     """List the scenarios, or show one with every field that a launch can override."""
-    from coordinator import scenarios
-    from coordinator.cli import display
-    from coordinator.core import words
-    from coordinator.core.plan.plain_fields import plain_fields
+    from broadside.coordinator import scenarios
+    from broadside.coordinator.cli import display
+    from broadside.coordinator.core import words
+    from broadside.coordinator.core.plan.plain_fields import plain_fields
 
     specs = {n: scenarios.load(n) for n in ([name] if name else scenarios.names())}
     if as_json:
@@ -237,7 +237,7 @@ def list_scenarios(
             ),
             "what it asks": lambda spec: spec.description,
         },
-        of="coordinator.core.plan.spec:RunSpec",
+        of="broadside.coordinator.core.plan.spec:RunSpec",
         none="no scenario",
         form=form,
         as_json=False,
@@ -252,14 +252,14 @@ def _finish(
     form: Format = Format.TEXT,
     junit: Path | None = None,
 ) -> None:
-    from coordinator.cli.verdict import exit_of, show_summary
-    from coordinator.core.summary import RunSummary
+    from broadside.coordinator.cli.verdict import exit_of, show_summary
+    from broadside.coordinator.core.summary import RunSummary
 
     if as_json:
         print_json(result)
     elif isinstance(result, RunSummary):
         if form is Format.MD:
-            from coordinator.views.markdown import verdict_markdown
+            from broadside.coordinator.views.markdown import verdict_markdown
 
             typer.echo(verdict_markdown(result), nl=False)
         else:
@@ -268,7 +268,7 @@ def _finish(
         typer.echo(result.run_id)
     if isinstance(result, RunSummary):
         if junit is not None:
-            from coordinator.cli.junit_file import of_run, save_junit
+            from broadside.coordinator.cli.junit_file import of_run, save_junit
 
             save_junit(of_run(result), junit)
         raise typer.Exit(exit_of(result))

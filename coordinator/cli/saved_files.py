@@ -6,9 +6,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.screen_text import write_bytes
-from coordinator.core import words
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.screen_text import write_bytes
+from broadside.coordinator.core import words
 
 
 class ReportFormat(StrEnum):
@@ -52,11 +52,11 @@ def save_chart(made: dict[str, Any], output: Path, *, width: int, height: int) -
         case ".json":
             save(json.dumps(figure).encode(), output)
         case ".svg":
-            from coordinator.views.charts.svg import alone
+            from broadside.coordinator.views.charts.svg import alone
 
             save(alone(figure, width=width, height=height).encode(), output)
         case ".png":
-            from coordinator.views.browser import paint_png
+            from broadside.coordinator.views.browser import paint_png
 
             save(paint_png(figure, width=width, height=height, scale=2.0), output)
         case other:
@@ -77,7 +77,7 @@ def save(body: bytes, output: Path | None) -> None:
 def save_report(name: str, body: bytes, format: ReportFormat, output: Path | None) -> None:
     """Write a report that was read, a page as what it is or printed."""
     if format is ReportFormat.PDF:
-        from coordinator.views.browser import print_pdf
+        from broadside.coordinator.views.browser import print_pdf
 
         body = print_pdf(body.decode())
     save(body, output or Path(f"{name}.{format.value}"))

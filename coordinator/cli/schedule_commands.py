@@ -6,16 +6,16 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from coordinator import scenarios
-from coordinator.cli import display
-from coordinator.cli.connection import operator_name, run
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.lists import RowsOption, show_list
-from coordinator.cli.options import Api, Assignments, Json, print_json
-from coordinator.core.plan.schedule import MissedPolicy, Overlap, check
-from coordinator.views.answers import ScheduleView
-from coordinator.views.requests import ScheduleRequest
-from exchange.troubles import utc_now
+from broadside.coordinator import scenarios
+from broadside.coordinator.cli import display
+from broadside.coordinator.cli.connection import operator_name, run
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.lists import RowsOption, show_list
+from broadside.coordinator.cli.options import Api, Assignments, Json, print_json
+from broadside.coordinator.core.plan.schedule import MissedPolicy, Overlap, check
+from broadside.coordinator.views.answers import ScheduleView
+from broadside.coordinator.views.requests import ScheduleRequest
+from broadside.exchange.troubles import utc_now
 
 app = typer.Typer()
 
@@ -94,7 +94,7 @@ def list_schedules(form: RowsOption = None, api: Api = None, as_json: Json = Fal
             "next (UTC)": _next,
             "runs": _runs,
         },
-        of="coordinator.views.answers:ScheduleView",
+        of="broadside.coordinator.views.answers:ScheduleView",
         none="no schedules; add one with `broadside schedule add`",
         form=form,
         as_json=as_json,

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 from rich.text import Text
 
-from coordinator.cli.watched import Watched
-from coordinator.core.live.look import LiveStatus
-from coordinator.core.live.status import BurstPhase, RunState
-from coordinator.core.words import count, rate, ratio, time
+from broadside.coordinator.cli.watched import Watched
+from broadside.coordinator.core.live.look import LiveStatus
+from broadside.coordinator.core.live.status import BurstPhase, RunState
+from broadside.coordinator.core.words import count, rate, ratio, time
 
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 _STYLES: Final = {"problem": "bold red", "warning": "yellow", "note": "dim"}

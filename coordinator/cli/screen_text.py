@@ -8,7 +8,7 @@ import re
 import sys
 from typing import Any, Final
 
-from exchange.pipelines import uncommanded
+from broadside.exchange.pipelines import uncommanded
 
 # C0 but tab and line feed, DEL and C1, and what turns the direction of text round.
 _UNSAFE: Final = re.compile(

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from coordinator.auth.signin_settings import SignInSettings
-from coordinator.cli.exits import Exit, shown_value, stop
-from coordinator.coordinator_log import start_log
-from coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.auth.signin_settings import SignInSettings
+from broadside.coordinator.cli.exits import Exit, shown_value, stop
+from broadside.coordinator.coordinator_log import start_log
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
 
 
 def serve(
@@ -36,21 +36,21 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
 
     import uvicorn
 
-    from coordinator.api.app import create_app
-    from coordinator.api.door import Guard, is_loopback
-    from coordinator.auth.signin import open_sign_in
-    from coordinator.bounded_listener import BACKLOG_COUNT, Listener
-    from coordinator.device.ledgers.source import open_ledger
-    from coordinator.device.witnesses.witness_file import open_witnesses
-    from coordinator.hosts.hosts_server import open_hosts_server
-    from coordinator.notices.places import open_places
-    from coordinator.prices import load as load_prices
-    from coordinator.process_memory import collect_rarely, keep_one_heap
-    from coordinator.runs.coordinator import Coordinator
-    from coordinator.runs.storage_watch import storage_gone
-    from coordinator.studies.switch import read_switches
-    from exchange.fabric import FabricSettings, open_fabric
-    from exchange.ports import StorageGone
+    from broadside.coordinator.api.app import create_app
+    from broadside.coordinator.api.door import Guard, is_loopback
+    from broadside.coordinator.auth.signin import open_sign_in
+    from broadside.coordinator.bounded_listener import BACKLOG_COUNT, Listener
+    from broadside.coordinator.device.ledgers.source import open_ledger
+    from broadside.coordinator.device.witnesses.witness_file import open_witnesses
+    from broadside.coordinator.hosts.hosts_server import open_hosts_server
+    from broadside.coordinator.notices.places import open_places
+    from broadside.coordinator.prices import load as load_prices
+    from broadside.coordinator.process_memory import collect_rarely, keep_one_heap
+    from broadside.coordinator.runs.coordinator import Coordinator
+    from broadside.coordinator.runs.storage_watch import storage_gone
+    from broadside.coordinator.studies.switch import read_switches
+    from broadside.exchange.fabric import FabricSettings, open_fabric
+    from broadside.exchange.ports import StorageGone
 
     host, port = settings.host, settings.port
     if door.sign_in == "off" and not is_loopback(host):

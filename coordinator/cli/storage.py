@@ -5,14 +5,14 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from coordinator.cli import display
-from coordinator.cli.connection import RunArgument, run, run_of
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.options import Api, Json, print_json
-from coordinator.cli.screen_text import write_bytes
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.runs.retention import PruneRequest
-from exchange.messages import Side
+from broadside.coordinator.cli import display
+from broadside.coordinator.cli.connection import RunArgument, run, run_of
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.options import Api, Json, print_json
+from broadside.coordinator.cli.screen_text import write_bytes
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.runs.retention import PruneRequest
+from broadside.exchange.messages import Side
 
 
 def raw(

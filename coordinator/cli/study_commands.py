@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from pydantic import ValidationError
 
-from coordinator import scenarios
-from coordinator.cli import display
-from coordinator.cli.connection import operator_name, run, study_of
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.lists import RowsOption, print_rows, show_list
-from coordinator.cli.options import Api, Assignments, Detach, Json, Scenario, print_json
-from coordinator.cli.saved_files import (
+from broadside.coordinator import scenarios
+from broadside.coordinator.cli import display
+from broadside.coordinator.cli.connection import operator_name, run, study_of
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.lists import RowsOption, print_rows, show_list
+from broadside.coordinator.cli.options import Api, Assignments, Detach, Json, Scenario, print_json
+from broadside.coordinator.cli.saved_files import (
     AsFormat,
     ChartOutput,
     Output,
@@ -25,9 +25,9 @@ from coordinator.cli.saved_files import (
     save_chart,
     save_report,
 )
-from coordinator.core import words
-from coordinator.core.quantities import parse_rate, parse_time
-from coordinator.studies.study import (
+from broadside.coordinator.core import words
+from broadside.coordinator.core.quantities import parse_rate, parse_time
+from broadside.coordinator.studies.study import (
     AB,
     Axis,
     Drill,
@@ -40,13 +40,13 @@ from coordinator.studies.study import (
     StudyRequest,
     Sweep,
 )
-from coordinator.studies.trials import trials_count
-from coordinator.views.charts import Theme
-from coordinator.views.charts.study_charts import chart_of
-from coordinator.views.report.study_tables import stands, study_tables
+from broadside.coordinator.studies.trials import trials_count
+from broadside.coordinator.views.charts import Theme
+from broadside.coordinator.views.charts.study_charts import chart_of
+from broadside.coordinator.views.report.study_tables import stands, study_tables
 
 if TYPE_CHECKING:
-    from coordinator.cli.verbs import Verbs
+    from broadside.coordinator.cli.verbs import Verbs
 
 POLL_S = 1.0
 
@@ -283,7 +283,7 @@ def list_studies(
             "trials": lambda study: f"{len(study.results)}/{trials_count(study.spec)}",
             "stands": stands,
         },
-        of="coordinator.studies.study:Study",
+        of="broadside.coordinator.studies.study:Study",
         none="no study yet; start one with `broadside study sweep`",
         form=form,
         as_json=as_json,
@@ -304,7 +304,7 @@ def show(
         print_study(study, as_json=as_json)
     else:
         rows = [result.model_dump(mode="json") for result in study.results]
-        print_rows(rows, form, of="coordinator.studies.study:TrialResult")
+        print_rows(rows, form, of="broadside.coordinator.studies.study:TrialResult")
 
 
 @app.command()

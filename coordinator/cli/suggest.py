@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from coordinator.cli.refused import ApiError
+from broadside.coordinator.cli.refused import ApiError
 
 if TYPE_CHECKING:
-    from exchange.records import RunHeader
+    from broadside.exchange.records import RunHeader
 
 _UNKNOWN_RUN: Final = re.compile(r"run (\S+): no such run")
 _RUNS_LOOKED_AT: Final = 200
@@ -44,19 +44,19 @@ async def with_suggestion(client: ListsRuns, error: ApiError) -> ApiError:
 
 
 def complete_scenario(incomplete: str) -> Sequence[str]:
-    from coordinator import scenarios
+    from broadside.coordinator import scenarios
 
     return [name for name in scenarios.names() if name.startswith(incomplete)]
 
 
 def complete_field(incomplete: str) -> Sequence[str]:
     """Fields of a specification for ``--set``."""
-    from coordinator import scenarios
+    from broadside.coordinator import scenarios
 
     return [f"{name}=" for name in scenarios.fields() if name.startswith(incomplete)]
 
 
 def complete_chart(incomplete: str) -> Sequence[str]:
-    from coordinator.views.charts import CHARTS
+    from broadside.coordinator.views.charts import CHARTS
 
     return [name for name in CHARTS if name.startswith(incomplete)]

@@ -21,7 +21,7 @@ from typing import Any, Final, NoReturn
 
 import typer
 
-from coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.exits import Exit, stop
 
 # Under the range's folder, beside what Terraform itself keeps there and git ignores.
 _NULLS: Final = Path(".terraform") / "null.tfvars.json"

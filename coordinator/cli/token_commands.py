@@ -11,15 +11,15 @@ from typing import Annotated
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from coordinator.auth.principal import Access
-from coordinator.auth.static_tokens import Tokens
-from coordinator.cli.connection import operator_name, run_on_private
-from coordinator.cli.exits import Exit, stop
-from coordinator.cli.expiry import parse_expiry
-from coordinator.cli.lists import RowsOption, show_list
-from coordinator.cli.options import Json, print_json
-from exchange.messages import Identifier
-from exchange.ports import Table
+from broadside.coordinator.auth.principal import Access
+from broadside.coordinator.auth.static_tokens import Tokens
+from broadside.coordinator.cli.connection import operator_name, run_on_private
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.expiry import parse_expiry
+from broadside.coordinator.cli.lists import RowsOption, show_list
+from broadside.coordinator.cli.options import Json, print_json
+from broadside.exchange.messages import Identifier
+from broadside.exchange.ports import Table
 
 app = typer.Typer()
 
@@ -90,7 +90,7 @@ def list_tokens(form: RowsOption = None, as_json: Json = False) -> None:
                 "never" if token.expires_at is None else f"{token.expires_at:%Y-%m-%d %H:%MZ}"
             ),
         },
-        of="coordinator.auth.static_tokens:Token",
+        of="broadside.coordinator.auth.static_tokens:Token",
         hidden=("sha256",),
         none="no token; make one with `broadside token add`",
         form=form,

@@ -13,7 +13,7 @@ import typer
 from typer.main import get_click_param
 from typer.models import ParamMeta
 
-from coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.exits import Exit, stop
 
 TOKEN: Final = "BROADSIDE_TOKEN"  # noqa: S105 - the variable's name
 STANDARD_INPUT: Final = Path("-")

@@ -1,7 +1,8 @@
 """What commands ask of a coordinator: each verb once, with its route and its answer.
 
 :class:`Verbs` does them on this host's own fabric, by what the API's routes call; no web framework
-stands between. :class:`~coordinator.cli.client.Client` sends them to the routes. Each verb imports
+stands between. :class:`~broadside.coordinator.cli.client.Client` sends them to the routes. Each
+verb imports
 what it needs: a list of runs needs nothing that measures. Writes are recorded as the API's are.
 """
 
@@ -17,56 +18,56 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from coordinator.cli.event_stream import StreamEvent, clean_json
-from coordinator.cli.refused import ApiError
-from coordinator.cli.screen_text import cleaned
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Message
+from broadside.coordinator.cli.event_stream import StreamEvent, clean_json
+from broadside.coordinator.cli.refused import ApiError
+from broadside.coordinator.cli.screen_text import cleaned
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.messages import Message
 
 if TYPE_CHECKING:
-    from coordinator.auth.audit import Audit, AuditRow
-    from coordinator.core.judge.comparison import Comparison
-    from coordinator.core.live.status import RunStatus
-    from coordinator.core.plan.cost_estimate import Appraisal
-    from coordinator.core.plan.meter import PriceMeter
-    from coordinator.core.summary import Course, RunSummary
-    from coordinator.imports.import_answers import ImportedRecordings, ImportedTable
-    from coordinator.imports.import_requests import OriginalTable, Recordings
-    from coordinator.runs.coordinator import Coordinator
-    from coordinator.runs.dead_letters import DeadJob
-    from coordinator.runs.listing import RunFilter, RunGroups
-    from coordinator.runs.retention import Pruned, PruneRequest
-    from coordinator.runs.spending import Budgets
-    from coordinator.runs.stored_runs import StoredRuns
-    from coordinator.schedules.firing import Schedules
-    from coordinator.studies.runner import Studies
-    from coordinator.studies.study import Study, StudyRequest
-    from coordinator.views.answers import (
+    from broadside.coordinator.auth.audit import Audit, AuditRow
+    from broadside.coordinator.core.judge.comparison import Comparison
+    from broadside.coordinator.core.live.status import RunStatus
+    from broadside.coordinator.core.plan.cost_estimate import Appraisal
+    from broadside.coordinator.core.plan.meter import PriceMeter
+    from broadside.coordinator.core.summary import Course, RunSummary
+    from broadside.coordinator.imports.import_answers import ImportedRecordings, ImportedTable
+    from broadside.coordinator.imports.import_requests import OriginalTable, Recordings
+    from broadside.coordinator.runs.coordinator import Coordinator
+    from broadside.coordinator.runs.dead_letters import DeadJob
+    from broadside.coordinator.runs.listing import RunFilter, RunGroups
+    from broadside.coordinator.runs.retention import Pruned, PruneRequest
+    from broadside.coordinator.runs.spending import Budgets
+    from broadside.coordinator.runs.stored_runs import StoredRuns
+    from broadside.coordinator.schedules.firing import Schedules
+    from broadside.coordinator.studies.runner import Studies
+    from broadside.coordinator.studies.study import Study, StudyRequest
+    from broadside.coordinator.views.answers import (
         BurstEntry,
         PairEntry,
         Recomputed,
         RunReconciliation,
         ScheduleView,
     )
-    from coordinator.views.feeds import Feeds
-    from coordinator.views.requests import (
+    from broadside.coordinator.views.feeds import Feeds
+    from broadside.coordinator.views.requests import (
         CancelRequest,
         CompareRequest,
         EstimateRequest,
         LaunchRequest,
         ScheduleRequest,
     )
-    from exchange.messages import Presence, Side
-    from exchange.records import RunHeader
+    from broadside.exchange.messages import Presence, Side
+    from broadside.exchange.records import RunHeader
 
 _PAGE: Final = 500  # items that are asked for at once
 _ONLY_PAGE: Final = 1000  # dead letters; their list goes no further
 
 # What a verb answers, where several answer it
-_STATUS: Final = "coordinator.core.live.status:RunStatus"
-_STUDY: Final = "coordinator.studies.study:Study"
-_SCHEDULE: Final = "coordinator.views.answers:ScheduleView"
-_DEAD_JOB: Final = "coordinator.runs.dead_letters:DeadJob"
+_STATUS: Final = "broadside.coordinator.core.live.status:RunStatus"
+_STUDY: Final = "broadside.coordinator.studies.study:Study"
+_SCHEDULE: Final = "broadside.coordinator.views.answers:ScheduleView"
+_DEAD_JOB: Final = "broadside.coordinator.runs.dead_letters:DeadJob"
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -118,8 +119,8 @@ async def local_verbs(name: str, *, drive: bool) -> AsyncIterator[Verbs]:
 
 def _refusal(error: Exception) -> Exception:
     """The error as a command tells it; what the fabric says, and what nobody expected, as it is."""
-    from coordinator.expected_errors import told
-    from exchange.ports import ExchangeError
+    from broadside.coordinator.expected_errors import told
+    from broadside.exchange.ports import ExchangeError
 
     said = None if isinstance(error, ApiError | ExchangeError) else told(error)
     return error if said is None else ApiError(cleaned(said.detail), said.status)
@@ -156,17 +157,17 @@ class Verbs:
 
     @cached_property
     def _stored(self) -> StoredRuns:
-        from coordinator.runs.stored_runs import StoredRuns
+        from broadside.coordinator.runs.stored_runs import StoredRuns
 
         return StoredRuns(self._fabric.records)
 
     @cached_property
     def _coordinator(self) -> Coordinator:
-        from coordinator.coordinator_settings import CoordinatorSettings
-        from coordinator.device.ledgers.source import open_ledger
-        from coordinator.device.witnesses.witness_file import open_witnesses
-        from coordinator.prices import load as load_prices
-        from coordinator.runs.coordinator import Coordinator
+        from broadside.coordinator.coordinator_settings import CoordinatorSettings
+        from broadside.coordinator.device.ledgers.source import open_ledger
+        from broadside.coordinator.device.witnesses.witness_file import open_witnesses
+        from broadside.coordinator.prices import load as load_prices
+        from broadside.coordinator.runs.coordinator import Coordinator
 
         settings = CoordinatorSettings()
         prices = load_prices(settings.prices)
@@ -179,35 +180,35 @@ class Verbs:
 
     @cached_property
     def _studies(self) -> Studies:
-        from coordinator.coordinator_settings import CoordinatorSettings
-        from coordinator.studies.runner import Studies
-        from coordinator.studies.switch import read_switches
+        from broadside.coordinator.coordinator_settings import CoordinatorSettings
+        from broadside.coordinator.studies.runner import Studies
+        from broadside.coordinator.studies.switch import read_switches
 
         switches = read_switches(CoordinatorSettings().switches_file)
         return Studies(self._coordinator, self._feeds, self._fabric.private, switches)
 
     @cached_property
     def _budgets(self) -> Budgets:
-        from coordinator.runs.spending import Budgets
+        from broadside.coordinator.runs.spending import Budgets
 
         return Budgets(self._coordinator)
 
     @cached_property
     def _schedules(self) -> Schedules:
-        from coordinator.schedules.firing import Schedules
+        from broadside.coordinator.schedules.firing import Schedules
 
         coordinator = self._coordinator
         return Schedules(self._fabric.private, coordinator, now=coordinator.now)
 
     @cached_property
     def _feeds(self) -> Feeds:
-        from coordinator.views.feeds import Feeds
+        from broadside.coordinator.views.feeds import Feeds
 
         return Feeds(self._coordinator)
 
     @cached_property
     def _audit(self) -> Audit:
-        from coordinator.auth.audit import Audit
+        from broadside.coordinator.auth.audit import Audit
 
         return Audit(self._fabric.private)
 
@@ -217,8 +218,8 @@ class Verbs:
 
         Raises ``StorageGone`` in place of whatever is waited for when the rows' files are removed.
         """
-        from coordinator.coordinator_settings import CoordinatorSettings
-        from coordinator.runs.storage_watch import storage_gone
+        from broadside.coordinator.coordinator_settings import CoordinatorSettings
+        from broadside.coordinator.runs.storage_watch import storage_gone
 
         coordinator = self._coordinator
         coordinator.companions += [self._studies, self._budgets]
@@ -257,8 +258,8 @@ class Verbs:
         self, route: Route, method: str, path: str, work: Callable[[], Awaitable[T]]
     ) -> T:
         """Do a write between the two halves of its audit row; without the first it is not done."""
-        from coordinator.auth.audit import AuditRow
-        from coordinator.auth.rights import right_of
+        from broadside.coordinator.auth.audit import AuditRow
+        from broadside.coordinator.auth.rights import right_of
 
         right = right_of(method, path)
         if not right.writes:
@@ -277,7 +278,7 @@ class Verbs:
         try:
             done = await work()
         except Exception as error:
-            from coordinator.expected_errors import told
+            from broadside.coordinator.expected_errors import told
 
             said = error if isinstance(error, ApiError) else told(error)
             ended = {"status": 500 if said is None else said.status}
@@ -299,7 +300,7 @@ class Verbs:
     async def status(self, run_id: str) -> RunStatus:
         return await self._stored.status(run_id)
 
-    @Route("GET /v1/runs/{run_id}/course", "coordinator.core.summary:Course")
+    @Route("GET /v1/runs/{run_id}/course", "broadside.coordinator.core.summary:Course")
     async def course(self, run_id: str) -> Course:
         return await self._stored.course(run_id)
 
@@ -315,7 +316,11 @@ class Verbs:
         except Exception as error:
             raise _refusal(error) from error
 
-    @Route("GET /v1/runs/{run_id}/summary", "coordinator.core.summary:RunSummary", absent_at=409)
+    @Route(
+        "GET /v1/runs/{run_id}/summary",
+        "broadside.coordinator.core.summary:RunSummary",
+        absent_at=409,
+    )
     async def summary(self, run_id: str) -> RunSummary | None:
         """None while the run goes on."""
         return await self._stored.summary(run_id)
@@ -323,20 +328,24 @@ class Verbs:
     @Route("GET /v1/runs/{run_id}/raw/{pair}", bytes, is_slow=True)
     async def raw(self, run_id: str, pair: str, burst_index: int, side: Side) -> bytes:
         """An engine's own output."""
-        from coordinator.runs.raw_output import find_raw
+        from broadside.coordinator.runs.raw_output import find_raw
 
         plan = await self._stored.read_plan(run_id)
         return await find_raw(self._fabric.records, plan, pair, burst_index, side)
 
-    @Route("POST /v1/prune", "coordinator.runs.retention:Pruned", is_slow=True)
+    @Route("POST /v1/prune", "broadside.coordinator.runs.retention:Pruned", is_slow=True)
     async def prune(self, request: PruneRequest) -> Pruned:
-        from coordinator.runs.launches import prune_runs
+        from broadside.coordinator.runs.launches import prune_runs
 
         return await prune_runs(self._coordinator, request)
 
-    @Route("GET /v1/runs/{run_id}/recomputed", "coordinator.views.answers:Recomputed", is_slow=True)
+    @Route(
+        "GET /v1/runs/{run_id}/recomputed",
+        "broadside.coordinator.views.answers:Recomputed",
+        is_slow=True,
+    )
     async def recomputed(self, run_id: str) -> Recomputed:
-        from coordinator.views.burst_answers import recomputed
+        from broadside.coordinator.views.burst_answers import recomputed
 
         return await recomputed(self._coordinator, run_id)
 
@@ -346,10 +355,10 @@ class Verbs:
         await self._coordinator.cancel(run_id, by=asked.by, reason=asked.reason)
         return await self._coordinator.stored.status(run_id)
 
-    @Route("GET /v1/runs", "exchange.records:RunHeader", page_count=_PAGE)
+    @Route("GET /v1/runs", "broadside.exchange.records:RunHeader", page_count=_PAGE)
     async def runs(self, limit: int, **filters: object) -> list[RunHeader]:
         """Newest first; ``filters`` by their names in the API."""
-        from coordinator.runs.listing import list_runs
+        from broadside.coordinator.runs.listing import list_runs
 
         found: list[RunHeader] = []
         wanted, cursor = _filter(filters), None
@@ -362,25 +371,33 @@ class Verbs:
             if cursor is None or len(found) == limit:
                 return found
 
-    @Route("GET /v1/aggregate", "coordinator.runs.listing:RunGroups")
+    @Route("GET /v1/aggregate", "broadside.coordinator.runs.listing:RunGroups")
     async def aggregate(self, group_by: str, timezone: str = "UTC", **filters: object) -> RunGroups:
         """Sums over the runs that fit the filters."""
-        from coordinator.runs.listing import aggregate_runs
+        from broadside.coordinator.runs.listing import aggregate_runs
 
         return await aggregate_runs(self._fabric.records, _filter(filters), group_by, timezone)
 
     # What runs showed -------------------------------------------------------------------------
 
-    @Route("GET /v1/runs/{run_id}/bursts", "coordinator.views.answers:BurstEntry", page_count=_PAGE)
+    @Route(
+        "GET /v1/runs/{run_id}/bursts",
+        "broadside.coordinator.views.answers:BurstEntry",
+        page_count=_PAGE,
+    )
     async def bursts(self, run_id: str, limit: int) -> list[BurstEntry]:
-        from coordinator.views.burst_answers import list_bursts
+        from broadside.coordinator.views.burst_answers import list_bursts
 
         entries, _ = await list_bursts(self._coordinator, run_id, limit=limit, cursor=0)
         return list(entries)
 
-    @Route("GET /v1/runs/{run_id}/pairs", "coordinator.views.answers:PairEntry", page_count=_PAGE)
+    @Route(
+        "GET /v1/runs/{run_id}/pairs",
+        "broadside.coordinator.views.answers:PairEntry",
+        page_count=_PAGE,
+    )
     async def pairs(self, run_id: str, burst: int, limit: int) -> list[PairEntry]:
-        from coordinator.views.burst_answers import list_pairs
+        from broadside.coordinator.views.burst_answers import list_pairs
 
         entries, _ = await list_pairs(self._coordinator, run_id, burst, limit=limit, cursor=0)
         return list(entries)
@@ -397,7 +414,7 @@ class Verbs:
         accept: str = "application/json",
     ) -> bytes:
         """A burst's seconds in the form that ``accept`` names."""
-        from coordinator.views.series_answers import Whose, series_body
+        from broadside.coordinator.views.series_answers import Whose, series_body
 
         return await series_body(
             self._coordinator,
@@ -409,10 +426,13 @@ class Verbs:
             pair=pair,
         )
 
-    @Route("GET /v1/runs/{run_id}/reconciliation", "coordinator.views.answers:RunReconciliation")
+    @Route(
+        "GET /v1/runs/{run_id}/reconciliation",
+        "broadside.coordinator.views.answers:RunReconciliation",
+    )
     async def reconciliation(self, run_id: str, limit: int = _PAGE) -> RunReconciliation:
         """The two ledgers held together; of more bursts than ``limit`` the first."""
-        from coordinator.views.burst_answers import read_reconciliation
+        from broadside.coordinator.views.burst_answers import read_reconciliation
 
         held, _ = await read_reconciliation(self._coordinator, run_id, limit=limit, cursor=0)
         return held
@@ -420,9 +440,9 @@ class Verbs:
     @Route("GET /v1/runs/{run_id}/report", bytes, is_slow=True)
     async def report(self, run_id: str, format: str) -> bytes:
         """A finished run's report, html or json."""
-        from coordinator.views.report.build import build
-        from coordinator.views.report.render import html
-        from coordinator.views.report.stored_source import gather
+        from broadside.coordinator.views.report.build import build
+        from broadside.coordinator.views.report.render import html
+        from broadside.coordinator.views.report.stored_source import gather
 
         coordinator = self._coordinator
         source = await gather(
@@ -439,40 +459,46 @@ class Verbs:
     @Route("GET /v1/runs/{run_id}/export", bytes, is_slow=True)
     async def export(self, run_id: str, format: str, table: str) -> bytes:
         """A finished run's figures as a file."""
-        from coordinator.views.exports import Format
-        from coordinator.views.exports.stored_tables import export_run
+        from broadside.coordinator.views.exports import Format
+        from broadside.coordinator.views.exports.stored_tables import export_run
 
         return await export_run(self._coordinator, run_id, Format(format), table)
 
     @Route("GET /v1/runs/{run_id}/charts/{name}", dict)
     async def chart(self, run_id: str, name: str, burst: int | None, theme: str) -> dict[str, Any]:
         """One chart with its plotly figure."""
-        from coordinator.views.charts import Theme
-        from coordinator.views.charts.stored_views import draw_stored
+        from broadside.coordinator.views.charts import Theme
+        from broadside.coordinator.views.charts.stored_views import draw_stored
 
         plan = await self._stored.read_plan(run_id)
         drawn = await draw_stored(self._fabric.records, plan, name, burst, Theme(theme))
         return dict(cleaned(drawn.model_dump(mode="json")))
 
-    @Route("POST /v1/comparisons", "coordinator.core.judge.comparison:Comparison", is_slow=True)
+    @Route(
+        "POST /v1/comparisons",
+        "broadside.coordinator.core.judge.comparison:Comparison",
+        is_slow=True,
+    )
     async def compare(self, request: CompareRequest) -> Comparison:
-        from coordinator.views.groups import compare_stored
+        from broadside.coordinator.views.groups import compare_stored
 
         return await compare_stored(self._coordinator, request)
 
-    @Route("GET /v1/presences", "exchange.messages:Presence", page_count=_PAGE)
+    @Route("GET /v1/presences", "broadside.exchange.messages:Presence", page_count=_PAGE)
     async def presences(self) -> list[Presence]:
         known = await self._fabric.records.fleet.read_presences()
         return sorted(known, key=lambda p: (p.role.value, p.agent_id))
 
     # Prices, schedules, studies, imports ------------------------------------------------------
 
-    @Route("POST /v1/estimate", "coordinator.core.plan.cost_estimate:Appraisal", is_slow=True)
+    @Route(
+        "POST /v1/estimate", "broadside.coordinator.core.plan.cost_estimate:Appraisal", is_slow=True
+    )
     async def estimate(self, request: EstimateRequest) -> Appraisal:
         table = request.table(self._coordinator.prices)
         return await self._budgets.appraise(request.resolve(), table)
 
-    @Route("GET /v1/runs/{run_id}/price", "coordinator.core.plan.meter:PriceMeter")
+    @Route("GET /v1/runs/{run_id}/price", "broadside.coordinator.core.plan.meter:PriceMeter")
     async def price(self, run_id: str) -> PriceMeter:
         return await self._budgets.read(run_id)
 
@@ -517,8 +543,8 @@ class Verbs:
     @Route("GET /v1/studies/{study_id}/charts/{name}", dict)
     async def study_chart(self, study_id: str, name: str, theme: str) -> dict[str, Any]:
         """One of a study's charts with its plotly figure."""
-        from coordinator.views.charts import Theme
-        from coordinator.views.charts.study_charts import draw_study
+        from broadside.coordinator.views.charts import Theme
+        from broadside.coordinator.views.charts.study_charts import draw_study
 
         study = await self._studies.read(study_id)
         drawn = await asyncio.to_thread(draw_study, name, study, Theme(theme))
@@ -527,7 +553,7 @@ class Verbs:
     @Route("GET /v1/studies/{study_id}/report", bytes, is_slow=True)
     async def study_report(self, study_id: str, format: str) -> bytes:
         """A study's report, html or json."""
-        from coordinator.views.report.study_report import build_study, study_html
+        from broadside.coordinator.views.report.study_report import build_study, study_html
 
         report = build_study(await self._studies.read(study_id), self._coordinator.now())
         if format == "json":
@@ -541,23 +567,23 @@ class Verbs:
 
     @Route(
         "POST /v1/imports/original",
-        "coordinator.imports.import_answers:ImportedTable",
+        "broadside.coordinator.imports.import_answers:ImportedTable",
         is_slow=True,
         status=201,
     )
     async def import_table(self, table: OriginalTable) -> ImportedTable:
-        from coordinator.imports.stored_imports import keep_table
+        from broadside.coordinator.imports.stored_imports import keep_table
 
         return await keep_table(self._fabric.records, table, datetime.now(UTC))
 
     @Route(
         "POST /v1/imports/iperf3",
-        "coordinator.imports.import_answers:ImportedRecordings",
+        "broadside.coordinator.imports.import_answers:ImportedRecordings",
         is_slow=True,
         status=201,
     )
     async def import_recordings(self, recordings: Recordings) -> ImportedRecordings:
-        from coordinator.imports.stored_imports import keep_recordings
+        from broadside.coordinator.imports.stored_imports import keep_recordings
 
         return await keep_recordings(self._fabric.records, recordings, datetime.now(UTC))
 
@@ -584,7 +610,7 @@ class Verbs:
         """Dead letters that nobody has locked; `purged_count` says how many went."""
         return {"purged_count": await self._coordinator.dead_letters.purge_oldest(limit)}
 
-    @Route("GET /v1/audit", "coordinator.auth.audit:AuditRow", page_count=_PAGE)
+    @Route("GET /v1/audit", "broadside.coordinator.auth.audit:AuditRow", page_count=_PAGE)
     async def audit(self, limit: int) -> list[AuditRow]:
         """Writes, newest first."""
         rows, _ = await self._audit.read(datetime.now(UTC), limit=limit)
@@ -595,8 +621,8 @@ def _filter(asked: Mapping[str, Any]) -> RunFilter:
     """The list's filters from their names in the API. Raises :class:`ApiError`."""
     from pydantic import TypeAdapter, ValidationError
 
-    from coordinator.runs.listing import RunFilter, labels_of
-    from exchange.messages import UtcDatetime
+    from broadside.coordinator.runs.listing import RunFilter, labels_of
+    from broadside.exchange.messages import UtcDatetime
 
     named = dict(asked)
     named["labels"] = labels_of(named.pop("label", ()))
@@ -612,7 +638,7 @@ def _filter(asked: Mapping[str, Any]) -> RunFilter:
 def _cancelled(by: str, reason: str) -> CancelRequest:
     from pydantic import ValidationError
 
-    from coordinator.views.requests import CancelRequest
+    from broadside.coordinator.views.requests import CancelRequest
 
     try:
         return CancelRequest(by=by, reason=reason)

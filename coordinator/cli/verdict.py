@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import Final
 
-from coordinator.cli.course_tables import show_course
-from coordinator.cli.display import open_console, print_table
-from coordinator.cli.exits import Exit
-from coordinator.cli.screen_text import one_line
-from coordinator.core import words
-from coordinator.core.figures import RECEIVED
-from coordinator.core.summary import RunSummary, Verdict
-from coordinator.views.figure_rows import figure_rows
+from broadside.coordinator.cli.course_tables import show_course
+from broadside.coordinator.cli.display import open_console, print_table
+from broadside.coordinator.cli.exits import Exit
+from broadside.coordinator.cli.screen_text import one_line
+from broadside.coordinator.core import words
+from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core.summary import RunSummary, Verdict
+from broadside.coordinator.views.figure_rows import figure_rows
 
 EXITS: Final = {
     Verdict.PASS: Exit.PASS,

@@ -12,14 +12,14 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from coordinator.cli.exits import INTERRUPTED
-from coordinator.cli.refused import ApiError
-from coordinator.cli.screen import draw, line, stands
-from coordinator.cli.watched import Watched
-from coordinator.core.summary import RunSummary
+from broadside.coordinator.cli.exits import INTERRUPTED
+from broadside.coordinator.cli.refused import ApiError
+from broadside.coordinator.cli.screen import draw, line, stands
+from broadside.coordinator.cli.watched import Watched
+from broadside.coordinator.core.summary import RunSummary
 
 if TYPE_CHECKING:
-    from coordinator.cli.verbs import Verbs
+    from broadside.coordinator.cli.verbs import Verbs
 
 _REDRAW_S: Final = 0.25
 _RETRY_S: Final = 1.0

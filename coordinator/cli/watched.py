@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.figures import Layer
-from coordinator.core.live.look import (
+from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.live.look import (
     CELL_BITS_PER_SECOND,
     UNKNOWN_CELL,
     LiveFigures,
@@ -19,7 +19,7 @@ from coordinator.core.live.look import (
     LiveSeconds,
     LiveStatus,
 )
-from coordinator.core.summary import Finding
+from broadside.coordinator.core.summary import Finding
 
 _SECONDS_KEPT: Final = 3600  # s of a burst that the chart can show
 

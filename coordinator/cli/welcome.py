@@ -7,9 +7,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from exchange.fabric import Fabric, open_fabric
-from exchange.fabric_settings import FabricSettings
-from exchange.records import RunHeader
+from broadside.exchange.fabric import Fabric, open_fabric
+from broadside.exchange.fabric_settings import FabricSettings
+from broadside.exchange.records import RunHeader
 
 _COUNTED_MAX: Final = 1000  # runs
 
@@ -17,7 +17,7 @@ _COUNTED_MAX: Final = 1000  # runs
 def welcome() -> Sequence[str]:
     """Three lines. Nothing is asked over a network, nothing is made.
 
-    Raises :class:`~exchange.ports.ExchangeError`.
+    Raises :class:`~broadside.exchange.ports.ExchangeError`.
     """
     here, then = _standing()
     return (

@@ -8,15 +8,25 @@ from typing import Any, Final
 
 import numpy as np
 
-from coordinator.cli.failed_check import failed
-from coordinator.core import words
-from coordinator.core.measure.testimony import KINDS, RATIO_MAX, Quantity, RemarkKind, Witnessed
-from coordinator.core.words import Unit
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.device.witnesses.polled import PolledWitness
-from coordinator.device.witnesses.witness_file import WitnessSource, open_witness, read_entries
-from coordinator.device.witnesses.witnesses import READ_MAX_S
-from exchange.checks import Check
+from broadside.coordinator.cli.failed_check import failed
+from broadside.coordinator.core import words
+from broadside.coordinator.core.measure.testimony import (
+    KINDS,
+    RATIO_MAX,
+    Quantity,
+    RemarkKind,
+    Witnessed,
+)
+from broadside.coordinator.core.words import Unit
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.witnesses.polled import PolledWitness
+from broadside.coordinator.device.witnesses.witness_file import (
+    WitnessSource,
+    open_witness,
+    read_entries,
+)
+from broadside.coordinator.device.witnesses.witnesses import READ_MAX_S
+from broadside.exchange.checks import Check
 
 LOOKBACK_S: Final = 900.0  # s of a source that keeps its own history
 AGAIN_S: Final = 1.2  # s between two questions: a counter is a rate from the second on

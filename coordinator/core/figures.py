@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import Final
 
-from coordinator.core.words import Unit, say
+from broadside.coordinator.core.words import Unit, say
 
 
 class Layer(StrEnum):

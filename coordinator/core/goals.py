@@ -1,6 +1,7 @@
 """Every goal once: the bound that a run may be given, what it bounds, and what tells that.
 
-Of every goal the same rule holds (:mod:`coordinator.core.judge.judge`): broken by what was seen is
+Of every goal the same rule holds (:mod:`broadside.coordinator.core.judge.judge`): broken by what
+was seen is
 a failure; not seen for every pair is inconclusive, never met. A launch is refused where nothing in
 the run can tell it.
 """
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from coordinator.core.words import Unit, say
+from broadside.coordinator.core.words import Unit, say
 
 
 class Teller(StrEnum):

@@ -10,8 +10,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, Literal
 
-from coordinator.core.figures import Layer
-from exchange.messages import Flow, Message, RunId, Side, TroubleKind, UtcDatetime
+from broadside.coordinator.core.figures import Layer
+from broadside.exchange.messages import Flow, Message, RunId, Side, TroubleKind, UtcDatetime
 
 
 class Verdict(StrEnum):
@@ -471,7 +471,7 @@ class DeviceFigure(Message):
 
 class DeviceSummary(Message):
     """One device over a burst's window; or all of them: the sum, the mean or the worst, by quantity
-    (:data:`coordinator.core.measure.testimony.KINDS`). None: nobody told."""
+    (:data:`broadside.coordinator.core.measure.testimony.KINDS`). None: nobody told."""
 
     device: str  # ALL_DEVICES: all of them
     share_ratio: float | None = None  # of what all devices carried; None: one, or not told

@@ -1,7 +1,7 @@
 """An Azure Firewall's capacity units: raised for a test, and put back whatever happens.
 
 What was set before is on disk before anything is changed (:class:`Record`), so that a later process
-can restore it. Errors are those of :mod:`coordinator.device.resource_manager`.
+can restore it. Errors are those of :mod:`broadside.coordinator.device.resource_manager`.
 """
 
 import json
@@ -13,8 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.device.resource_manager import (
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.device.resource_manager import (
     METRICS_VERSION,
     Body,
     Kind,

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from coordinator.core import words
-from coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.core import words
+from broadside.coordinator.device.ledgers.source import LedgerError
 
 _PACKED: Final = "an answer that is packed, unasked"
 

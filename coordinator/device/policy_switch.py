@@ -1,9 +1,10 @@
-"""Puts an Azure Firewall's policy into a mode: ``python -m coordinator.device.policy_switch``.
+"""Puts an Azure Firewall's policy into a mode: ``python -m
+broadside.coordinator.device.policy_switch``.
 
 What a switch of docs/studies.md runs on Azure, where the coordinator's machine has no ``az``::
 
-    python -m coordinator.device.policy_switch --policy ID --idps Deny
-    python -m coordinator.device.policy_switch --policy ID --threat-intelligence Alert
+    python -m broadside.coordinator.device.policy_switch --policy ID --idps Deny
+    python -m broadside.coordinator.device.policy_switch --policy ID --threat-intelligence Alert
 
 The command ends when the policy has come to rest in that mode: exit code 0, else 1 and one line.
 Its identity needs to read and write this one policy.
@@ -14,8 +15,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.device.resource_manager import (
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.device.resource_manager import (
     Body,
     Kind,
     Resource,
@@ -35,7 +36,7 @@ POLICY: Final = Kind(
 def set_modes(policy: Resource, modes: Mapping[str, str]) -> None:
     """Have ``idps`` or ``threat_intelligence`` in a mode.
 
-    Raises :class:`coordinator.device.resource_manager.ResourceError`.
+    Raises :class:`broadside.coordinator.device.resource_manager.ResourceError`.
     """
     found = policy.change(lambda body: with_modes(body, modes))
     if with_modes(found, modes) != found:

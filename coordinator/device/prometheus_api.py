@@ -9,11 +9,11 @@ from typing import Any, Final
 import httpx
 import numpy as np
 
-from coordinator.core.measure.columns import Floats
-from coordinator.device.http_answers import bounded_client, get_bounded, retry_after_s
-from coordinator.device.ledgers.source import LedgerBusy, LedgerError
-from exchange.log_lines import redact
-from exchange.rows import bounded_json
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.device.http_answers import bounded_client, get_bounded, retry_after_s
+from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError
+from broadside.exchange.log_lines import redact
+from broadside.exchange.rows import bounded_json
 
 _POINTS_MAX_COUNT: Final = 10_000  # of one query; Prometheus gives 11,000
 _ANSWER_MAX_BYTES: Final = 16 * 1_048_576  # ten thousand samples take half of one

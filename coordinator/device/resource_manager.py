@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.device.http_answers import may_carry_secret, read_within, retry_after_s
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.device.http_answers import may_carry_secret, read_within, retry_after_s
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
@@ -229,8 +229,9 @@ def authority_of(endpoint: str) -> dict[str, str]:
 
 
 async def identity_token(client_id: str | None, endpoint: str) -> "AccessToken":
-    """An Azure identity's token for a Resource Manager. Raises ``exchange.azure``'s ``NoToken``."""
-    from exchange.azure.identity import Credential
+    """An Azure identity's token for a Resource Manager. Raises ``broadside.exchange.azure``'s
+    ``NoToken``."""
+    from broadside.exchange.azure.identity import Credential
 
     async with Credential(client_id, **authority_of(endpoint)) as credential:
         return await credential.get_token(f"{endpoint.rstrip('/')}/.default")
@@ -245,7 +246,7 @@ def token_source(settings: CoordinatorSettings) -> Callable[[], str]:
     if (given := settings.azure_monitor_token) is not None:
         return given.get_secret_value
     try:
-        from exchange.azure.identity import NoToken
+        from broadside.exchange.azure.identity import NoToken
     except ModuleNotFoundError as error:
         raise ResourceRefused(f"{error.name} is missing; pip install 'broadside[azure]'") from error
     endpoint, client_id = settings.azure_monitor_endpoint, settings.managed_identity_client_id

@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 
 from pydantic import ValidationError
 
-from exchange.messages import Claim, Job, Role
-from exchange.ports import (
+from broadside.exchange.messages import Claim, Job, Role
+from broadside.exchange.ports import (
     PROPERTY_MAX_BYTES,
     Delivery,
     Entity,
@@ -22,11 +22,20 @@ from exchange.ports import (
     ExchangeRefused,
     RecordUnreadable,
 )
-from exchange.records import Records
-from exchange.records.keys import ANSWER, ASK, CHUNK, CLAIM, PASSPORT, PRESENCE, PROBE, REPORT
-from exchange.row_text import entity_of
-from exchange.rows import bounded_json, parse_row
-from exchange.second_rows import TAIL
+from broadside.exchange.records import Records
+from broadside.exchange.records.keys import (
+    ANSWER,
+    ASK,
+    CHUNK,
+    CLAIM,
+    PASSPORT,
+    PRESENCE,
+    PROBE,
+    REPORT,
+)
+from broadside.exchange.row_text import entity_of
+from broadside.exchange.rows import bounded_json, parse_row
+from broadside.exchange.second_rows import TAIL
 
 _RUNS_KEPT_COUNT: Final = 64
 _CLAIMERS_KEPT_COUNT: Final = 100_000

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from exchange.embedded.backup import TLS_FOLDER
+from broadside.exchange.embedded.backup import TLS_FOLDER
 
 NAME: Final = "broadside-coordinator"
 AUTHORITY_LIFE: Final = dt.timedelta(days=3650)

@@ -1,8 +1,8 @@
 """Which agents of other hosts belong here: join codes, and the credentials traded for them.
 
 A code is good for so many agents of one role until its end. What is kept of a code or a secret is
-its SHA-256; both are random, so nothing more is needed (:mod:`coordinator.auth.static_tokens`).
-"""
+its SHA-256; both are random, so nothing more is needed
+(:mod:`broadside.coordinator.auth.static_tokens`)."""
 
 import asyncio
 import logging
@@ -16,13 +16,19 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError
 
-from coordinator.auth.audit import Audit, AuditRow
-from coordinator.auth.static_tokens import CACHE_S, digest
-from coordinator.hosts.agent_rights import AgentRights, Handed, Rights
-from exchange.messages import Identifier, Message, Role, UtcDatetime
-from exchange.ports import EntityExists, EntityNotFound, ExchangeError, ExchangeRefused, Table
-from exchange.records.keys import ENROLLED, JOINS
-from exchange.records.shelf import Shelf
+from broadside.coordinator.auth.audit import Audit, AuditRow
+from broadside.coordinator.auth.static_tokens import CACHE_S, digest
+from broadside.coordinator.hosts.agent_rights import AgentRights, Handed, Rights
+from broadside.exchange.messages import Identifier, Message, Role, UtcDatetime
+from broadside.exchange.ports import (
+    EntityExists,
+    EntityNotFound,
+    ExchangeError,
+    ExchangeRefused,
+    Table,
+)
+from broadside.exchange.records.keys import ENROLLED, JOINS
+from broadside.exchange.records.shelf import Shelf
 
 AGAIN_S: Final = 1.0  # s until a secret that is not known makes us look again
 TOLD_S: Final = 60.0  # s in which one refusal of one agent is recorded once

@@ -19,22 +19,22 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, unquote
 
-from coordinator.auth.static_tokens import CACHE_S
-from coordinator.bounded_listener import BodyClock
-from coordinator.hosts.agent_rights import Rights
-from coordinator.hosts.exchange_service import ExchangeService
-from exchange.background import keep_going
-from exchange.documents import inflate
-from exchange.fabric import Fabric
-from exchange.http.coordinator_link import OPERATIONS_MAX_COUNT
-from exchange.ports import (
+from broadside.coordinator.auth.static_tokens import CACHE_S
+from broadside.coordinator.bounded_listener import BodyClock
+from broadside.coordinator.hosts.agent_rights import Rights
+from broadside.coordinator.hosts.exchange_service import ExchangeService
+from broadside.exchange.background import keep_going
+from broadside.exchange.documents import inflate
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.http.coordinator_link import OPERATIONS_MAX_COUNT
+from broadside.exchange.ports import (
     EntityRefused,
     ExchangeError,
     ExchangeRefused,
     ExchangeUnavailable,
     RawName,
 )
-from exchange.rows import bounded_json
+from broadside.exchange.rows import bounded_json
 
 REQUEST_MAX_BYTES: Final = 12 * 2**20  # of operations, inflated
 RAW_MAX_BYTES: Final = 96 * 2**20  # of one output, deflated

@@ -22,11 +22,11 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
-from coordinator.hosts.agent_rights import Rights
-from exchange.fabric import Fabric
-from exchange.limits import entity_bytes
-from exchange.messages import plain_text
-from exchange.ports import (
+from broadside.coordinator.hosts.agent_rights import Rights
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.limits import entity_bytes
+from broadside.exchange.messages import plain_text
+from broadside.exchange.ports import (
     BATCH_MAX_BYTES,
     DeadLetter,
     Delivery,
@@ -39,8 +39,8 @@ from exchange.ports import (
     Outgoing,
     Table,
 )
-from exchange.records.keys import CONTROL
-from exchange.row_text import entity_fields, entity_of
+from broadside.exchange.records.keys import CONTROL
+from broadside.exchange.row_text import entity_fields, entity_of
 
 PING_S: Final = 3.0  # s of silence after which a stream gets a line
 LOOK_S: Final = (0.04, 0.08)  # s between looks at the queue while somebody wants a job

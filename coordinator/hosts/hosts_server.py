@@ -10,15 +10,15 @@ from typing import Final
 
 import uvicorn
 
-from coordinator.auth.audit import Audit
-from coordinator.bounded_listener import BACKLOG_COUNT, Listener
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.hosts.agent_rights import Handed
-from coordinator.hosts.authority import Shown, own_authority
-from coordinator.hosts.enrolment import Enrolment
-from coordinator.hosts.exchange_app import ExchangeApp
-from coordinator.hosts.exchange_service import ExchangeService
-from exchange.fabric import Fabric
+from broadside.coordinator.auth.audit import Audit
+from broadside.coordinator.bounded_listener import BACKLOG_COUNT, Listener
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.hosts.agent_rights import Handed
+from broadside.coordinator.hosts.authority import Shown, own_authority
+from broadside.coordinator.hosts.enrolment import Enrolment
+from broadside.coordinator.hosts.exchange_app import ExchangeApp
+from broadside.coordinator.hosts.exchange_service import ExchangeService
+from broadside.exchange.fabric import Fabric
 
 IDLE_S: Final = 75  # s that a connection waits for its next request: longer than agents keep it
 END_S: Final = 1  # s that requests have at the end: streams have none of their own

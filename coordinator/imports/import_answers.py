@@ -3,10 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from coordinator.core.measure.align import receiving_side
-from coordinator.core.summary import BurstSummary, Completeness, Finding, Reconciliation, Verdict
-from coordinator.imports.import_requests import Recording, RecordingState
-from exchange.messages import (
+from broadside.coordinator.core.measure.align import receiving_side
+from broadside.coordinator.core.summary import (
+    BurstSummary,
+    Completeness,
+    Finding,
+    Reconciliation,
+    Verdict,
+)
+from broadside.coordinator.imports.import_requests import Recording, RecordingState
+from broadside.exchange.messages import (
     Direction,
     EngineReport,
     FlowTotals,

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from coordinator.imports.table_bursts import OriginalRow, problems
-from exchange.chunks import pack_intervals, unpack_intervals
-from exchange.engines.port import StartBasis
-from exchange.messages import (
+from broadside.coordinator.imports.table_bursts import OriginalRow, problems
+from broadside.exchange.chunks import pack_intervals, unpack_intervals
+from broadside.exchange.engines.port import StartBasis
+from broadside.exchange.messages import (
     EngineReport,
     Flow,
     Interval,
@@ -24,7 +24,7 @@ from exchange.messages import (
     UtcDatetime,
     Whole,
 )
-from exchange.ports import RecordUnreadable
+from broadside.exchange.ports import RecordUnreadable
 
 ROWS_MAX_COUNT: Final = 100_000  # 1,000 pairs x 100 bursts
 METRIC_POINTS_MAX_COUNT: Final = 100_000  # ten weeks of minutes
@@ -121,7 +121,8 @@ class Recording(Message):
     )
     start_basis: StartBasis | None = None
     packed: Mapping[Flow, Annotated[str, Field(max_length=16_000_000)]] = Field(
-        default={}, description="seconds of each flow: base64 of what exchange.chunks packs"
+        default={},
+        description="seconds of each flow: base64 of what broadside.exchange.chunks packs",
     )
 
     @field_validator("packed")
@@ -144,7 +145,7 @@ class Recording(Message):
 
     @property
     def chunks(self) -> Mapping[Flow, bytes]:
-        """Seconds as :mod:`exchange.chunks` packs them."""
+        """Seconds as :mod:`broadside.exchange.chunks` packs them."""
         return {flow: base64.b64decode(text, validate=True) for flow, text in self.packed.items()}
 
     @property

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coordinator import scenarios
-from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.series import MeasuredBurst
-from coordinator.core.plan.spec import PERIOD_MAX_S, Burst, Plan, RunSpec
-from coordinator.core.summary import Finding
-from coordinator.imports.import_requests import Note
-from exchange.messages import Endpoint, Outcome, peer_address
+from broadside.coordinator import scenarios
+from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.plan.spec import PERIOD_MAX_S, Burst, Plan, RunSpec
+from broadside.coordinator.core.summary import Finding
+from broadside.coordinator.imports.import_requests import Note
+from broadside.exchange.messages import Endpoint, Outcome, peer_address
 
 PORT_ASSUMED: Final = 5201  # iperf3's own; recordings and tables do not keep it
 _SETTABLE: Final = ("objective.", "device.", "traffic.", "scale", "description")
@@ -45,7 +45,7 @@ def build_spec(
 ) -> RunSpec:
     """A specification that an import's bursts fit; their own instants stand in the plan.
 
-    Raises :class:`~coordinator.scenarios.BadScenario`.
+    Raises :class:`~broadside.coordinator.scenarios.BadScenario`.
     """
     for field in overrides:
         if not scenarios.field_of(field).startswith(_SETTABLE):

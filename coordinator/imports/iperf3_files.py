@@ -9,13 +9,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from coordinator.imports import BadFile
-from coordinator.imports.import_requests import RECORDINGS_MAX_COUNT, Recording, RecordingState
-from coordinator.imports.uploaded_files import RECORDING_MAX_BYTES, read_bytes
-from exchange.engines.iperf3 import MINIMUM_VERSION
-from exchange.engines.iperf3_account import parse_version
-from exchange.engines.iperf3_text import read_all, read_any
-from exchange.engines.port import Reading
+from broadside.coordinator.imports import BadFile
+from broadside.coordinator.imports.import_requests import (
+    RECORDINGS_MAX_COUNT,
+    Recording,
+    RecordingState,
+)
+from broadside.coordinator.imports.uploaded_files import RECORDING_MAX_BYTES, read_bytes
+from broadside.exchange.engines.iperf3 import MINIMUM_VERSION
+from broadside.exchange.engines.iperf3_account import parse_version
+from broadside.exchange.engines.iperf3_text import read_all, read_any
+from broadside.exchange.engines.port import Reading
 
 _STAMP_MIN_S: Final = 946_684_800.0  # the year 2000: before it a clock was not set
 _STAMP_MAX_S: Final = 4_102_444_800.0  # the year 2100

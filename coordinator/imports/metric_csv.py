@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.imports import BadFile
-from coordinator.imports.import_requests import METRIC_POINTS_MAX_COUNT, MetricPoint
-from coordinator.imports.time_text import parse_number, parse_time, say_zone, to_utc
-from coordinator.imports.uploaded_files import read_rows, read_text, wrong_cell
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.imports import BadFile
+from broadside.coordinator.imports.import_requests import METRIC_POINTS_MAX_COUNT, MetricPoint
+from broadside.coordinator.imports.time_text import parse_number, parse_time, say_zone, to_utc
+from broadside.coordinator.imports.uploaded_files import read_rows, read_text, wrong_cell
 
 RATE_MAX_BITS_PER_SECOND: Final = 1e15  # beyond it a number is a slip
 

@@ -14,16 +14,16 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.live.status import due_at
-from coordinator.core.measure.columns import TrackColumns
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.plan.spec import Burst, LedgerPromise, Pair, Plan
-from coordinator.core.summary import BurstSummary, RunSummary
-from coordinator.imports import BadFile
-from coordinator.imports.import_answers import ImportedTable, LatePair, OriginalBurst
-from coordinator.imports.import_requests import TABLES_SCENARIO, OriginalTable
-from coordinator.imports.import_runs import (
+from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.measure.columns import TrackColumns
+from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.plan.spec import Burst, LedgerPromise, Pair, Plan
+from broadside.coordinator.core.summary import BurstSummary, RunSummary
+from broadside.coordinator.imports import BadFile
+from broadside.coordinator.imports.import_answers import ImportedTable, LatePair, OriginalBurst
+from broadside.coordinator.imports.import_requests import TABLES_SCENARIO, OriginalTable
+from broadside.coordinator.imports.import_runs import (
     ImportedState,
     Measured,
     build_spec,
@@ -31,8 +31,8 @@ from coordinator.imports.import_runs import (
     identifier,
     note_findings,
 )
-from coordinator.imports.metric_csv import throughput_ledger
-from coordinator.imports.table_bursts import (
+from broadside.coordinator.imports.metric_csv import throughput_ledger
+from broadside.coordinator.imports.table_bursts import (
     LATE_AFTER_S,
     OriginalRow,
     TableBurst,
@@ -40,7 +40,15 @@ from coordinator.imports.table_bursts import (
     holds,
     join_rows,
 )
-from exchange.messages import EngineReport, Flow, FlowTotals, JobReport, Outcome, ServerTest, Side
+from broadside.exchange.messages import (
+    EngineReport,
+    Flow,
+    FlowTotals,
+    JobReport,
+    Outcome,
+    ServerTest,
+    Side,
+)
 
 BURSTS_MAX_COUNT: Final = 10_000  # as many as a specification may have
 PAIRS_MAX_COUNT: Final = 2000
@@ -123,7 +131,8 @@ def stand_table(table: OriginalTable) -> Sequence[ImportedState]:
 
 
 def measure_table(plan: Plan, table: OriginalTable) -> Measured:
-    """Bursts and ledger, as :func:`~coordinator.core.judge.summarise.summarise_run` takes them."""
+    """Bursts and ledger, as :func:`~broadside.coordinator.core.judge.summarise.summarise_run`
+    takes them."""
     bursts = _join(table)
     untimed = _untimed(bursts)
     reasons = [reason for reason in (_skipped(bursts), untimed) if reason is not None]

@@ -14,18 +14,18 @@ from datetime import datetime, timedelta, tzinfo
 from pathlib import Path, PurePath
 from typing import Final
 
-from coordinator.imports import BadFile
-from coordinator.imports.import_requests import ROWS_MAX_COUNT, Note, OriginalTable
-from coordinator.imports.metric_csv import read_metric
-from coordinator.imports.table_bursts import OriginalRow, infer_series, problems
-from coordinator.imports.time_text import (
+from broadside.coordinator.imports import BadFile
+from broadside.coordinator.imports.import_requests import ROWS_MAX_COUNT, Note, OriginalTable
+from broadside.coordinator.imports.metric_csv import read_metric
+from broadside.coordinator.imports.table_bursts import OriginalRow, infer_series, problems
+from broadside.coordinator.imports.time_text import (
     ORIGINAL_FORMAT,
     parse_number,
     parse_time,
     say_zone,
     to_utc,
 )
-from coordinator.imports.uploaded_files import read_rows, read_text, wrong_cell
+from broadside.coordinator.imports.uploaded_files import read_rows, read_text, wrong_cell
 
 REQUIRED: Final = ("PartitionKey", "RowKey", "sent_throughput", "received_throughput")
 _READ: Final = (

@@ -12,17 +12,17 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
 
-from coordinator.core.live.status import due_at
-from coordinator.core.measure.columns import TrackColumns
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.measure.series import MeasuredBurst
-from coordinator.core.plan.spec import Burst, Pair, Plan
-from coordinator.core.summary import Finding, Joined
-from coordinator.imports import BadFile
-from coordinator.imports.import_answers import bit_rate
-from coordinator.imports.import_requests import Recording, Recordings, RecordingState
-from coordinator.imports.import_runs import (
+from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.measure.columns import TrackColumns
+from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.plan.spec import Burst, Pair, Plan
+from broadside.coordinator.core.summary import Finding, Joined
+from broadside.coordinator.imports import BadFile
+from broadside.coordinator.imports.import_answers import bit_rate
+from broadside.coordinator.imports.import_requests import Recording, Recordings, RecordingState
+from broadside.coordinator.imports.import_runs import (
     ImportedState,
     Measured,
     build_spec,
@@ -30,8 +30,8 @@ from coordinator.imports.import_runs import (
     identifier,
     note_findings,
 )
-from coordinator.runs.chunk_columns import read_track
-from exchange.messages import (
+from broadside.coordinator.runs.chunk_columns import read_track
+from broadside.exchange.messages import (
     Direction,
     EngineReport,
     JobReport,
@@ -41,7 +41,7 @@ from exchange.messages import (
     Side,
     Traffic,
 )
-from exchange.second_rows import PackedChunk, PackedTrack
+from broadside.exchange.second_rows import PackedChunk, PackedTrack
 
 SCENARIO: Final = "iperf3"
 LATE_AFTER_S: Final = 60.0
@@ -257,7 +257,7 @@ def stand_recordings(imported: Recordings) -> Sequence[ImportedState]:
 
 
 def measure_recordings(plan: Plan, imported: Recordings) -> Measured:
-    """Bursts as :func:`~coordinator.core.judge.summarise.summarise_run` takes them."""
+    """Bursts as :func:`~broadside.coordinator.core.judge.summarise.summarise_run` takes them."""
     tests, again = _tests(imported)
     groups = _groups(tests)
     notes = list(note_findings(imported.notes))

@@ -8,25 +8,34 @@ from typing import Final, assert_never
 
 from pydantic import TypeAdapter
 
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.live.status import RunStatus
-from coordinator.core.plan.spec import Plan
-from coordinator.core.summary import Finding, RunSummary, Verdict, canonical, order
-from coordinator.device.ledgers.kept import dump_ledger
-from coordinator.imports.import_answers import (
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.live.status import RunStatus
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.summary import Finding, RunSummary, Verdict, canonical, order
+from broadside.coordinator.device.ledgers.kept import dump_ledger
+from broadside.coordinator.imports.import_answers import (
     ImportedBurst,
     ImportedRecordings,
     ImportedTable,
     describe,
 )
-from coordinator.imports.import_requests import Imported, OriginalTable, Recordings
-from coordinator.imports.import_runs import ImportedState, Measured, stand
-from coordinator.imports.original_runs import describe_table, measure_table, plan_table, stand_table
-from coordinator.imports.recordings import measure_recordings, plan_recordings, stand_recordings
-from coordinator.runs.listing import outcome_of
-from coordinator.runs.run_ids import new_run_id
-from exchange.messages import Control
-from exchange.records import Document, Records, RunHeader
+from broadside.coordinator.imports.import_requests import Imported, OriginalTable, Recordings
+from broadside.coordinator.imports.import_runs import ImportedState, Measured, stand
+from broadside.coordinator.imports.original_runs import (
+    describe_table,
+    measure_table,
+    plan_table,
+    stand_table,
+)
+from broadside.coordinator.imports.recordings import (
+    measure_recordings,
+    plan_recordings,
+    stand_recordings,
+)
+from broadside.coordinator.runs.listing import outcome_of
+from broadside.coordinator.runs.run_ids import new_run_id
+from broadside.exchange.messages import Control
+from broadside.exchange.records import Document, Records, RunHeader
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +80,7 @@ def stand_import(imported: Imported) -> Sequence[ImportedState]:
 async def keep_table(records: Records, table: OriginalTable, now: datetime) -> ImportedTable:
     """Make a run of one of the original's tables.
 
-    Raises :class:`~coordinator.scenarios.BadScenario` for fields that cannot be set.
+    Raises :class:`~broadside.coordinator.scenarios.BadScenario` for fields that cannot be set.
     """
     return describe_table(table, await _keep(records, table, now))
 
@@ -81,8 +90,8 @@ async def keep_recordings(
 ) -> ImportedRecordings:
     """Make one run of iperf3's own files.
 
-    Raises :class:`~coordinator.imports.BadFile` when none holds a test, and ``BadScenario`` for
-    fields that cannot be set.
+    Raises :class:`~broadside.coordinator.imports.BadFile` when none holds a test, and
+    ``BadScenario`` for fields that cannot be set.
     """
     summary = await _keep(records, imported, now)
     return ImportedRecordings(

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from exchange.messages import Number, TrafficAt, Whole
+from broadside.exchange.messages import Number, TrafficAt, Whole
 
 LATE_AFTER_S: Final = 1.0  # s after the instant at which a row counts as late
 EARLY_S: Final = 5.0  # s before an instant that a start may be stamped and still belong to it

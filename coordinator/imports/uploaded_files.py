@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from coordinator.core import words
-from coordinator.imports import BadFile
+from broadside.coordinator.core import words
+from broadside.coordinator.imports import BadFile
 
 TABLE_MAX_BYTES: Final = 32 * 1_048_576  # about 250 times the original's largest table
 RECORDING_MAX_BYTES: Final = 64 * 1_048_576  # of iperf3: 64 streams x 1740 s are 41 MB with -J

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from coordinator.core.summary import RunSummary
-from coordinator.runs.stored import read_run_summary
-from exchange.messages import Message, UtcDatetime
-from exchange.ports import EntityExists, ExchangeError
-from exchange.records import Document, Records, RunHeader
-from exchange.records.keys import PLACES
+from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.runs.stored import read_run_summary
+from broadside.exchange.messages import Message, UtcDatetime
+from broadside.exchange.ports import EntityExists, ExchangeError
+from broadside.exchange.records import Document, Records, RunHeader
+from broadside.exchange.records.keys import PLACES
 
 LOOK_S: Final = 5.0  # s between two looks at the list of runs
 GIVE_UP_AFTER: Final = timedelta(days=1)  # since the run's end

@@ -13,9 +13,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExportResult, MetricsData
 from opentelemetry.sdk.resources import Resource
 
-from coordinator.core.figures import FIGURES
-from coordinator.core.words import Unit
-from coordinator.notices.announcer import Notice, NotTold
+from broadside.coordinator.core.figures import FIGURES
+from broadside.coordinator.core.words import Unit
+from broadside.coordinator.notices.announcer import Notice, NotTold
 
 TIMEOUT_S: Final = 15.0
 _UNITS: Final[Mapping[Unit, str]] = {  # UCUM, as OpenTelemetry's conventions ask

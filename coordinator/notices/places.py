@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.notices.announcer import Place
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.notices.announcer import Place
 
 
 class NoticesMisconfigured(Exception):
@@ -13,7 +13,7 @@ class NoticesMisconfigured(Exception):
 def open_places(settings: CoordinatorSettings) -> Iterator[Place]:
     """Raises :class:`NoticesMisconfigured`."""
     if settings.webhook_url is not None:
-        from coordinator.notices.webhook import Webhook
+        from broadside.coordinator.notices.webhook import Webhook
 
         if settings.webhook_secret is None:
             raise NoticesMisconfigured(
@@ -25,7 +25,7 @@ def open_places(settings: CoordinatorSettings) -> Iterator[Place]:
             raise NoticesMisconfigured(f"BROADSIDE_WEBHOOK_SECRET: {error}") from None
     if settings.otlp_endpoint is not None:
         try:
-            from coordinator.notices.otlp import Otlp
+            from broadside.coordinator.notices.otlp import Otlp
         except ImportError:
             raise NoticesMisconfigured(
                 "BROADSIDE_OTLP_ENDPOINT: OpenTelemetry's exporter is not installed; run: "

@@ -15,8 +15,8 @@ from typing import Final
 
 import httpx
 
-from coordinator.core.figures import FIGURES
-from coordinator.notices.announcer import Notice, NotTold
+from broadside.coordinator.core.figures import FIGURES
+from broadside.coordinator.notices.announcer import Notice, NotTold
 
 PREFIX: Final = "whsec_"
 SECRET_MIN_BYTES: Final = 24

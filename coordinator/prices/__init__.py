@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from coordinator.core.plan.price import Prices
+from broadside.coordinator.core.plan.price import Prices
 
 NEWEST: Final = Path(__file__).parent / "azure-2026-11.toml"
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.columns import (
+from broadside.coordinator.core.measure.columns import (
     OVERLAP_S,
     Floats,
     HostColumns,
@@ -25,11 +25,11 @@ from coordinator.core.measure.columns import (
     disjoint_host,
     disjoint_track,
 )
-from coordinator.core.plan.spec import Burst
-from exchange.chunks import CPU_RATIO_UNITS, MICROSECONDS, PackedColumn, unpack_columns
-from exchange.ports import RecordUnreadable
-from exchange.rows import leave_out
-from exchange.second_rows import PackedChunk, PackedEnd, PackedTrack
+from broadside.coordinator.core.plan.spec import Burst
+from broadside.exchange.chunks import CPU_RATIO_UNITS, MICROSECONDS, PackedColumn, unpack_columns
+from broadside.exchange.ports import RecordUnreadable
+from broadside.exchange.rows import leave_out
+from broadside.exchange.second_rows import PackedChunk, PackedEnd, PackedTrack
 
 _REACH_MAX_S: Final = 1e6  # s of engine time, twelve days: no test is that long
 _INSTANT_MAX_S: Final = 1e10  # epoch s, in 2286

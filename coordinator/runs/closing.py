@@ -13,29 +13,35 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.live.status import COLLECT_S, BurstPhase, BurstRows, RunStatus, due_at
-from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.measure.series import MeasuredBurst
-from coordinator.core.measure.testimony import Witnessed, believed, joined
-from coordinator.core.plan.meter import ran, with_budget
-from coordinator.core.plan.spec import Burst, Plan
-from coordinator.core.summary import RunSummary, canonical
-from coordinator.device.ledgers.kept import dump_ledger
-from coordinator.device.ledgers.settle import Settling, Span
-from coordinator.device.ledgers.source import LiveSource
-from coordinator.device.witnesses.kept_testimony import dump_testimony, load_testimony
-from coordinator.device.witnesses.witnesses import Witnesses
-from coordinator.runs.evidence_rows import read_evidence
-from coordinator.runs.kept_readings import keep_told, with_earlier
-from coordinator.runs.neighbours import Neighbours, find_neighbours, read_neighbours
-from coordinator.runs.own_troubles import keep_troubles, read_troubles
-from coordinator.runs.run_states import RunStates
-from coordinator.runs.stored import read_fleet, read_ledger, read_measured, read_testimony
-from exchange.messages import Control, Outcome, Trouble
-from exchange.records import Document, Judging, Records
-from exchange.troubles import TroubleLog
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.live.status import (
+    COLLECT_S,
+    BurstPhase,
+    BurstRows,
+    RunStatus,
+    due_at,
+)
+from broadside.coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.measure.testimony import Witnessed, believed, joined
+from broadside.coordinator.core.plan.meter import ran, with_budget
+from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.summary import RunSummary, canonical
+from broadside.coordinator.device.ledgers.kept import dump_ledger
+from broadside.coordinator.device.ledgers.settle import Settling, Span
+from broadside.coordinator.device.ledgers.source import LiveSource
+from broadside.coordinator.device.witnesses.kept_testimony import dump_testimony, load_testimony
+from broadside.coordinator.device.witnesses.witnesses import Witnesses
+from broadside.coordinator.runs.evidence_rows import read_evidence
+from broadside.coordinator.runs.kept_readings import keep_told, with_earlier
+from broadside.coordinator.runs.neighbours import Neighbours, find_neighbours, read_neighbours
+from broadside.coordinator.runs.own_troubles import keep_troubles, read_troubles
+from broadside.coordinator.runs.run_states import RunStates
+from broadside.coordinator.runs.stored import read_fleet, read_ledger, read_measured, read_testimony
+from broadside.exchange.messages import Control, Outcome, Trouble
+from broadside.exchange.records import Document, Judging, Records
+from broadside.exchange.troubles import TroubleLog
 
 _SENT: Final = (Outcome.MEASURED, Outcome.LATE, Outcome.ABANDONED)
 

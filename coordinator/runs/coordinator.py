@@ -17,41 +17,47 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Protocol
 
-from coordinator.core.live.status import COLLECT_S, BurstPhase, RunState, RunStatus, due_at
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.plan.cost_estimate import OverBudget, estimate, not_charged_why
-from coordinator.core.plan.meter import basis
-from coordinator.core.plan.planner import Infeasible, Problem, live, without_ports
-from coordinator.core.plan.planner import plan as make_plan
-from coordinator.core.plan.price import Prices
-from coordinator.core.plan.spec import LedgerPromise, Plan, RunSpec
-from coordinator.core.summary import RunSummary
-from coordinator.device.ledgers.settle import Settling
-from coordinator.device.ledgers.source import LedgerSource, LiveSource
-from coordinator.device.witnesses.witness_file import WitnessSource
-from coordinator.device.witnesses.witnesses import Witnesses
-from coordinator.imports.stored_imports import recompute_import
-from coordinator.prices import load as load_prices
-from coordinator.refusals import RunIsOver, UnknownRun
-from coordinator.runs.closing import Closing
-from coordinator.runs.dead_letters import DeadLetters
-from coordinator.runs.dispatch import Dispatch
-from coordinator.runs.leases import Leases, first_lease_until
-from coordinator.runs.listing import outcome_of
-from coordinator.runs.own_troubles import watch_queue
-from coordinator.runs.replacements import Replacements
-from coordinator.runs.reservations import EndpointTaken, Reservations
-from coordinator.runs.run_cost import cost_of
-from coordinator.runs.run_ids import new_run_id
-from coordinator.runs.stored import dump_fleet, read_ledger
-from coordinator.runs.stored_runs import StoredRuns
-from exchange.background import keep_going
-from exchange.fabric import Fabric
-from exchange.messages import Control, Presence, TroubleKind
-from exchange.pacing import control_copies_count
-from exchange.ports import ExchangeError, ExchangeUnavailable
-from exchange.records import Document, RunHeader
-from exchange.troubles import utc_now
+from broadside.coordinator.core.live.status import (
+    COLLECT_S,
+    BurstPhase,
+    RunState,
+    RunStatus,
+    due_at,
+)
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.plan.cost_estimate import OverBudget, estimate, not_charged_why
+from broadside.coordinator.core.plan.meter import basis
+from broadside.coordinator.core.plan.planner import Infeasible, Problem, live, without_ports
+from broadside.coordinator.core.plan.planner import plan as make_plan
+from broadside.coordinator.core.plan.price import Prices
+from broadside.coordinator.core.plan.spec import LedgerPromise, Plan, RunSpec
+from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.device.ledgers.settle import Settling
+from broadside.coordinator.device.ledgers.source import LedgerSource, LiveSource
+from broadside.coordinator.device.witnesses.witness_file import WitnessSource
+from broadside.coordinator.device.witnesses.witnesses import Witnesses
+from broadside.coordinator.imports.stored_imports import recompute_import
+from broadside.coordinator.prices import load as load_prices
+from broadside.coordinator.refusals import RunIsOver, UnknownRun
+from broadside.coordinator.runs.closing import Closing
+from broadside.coordinator.runs.dead_letters import DeadLetters
+from broadside.coordinator.runs.dispatch import Dispatch
+from broadside.coordinator.runs.leases import Leases, first_lease_until
+from broadside.coordinator.runs.listing import outcome_of
+from broadside.coordinator.runs.own_troubles import watch_queue
+from broadside.coordinator.runs.replacements import Replacements
+from broadside.coordinator.runs.reservations import EndpointTaken, Reservations
+from broadside.coordinator.runs.run_cost import cost_of
+from broadside.coordinator.runs.run_ids import new_run_id
+from broadside.coordinator.runs.stored import dump_fleet, read_ledger
+from broadside.coordinator.runs.stored_runs import StoredRuns
+from broadside.exchange.background import keep_going
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.messages import Control, Presence, TroubleKind
+from broadside.exchange.pacing import control_copies_count
+from broadside.exchange.ports import ExchangeError, ExchangeUnavailable
+from broadside.exchange.records import Document, RunHeader
+from broadside.exchange.troubles import utc_now
 
 log = logging.getLogger(__name__)
 
@@ -129,9 +135,9 @@ class Coordinator:
         """Plan the run on the fleet that is there, store it, queue its jobs.
 
         A caller that must not launch twice names the ``run_id``. Raises
-        :class:`~coordinator.core.plan.planner.Infeasible`,
-        :class:`~coordinator.core.plan.cost_estimate.OverBudget`, and ``EntityExists`` when that id
-        is taken; then nothing is stored.
+        :class:`~broadside.coordinator.core.plan.planner.Infeasible`,
+        :class:`~broadside.coordinator.core.plan.cost_estimate.OverBudget`, and ``EntityExists``
+        when that id is taken; then nothing is stored.
         """
         run_id = run_id or new_run_id(spec.scenario, self._now())
         plan = await self.prepare(spec, by=by, run_id=run_id, listed=True)
@@ -296,7 +302,8 @@ class Coordinator:
         """Whether runs are held against a firewall's own figures."""
         return self._settling is not None
 
-    # What viewers are told (coordinator.views.feeds) ------------------------------------------
+    # What viewers are told (broadside.coordinator.views.feeds)
+    # ------------------------------------------
 
     def now(self) -> datetime:
         """The coordinator's clock."""
@@ -306,7 +313,7 @@ class Coordinator:
         """The firewall's figures as they are now, and the seconds in which they may change.
 
         Those of a run that is over are the ones it was judged by. Raises
-        :class:`~coordinator.device.ledgers.source.LedgerError`.
+        :class:`~broadside.coordinator.device.ledgers.source.LedgerError`.
         """
         kept = await read_ledger(self._records, plan.run_id)
         if kept is not None or self._settling is None:

@@ -14,9 +14,9 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from exchange.messages import Claim, Job, Message, UtcDatetime, pair_name
-from exchange.ports import DeadLetter, JobQueue
-from exchange.records import Records
+from broadside.exchange.messages import Claim, Job, Message, UtcDatetime, pair_name
+from broadside.exchange.ports import DeadLetter, JobQueue
+from broadside.exchange.records import Records
 
 BODY_SHOWN_CHARS: Final = 200
 
@@ -166,7 +166,7 @@ class DeadLetters:
         return await self._explain(await self._queue.dead_letters(limit))
 
     async def read(self, sequence_number: int) -> DeadJob:
-        """Raises :class:`~coordinator.runs.dead_letters.UnknownDeadLetter`."""
+        """Raises :class:`~broadside.coordinator.runs.dead_letters.UnknownDeadLetter`."""
         letters = await self._queue.dead_letters(_LOOKED_AT)
         found = [each for each in letters if each.sequence_number == sequence_number]
         if not found:
@@ -176,8 +176,8 @@ class DeadLetters:
     async def resend(self, sequence_number: int) -> DeadJob:
         """Put a dead letter's job back on the queue until its instant.
 
-        Raises :class:`~coordinator.runs.dead_letters.UnknownDeadLetter`,
-        :class:`~coordinator.runs.dead_letters.CannotResend`.
+        Raises :class:`~broadside.coordinator.runs.dead_letters.UnknownDeadLetter`,
+        :class:`~broadside.coordinator.runs.dead_letters.CannotResend`.
         """
         dead = await self.read(sequence_number)
         if dead.resend_problem is not None or dead.planned_start_at is None:
@@ -190,7 +190,7 @@ class DeadLetters:
     async def purge(self, sequence_number: int) -> DeadJob:
         """Remove one for good, and say what it was.
 
-        Raises :class:`~coordinator.runs.dead_letters.UnknownDeadLetter`.
+        Raises :class:`~broadside.coordinator.runs.dead_letters.UnknownDeadLetter`.
         """
         dead = await self.read(sequence_number)
         if not await self._queue.purge(sequence_number):

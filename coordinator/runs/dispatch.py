@@ -8,13 +8,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from coordinator.core.live.status import VISIBLE_S
-from coordinator.core.plan.moves import Move, in_force, pairs_in
-from coordinator.core.plan.spec import Burst, Plan
-from exchange.messages import Job
-from exchange.pacing import turn_s
-from exchange.ports import JobQueue, Outgoing
-from exchange.records import Records
+from broadside.coordinator.core.live.status import VISIBLE_S
+from broadside.coordinator.core.plan.moves import Move, in_force, pairs_in
+from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.exchange.messages import Job
+from broadside.exchange.pacing import turn_s
+from broadside.exchange.ports import JobQueue, Outgoing
+from broadside.exchange.records import Records
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.measure.align import receiving_side
-from coordinator.core.measure.columns import NO_HOST, HostColumns, TrackColumns
-from coordinator.core.measure.evidence import (
+from broadside.coordinator.core.measure.align import receiving_side
+from broadside.coordinator.core.measure.columns import NO_HOST, HostColumns, TrackColumns
+from broadside.coordinator.core.measure.evidence import (
     HOLD_MAX_S,
     BurstEvidence,
     PairEvidence,
@@ -25,10 +25,10 @@ from coordinator.core.measure.evidence import (
     join_tests,
     strays_during,
 )
-from coordinator.core.measure.shared_clock import on_shared_clock
-from coordinator.core.plan.moves import Move, pairs_in
-from coordinator.core.plan.spec import Burst, Pair, Plan
-from coordinator.runs.chunk_columns import (
+from broadside.coordinator.core.measure.shared_clock import on_shared_clock
+from broadside.coordinator.core.plan.moves import Move, pairs_in
+from broadside.coordinator.core.plan.spec import Burst, Pair, Plan
+from broadside.coordinator.runs.chunk_columns import (
     ALL_COLUMNS,
     REACH_COLUMNS,
     EndColumns,
@@ -37,12 +37,12 @@ from coordinator.runs.chunk_columns import (
     try_columns,
     unless_long,
 )
-from coordinator.runs.stored import read_rows
-from exchange.messages import ServerTest, Side
-from exchange.ports import RecordUnreadable
-from exchange.records import Document, Records
-from exchange.rows import leave_out
-from exchange.second_rows import PackedEnd, Probes
+from broadside.coordinator.runs.stored import read_rows
+from broadside.exchange.messages import ServerTest, Side
+from broadside.exchange.ports import RecordUnreadable
+from broadside.exchange.records import Document, Records
+from broadside.exchange.rows import leave_out
+from broadside.exchange.second_rows import PackedEnd, Probes
 
 TESTS_MAX_COUNT: Final = 100  # on one endpoint about one burst; a restart or two is what happens
 

@@ -7,16 +7,16 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.judge.summarise import BEFORE_S
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.testimony import Witnessed, joined
-from coordinator.core.plan.spec import Burst, Plan
-from coordinator.device.ledgers.settle import Span
-from coordinator.device.ledgers.source import LedgerError, LiveSource
-from coordinator.device.witnesses.kept_testimony import dump_testimony
-from coordinator.runs.neighbours import bursts_within
-from coordinator.runs.stored import read_testimony
-from exchange.records import Document, Records
+from broadside.coordinator.core.judge.summarise import BEFORE_S
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.testimony import Witnessed, joined
+from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.device.ledgers.settle import Span
+from broadside.coordinator.device.ledgers.source import LedgerError, LiveSource
+from broadside.coordinator.device.witnesses.kept_testimony import dump_testimony
+from broadside.coordinator.runs.neighbours import bursts_within
+from broadside.coordinator.runs.stored import read_testimony
+from broadside.exchange.records import Document, Records
 
 MARGIN_S: Final = 60.0  # s that are kept with a burst before and after it
 

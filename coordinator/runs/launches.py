@@ -13,16 +13,16 @@ import logging
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.core.plan.planner import Infeasible
-from coordinator.core.plan.spec import RunSpec
-from coordinator.refusals import KeyReused, LaunchUnderWay, UnknownRun
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.retention import Pruned, PruneRequest, prune
-from coordinator.runs.run_ids import new_run_id
-from exchange.messages import Message, RunId, UtcDatetime
-from exchange.ports import EntityExists, Table
-from exchange.records.keys import LAUNCHES
-from exchange.records.shelf import Shelf
+from broadside.coordinator.core.plan.planner import Infeasible
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.refusals import KeyReused, LaunchUnderWay, UnknownRun
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.retention import Pruned, PruneRequest, prune
+from broadside.coordinator.runs.run_ids import new_run_id
+from broadside.exchange.messages import Message, RunId, UtcDatetime
+from broadside.exchange.ports import EntityExists, Table
+from broadside.exchange.records.keys import LAUNCHES
+from broadside.exchange.records.shelf import Shelf
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +53,8 @@ async def launch_once(
     """Launch, unless a request with this key did; the run's id either way.
 
     ``request`` is what has to be equal, ``caller`` whose key it is: two callers' keys never meet.
-    Raises what :meth:`~coordinator.runs.coordinator.Coordinator.launch` raises, :class:`KeyReused`,
-    :class:`LaunchUnderWay`.
+    Raises what :meth:`~broadside.coordinator.runs.coordinator.Coordinator.launch` raises,
+    :class:`KeyReused`, :class:`LaunchUnderWay`.
     """
     shelf = _shelf(coordinator.fabric.private)
     row = hashlib.sha256(f"{caller}\0{key}".encode()).hexdigest()

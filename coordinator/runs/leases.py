@@ -17,12 +17,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from coordinator.core.plan.spec import Plan
-from exchange.background import Lanes
-from exchange.messages import Control, TroubleKind
-from exchange.ports import EntityNotFound, ExchangeError
-from exchange.records import Records
-from exchange.troubles import TroubleLog
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.exchange.background import Lanes
+from broadside.exchange.messages import Control, TroubleKind
+from broadside.exchange.ports import EntityNotFound, ExchangeError
+from broadside.exchange.records import Records
+from broadside.exchange.troubles import TroubleLog
 
 RENEWALS_COUNT: Final = 4  # renewals within one lease: three may fail
 LOOK_S: Final = 0.5  # s between looks at what is due

@@ -11,11 +11,11 @@ from enum import StrEnum
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from coordinator.core.figures import FIGURE, RECEIVED
-from coordinator.core.plan.schedule import BadSchedule, check_zone
-from coordinator.core.summary import RunSummary, Verdict
-from exchange.messages import Message, UtcDatetime
-from exchange.records import Records, RunHeader, RunOutcome
+from broadside.coordinator.core.figures import FIGURE, RECEIVED
+from broadside.coordinator.core.plan.schedule import BadSchedule, check_zone
+from broadside.coordinator.core.summary import RunSummary, Verdict
+from broadside.exchange.messages import Message, UtcDatetime
+from broadside.exchange.records import Records, RunHeader, RunOutcome
 
 _ROWS_LOOKED_AT: Final = 5_000  # rows that one page looks through for what fits
 AGGREGATED_MAX_COUNT: Final = 100_000  # runs that one sum is over, at most
@@ -313,7 +313,7 @@ class _Sums:
 
 def _rates(known: Sequence[float]) -> RateSpread | None:
     """A rate over runs, with its mean's interval where they are enough."""
-    from coordinator.core.measure.steady import t95
+    from broadside.coordinator.core.measure.steady import t95
 
     if not known:
         return None

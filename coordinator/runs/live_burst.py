@@ -12,32 +12,32 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
-from coordinator.core.live.look import (
+from broadside.coordinator.core.live.look import (
     Picture,
     empty_picture,
     newest_of,
     picture_onwards,
     picture_so_far,
 )
-from coordinator.core.measure.align import Chosen
-from coordinator.core.measure.columns import HostColumns, TrackColumns
-from coordinator.core.measure.evidence import (
+from broadside.coordinator.core.measure.align import Chosen
+from broadside.coordinator.core.measure.columns import HostColumns, TrackColumns
+from broadside.coordinator.core.measure.evidence import (
     HOLD_MAX_S,
     BurstEvidence,
     FirewallLedger,
     PairEvidence,
 )
-from coordinator.core.plan.spec import Burst, Plan
-from coordinator.runs.chunk_columns import (
+from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.runs.chunk_columns import (
     LIVE_COLUMNS,
     EndColumns,
     readings_max_count,
     try_all_columns,
 )
-from coordinator.runs.evidence_rows import NOTHING, read_evidence, with_ends
-from exchange.records import Records
-from exchange.records.keys import server_test_key
-from exchange.second_rows import TAIL_OVERLAP_S, PackedEnd
+from broadside.coordinator.runs.evidence_rows import NOTHING, read_evidence, with_ends
+from broadside.exchange.records import Records
+from broadside.exchange.records.keys import server_test_key
+from broadside.exchange.second_rows import TAIL_OVERLAP_S, PackedEnd
 
 SHARE_RATIO: Final = 0.2  # of the time, that all of a burst may be measured
 CHEAP_S: Final = 0.25  # s: a burst that takes less is measured whole at each look

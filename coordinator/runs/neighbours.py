@@ -16,14 +16,14 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.judge.reconcile import Neighbour
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.plan.spec import Burst, Plan
-from coordinator.device.ledgers.settle import Span
-from coordinator.runs.stored import read_series
-from exchange.messages import Flow
-from exchange.ports import ExchangeUnavailable
-from exchange.records import Document, Records
+from broadside.coordinator.core.judge.reconcile import Neighbour
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.device.ledgers.settle import Span
+from broadside.coordinator.runs.stored import read_series
+from broadside.exchange.messages import Flow
+from broadside.exchange.ports import ExchangeUnavailable
+from broadside.exchange.records import Document, Records
 
 log = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from coordinator.core.plan.spec import Plan
-from exchange.messages import Trouble
-from exchange.ports import ExchangeError, JobQueue
-from exchange.records import Document, Records
-from exchange.troubles import TroubleLog
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.exchange.messages import Trouble
+from broadside.exchange.ports import ExchangeError, JobQueue
+from broadside.exchange.records import Document, Records
+from broadside.exchange.troubles import TroubleLog
 
 LOOK_S: Final = 2.0  # s between two looks at the queue
 

@@ -3,13 +3,13 @@
 import asyncio
 from typing import Final
 
-from coordinator.core.measure.evidence import join_tests
-from coordinator.core.plan.spec import Plan
-from coordinator.refusals import NoRaw
-from coordinator.runs.evidence_rows import read_tests
-from coordinator.runs.stored import read_rows
-from exchange.messages import RawPolicy, Side
-from exchange.records import Records
+from broadside.coordinator.core.measure.evidence import join_tests
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.refusals import NoRaw
+from broadside.coordinator.runs.evidence_rows import read_tests
+from broadside.coordinator.runs.stored import read_rows
+from broadside.exchange.messages import RawPolicy, Side
+from broadside.exchange.records import Records
 
 _NOT_KEPT: Final = {
     RawPolicy.ALL: "",
@@ -22,7 +22,7 @@ _NOT_KEPT_OF_SERVERS: Final = "kept of failed tests only, unless BROADSIDE_AGENT
 async def find_raw(records: Records, plan: Plan, pair: str, burst_index: int, side: Side) -> bytes:
     """What the engine at one end of a pair wrote during one burst, to the byte.
 
-    ``pair`` is a name or a number from 1. Raises :class:`~coordinator.refusals.NoRaw`.
+    ``pair`` is a name or a number from 1. Raises :class:`~broadside.coordinator.refusals.NoRaw`.
     """
     called = {name: p for p in plan.pairs for name in (p.name, str(p.index + 1))}
     if pair not in called:

@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.core.live.status import VISIBLE_S
-from coordinator.core.plan.moves import Move, choose_moves
-from coordinator.core.plan.planner import PRESENCE_STALE_S
-from coordinator.core.plan.spec import Burst, Plan
-from coordinator.runs.dispatch import Dispatch
-from coordinator.runs.reservations import EndpointTaken, Reservations
-from exchange.messages import TroubleKind
-from exchange.records import Records
-from exchange.troubles import TroubleLog
+from broadside.coordinator.core.live.status import VISIBLE_S
+from broadside.coordinator.core.plan.moves import Move, choose_moves
+from broadside.coordinator.core.plan.planner import PRESENCE_STALE_S
+from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.runs.dispatch import Dispatch
+from broadside.coordinator.runs.reservations import EndpointTaken, Reservations
+from broadside.exchange.messages import TroubleKind
+from broadside.exchange.records import Records
+from broadside.exchange.troubles import TroubleLog
 
 LOOK_BEFORE_S: Final = 30.0  # s before a burst's jobs show within which its servers are looked at
 LOOK_EVERY_S: Final = 3.0

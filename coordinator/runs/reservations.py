@@ -8,12 +8,12 @@ after the run's last burst, so that a coordinator which dies on any line blocks 
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
-from coordinator.core.live.status import due_at
-from coordinator.core.plan.reserved import Reservation, Reserved
-from coordinator.core.plan.spec import Pair, Plan
-from exchange.ports import EntityExists, EntityNotFound, Table
-from exchange.records.keys import RESERVATIONS
-from exchange.records.shelf import Shelf
+from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.plan.reserved import Reservation, Reserved
+from broadside.coordinator.core.plan.spec import Pair, Plan
+from broadside.exchange.ports import EntityExists, EntityNotFound, Table
+from broadside.exchange.records.keys import RESERVATIONS
+from broadside.exchange.records.shelf import Shelf
 
 
 class EndpointTaken(Exception):

@@ -5,12 +5,12 @@ from typing import Final
 
 from pydantic import Field, StrictBool, ValidationError
 
-from coordinator.core.live.status import due_at
-from coordinator.core.measure.evidence import HOLD_MAX_S
-from coordinator.core.plan.spec import Plan
-from exchange.messages import Message, Number, RunId, UtcDatetime
-from exchange.ports import RecordUnreadable
-from exchange.records import Records, RunHeader
+from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.measure.evidence import HOLD_MAX_S
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.exchange.messages import Message, Number, RunId, UtcDatetime
+from broadside.exchange.ports import RecordUnreadable
+from broadside.exchange.records import Records, RunHeader
 
 _RUNS_MAX_COUNT: Final = 1_000_000
 

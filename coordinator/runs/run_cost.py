@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-from coordinator.core.live.status import due_at
-from coordinator.core.plan.meter import Basis, Spending, measure
-from coordinator.core.plan.price import Prices
-from coordinator.core.plan.spec import Plan
-from coordinator.runs.run_states import ClosedBurst
-from coordinator.runs.stored import read_series
-from exchange.messages import Control
-from exchange.records import Document, Records
+from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.plan.meter import Basis, Spending, measure
+from broadside.coordinator.core.plan.price import Prices
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.runs.run_states import ClosedBurst
+from broadside.coordinator.runs.stored import read_series
+from broadside.exchange.messages import Control
+from broadside.exchange.records import Document, Records
 
 
 async def cost_of(

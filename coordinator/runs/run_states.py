@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from coordinator.core.judge.course import burst_course, course
-from coordinator.core.live.status import (
+from broadside.coordinator.core.judge.course import burst_course, course
+from broadside.coordinator.core.live.status import (
     VISIBLE_S,
     BurstPhase,
     BurstRows,
@@ -23,15 +23,15 @@ from coordinator.core.live.status import (
     RunStatus,
     derive,
 )
-from coordinator.core.plan.moves import Move
-from coordinator.core.plan.spec import Burst, Plan
-from coordinator.core.summary import BurstCourse, Course
-from exchange.messages import Claim, JobReport, Message
-from exchange.records import Document, Records
+from broadside.coordinator.core.plan.moves import Move
+from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.summary import BurstCourse, Course
+from broadside.exchange.messages import Claim, JobReport, Message
+from broadside.exchange.records import Document, Records
 
 if TYPE_CHECKING:
-    from coordinator.core.live.progress import Progress
-    from coordinator.core.summary import BurstSummary
+    from broadside.coordinator.core.live.progress import Progress
+    from broadside.coordinator.core.summary import BurstSummary
 
 RUNS_KEPT: Final = 64  # runs whose closed bursts stay in memory, the last looked at
 ROWS_KEPT: Final = 4  # bursts that all have reported, and that are not closed yet
@@ -201,9 +201,9 @@ class RunStates:
         return seen.progress
 
     async def _read_progress(self, plan: Plan, burst: Burst) -> "Progress":
-        from coordinator.core.live.progress import progress, progress_of_series
-        from coordinator.core.measure.series import BurstSeries
-        from coordinator.runs.chunk_columns import readings_max_count, stream_columns
+        from broadside.coordinator.core.live.progress import progress, progress_of_series
+        from broadside.coordinator.core.measure.series import BurstSeries
+        from broadside.coordinator.runs.chunk_columns import readings_max_count, stream_columns
 
         began_s = time.monotonic()
         packed = await self._records.private.read_document(

@@ -14,9 +14,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from coordinator.core.live.progress import Progress, progress
-from coordinator.core.plan.cost_estimate import Appraisal, estimate
-from coordinator.core.plan.meter import (
+from broadside.coordinator.core.live.progress import Progress, progress
+from broadside.coordinator.core.plan.cost_estimate import Appraisal, estimate
+from broadside.coordinator.core.plan.meter import (
     STOPPED_BY,
     Basis,
     PriceMeter,
@@ -25,17 +25,17 @@ from coordinator.core.plan.meter import (
     crossing,
     measure,
 )
-from coordinator.core.plan.planner import Infeasible, live
-from coordinator.core.plan.price import Prices
-from coordinator.core.plan.spec import Burst, Plan, RunSpec
-from coordinator.refusals import RunIsOver, UnknownRun
-from coordinator.runs.chunk_columns import readings_max_count, stream_columns
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.run_cost import read_payloads
-from exchange.background import Lanes
-from exchange.messages import Control
-from exchange.ports import ExchangeError
-from exchange.records import Document
+from broadside.coordinator.core.plan.planner import Infeasible, live
+from broadside.coordinator.core.plan.price import Prices
+from broadside.coordinator.core.plan.spec import Burst, Plan, RunSpec
+from broadside.coordinator.refusals import RunIsOver, UnknownRun
+from broadside.coordinator.runs.chunk_columns import readings_max_count, stream_columns
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.run_cost import read_payloads
+from broadside.exchange.background import Lanes
+from broadside.exchange.messages import Control
+from broadside.exchange.ports import ExchangeError
+from broadside.exchange.records import Document
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,8 @@ class Budgets:
         self._done: set[str] = set()  # runs without a budget, or that are over
 
     async def read(self, run_id: str) -> PriceMeter:
-        """What a run has cost so far. Raises :class:`~coordinator.refusals.UnknownRun`."""
+        """What a run has cost so far. Raises
+        :class:`~broadside.coordinator.refusals.UnknownRun`."""
         plan = await self._coordinator.stored.read_plan(run_id)
         control = await self._records.runs.read_control(run_id)
         begun = self._begun(plan, control)

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Final
 
-from exchange.fabric import Fabric
-from exchange.ports import ExchangeError, StorageGone
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.ports import ExchangeError, StorageGone
 
 LOOK_S: Final = 2.0  # s between looks, as long as a heartbeat
 

@@ -7,15 +7,15 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from coordinator.core.live.status import BurstRows
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.series import BurstSeries, MeasuredBurst
-from coordinator.core.measure.testimony import Witnessed
-from coordinator.core.summary import RunSummary, parse_burst, parse_run
-from coordinator.device.ledgers.kept import load_ledger
-from coordinator.device.witnesses.kept_testimony import load_testimony
-from exchange.messages import Presence
-from exchange.records import ALL_PAIRS, Document, Records
+from broadside.coordinator.core.live.status import BurstRows
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.series import BurstSeries, MeasuredBurst
+from broadside.coordinator.core.measure.testimony import Witnessed
+from broadside.coordinator.core.summary import RunSummary, parse_burst, parse_run
+from broadside.coordinator.device.ledgers.kept import load_ledger
+from broadside.coordinator.device.witnesses.kept_testimony import load_testimony
+from broadside.exchange.messages import Presence
+from broadside.exchange.records import ALL_PAIRS, Document, Records
 
 _PRESENCES: Final = TypeAdapter(tuple[Presence, ...])
 

@@ -6,19 +6,19 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from coordinator.core.live.status import BurstStatus, RunStatus
-from coordinator.core.plan.spec import Plan
-from coordinator.refusals import UnknownRun
-from coordinator.runs.run_states import RunStates
-from exchange.records import Document, Records
-from exchange.troubles import utc_now
+from broadside.coordinator.core.live.status import BurstStatus, RunStatus
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.refusals import UnknownRun
+from broadside.coordinator.runs.run_states import RunStates
+from broadside.exchange.records import Document, Records
+from broadside.exchange.troubles import utc_now
 
 if TYPE_CHECKING:
-    from coordinator.core.live.progress import Progress
-    from coordinator.core.summary import Course, RunSummary
-    from coordinator.imports.import_requests import Imported
+    from broadside.coordinator.core.live.progress import Progress
+    from broadside.coordinator.core.summary import Course, RunSummary
+    from broadside.coordinator.imports.import_requests import Imported
 
-_RUN_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # as in exchange.messages
+_RUN_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # as in broadside.exchange.messages
 
 
 class StoredRuns:
@@ -57,7 +57,7 @@ class StoredRuns:
         if document is None:
             self._own.add(run_id)
             return None
-        from coordinator.imports.stored_imports import parse_import
+        from broadside.coordinator.imports.stored_imports import parse_import
 
         return parse_import(document)
 
@@ -66,7 +66,7 @@ class StoredRuns:
         imported = await self.imported(run_id)
         if imported is None:
             return await self.states.status(plan)
-        from coordinator.imports.stored_imports import import_status
+        from broadside.coordinator.imports.stored_imports import import_status
 
         return await import_status(plan, imported)
 
@@ -83,7 +83,7 @@ class StoredRuns:
         document = await self._records.private.read_document(run_id, Document.RUN)
         if document is None:
             return None
-        from coordinator.core.summary import parse_run
+        from broadside.coordinator.core.summary import parse_run
 
         return parse_run(document)
 
@@ -93,7 +93,7 @@ class StoredRuns:
 
     async def course(self, run_id: str) -> "Course":
         """What the bursts that are over say together, so far."""
-        from coordinator.core.summary import Course
+        from broadside.coordinator.core.summary import Course
 
         plan = await self.read_plan(run_id)
         document = await self._records.private.read_document(run_id, Document.RUN)

@@ -1,6 +1,7 @@
 """Named run specifications as data files, and how a launch overrides them.
 
-A scenario is one TOML file whose keys are :class:`~coordinator.core.plan.spec.RunSpec`'s. Errors::
+A scenario is one TOML file whose keys are
+:class:`~broadside.coordinator.core.plan.spec.RunSpec`'s. Errors::
 
     ScenarioError
     ├── UnknownScenario   no such name; says what is near
@@ -19,9 +20,9 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from coordinator.core.plan.spec import RunSpec
-from coordinator.core.quantities import parse_rate, parse_ratio, parse_size, parse_time
-from exchange.messages import TRAFFIC_WORDS
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.quantities import parse_rate, parse_ratio, parse_size, parse_time
+from broadside.exchange.messages import TRAFFIC_WORDS
 
 _HERE = Path(__file__).parent
 # How a field's value may be written, by the unit that its name ends with.

@@ -29,9 +29,9 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from coordinator.core.plan.cost_estimate import OverBudget
-from coordinator.core.plan.planner import Infeasible
-from coordinator.core.plan.schedule import (
+from broadside.coordinator.core.plan.cost_estimate import OverBudget
+from broadside.coordinator.core.plan.planner import Infeasible
+from broadside.coordinator.core.plan.schedule import (
     OPEN,
     WAITING_MAX_COUNT,
     Firing,
@@ -48,12 +48,12 @@ from coordinator.core.plan.schedule import (
     settled,
     too_late,
 )
-from coordinator.core.plan.spec import Plan, RunSpec
-from coordinator.refusals import NameTaken, RunIsOver, UnknownRun, UnknownSchedule
-from coordinator.views.answers import ScheduleView
-from exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
-from exchange.records.keys import SCHEDULES, fired_shelf
-from exchange.records.shelf import Shelf
+from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.refusals import NameTaken, RunIsOver, UnknownRun, UnknownSchedule
+from broadside.coordinator.views.answers import ScheduleView
+from broadside.exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
+from broadside.exchange.records.keys import SCHEDULES, fired_shelf
+from broadside.exchange.records.shelf import Shelf
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,8 @@ class Schedules:
     # Verbs of an operator ---------------------------------------------------------------------
 
     async def add(self, schedule: Schedule) -> ScheduleView:
-        """Raises :class:`~coordinator.core.plan.schedule.BadSchedule`, :class:`NameTaken`."""
+        """Raises :class:`~broadside.coordinator.core.plan.schedule.BadSchedule`,
+        :class:`NameTaken`."""
         check(schedule, self._now())
         try:
             await self._shelf.create(schedule.name, schedule)

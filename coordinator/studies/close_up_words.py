@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from coordinator.core import words
-from coordinator.core.measure.drill import Drilled, EventRan
-from coordinator.core.measure.scale_out import CapacityStep, ScaleOut
-from coordinator.studies.study import Conclusion, Staircase
+from broadside.coordinator.core import words
+from broadside.coordinator.core.measure.drill import Drilled, EventRan
+from broadside.coordinator.core.measure.scale_out import CapacityStep, ScaleOut
+from broadside.coordinator.studies.study import Conclusion, Staircase
 
 MINUTES_FROM_S = 120.0  # what takes longer is said in minutes
 

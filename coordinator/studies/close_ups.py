@@ -8,17 +8,23 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.measure.drill import Drilled, DrilledBurst, find_drilled
-from coordinator.core.measure.scale_out import Hold, ScaleOut, Scaling, find_scale_out, scaling_of
-from coordinator.core.measure.series import BurstSeries
-from coordinator.core.summary import DeviceFigure
-from coordinator.refusals import UnknownRun
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.evidence_rows import probe_column
-from coordinator.runs.stored import read_ledger, read_measured, read_series
-from coordinator.studies.cut_streams import as_reset, cut_streams, with_cut_streams
-from coordinator.studies.study import CloseUp, Drill, Staircase, Study, Trial
-from exchange.messages import pair_name
+from broadside.coordinator.core.measure.drill import Drilled, DrilledBurst, find_drilled
+from broadside.coordinator.core.measure.scale_out import (
+    Hold,
+    ScaleOut,
+    Scaling,
+    find_scale_out,
+    scaling_of,
+)
+from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.summary import DeviceFigure
+from broadside.coordinator.refusals import UnknownRun
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.evidence_rows import probe_column
+from broadside.coordinator.runs.stored import read_ledger, read_measured, read_series
+from broadside.coordinator.studies.cut_streams import as_reset, cut_streams, with_cut_streams
+from broadside.coordinator.studies.study import CloseUp, Drill, Staircase, Study, Trial
+from broadside.exchange.messages import pair_name
 
 SEEN_RATIO: Final = 0.5  # of the pairs: a second that fewer were seen in shows no level
 

@@ -8,17 +8,17 @@ from typing import Any, Final, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core import words
-from coordinator.core.figures import FIGURES, RECEIVED, Figure
-from coordinator.core.judge.comparison import Comparison
-from coordinator.core.measure.drill import Drilled, EventRan
-from coordinator.core.measure.scale_out import ScaleOut
-from coordinator.core.plan.spec import RunSpec
-from coordinator.core.summary import DisruptionKind, RunSummary
-from coordinator.core.words import Unit
-from coordinator.studies.close_up_words import drilled, scaled_out
-from coordinator.studies.search import found
-from coordinator.studies.study import (
+from broadside.coordinator.core import words
+from broadside.coordinator.core.figures import FIGURES, RECEIVED, Figure
+from broadside.coordinator.core.judge.comparison import Comparison
+from broadside.coordinator.core.measure.drill import Drilled, EventRan
+from broadside.coordinator.core.measure.scale_out import ScaleOut
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.summary import DisruptionKind, RunSummary
+from broadside.coordinator.core.words import Unit
+from broadside.coordinator.studies.close_up_words import drilled, scaled_out
+from broadside.coordinator.studies.search import found
+from broadside.coordinator.studies.study import (
     AB,
     ENGINE,
     Axis,
@@ -38,9 +38,9 @@ from coordinator.studies.study import (
     Why,
     differences,
 )
-from coordinator.studies.trials import planned_trials
-from coordinator.views.requests import CompareRequest, Selection
-from exchange.messages import SILENT_STREAMS_MAX_COUNT
+from broadside.coordinator.studies.trials import planned_trials
+from broadside.coordinator.views.requests import CompareRequest, Selection
+from broadside.exchange.messages import SILENT_STREAMS_MAX_COUNT
 
 POINTS_MIN_COUNT: Final = 4  # fewer points show no bend
 RISE_MIN_RATIO: Final = 0.1  # of the most, from the first point: a smaller rise is noise or none

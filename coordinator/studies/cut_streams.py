@@ -2,8 +2,8 @@
 
 iperf3 goes on to its end where a data connection is reset and its control connection is not, so no
 pair broke off. What is known of single streams are the longest silences of a burst
-(:data:`exchange.messages.SILENT_STREAMS_MAX_COUNT`): of more than those, at least so many were cut.
-"""
+(:data:`broadside.exchange.messages.SILENT_STREAMS_MAX_COUNT`): of more than those, at least so
+many were cut."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from coordinator.core.measure.disruptions import HISTORY_LEAST_S
-from coordinator.core.measure.drill import Drilled
-from coordinator.core.summary import Disruption, DisruptionKind, SilentStream
+from broadside.coordinator.core.measure.disruptions import HISTORY_LEAST_S
+from broadside.coordinator.core.measure.drill import Drilled
+from broadside.coordinator.core.summary import Disruption, DisruptionKind, SilentStream
 
 END_S: Final = 3.0  # s before a burst's end to which a silence must last
 SLACK_S: Final = 1.0  # s by which a second of payload is dated early

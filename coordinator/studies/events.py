@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.core.measure.drill import EventRan
-from coordinator.core.plan.spec import Plan, RunSpec
-from coordinator.refusals import BadStudy, UnknownRun
-from coordinator.studies.study import Drill, Study
-from coordinator.studies.switch import Switch, SwitchError, run_argv
-from exchange.log_lines import redact
-from exchange.records.shelf import Shelf
+from broadside.coordinator.core.measure.drill import EventRan
+from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.refusals import BadStudy, UnknownRun
+from broadside.coordinator.studies.study import Drill, Study
+from broadside.coordinator.studies.switch import Switch, SwitchError, run_argv
+from broadside.exchange.log_lines import redact
+from broadside.exchange.records.shelf import Shelf
 
 AFTER_S: Final = 10  # s of the burst that must be left behind the event, at least
 TIMEOUT_S: Final = 600.0  # s after which an own command is killed

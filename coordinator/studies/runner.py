@@ -1,12 +1,13 @@
 """Carries studies on, one step at a time: switch, launch, wait, judge.
 
 All that a study needs is in its row and in its runs' rows. A trial's run is followed by its feed,
-as a page does (:mod:`coordinator.views.feeds`), and its verdict brings the next step. Its run id
+as a page does (:mod:`broadside.coordinator.views.feeds`), and its verdict brings the next step.
+Its run id
 follows from the study and the trial's number, so a step that is taken twice launches once. One
 coordinator at a time takes a study's steps, because switching the device twice is not harmless: it
 holds the study by its row, and another takes over when the hold has lapsed. A switch belongs to one
 study at a time, and is thrown only for a trial that can run, while no other run sends
-(:mod:`coordinator.studies.turns`).
+(:mod:`broadside.coordinator.studies.turns`).
 """
 
 import asyncio
@@ -17,16 +18,16 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from coordinator.core.plan.planner import Infeasible, first_start
-from coordinator.core.plan.spec import RunSpec
-from coordinator.core.summary import RunSummary
-from coordinator.refusals import BadStudy, NotHere, RunIsOver, UnknownRun, UnknownStudy
-from coordinator.runs.coordinator import Coordinator
-from coordinator.scenarios import ScenarioError
-from coordinator.studies.close_ups import read_close_up, read_scaling
-from coordinator.studies.conclude import comparison_wanted, conclude, result_of
-from coordinator.studies.events import Events, check_drill
-from coordinator.studies.study import (
+from broadside.coordinator.core.plan.planner import Infeasible, first_start
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.refusals import BadStudy, NotHere, RunIsOver, UnknownRun, UnknownStudy
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.scenarios import ScenarioError
+from broadside.coordinator.studies.close_ups import read_close_up, read_scaling
+from broadside.coordinator.studies.conclude import comparison_wanted, conclude, result_of
+from broadside.coordinator.studies.events import Events, check_drill
+from broadside.coordinator.studies.study import (
     AB,
     Drill,
     Matrix,
@@ -36,16 +37,16 @@ from coordinator.studies.study import (
     Trial,
     TrialResult,
 )
-from coordinator.studies.switch import Switch, SwitchError
-from coordinator.studies.trials import next_trial
-from coordinator.studies.turns import Turns, other_runs
-from coordinator.views.groups import compare_stored
-from exchange.engines import engines, measures
-from exchange.messages import Traffic
-from exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
-from exchange.records.keys import STUDIES
-from exchange.records.shelf import Shelf
-from exchange.troubles import utc_now
+from broadside.coordinator.studies.switch import Switch, SwitchError
+from broadside.coordinator.studies.trials import next_trial
+from broadside.coordinator.studies.turns import Turns, other_runs
+from broadside.coordinator.views.groups import compare_stored
+from broadside.exchange.engines import engines, measures
+from broadside.exchange.messages import Traffic
+from broadside.exchange.ports import EntityExists, EntityNotFound, ExchangeError, Table
+from broadside.exchange.records.keys import STUDIES
+from broadside.exchange.records.shelf import Shelf
+from broadside.exchange.troubles import utc_now
 
 HOLD_S: Final = 30.0  # s without a word until another coordinator takes a study over
 FEASIBLE_WITHIN_S: Final = 60.0  # s for agents of the trial before to be idle again
@@ -60,7 +61,7 @@ class Busy(Exception):
 
 
 class Follower(Protocol):
-    """Who follows runs: :class:`coordinator.views.feeds.Feeds`."""
+    """Who follows runs: :class:`broadside.coordinator.views.feeds.Feeds`."""
 
     async def verdict(self, run_id: str) -> RunSummary | None: ...
 

@@ -15,8 +15,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from coordinator.core.plan.spec import RunSpec
-from coordinator.studies.study import Found, Search, TrialResult, Why
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.studies.study import Found, Search, TrialResult, Why
 
 _FOREVER_S: Final = 1e9
 _COUNTS: Final = 1_000_000_000  # resolution of a loss ratio that is handed over as counts

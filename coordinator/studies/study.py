@@ -6,17 +6,17 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StrictBool, StringConstraints, model_validator
 
-from coordinator import scenarios
-from coordinator.core.goals import GOALS, PROBES
-from coordinator.core.judge.comparison import Comparison
-from coordinator.core.measure.drill import Drilled, EventRan
-from coordinator.core.measure.scale_out import ScaleOut, Scaling
-from coordinator.core.plan.spec import RunSpec
-from coordinator.core.summary import LimiterName, Verdict
-from coordinator.views.requests import LaunchRequest
-from exchange.engines import find, traffic_of
-from exchange.engines.port import EVERY_ENGINE
-from exchange.messages import Message, Number, RunId, UtcDatetime, Whole
+from broadside.coordinator import scenarios
+from broadside.coordinator.core.goals import GOALS, PROBES
+from broadside.coordinator.core.judge.comparison import Comparison
+from broadside.coordinator.core.measure.drill import Drilled, EventRan
+from broadside.coordinator.core.measure.scale_out import ScaleOut, Scaling
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.summary import LimiterName, Verdict
+from broadside.coordinator.views.requests import LaunchRequest
+from broadside.exchange.engines import find, traffic_of
+from broadside.exchange.engines.port import EVERY_ENGINE
+from broadside.exchange.messages import Message, Number, RunId, UtcDatetime, Whole
 
 
 def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
@@ -249,7 +249,7 @@ class StudyRequest(LaunchRequest):
         return self
 
     def study(self) -> StudySpec:
-        """The study asked for. Raises :class:`~coordinator.scenarios.ScenarioError`."""
+        """The study asked for. Raises :class:`~broadside.coordinator.scenarios.ScenarioError`."""
         return StudySpec(
             name=self.name or self.question.kind,
             question=self.question,
@@ -269,7 +269,8 @@ class Trial(Message):
     offered_bits_per_second: float | None = None  # search: payload at real scale
 
     def resolve(self, study_id: str, study: StudySpec) -> RunSpec:
-        """The trial's specification. Raises :class:`~coordinator.scenarios.BadScenario`."""
+        """The trial's specification. Raises
+        :class:`~broadside.coordinator.scenarios.BadScenario`."""
         engine = str(self.overrides.get(ENGINE, study.spec.traffic.engine))
         spec = scenarios.build(with_engine(study.spec, engine), self.overrides)
         said = {"study": study_id, "trial": f"{self.index + 1:03d}", **self.says}

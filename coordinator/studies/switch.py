@@ -11,8 +11,8 @@ of the API chooses among them and can run nothing else. One table a switch, one 
     off  = ["az", "network", "firewall", "policy", "update", ..., "--idps-mode", "Off"]
     deny = ["az", "network", "firewall", "policy", "update", ..., "--idps-mode", "Deny"]
 
-An ARM call is such a command too, as :mod:`coordinator.device.policy_switch` is, which signs it
-with the coordinator's managed identity.
+An ARM call is such a command too, as :mod:`broadside.coordinator.device.policy_switch` is, which
+signs it with the coordinator's managed identity.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from typing import Annotated, Final
 
 from pydantic import Field, ValidationError, model_validator
 
-from exchange.log_lines import redact
-from exchange.messages import Message
+from broadside.exchange.log_lines import redact
+from broadside.exchange.messages import Message
 
 _SAID_MAX_CHARS: Final = 300
 _REAP_S: Final = 5.0  # s for a killed command to be gone

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, Final, assert_never
 
-from coordinator.core import words
-from coordinator.core.plan.spec import RunSpec
-from coordinator.studies.search import next_offer
-from coordinator.studies.study import (
+from broadside.coordinator.core import words
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.studies.search import next_offer
+from broadside.coordinator.studies.study import (
     AB,
     Drill,
     Matrix,

@@ -8,12 +8,12 @@ after it they are named.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.neighbours import bursts_within
-from exchange.messages import Message, RunId, UtcDatetime
-from exchange.ports import EntityExists, Table
-from exchange.records.keys import SWITCHES
-from exchange.records.shelf import Shelf
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.neighbours import bursts_within
+from broadside.exchange.messages import Message, RunId, UtcDatetime
+from broadside.exchange.ports import EntityExists, Table
+from broadside.exchange.records.keys import SWITCHES
+from broadside.exchange.records.shelf import Shelf
 
 Span = tuple[datetime, datetime]
 

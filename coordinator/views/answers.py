@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
-from coordinator.core.figures import Layer
-from coordinator.core.live.status import BurstStatus
-from coordinator.core.plan.schedule import Firing, Schedule
-from coordinator.core.summary import (
+from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.live.status import BurstStatus
+from broadside.coordinator.core.plan.schedule import Firing, Schedule
+from broadside.coordinator.core.summary import (
     BurstSummary,
     Finding,
     LimiterName,
@@ -17,7 +17,7 @@ from coordinator.core.summary import (
     Verdict,
     canonical,
 )
-from exchange.messages import Endpoint, Message, Outcome, Phase, RunId, UtcDatetime
+from broadside.exchange.messages import Endpoint, Message, Outcome, Phase, RunId, UtcDatetime
 
 DIFFERENCES_MAX_COUNT: Final = 20
 

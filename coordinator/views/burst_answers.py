@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from coordinator.core.plan.spec import Plan
-from coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_burst
-from coordinator.refusals import NoLedger, RunNotOver, UnknownBurst
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.stored import read_rows
-from coordinator.views.answers import (
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_burst
+from broadside.coordinator.refusals import NoLedger, RunNotOver, UnknownBurst
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.stored import read_rows
+from broadside.coordinator.views.answers import (
     BurstEntry,
     BurstReconciliation,
     PairEntry,
@@ -18,8 +18,8 @@ from coordinator.views.answers import (
     RunVerdict,
     hold_against,
 )
-from exchange.messages import Phase
-from exchange.records import Document
+from broadside.exchange.messages import Phase
+from broadside.exchange.records import Document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from coordinator.core.live.look import (
+from broadside.coordinator.core.live.look import (
     LiveFinding,
     LiveLedger,
     LiveStatus,
@@ -31,17 +31,17 @@ from coordinator.core.live.look import (
     seconds_message,
     shown_burst,
 )
-from coordinator.core.live.status import BurstPhase, RunStatus
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.plan.spec import Burst, Plan
-from coordinator.core.summary import Finding, RunSummary
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.refusals import TooManyViewers, UnknownRun
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.live_burst import LiveBurst
-from coordinator.runs.stored import read_measured
-from coordinator.views.burst_answers import plan_with_burst
-from exchange.ports import ExchangeError
+from broadside.coordinator.core.live.status import BurstPhase, RunStatus
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.summary import Finding, RunSummary
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.refusals import TooManyViewers, UnknownRun
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.live_burst import LiveBurst
+from broadside.coordinator.runs.stored import read_measured
+from broadside.coordinator.views.burst_answers import plan_with_burst
+from broadside.exchange.ports import ExchangeError
 
 log = logging.getLogger(__name__)
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from coordinator.core.figures import FIGURES, LEDGER
-from coordinator.core.summary import RunSummary
-from coordinator.core.words import UNKNOWN, Unit, rate
+from broadside.coordinator.core.figures import FIGURES, LEDGER
+from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.core.words import UNKNOWN, Unit, rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from coordinator.core.judge.comparison import Comparison, Group, compare, observe
-from coordinator.core.judge.conditions import conditions_of
-from coordinator.core.plan.spec import Plan
-from coordinator.core.summary import BurstSummary, RunSummary
-from coordinator.imports.import_requests import TABLES_SCENARIO
-from coordinator.refusals import EmptyGroup, RunNotOver
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.stored import read_fleet
-from coordinator.views.requests import CompareRequest, Selection
-from exchange.messages import Presence
+from broadside.coordinator.core.judge.comparison import Comparison, Group, compare, observe
+from broadside.coordinator.core.judge.conditions import conditions_of
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.summary import BurstSummary, RunSummary
+from broadside.coordinator.imports.import_requests import TABLES_SCENARIO
+from broadside.coordinator.refusals import EmptyGroup, RunNotOver
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.stored import read_fleet
+from broadside.coordinator.views.requests import CompareRequest, Selection
+from broadside.exchange.messages import Presence
 
 # Labels that say nothing of what was measured.
 NOT_CONDITIONS: Final = ("timezone", "study", "trial")

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from coordinator.core import words
-from coordinator.core.figures import RECEIVED, figure_called
-from coordinator.core.judge.comparison import Comparison, Metric
-from coordinator.core.judge.regression_gate import Held
-from coordinator.core.summary import Finding, RunSummary, Verdict
-from coordinator.views.figure_rows import figure_rows
+from broadside.coordinator.core import words
+from broadside.coordinator.core.figures import RECEIVED, figure_called
+from broadside.coordinator.core.judge.comparison import Comparison, Metric
+from broadside.coordinator.core.judge.regression_gate import Held
+from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
+from broadside.coordinator.views.figure_rows import figure_rows
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _UNKNOWN_BAR: Final = "·"

@@ -18,19 +18,19 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from coordinator.core.figures import FIGURES, Figure
-from coordinator.core.live.progress import Progress
-from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
-from coordinator.core.plan.meter import PriceMeter
-from coordinator.core.summary import RunSummary, Verdict
-from coordinator.core.words import Unit
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.spending import Budgets
-from coordinator.views.figure_rows import layer_of
-from exchange.messages import AgentState, Outcome, Presence, Role
-from exchange.ports import QueueCounts
-from exchange.records import RunHeader
+from broadside.coordinator.core.figures import FIGURES, Figure
+from broadside.coordinator.core.live.progress import Progress
+from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
+from broadside.coordinator.core.plan.meter import PriceMeter
+from broadside.coordinator.core.summary import RunSummary, Verdict
+from broadside.coordinator.core.words import Unit
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.spending import Budgets
+from broadside.coordinator.views.figure_rows import layer_of
+from broadside.exchange.messages import AgentState, Outcome, Presence, Role
+from broadside.exchange.ports import QueueCounts
+from broadside.exchange.records import RunHeader
 
 STALE_AFTER: Final = timedelta(seconds=30)  # an agent that was not heard of for so long
 _RUNS_LOOKED_AT: Final = 50

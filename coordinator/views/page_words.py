@@ -2,9 +2,9 @@
 
 import json
 
-from coordinator.core.figures import FIGURES, RECEIVED
-from coordinator.core.goals import GOALS
-from coordinator.core.words import DIGITS, SCALES, UNKNOWN
+from broadside.coordinator.core.figures import FIGURES, RECEIVED
+from broadside.coordinator.core.goals import GOALS
+from broadside.coordinator.core.words import DIGITS, SCALES, UNKNOWN
 
 
 def page_words() -> str:

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from coordinator import prices, scenarios
-from coordinator.core.plan.price import Prices
-from coordinator.core.plan.schedule import MissedPolicy, Overlap, Schedule, localise
-from coordinator.core.plan.spec import RunSpec
-from exchange.messages import Message, RunId, UtcDatetime, WallClock, Whole
+from broadside.coordinator import prices, scenarios
+from broadside.coordinator.core.plan.price import Prices
+from broadside.coordinator.core.plan.schedule import MissedPolicy, Overlap, Schedule, localise
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.exchange.messages import Message, RunId, UtcDatetime, WallClock, Whole
 
 
 class LaunchRequest(Message):
@@ -29,7 +29,8 @@ class LaunchRequest(Message):
     by: str = Field(default="api", max_length=100, description="who launches; kept with the run")
 
     def resolve(self) -> RunSpec:
-        """The specification asked for. Raises :class:`~coordinator.scenarios.ScenarioError`."""
+        """The specification asked for. Raises
+        :class:`~broadside.coordinator.scenarios.ScenarioError`."""
         if (self.scenario is None) == (self.spec is None):
             raise scenarios.BadScenario("scenario, spec: give one of the two")
         if self.spec is not None:
@@ -52,7 +53,7 @@ class EstimateRequest(LaunchRequest):
     )
 
     def table(self, own: Prices) -> Prices:
-        """The prices to use. Raises :class:`~coordinator.prices.BadPrices`."""
+        """The prices to use. Raises :class:`~broadside.coordinator.prices.BadPrices`."""
         return own if self.prices is None else prices.override(self.prices)
 
 
@@ -77,7 +78,8 @@ class ScheduleRequest(LaunchRequest):
     )
 
     def schedule(self, *, by: str, now: datetime) -> Schedule:
-        """Raises :class:`~coordinator.core.plan.schedule.BadSchedule`, ``ScenarioError``."""
+        """Raises :class:`~broadside.coordinator.core.plan.schedule.BadSchedule`,
+        ``ScenarioError``."""
         at, until_at = (
             None if wall is None else localise(wall.replace(microsecond=0), self.timezone, field)
             for wall, field in ((self.at, "at"), (self.until_at, "until"))

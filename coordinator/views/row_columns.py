@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import AwareDatetime, BaseModel
 from pydantic_core import to_json
 
-from coordinator.core.measure.second_table import Column
+from broadside.coordinator.core.measure.second_table import Column
 
 _UNITS: Final = (  # how a name ends, the unit
     ("_bits_per_second", "bit/s"),

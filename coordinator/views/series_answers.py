@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from coordinator.core.measure.second_table import Column, fleet_table, pair_table
-from coordinator.refusals import BurstNotOver, UnknownPair
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.stored import read_series
-from coordinator.views.burst_answers import plan_with_burst
-from coordinator.views.series_formats import render
+from broadside.coordinator.core.measure.second_table import Column, fleet_table, pair_table
+from broadside.coordinator.refusals import BurstNotOver, UnknownPair
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.stored import read_series
+from broadside.coordinator.views.burst_answers import plan_with_burst
+from broadside.coordinator.views.series_formats import render
 
 
 class Whose(StrEnum):
@@ -31,7 +31,7 @@ async def series_body(
     of: Whose | None = None,
     pair: str | None = None,
 ) -> bytes:
-    """The seconds in one of :data:`~coordinator.views.series_formats.FORMATS`.
+    """The seconds in one of :data:`~broadside.coordinator.views.series_formats.FORMATS`.
 
     Raises ``UnknownRun``, ``UnknownBurst``, ``UnknownPair``, ``BurstNotOver``, ``NotAcceptable``.
     """

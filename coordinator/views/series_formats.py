@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic_core import to_json
 
-from coordinator.core.measure.second_table import Column
+from broadside.coordinator.core.measure.second_table import Column
 
 JSON: Final = "application/json"
 CSV: Final = "text/csv"

@@ -9,7 +9,7 @@ from typing import Final
 from azure.core.exceptions import ResourceExistsError
 from azure.data.tables import TableServiceClient
 
-from exchange.fabric import FabricSettings
+from broadside.exchange.fabric import FabricSettings
 
 PATIENCE_S: Final = 180.0
 

@@ -8,7 +8,7 @@ import urllib.request
 from datetime import UTC, datetime
 from typing import Final
 
-from exchange.fabric import open_fabric
+from broadside.exchange.fabric import open_fabric
 
 BEAT_AGE_MAX_S: Final = 30.0
 

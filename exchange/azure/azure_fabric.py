@@ -2,9 +2,9 @@
 
 import logging
 
-from exchange.azure.blob_storage import open_raw
-from exchange.azure.service_bus import open_queue
-from exchange.azure.table_storage import open_table
+from broadside.exchange.azure.blob_storage import open_raw
+from broadside.exchange.azure.service_bus import open_queue
+from broadside.exchange.azure.table_storage import open_table
 
 __all__ = ["open_queue", "open_raw", "open_table"]
 

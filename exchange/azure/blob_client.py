@@ -5,7 +5,7 @@ from typing import Any, Final
 from azure.storage.blob import ContentSettings
 from azure.storage.blob.aio import ContainerClient, ExponentialRetry
 
-from exchange.azure.wire import StorageBounds
+from broadside.exchange.azure.wire import StorageBounds
 
 __all__ = ["GZIP", "ContainerClient", "Retries"]
 

@@ -1,4 +1,4 @@
-"""A :class:`~exchange.ports.RawStore` on Azure Blob Storage, by the official SDK.
+"""A :class:`~broadside.exchange.ports.RawStore` on Azure Blob Storage, by the official SDK.
 
 A text is one block blob, ``<folder>/<file>.gz``, which a person may as well download and open. It
 is created only: of two saves of one name the first stands, so that a repeat whose first answer was
@@ -14,15 +14,21 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
-from exchange.azure.wire import StorageAddress, StorageBounds, StorageService, code_of, way_in
-from exchange.documents import DOCUMENT_MAX_BYTES, Packed, inflate, inflated_pieces
-from exchange.fabric_settings import FabricSettings
-from exchange.messages import TroubleKind
-from exchange.ports import ExchangeError, ExchangeMisconfigured, RawName, RecordUnreadable
-from exchange.troubles import TroubleLog
+from broadside.exchange.azure.wire import (
+    StorageAddress,
+    StorageBounds,
+    StorageService,
+    code_of,
+    way_in,
+)
+from broadside.exchange.documents import DOCUMENT_MAX_BYTES, Packed, inflate, inflated_pieces
+from broadside.exchange.fabric_settings import FabricSettings
+from broadside.exchange.messages import TroubleKind
+from broadside.exchange.ports import ExchangeError, ExchangeMisconfigured, RawName, RecordUnreadable
+from broadside.exchange.troubles import TroubleLog
 
 if TYPE_CHECKING:
-    from exchange.azure.blob_client import ContainerClient
+    from broadside.exchange.azure.blob_client import ContainerClient
 
 CALL_S: Final = 120.0  # one call with all its attempts: a burst's output is megabytes
 _CONTAINER_NAME: Final = re.compile(r"(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
@@ -72,12 +78,12 @@ class BlobRaw(StorageService["ContainerClient"]):
     _refusal = ExchangeError
 
     def _make_client(self) -> "ContainerClient":
-        from exchange.azure.blob_client import ContainerClient, Retries
+        from broadside.exchange.azure.blob_client import ContainerClient, Retries
 
         return self._make(ContainerClient, retry_policy=Retries(self._bounds))
 
     async def save(self, name: RawName, text: bytes) -> None:
-        from exchange.azure.blob_client import GZIP
+        from broadside.exchange.azure.blob_client import GZIP
 
         packed = await asyncio.to_thread(_gzipped, text)
 

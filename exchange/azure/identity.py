@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from azure.core.credentials import AccessToken
 from azure.core.exceptions import AzureError, ClientAuthenticationError, DecodeError
 
-from exchange.azure.bounded_transport import BoundedTransport
+from broadside.exchange.azure.bounded_transport import BoundedTransport
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential

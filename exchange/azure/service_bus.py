@@ -1,11 +1,12 @@
-"""A :class:`~exchange.ports.JobQueue` on Azure Service Bus, by the official SDK.
+"""A :class:`~broadside.exchange.ports.JobQueue` on Azure Service Bus, by the official SDK.
 
 What the SDK does, and what we add:
 
 - Its senders and receivers are not safe for concurrent calls, and a call cancelled midway leaves
   them in doubt. So a :class:`_Link` lets one call through at a time, and when our caller is
   cancelled the SDK's call ends in the background; a message that it brings is given back.
-- It reconnects and retries by itself within :class:`~exchange.azure.wire.Bounds`. After an error
+- It reconnects and retries by itself within :class:`~broadside.exchange.azure.wire.Bounds`. After
+an error
   that comes through we drop the link, and the next call starts on a new connection.
 - A receiver's credit outlives its call: a message that arrives between two calls is locked, until
   the SDK's keep-alive releases it within 6 s. Closing a link gives back what it holds.
@@ -43,8 +44,8 @@ from azure.servicebus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 
-from exchange.azure.identity import Identity, NoToken
-from exchange.azure.wire import (
+from broadside.exchange.azure.identity import Identity, NoToken
+from broadside.exchange.azure.wire import (
     Address,
     Bounds,
     causes_of,
@@ -53,10 +54,10 @@ from exchange.azure.wire import (
     malformed,
     require_one_way,
 )
-from exchange.fabric_settings import FabricSettings
-from exchange.limits import check_message, message_bytes, split
-from exchange.messages import TroubleKind
-from exchange.ports import (
+from broadside.exchange.fabric_settings import FabricSettings
+from broadside.exchange.limits import check_message, message_bytes, split
+from broadside.exchange.messages import TroubleKind
+from broadside.exchange.ports import (
     MESSAGE_ID_MAX_CHARS,
     MESSAGE_MAX_BYTES,
     DeadLetter,
@@ -70,7 +71,7 @@ from exchange.ports import (
     Outgoing,
     QueueCounts,
 )
-from exchange.troubles import TroubleLog
+from broadside.exchange.troubles import TroubleLog
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential

@@ -1,8 +1,9 @@
-"""A :class:`~exchange.ports.Table` on Azure Table Storage, by the official SDK.
+"""A :class:`~broadside.exchange.ports.Table` on Azure Table Storage, by the official SDK.
 
 What the SDK does, and what we add:
 
-- It repeats a request within :class:`~exchange.azure.wire.StorageBounds`. That of an insert or a
+- It repeats a request within :class:`~broadside.exchange.azure.wire.StorageBounds`. That of an
+insert or a
   batch it would give up on, so we tell it not to.
 - A repeated write may meet its own first copy, whose answer was lost. So when a *repeated* insert
   or replace is refused, the row is read, and if it holds what we sent then it is ours. Upserts,
@@ -20,11 +21,18 @@ from azure.core import MatchConditions
 from azure.data.tables import EdmType, EntityProperty, UpdateMode
 from azure.data.tables.aio import TableClient
 
-from exchange.azure.wire import StorageAddress, StorageService, code_of, is_final, said_by, way_in
-from exchange.fabric_settings import FabricSettings
-from exchange.limits import batches, check_entity, check_key
-from exchange.messages import TroubleKind
-from exchange.ports import (
+from broadside.exchange.azure.wire import (
+    StorageAddress,
+    StorageService,
+    code_of,
+    is_final,
+    said_by,
+    way_in,
+)
+from broadside.exchange.fabric_settings import FabricSettings
+from broadside.exchange.limits import batches, check_entity, check_key
+from broadside.exchange.messages import TroubleKind
+from broadside.exchange.ports import (
     BATCH_MAX_COUNT,
     Entity,
     EntityChanged,
@@ -36,7 +44,7 @@ from exchange.ports import (
     TableError,
     Value,
 )
-from exchange.troubles import TroubleLog
+from broadside.exchange.troubles import TroubleLog
 
 _PAGE_MAX_COUNT: Final = 1000  # rows the service gives at a time
 _METHODS: Final = frozenset({"GET", "PUT", "POST", "DELETE"})  # that may be sent again

@@ -18,18 +18,18 @@ from urllib.parse import urlsplit
 import aiohttp
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 
-from exchange.azure.bounded_transport import BoundedTransport
-from exchange.azure.identity import Identity, NoToken
-from exchange.documents import DOCUMENT_MAX_BYTES
-from exchange.fabric_settings import FabricSettings
-from exchange.messages import TroubleKind
-from exchange.ports import (
+from broadside.exchange.azure.bounded_transport import BoundedTransport
+from broadside.exchange.azure.identity import Identity, NoToken
+from broadside.exchange.documents import DOCUMENT_MAX_BYTES
+from broadside.exchange.fabric_settings import FabricSettings
+from broadside.exchange.messages import TroubleKind
+from broadside.exchange.ports import (
     ExchangeError,
     ExchangeMisconfigured,
     ExchangeRefused,
     ExchangeUnavailable,
 )
-from exchange.troubles import TroubleLog
+from broadside.exchange.troubles import TroubleLog
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential

@@ -2,7 +2,7 @@
 
 The databases are copied one after another, in the order in which a row of one vouches for what
 stands in the next: what the list of runs says was queued is on the queue or done, and what is on
-the queue is in a plan. So the copies need no common instant (:mod:`exchange.records`).
+the queue is in a plan. So the copies need no common instant (:mod:`broadside.exchange.records`).
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """A queue on SQLite: one host, many processes, no server, durable.
 
-:mod:`exchange.embedded.sqlite` says what "durable" means and what a fork may do. All
+:mod:`broadside.exchange.embedded.sqlite` says what "durable" means and what a fork may do. All
 processes of the host read one wall clock, so instants are kept as epoch microseconds.
 """
 
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from exchange.embedded.sqlite import Database, Mark, transaction
-from exchange.limits import check_message
-from exchange.ports import (
+from broadside.exchange.embedded.sqlite import Database, Mark, transaction
+from broadside.exchange.limits import check_message
+from broadside.exchange.ports import (
     DeadLetter,
     Delivery,
     ExchangeError,
@@ -89,7 +89,7 @@ class _Lull:
 
 
 class EmbeddedQueue:
-    """A :class:`~exchange.ports.JobQueue` in ``<data_dir>/queue.sqlite3``.
+    """A :class:`~broadside.exchange.ports.JobQueue` in ``<data_dir>/queue.sqlite3``.
 
     A lock is a key in the message's row; ``ready_us`` is the instant at which the row is, or is
     again, anybody's. Expiry and dead-lettering happen when somebody next looks. Who waits looks

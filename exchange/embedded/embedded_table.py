@@ -1,6 +1,6 @@
 """A table on SQLite: one host, many processes, no server, durable.
 
-:mod:`exchange.embedded.sqlite` says what "durable" means and what a fork may do.
+:mod:`broadside.exchange.embedded.sqlite` says what "durable" means and what a fork may do.
 """
 
 import json
@@ -13,9 +13,9 @@ from uuid import uuid4
 
 from pydantic_core import from_json
 
-from exchange.embedded.sqlite import Database, transaction
-from exchange.limits import batches, check_entity, check_key
-from exchange.ports import Entity, EntityChanged, EntityExists, EntityNotFound, Value
+from broadside.exchange.embedded.sqlite import Database, transaction
+from broadside.exchange.limits import batches, check_entity, check_key
+from broadside.exchange.ports import Entity, EntityChanged, EntityExists, EntityNotFound, Value
 
 _SCAN_PAGE_COUNT: Final = 256
 _PAGE: Final = (
@@ -48,7 +48,7 @@ CREATE TABLE entity (
 
 
 class EmbeddedTable:
-    """A :class:`~exchange.ports.Table` in ``<data_dir>/<name>.sqlite3``."""
+    """A :class:`~broadside.exchange.ports.Table` in ``<data_dir>/<name>.sqlite3``."""
 
     def __init__(self, data_dir: Path, name: str, *, busy_s: float = 10.0) -> None:
         self._database = Database(

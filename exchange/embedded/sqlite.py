@@ -29,7 +29,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from exchange.ports import (
+from broadside.exchange.ports import (
     ExchangeError,
     ExchangeMisconfigured,
     ExchangeUnavailable,

@@ -1,7 +1,7 @@
 """Traffic engines, one a module: what each turns a job into, and how its output reads.
 
-:mod:`exchange.engines.port` is the contract. A module of this package that has an ``ENGINE`` is an
-engine under the module's name; nothing else lists them.
+:mod:`broadside.exchange.engines.port` is the contract. A module of this package that has an
+``ENGINE`` is an engine under the module's name; nothing else lists them.
 """
 
 import importlib
@@ -9,8 +9,8 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from exchange.engines.port import EVERY_ENGINE, Engine, Unsupported
-from exchange.messages import Traffic
+from broadside.exchange.engines.port import EVERY_ENGINE, Engine, Unsupported
+from broadside.exchange.messages import Traffic
 
 
 @cache

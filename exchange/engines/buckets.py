@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from exchange.messages import BUCKET_RATIO, Distribution
+from broadside.exchange.messages import BUCKET_RATIO, Distribution
 
 _LOG_RATIO: Final = math.log(BUCKET_RATIO)
 LEAST_S: Final = 1e-6  # s: what is shorter counts as this long

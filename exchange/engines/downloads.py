@@ -11,9 +11,9 @@ from typing import Annotated, ClassVar, Final, TypeVar
 from pydantic import BeforeValidator, ValidationError
 from pydantic_core import PydanticCustomError
 
-from exchange.engines.buckets import LEAST_S
-from exchange.engines.port import Event, File, Reading, StartBasis, Unsupported
-from exchange.messages import (
+from broadside.exchange.engines.buckets import LEAST_S
+from broadside.exchange.engines.port import Event, File, Reading, StartBasis, Unsupported
+from broadside.exchange.messages import (
     Direction,
     Distribution,
     EngineReport,

@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from exchange.engines.downloads import (
+from broadside.exchange.engines.downloads import (
     FOLDER,
     DownloadReader,
     SessionReader,
@@ -27,7 +27,7 @@ from exchange.engines.downloads import (
     parse_options,
     size_problems,
 )
-from exchange.engines.port import (
+from broadside.exchange.engines.port import (
     ClientAsk,
     Engine,
     Event,
@@ -42,7 +42,7 @@ from exchange.engines.port import (
     host_word,
     word,
 )
-from exchange.messages import Combine, Job, Measure, Message, Side, Traffic
+from broadside.exchange.messages import Combine, Job, Measure, Message, Side, Traffic
 
 LFTP: Final = Program(
     name="lftp",

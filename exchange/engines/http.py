@@ -18,8 +18,8 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field, StrictBool
 
-from exchange.engines.buckets import Buckets
-from exchange.engines.downloads import (
+from broadside.exchange.engines.buckets import Buckets
+from broadside.exchange.engines.downloads import (
     FOLDER,
     DownloadReader,
     Number,
@@ -29,7 +29,7 @@ from exchange.engines.downloads import (
     parse_options,
     size_problems,
 )
-from exchange.engines.port import (
+from broadside.exchange.engines.port import (
     ClientAsk,
     EndBy,
     Engine,
@@ -44,7 +44,7 @@ from exchange.engines.port import (
     host_word,
     word,
 )
-from exchange.messages import Combine, Distribution, Job, Measure, Message, Side, Traffic
+from broadside.exchange.messages import Combine, Distribution, Job, Measure, Message, Side, Traffic
 
 VEGETA: Final = Program(
     name="vegeta",

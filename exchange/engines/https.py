@@ -1,8 +1,9 @@
-"""HTTP downloads over TLS: :mod:`exchange.engines.http` with a certificate at the server."""
+"""HTTP downloads over TLS: :mod:`broadside.exchange.engines.http` with a certificate at the
+server."""
 
 from typing import ClassVar, Final
 
-from exchange.engines.http import Http
+from broadside.exchange.engines.http import Http
 
 
 class Https(Http):

@@ -1,15 +1,16 @@
-"""iperf3 as an engine: a job becomes an argv; :mod:`exchange.engines.iperf3_text` reads its output.
+"""iperf3 as an engine: a job becomes an argv; :mod:`broadside.exchange.engines.iperf3_text` reads
+its output.
 
-Raises :class:`~exchange.engines.port.Unsupported` where this iperf3 version cannot do what a job
-asks; it says field, version and fix.
+Raises :class:`~broadside.exchange.engines.port.Unsupported` where this iperf3 version cannot do
+what a job asks; it says field, version and fix.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
-from exchange.engines.iperf3_account import Version, parse_version
-from exchange.engines.iperf3_text import StreamReader
-from exchange.engines.port import (
+from broadside.exchange.engines.iperf3_account import Version, parse_version
+from broadside.exchange.engines.iperf3_text import StreamReader
+from broadside.exchange.engines.port import (
     ClientAsk,
     Engine,
     Launch,
@@ -20,7 +21,7 @@ from exchange.engines.port import (
     Unsupported,
     word,
 )
-from exchange.messages import BLOCK_MIN_BYTES, Direction, Job, Pacing, Protocol, Traffic
+from broadside.exchange.messages import BLOCK_MIN_BYTES, Direction, Job, Pacing, Protocol, Traffic
 
 PROGRAM: Final = Program(
     name="iperf3",
@@ -144,7 +145,7 @@ class Iperf3(Engine):
 def _parts(job: Job) -> Iterator[Job]:
     """One job a process: the streams shared out evenly, each on a port of its own.
 
-    Raises :class:`~exchange.engines.port.Unsupported` where the pair has too few ports.
+    Raises :class:`~broadside.exchange.engines.port.Unsupported` where the pair has too few ports.
     """
     count, traffic = job.traffic.processes_count, job.traffic
     if count > len(job.endpoint.ports):

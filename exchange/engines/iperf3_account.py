@@ -9,10 +9,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from exchange.engines.buckets import Buckets
-from exchange.engines.port import Ended, Event, Failed, Intervals, Reading, StartBasis, Started
-from exchange.engines.stream_silences import StreamSilences
-from exchange.messages import (
+from broadside.exchange.engines.buckets import Buckets
+from broadside.exchange.engines.port import (
+    Ended,
+    Event,
+    Failed,
+    Intervals,
+    Reading,
+    StartBasis,
+    Started,
+)
+from broadside.exchange.engines.stream_silences import StreamSilences
+from broadside.exchange.messages import (
     Direction,
     EngineReport,
     Flow,

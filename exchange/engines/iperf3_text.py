@@ -13,8 +13,8 @@ import json
 import re
 from collections.abc import Iterator
 
-from exchange.engines.iperf3_account import Account, object_of
-from exchange.engines.port import Event, Reading
+from broadside.exchange.engines.iperf3_account import Account, object_of
+from broadside.exchange.engines.port import Event, Reading
 
 
 class StreamReader:
@@ -59,7 +59,8 @@ class StreamReader:
         """Everything so far. May be called at any time, also for a look mid-test.
 
         ``stderr`` gives a reason where the output has none. ``released_at_s`` and
-        ``server_ahead_s`` are the start gate's account (:class:`agent.gate.Release`): when data
+        ``server_ahead_s`` are the start gate's account (:class:`broadside.agent.gate.Release`):
+        when data
         may have begun, and how long the server's clock ran before that, which it counts as
         receiving time.
         """

@@ -7,10 +7,10 @@ from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import TypeVar
 
-from exchange.engines.buckets import folded
-from exchange.engines.port import Reading
-from exchange.engines.stream_silences import longest_silences
-from exchange.messages import EngineReport, Flow, FlowTotals, Interval
+from broadside.exchange.engines.buckets import folded
+from broadside.exchange.engines.port import Reading
+from broadside.exchange.engines.stream_silences import longest_silences
+from broadside.exchange.messages import EngineReport, Flow, FlowTotals, Interval
 
 _N = TypeVar("_N", int, float)
 

@@ -1,6 +1,7 @@
 """The engine port: what turns a job into processes, and their output into intervals and totals.
 
-An engine is one module of this package with an ``ENGINE``; :mod:`exchange.engines` finds it there,
+An engine is one module of this package with an ``ENGINE``; :mod:`broadside.exchange.engines` finds
+it there,
 so that a new one is one file, its test, and its line in ``docs/engines.md``. Everything in it is
 pure: it spells command lines and files, and reads lines. The agent starts, watches, feeds, ends and
 cleans up, the same for every engine; what it promises is said at each field.
@@ -36,7 +37,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Final, Protocol
 
-from exchange.messages import EngineReport, Flow, Interval, Job, Side, Track, Traffic
+from broadside.exchange.messages import EngineReport, Flow, Interval, Job, Side, Track, Traffic
 
 
 class StartBasis(StrEnum):
@@ -286,7 +287,7 @@ class Reader(Protocol):
         """Everything so far. May be called at any time, also for a look mid-test.
 
         ``stderr`` gives a reason where the output has none; the other two are the start gate's
-        account (:class:`agent.gate.Release`).
+        account (:class:`broadside.agent.gate.Release`).
         """
 
 
@@ -323,7 +324,7 @@ class Engine(ABC):
         """What of its own options and their combinations is wrong, as ``field: problem; fix``.
 
         Raises :class:`Unsupported` for an option that cannot be read. Fields that it does not take
-        are found by :func:`exchange.engines.problems`, which tells the refusal as well.
+        are found by :func:`broadside.exchange.engines.problems`, which tells the refusal as well.
         """
 
     @abstractmethod

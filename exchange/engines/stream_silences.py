@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from exchange.messages import SILENT_STREAMS_MAX_COUNT, Flow, StreamSilence
+from broadside.exchange.messages import SILENT_STREAMS_MAX_COUNT, Flow, StreamSilence
 
 SILENT_LEAST_S: Final = 2.5  # three seconds, whose ends wander: TCP's first two timeouts take three
 _KEPT_MAX_COUNT: Final = 2_000  # silences that are remembered: the longest, of which few are told

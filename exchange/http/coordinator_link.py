@@ -22,13 +22,13 @@ from uuid import uuid4
 
 import httpx
 
-from exchange import ports
-from exchange.background import keep_going
-from exchange.http.bounded import ask
-from exchange.http.credential import Credential
-from exchange.limits import split
-from exchange.messages import TroubleKind
-from exchange.ports import (
+from broadside.exchange import ports
+from broadside.exchange.background import keep_going
+from broadside.exchange.http.bounded import ask
+from broadside.exchange.http.credential import Credential
+from broadside.exchange.limits import split
+from broadside.exchange.messages import TroubleKind
+from broadside.exchange.ports import (
     Entity,
     ExchangeError,
     ExchangeMisconfigured,
@@ -36,8 +36,8 @@ from exchange.ports import (
     ExchangeUnavailable,
     TableError,
 )
-from exchange.row_text import entity_of
-from exchange.troubles import TroubleLog
+from broadside.exchange.row_text import entity_of
+from broadside.exchange.troubles import TroubleLog
 
 CALL_S: Final = 12.0  # s in which an operation is tried again
 TRY_S: Final = 6.0  # s that one try may take

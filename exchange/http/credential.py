@@ -13,7 +13,7 @@ from typing import Final
 import httpx
 from pydantic import TypeAdapter
 
-from exchange.ports import ExchangeMisconfigured
+from broadside.exchange.ports import ExchangeMisconfigured
 
 SECRET_BYTES: Final = 32  # random: its SHA-256 needs neither salt nor a slow hash
 EARLIER_MAX_COUNT: Final = 60  # secrets that are kept, one a day: of backups up to so old

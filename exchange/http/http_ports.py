@@ -1,4 +1,5 @@
-"""Queue, table and raw store at the far end of a :class:`~exchange.http.coordinator_link.Link`."""
+"""Queue, table and raw store at the far end of a
+:class:`~broadside.exchange.http.coordinator_link.Link`."""
 
 import asyncio
 import base64
@@ -8,19 +9,26 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from exchange.documents import inflate, packed
-from exchange.http.coordinator_link import Link
-from exchange.limits import batches, check_entity, check_key, check_message, message_bytes, split
-from exchange.messages import TroubleKind
-from exchange.ports import DeadLetter, Delivery, Entity, Outgoing, QueueCounts, RawName
-from exchange.records.keys import CONTROL
-from exchange.row_text import entity_fields, entity_of
+from broadside.exchange.documents import inflate, packed
+from broadside.exchange.http.coordinator_link import Link
+from broadside.exchange.limits import (
+    batches,
+    check_entity,
+    check_key,
+    check_message,
+    message_bytes,
+    split,
+)
+from broadside.exchange.messages import TroubleKind
+from broadside.exchange.ports import DeadLetter, Delivery, Entity, Outgoing, QueueCounts, RawName
+from broadside.exchange.records.keys import CONTROL
+from broadside.exchange.row_text import entity_fields, entity_of
 
 _SEND_BYTES: Final = 2 * 2**20  # of messages in one operation
 
 
 class HttpQueue:
-    """A :class:`~exchange.ports.JobQueue` at the coordinator; jobs come by its stream."""
+    """A :class:`~broadside.exchange.ports.JobQueue` at the coordinator; jobs come by its stream."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -117,7 +125,7 @@ def _dead_letter(fields: Mapping[str, Any]) -> DeadLetter:
 
 
 class HttpTable:
-    """A :class:`~exchange.ports.Table` at the coordinator."""
+    """A :class:`~broadside.exchange.ports.Table` at the coordinator."""
 
     def __init__(self, link: Link, name: str) -> None:
         self._link = link
@@ -204,7 +212,7 @@ class WatchedTable(HttpTable):
 
 
 class HttpRaw:
-    """A :class:`~exchange.ports.RawStore` at the coordinator; texts travel deflated."""
+    """A :class:`~broadside.exchange.ports.RawStore` at the coordinator; texts travel deflated."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

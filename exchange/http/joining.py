@@ -20,10 +20,10 @@ from typing import Final
 
 import httpx
 
-from exchange.http.bounded import ask
-from exchange.http.coordinator_link import Link, failure, open_client, refusal
-from exchange.http.credential import Credential, load_credential, new_secret
-from exchange.ports import (
+from broadside.exchange.http.bounded import ask
+from broadside.exchange.http.coordinator_link import Link, failure, open_client, refusal
+from broadside.exchange.http.credential import Credential, load_credential, new_secret
+from broadside.exchange.ports import (
     ExchangeError,
     ExchangeMisconfigured,
     ExchangeRefused,

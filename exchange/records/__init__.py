@@ -1,4 +1,4 @@
-"""Domain verbs over three tables; :mod:`exchange.records.keys` spells what stands where.
+"""Domain verbs over three tables; :mod:`broadside.exchange.records.keys` spells what stands where.
 
 =========== ====================================== ===================== ======================
 table       holds                                  agents                coordinator
@@ -14,7 +14,7 @@ table       holds                                  agents                coordin
 An agent is given :class:`AgentRecords`, in which nothing private can be named.
 
 A message is one ``json`` property. A *document* is a text over several properties and rows
-(:mod:`exchange.documents`).
+(:mod:`broadside.exchange.documents`).
 
 When a process dies between two writes, what stands afterwards is this:
 
@@ -35,18 +35,18 @@ When a process dies between two writes, what stands afterwards is this:
   replaced another one, a mixture that is found out and raises ``RecordUnreadable``.
 """
 
-from exchange.messages import Control
-from exchange.ports import RawStore, Table
-from exchange.records.burst_records import ALL_PAIRS, BurstRecords, told_late
-from exchange.records.keys import Document
-from exchange.records.private_records import (
+from broadside.exchange.messages import Control
+from broadside.exchange.ports import RawStore, Table
+from broadside.exchange.records.burst_records import ALL_PAIRS, BurstRecords, told_late
+from broadside.exchange.records.keys import Document
+from broadside.exchange.records.private_records import (
     Judging,
     PrivateRecords,
     QueuedBurst,
     RunHeader,
     RunOutcome,
 )
-from exchange.records.run_records import FleetRecords, RunRecords
+from broadside.exchange.records.run_records import FleetRecords, RunRecords
 
 __all__ = [
     "ALL_PAIRS",

@@ -1,7 +1,7 @@
 """What agents record of bursts: claims, reports, seconds, probes, and what engines printed.
 
-A chunk row holds up to :data:`~exchange.second_rows.CHUNK_S` seconds of one end: for each flow the
-packed intervals (``client_up_0...``) and the instant of their zero
+A chunk row holds up to :data:`~broadside.exchange.second_rows.CHUNK_S` seconds of one end: for
+each flow the packed intervals (``client_up_0...``) and the instant of their zero
 (``client_up_first_data_at_s``), and the packed host counters (``host_0...``). It is rewritten whole
 once a minute under the same key, and between the row ``tail`` behind it: writing either twice is
 harmless. A 1740 s burst is two rows an end.
@@ -14,9 +14,17 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Final, TypeVar
 
-from exchange.documents import TableRaw
-from exchange.messages import Claim, HostSecond, Job, JobReport, Message, ServerTest, Track
-from exchange.ports import (
+from broadside.exchange.documents import TableRaw
+from broadside.exchange.messages import (
+    Claim,
+    HostSecond,
+    Job,
+    JobReport,
+    Message,
+    ServerTest,
+    Track,
+)
+from broadside.exchange.ports import (
     Entity,
     EntityExists,
     RawName,
@@ -25,7 +33,7 @@ from exchange.ports import (
     Table,
     scan_changed,
 )
-from exchange.records.keys import (
+from broadside.exchange.records.keys import (
     CHUNK,
     CLAIM,
     PROBE,
@@ -43,8 +51,8 @@ from exchange.records.keys import (
     server_tests_partition,
     server_tests_partitions,
 )
-from exchange.rows import leave_out, message_row, parse_row, row_name, try_row
-from exchange.second_rows import (
+from broadside.exchange.rows import leave_out, message_row, parse_row, row_name, try_row
+from broadside.exchange.second_rows import (
     TAIL,
     PackedEnd,
     Probes,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
-from exchange.messages import Job
-from exchange.ports import Entity, RecordUnreadable
-from exchange.records.keys import JOBS_PAIRS_COUNT, jobs_key, run_partition
-from exchange.rows import cut_properties, joined_properties, make_row, row_name
+from broadside.exchange.messages import Job
+from broadside.exchange.ports import Entity, RecordUnreadable
+from broadside.exchange.records.keys import JOBS_PAIRS_COUNT, jobs_key, run_partition
+from broadside.exchange.rows import cut_properties, joined_properties, make_row, row_name
 
 DIGEST_BYTES: Final = 32
 _NONE: Final = bytes(DIGEST_BYTES)  # of a pair that has no job
@@ -34,7 +34,7 @@ class PlannedJobs:
 def jobs_rows(
     run_id: str, burst_index: int, jobs: Iterable[Job], superseded: Iterable[Job] = ()
 ) -> list[Entity]:
-    """The rows of a burst, :data:`~exchange.records.keys.JOBS_PAIRS_COUNT` pairs each."""
+    """The rows of a burst, :data:`~broadside.exchange.records.keys.JOBS_PAIRS_COUNT` pairs each."""
     old: dict[int, list[bytes]] = {}
     for job in superseded:
         old.setdefault(_part(job), []).append(digest_of(job.body))

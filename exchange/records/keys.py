@@ -1,9 +1,9 @@
 """The only place that spells keys, document names and the names of shelves.
 
 Every row stands under a partition key and a row key (partition | row). Three tables hold them, for
-rights are given by table: who may write where is in :mod:`exchange.records`. ``<part>`` and ``<n>``
-are three digits from 000; ``<share>`` is an agent's (:func:`exchange.pacing.server_share`), and the
-first one's partition has the hour alone.
+rights are given by table: who may write where is in :mod:`broadside.exchange.records`. ``<part>``
+and ``<n>`` are three digits from 000; ``<share>`` is an agent's
+(:func:`broadside.exchange.pacing.server_share`), and the first one's partition has the hour alone.
 
 **control**, which agents read and the coordinator writes::
 
@@ -58,9 +58,9 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from exchange.messages import ServerTest, Tunnel
-from exchange.pacing import SERVER_SHARES_COUNT, server_share
-from exchange.ports import RawName
+from broadside.exchange.messages import ServerTest, Tunnel
+from broadside.exchange.pacing import SERVER_SHARES_COUNT, server_share
+from broadside.exchange.ports import RawName
 
 _INVERTED_FROM_MS: Final = 9_999_999_999_999  # 13 digits, until the year 2286
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

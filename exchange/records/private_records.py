@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from exchange.chunks import pack, unpack
-from exchange.documents import document_rows, read_document
-from exchange.messages import Message, RunId, UtcDatetime
-from exchange.ports import (
+from broadside.exchange.chunks import pack, unpack
+from broadside.exchange.documents import document_rows, read_document
+from broadside.exchange.messages import Message, RunId, UtcDatetime
+from broadside.exchange.ports import (
     Entity,
     EntityChanged,
     EntityExists,
@@ -17,7 +17,7 @@ from exchange.ports import (
     RecordUnreadable,
     Table,
 )
-from exchange.records.keys import (
+from broadside.exchange.records.keys import (
     AFTER_OPEN,
     CLOSED,
     GIVEN,
@@ -32,8 +32,8 @@ from exchange.records.keys import (
     run_key,
     run_partition,
 )
-from exchange.records.shelf import Shelf, change_row
-from exchange.rows import (
+from broadside.exchange.records.shelf import Shelf, change_row
+from broadside.exchange.rows import (
     cut_properties,
     joined_properties,
     make_row,
@@ -98,7 +98,7 @@ class PrivateRecords:
         self._table = table
 
     def shelf(self, name: str, model: type[_M]) -> Shelf[_M]:
-        """Values of one kind by key; its name is one of :mod:`exchange.records.keys`."""
+        """Values of one kind by key; its name is one of :mod:`broadside.exchange.records.keys`."""
         return Shelf(self._table, name, model)
 
     # The list of runs -------------------------------------------------------------------------

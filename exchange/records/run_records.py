@@ -8,12 +8,21 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
 
-from exchange.documents import document_rows, read_document
-from exchange.messages import Control, Job, Message, Passport, Presence, Role, Tunnel, plain_text
-from exchange.pacing import control_copy
-from exchange.ports import Entity, EntityExists, EntityNotFound, Table
-from exchange.records.job_digests import PlannedJobs, jobs_rows, parse_jobs
-from exchange.records.keys import (
+from broadside.exchange.documents import document_rows, read_document
+from broadside.exchange.messages import (
+    Control,
+    Job,
+    Message,
+    Passport,
+    Presence,
+    Role,
+    Tunnel,
+    plain_text,
+)
+from broadside.exchange.pacing import control_copy
+from broadside.exchange.ports import Entity, EntityExists, EntityNotFound, Table
+from broadside.exchange.records.job_digests import PlannedJobs, jobs_rows, parse_jobs
+from broadside.exchange.records.keys import (
     ANSWER,
     ASK,
     CONTROL,
@@ -28,8 +37,8 @@ from exchange.records.keys import (
     tunnel_key,
     tunnels_partition,
 )
-from exchange.records.shelf import change_row
-from exchange.rows import make_row, message_row, parse_row, try_row
+from broadside.exchange.records.shelf import change_row
+from broadside.exchange.rows import make_row, message_row, parse_row, try_row
 
 _M = TypeVar("_M", bound=Message)
 PASSPORT_AGAIN_S: Final = 300.0  # s after which one that did not change is told once more

@@ -5,10 +5,16 @@ import random
 from collections.abc import AsyncIterator, Callable
 from typing import Final, Generic, TypeVar
 
-from exchange.limits import check_key
-from exchange.messages import Message
-from exchange.ports import Entity, EntityChanged, EntityNotFound, ExchangeUnavailable, Table
-from exchange.rows import message_row, parse_row, row_name, try_row
+from broadside.exchange.limits import check_key
+from broadside.exchange.messages import Message
+from broadside.exchange.ports import (
+    Entity,
+    EntityChanged,
+    EntityNotFound,
+    ExchangeUnavailable,
+    Table,
+)
+from broadside.exchange.rows import message_row, parse_row, row_name, try_row
 
 _TRIES_COUNT: Final = 10
 _PAUSE_S: Final = 0.1  # s, at most, between two tries

@@ -1,4 +1,5 @@
-"""``python -m lab.servicebus``: the broker as a process. Prints its port as one line of JSON."""
+"""``python -m broadside.lab.servicebus``: the broker as a process. Prints its port as one line of
+JSON."""
 
 import argparse
 import asyncio
@@ -8,11 +9,11 @@ import ssl
 import sys
 from pathlib import Path
 
-from lab.servicebus.access_tokens import Guard
-from lab.servicebus.journal import Journal
-from lab.servicebus.listener import Server
-from lab.servicebus.protocol import IDLE_S, Broker
-from lab.servicebus.queues import QueueSettings
+from broadside.lab.servicebus.access_tokens import Guard
+from broadside.lab.servicebus.journal import Journal
+from broadside.lab.servicebus.listener import Server
+from broadside.lab.servicebus.protocol import IDLE_S, Broker
+from broadside.lab.servicebus.queues import QueueSettings
 
 
 def _queue(text: str) -> tuple[str, QueueSettings]:
@@ -25,7 +26,7 @@ def _queue(text: str) -> tuple[str, QueueSettings]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser("lab.servicebus", description=__doc__)
+    parser = argparse.ArgumentParser("broadside.lab.servicebus", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=5672, help="0 takes a free one")
     parser.add_argument("--queue", type=_queue, action="append", default=[], help=_queue.__doc__)
@@ -68,4 +69,4 @@ async def _serve(arguments: argparse.Namespace) -> None:
 try:
     asyncio.run(_serve(_arguments()))
 except OSError as error:
-    sys.exit(f"lab.servicebus: {error}")
+    sys.exit(f"broadside.lab.servicebus: {error}")

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lab.offspring import die_with_parent
-from lab.servicebus.queues import QueueSettings
+from broadside.lab.offspring import die_with_parent
+from broadside.lab.servicebus.queues import QueueSettings
 
 POLICY = "RootManageSharedAccessKey"
 
@@ -50,7 +50,13 @@ class BrokerProcess:
         """Returns once it listens. Raises RuntimeError, after it has said why on stderr."""
         self._admin.unlink(missing_ok=True)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "lab.servicebus", f"--port={self.port}", *self._options],
+            [
+                sys.executable,
+                "-m",
+                "broadside.lab.servicebus",
+                f"--port={self.port}",
+                *self._options,
+            ],
             stdout=subprocess.PIPE,
             text=True,
             preexec_fn=die_with_parent,

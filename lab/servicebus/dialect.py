@@ -5,9 +5,18 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from lab.servicebus import amqp
-from lab.servicebus.amqp import Code, Described, Symbol, Timestamp, UByte, UInt, ULong, Value
-from lab.servicebus.queues import Message, Queue, Sent, Settlement
+from broadside.lab.servicebus import amqp
+from broadside.lab.servicebus.amqp import (
+    Code,
+    Described,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    Value,
+)
+from broadside.lab.servicebus.queues import Message, Queue, Sent, Settlement
 
 LOCK_LOST: Final = "com.microsoft:message-lock-lost"
 SERVER_BUSY: Final = "com.microsoft:server-busy"

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lab.servicebus import amqp
-from lab.servicebus.queues import Log, Queue, QueueSettings, Sent
+from broadside.lab.servicebus import amqp
+from broadside.lab.servicebus.queues import Log, Queue, QueueSettings, Sent
 
 
 class Journal:

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lab.servicebus.journal import Journal
-from lab.servicebus.protocol import Broker, Connection
-from lab.servicebus.queues import Queue, QueueSettings
+from broadside.lab.servicebus.journal import Journal
+from broadside.lab.servicebus.protocol import Broker, Connection
+from broadside.lab.servicebus.queues import Queue, QueueSettings
 
 BEAT_S = 5.0
 

@@ -20,10 +20,10 @@ from math import inf
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
-from lab.servicebus import amqp, dialect
-from lab.servicebus.access_tokens import Grant, Guard, Right, entity_path
-from lab.servicebus.amqp import Code, Described, Symbol, UByte, UInt, ULong, UShort, Value
-from lab.servicebus.queues import Message, Queue, Settlement
+from broadside.lab.servicebus import amqp, dialect
+from broadside.lab.servicebus.access_tokens import Grant, Guard, Right, entity_path
+from broadside.lab.servicebus.amqp import Code, Described, Symbol, UByte, UInt, ULong, UShort, Value
+from broadside.lab.servicebus.queues import Message, Queue, Settlement
 
 MAX_FRAME_BYTES: Final = 65_536
 LINK_CREDIT: Final = 1_000  # transfers that a sender may have under way

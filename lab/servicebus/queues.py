@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 from uuid import UUID, uuid4
 
-from lab.servicebus.amqp import Value
+from broadside.lab.servicebus.amqp import Value
 
 DEAD_LETTER_SUFFIX = "/$deadletterqueue"
 PARTITION_BIT = 48  # from here up a sequence number says the partition

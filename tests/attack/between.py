@@ -13,15 +13,15 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
-from coordinator.hosts.authority import own_authority
-from coordinator.hosts.enrolment import Enrolments
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.http.coordinator_link import Link
-from exchange.http.credential import Credential
-from exchange.http.joining import join, new_code
-from exchange.messages import Role
-from exchange.ports import ExchangeError, ExchangeMisconfigured
-from lab.serving import Serving
+from broadside.coordinator.hosts.authority import own_authority
+from broadside.coordinator.hosts.enrolment import Enrolments
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.http.coordinator_link import Link
+from broadside.exchange.http.credential import Credential
+from broadside.exchange.http.joining import join, new_code
+from broadside.exchange.messages import Role
+from broadside.exchange.ports import ExchangeError, ExchangeMisconfigured
+from broadside.lab.serving import Serving
 from tests.attack import Attack, lasting, memory_within, refusal
 from tests.loopback_server import answering
 

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
-from agent.attempt import Attempt
-from agent.raw_spool import SpooledRaw
-from agent.spool import Spool, SpooledTable
-from agent.workspace import Workspace
-from exchange.documents import TableRaw
-from exchange.embedded.embedded_queue import EmbeddedQueue
-from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.engines.port import File, Process, Watch
-from exchange.http.credential import Credential
-from exchange.ports import Entity, ExchangeError, ExchangeMisconfigured, RawName
+from broadside.agent.attempt import Attempt
+from broadside.agent.raw_spool import SpooledRaw
+from broadside.agent.spool import Spool, SpooledTable
+from broadside.agent.workspace import Workspace
+from broadside.exchange.documents import TableRaw
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.engines.port import File, Process, Watch
+from broadside.exchange.http.credential import Credential
+from broadside.exchange.ports import Entity, ExchangeError, ExchangeMisconfigured, RawName
 from tests.attack import Attack, each, refusal
 from tests.unit.agent.doubles import MemoryTable
 

@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from exchange.embedded.backup import BackupUnusable, restore
-from exchange.embedded.embedded_queue import EmbeddedQueue
-from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.ports import Entity, Outgoing
+from broadside.exchange.embedded.backup import BackupUnusable, restore
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.ports import Entity, Outgoing
 from tests.attack import Attack, each, memory_within, refusal
 
 FILES: Final = "a file that we are given"

@@ -17,14 +17,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from agent.control_reads import Answer, ControlReads, NoAnswer
-from agent.tunnels import TunnelKeeper
-from agent.worker import Worker
-from exchange.messages import Control, Job, Presence, Role, tunnel_of
-from exchange.ports import Entity, RecordUnreadable, Value
-from exchange.records.job_digests import jobs_rows
-from exchange.records.keys import ASK, run_partition, tunnels_partition
-from exchange.rows import message_row, parse_row
+from broadside.agent.control_reads import Answer, ControlReads, NoAnswer
+from broadside.agent.tunnels import TunnelKeeper
+from broadside.agent.worker import Worker
+from broadside.exchange.messages import Control, Job, Presence, Role, tunnel_of
+from broadside.exchange.ports import Entity, RecordUnreadable, Value
+from broadside.exchange.records.job_digests import jobs_rows
+from broadside.exchange.records.keys import ASK, run_partition, tunnels_partition
+from broadside.exchange.rows import message_row, parse_row
 from tests.attack.injections import INJECTIONS
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryQueue, MemoryTable, make_tools, work_until_idle

@@ -17,23 +17,31 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from coordinator.auth.static_tokens import Token
-from coordinator.core.plan.reserved import Reservation
-from coordinator.core.plan.schedule import Schedule
-from coordinator.core.plan.spec import Burst, Plan
-from coordinator.runs.chunk_columns import try_columns
-from coordinator.runs.dead_letters import explain, read_dead_job
-from coordinator.runs.evidence_rows import read_evidence
-from coordinator.studies.study import Study
-from exchange import rows as row_log
-from exchange.chunks import pack
-from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.messages import Claim, JobReport, Message, Passport, Presence, Role, ServerTest
-from exchange.ports import DeadLetter, Entity, RecordUnreadable, Value
-from exchange.records import Records
-from exchange.records.keys import PRESENCE, burst_partition, server_tests_partition
-from exchange.records.shelf import Shelf
-from exchange.rows import make_row, parse_row, row_name
+from broadside.coordinator.auth.static_tokens import Token
+from broadside.coordinator.core.plan.reserved import Reservation
+from broadside.coordinator.core.plan.schedule import Schedule
+from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.runs.chunk_columns import try_columns
+from broadside.coordinator.runs.dead_letters import explain, read_dead_job
+from broadside.coordinator.runs.evidence_rows import read_evidence
+from broadside.coordinator.studies.study import Study
+from broadside.exchange import rows as row_log
+from broadside.exchange.chunks import pack
+from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.messages import (
+    Claim,
+    JobReport,
+    Message,
+    Passport,
+    Presence,
+    Role,
+    ServerTest,
+)
+from broadside.exchange.ports import DeadLetter, Entity, RecordUnreadable, Value
+from broadside.exchange.records import Records
+from broadside.exchange.records.keys import PRESENCE, burst_partition, server_tests_partition
+from broadside.exchange.records.shelf import Shelf
+from broadside.exchange.rows import make_row, parse_row, row_name
 from tests.attack.fuzzed import mangled, planned_job
 from tests.attack.on_door import RUN, site
 from tests.unit.coordinator.presences import presence

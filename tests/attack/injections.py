@@ -15,11 +15,18 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-import exchange
-from agent.tunnel import TunnelFailed, device_commands
-from exchange.engines import engines, traffic_of
-from exchange.engines.port import Certificate, ClientAsk, Launch, ServerAsk, Tool, Unsupported
-from exchange.messages import TEXT_MAX_CHARS, Endpoint, Job, Message, Tunnel, tunnel_of
+from broadside import exchange
+from broadside.agent.tunnel import TunnelFailed, device_commands
+from broadside.exchange.engines import engines, traffic_of
+from broadside.exchange.engines.port import (
+    Certificate,
+    ClientAsk,
+    Launch,
+    ServerAsk,
+    Tool,
+    Unsupported,
+)
+from broadside.exchange.messages import TEXT_MAX_CHARS, Endpoint, Job, Message, Tunnel, tunnel_of
 
 MARK: Final = "bsinject"  # in every one of them, and in nothing of ours
 INJECTIONS: Final = (
@@ -98,14 +105,14 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 def models() -> list[type[Message]]:
     """Every message and row that ``exchange`` knows."""
-    for module in pkgutil.walk_packages(exchange.__path__, "exchange."):
-        if not module.name.startswith("exchange.azure"):
+    for module in pkgutil.walk_packages(exchange.__path__, "broadside.exchange."):
+        if not module.name.startswith("broadside.exchange.azure"):
             importlib.import_module(module.name)
     found: dict[str, type[Message]] = {}
     todo = [Message]
     while todo:
         for model in todo.pop().__subclasses__():
-            if model.__module__.startswith("exchange."):
+            if model.__module__.startswith("broadside.exchange."):
                 found[f"{model.__module__}.{model.__name__}"] = model
             todo.append(model)
     return [model for _, model in sorted(found.items())]

@@ -21,11 +21,11 @@ from unittest import mock
 import httpx
 import uvicorn
 
-from coordinator import bounded_listener
-from coordinator.api.app import create_app
-from coordinator.api.door import Guard
-from coordinator.hosts.authority import own_authority
-from coordinator.runs.coordinator import Coordinator
+from broadside.coordinator import bounded_listener
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.api.door import Guard
+from broadside.coordinator.hosts.authority import own_authority
+from broadside.coordinator.runs.coordinator import Coordinator
 from tests.attack import Attack, each
 from tests.attack.between import unproven_wire
 from tests.attack.on_door import site

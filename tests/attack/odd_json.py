@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from agent.decide import Poison, read_job
-from coordinator.imports import BadFile
-from coordinator.imports.import_requests import RecordingState
-from coordinator.imports.iperf3_files import read_recordings
-from exchange.messages import Claim, Job, JobReport, Message, Presence, Role, ServerTest
-from exchange.ports import RecordUnreadable
-from exchange.rows import make_row, parse_row
+from broadside.agent.decide import Poison, read_job
+from broadside.coordinator.imports import BadFile
+from broadside.coordinator.imports.import_requests import RecordingState
+from broadside.coordinator.imports.iperf3_files import read_recordings
+from broadside.exchange.messages import Claim, Job, JobReport, Message, Presence, Role, ServerTest
+from broadside.exchange.ports import RecordUnreadable
+from broadside.exchange.rows import make_row, parse_row
 from tests.attack import Attack
 from tests.attack.fuzzed import planned_job
 from tests.attack.on_door import site

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-from agent.attempt import Attempt
-from agent.decide import check
-from agent.worker import Worker
-from exchange.embedded.embedded_queue import EmbeddedQueue
-from exchange.engines import engines
-from exchange.engines.port import Process
-from exchange.messages import Control, Job, Tunnel, tunnel_of
-from exchange.ports import Entity, Outgoing, RecordUnreadable
-from exchange.rows import parse_row
+from broadside.agent.attempt import Attempt
+from broadside.agent.decide import check
+from broadside.agent.worker import Worker
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.engines import engines
+from broadside.exchange.engines.port import Process
+from broadside.exchange.messages import Control, Job, Tunnel, tunnel_of
+from broadside.exchange.ports import Entity, Outgoing, RecordUnreadable
+from broadside.exchange.rows import parse_row
 from tests.attack import Attack, each, refusal
 from tests.attack.fuzzed import fuzz_messages, fuzz_rows, planned_job
 from tests.attack.injections import (

@@ -9,10 +9,15 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
-from coordinator.device.ledgers.prometheus_source import PrometheusLedger
-from coordinator.device.ledgers.source import BUSY_MAX_S, LedgerBusy, LedgerError, LedgerSource
-from exchange.messages import Direction
+from broadside.coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
+from broadside.coordinator.device.ledgers.prometheus_source import PrometheusLedger
+from broadside.coordinator.device.ledgers.source import (
+    BUSY_MAX_S,
+    LedgerBusy,
+    LedgerError,
+    LedgerSource,
+)
+from broadside.exchange.messages import Direction
 from tests.attack import Attack, each, memory_within
 from tests.loopback_server import answering
 

@@ -17,16 +17,16 @@ from unittest import mock
 
 from opentelemetry.sdk.metrics.export import MetricsData
 
-from coordinator.auth.entra import Entra, EntraTrust
-from coordinator.auth.principal import KeysUnavailable
-from coordinator.cli import client, event_stream, main
-from coordinator.cli.refused import ApiError
-from coordinator.notices.otlp import Otlp
-from exchange.azure import wire
-from exchange.azure.blob_storage import BlobAddress, BlobRaw
-from exchange.azure.identity import Credential, NoToken
-from exchange.azure.table_storage import AzureTable, TableAddress
-from exchange.ports import ExchangeError, RawName
+from broadside.coordinator.auth.entra import Entra, EntraTrust
+from broadside.coordinator.auth.principal import KeysUnavailable
+from broadside.coordinator.cli import client, event_stream, main
+from broadside.coordinator.cli.refused import ApiError
+from broadside.coordinator.notices.otlp import Otlp
+from broadside.exchange.azure import wire
+from broadside.exchange.azure.blob_storage import BlobAddress, BlobRaw
+from broadside.exchange.azure.identity import Credential, NoToken
+from broadside.exchange.azure.table_storage import AzureTable, TableAddress
+from broadside.exchange.ports import ExchangeError, RawName
 from tests.attack import Attack, each, memory_within, refusal, unfolding
 from tests.keyserver import TENANT, KeyServer
 from tests.loopback_server import answering

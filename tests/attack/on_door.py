@@ -12,15 +12,15 @@ from typing import Any, Final
 import httpx
 from fastapi import FastAPI
 
-from coordinator.api.app import create_app
-from coordinator.api.door import Guard
-from coordinator.auth.entra import Entra, entra_trust
-from coordinator.auth.principal import Access
-from coordinator.auth.rights import RIGHTS
-from coordinator.auth.signin import SignIn
-from coordinator.auth.static_tokens import Tokens
-from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.api.door import Guard
+from broadside.coordinator.auth.entra import Entra, entra_trust
+from broadside.coordinator.auth.principal import Access
+from broadside.coordinator.auth.rights import RIGHTS
+from broadside.coordinator.auth.signin import SignIn
+from broadside.coordinator.auth.static_tokens import Tokens
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.attack import Attack, each, lasting
 from tests.keyserver import KeyServer, key_server
 from tests.synthetic_runs import store_run

@@ -15,17 +15,17 @@ from unittest import mock
 
 import httpx
 
-from coordinator import bounded_listener
-from coordinator.auth.audit import Audit
-from coordinator.auth.static_tokens import digest
-from coordinator.hosts.agent_rights import AgentRights, Handed
-from coordinator.hosts.enrolment import Enrolment, Enrolments
-from coordinator.hosts.exchange_app import ExchangeApp
-from coordinator.hosts.exchange_service import ExchangeService
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Claim, Job, Phase, Role
-from exchange.ports import Entity, Value
-from exchange.row_text import entity_fields
+from broadside.coordinator import bounded_listener
+from broadside.coordinator.auth.audit import Audit
+from broadside.coordinator.auth.static_tokens import digest
+from broadside.coordinator.hosts.agent_rights import AgentRights, Handed
+from broadside.coordinator.hosts.enrolment import Enrolment, Enrolments
+from broadside.coordinator.hosts.exchange_app import ExchangeApp
+from broadside.coordinator.hosts.exchange_service import ExchangeService
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.messages import Claim, Job, Phase, Role
+from broadside.exchange.ports import Entity, Value
+from broadside.exchange.row_text import entity_fields
 from tests.attack import Attack, each, lasting
 from tests.unit.agent.jobs import make_job
 

@@ -21,25 +21,25 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from agent.run import JsonLines, TextLines
-from coordinator.cli import display
-from coordinator.cli.exits import code_of, say
-from coordinator.cli.screen_text import cleaned, printable
-from coordinator.cli.verdict import show_summary
-from coordinator.coordinator_log import Lines
-from coordinator.core.measure.second_table import Column
-from coordinator.core.summary import problem
-from coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
-from coordinator.device.ledgers.prometheus_source import PrometheusLedger
-from coordinator.device.ledgers.source import LedgerError, LedgerSource
-from coordinator.views.series_formats import as_csv
-from exchange.documents import read_document
-from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.log_lines import redact
-from exchange.messages import Direction
-from exchange.ports import EntityExists, RecordUnreadable
-from exchange.records.keys import burst_partition
-from exchange.rows import make_row
+from broadside.agent.run import JsonLines, TextLines
+from broadside.coordinator.cli import display
+from broadside.coordinator.cli.exits import code_of, say
+from broadside.coordinator.cli.screen_text import cleaned, printable
+from broadside.coordinator.cli.verdict import show_summary
+from broadside.coordinator.coordinator_log import Lines
+from broadside.coordinator.core.measure.second_table import Column
+from broadside.coordinator.core.summary import problem
+from broadside.coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
+from broadside.coordinator.device.ledgers.prometheus_source import PrometheusLedger
+from broadside.coordinator.device.ledgers.source import LedgerError, LedgerSource
+from broadside.coordinator.views.series_formats import as_csv
+from broadside.exchange.documents import read_document
+from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.log_lines import redact
+from broadside.exchange.messages import Direction
+from broadside.exchange.ports import EntityExists, RecordUnreadable
+from broadside.exchange.records.keys import burst_partition
+from broadside.exchange.rows import make_row
 from tests.attack import Attack, each, refusal, unfolding
 from tests.attack.disk import touch
 from tests.attack.fuzzed_coordinator import fuzz_coordinator

@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from agent.workspace import Workspace
-from exchange.engines import engines
-from exchange.engines.port import ServerAsk, Tool
-from exchange.programs import program_environment, program_path
+from broadside.agent.workspace import Workspace
+from broadside.exchange.engines import engines
+from broadside.exchange.engines.port import ServerAsk, Tool
+from broadside.exchange.programs import program_environment, program_path
 from tests.attack import Attack, each, refusal
 
 SERVED: Final = "stranger to served port"

@@ -21,19 +21,19 @@ from xml.etree import ElementTree
 
 import httpx
 
-from agent.worker import Worker
-from coordinator.cli import main
-from coordinator.imports import BadFile
-from coordinator.imports.import_requests import RecordingState
-from coordinator.imports.iperf3_files import read_recordings
-from coordinator.imports.original_tables import Reading, read_original
-from coordinator.views.browser import BrowserError, paint_png
-from coordinator.views.charts import Theme, catalogue, draw_burst, draw_run
-from coordinator.views.charts.figure import Figure
-from coordinator.views.charts.svg import alone
-from exchange.chunks import pack
-from exchange.embedded.embedded_queue import EmbeddedQueue
-from exchange.ports import Outgoing
+from broadside.agent.worker import Worker
+from broadside.coordinator.cli import main
+from broadside.coordinator.imports import BadFile
+from broadside.coordinator.imports.import_requests import RecordingState
+from broadside.coordinator.imports.iperf3_files import read_recordings
+from broadside.coordinator.imports.original_tables import Reading, read_original
+from broadside.coordinator.views.browser import BrowserError, paint_png
+from broadside.coordinator.views.charts import Theme, catalogue, draw_burst, draw_run
+from broadside.coordinator.views.charts.figure import Figure
+from broadside.coordinator.views.charts.svg import alone
+from broadside.exchange.chunks import pack
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.ports import Outgoing
 from tests.attack import Attack, each
 from tests.attack.fuzzed import planned_job
 from tests.attack.on_door import bearer, site

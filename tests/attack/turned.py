@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any, Final
 from unittest import mock
 
-from coordinator.auth.static_tokens import digest
-from coordinator.hosts import exchange_service
-from coordinator.hosts.agent_rights import AgentRights
-from exchange.ports import Delivery, EntityExists, EntityRefused, Outgoing
-from exchange.row_text import entity_fields
+from broadside.coordinator.auth.static_tokens import digest
+from broadside.coordinator.hosts import exchange_service
+from broadside.coordinator.hosts.agent_rights import AgentRights
+from broadside.exchange.ports import Delivery, EntityExists, EntityRefused, Outgoing
+from broadside.exchange.row_text import entity_fields
 from tests.attack import Attack, each
 from tests.attack.on_hosts import (
     BASE,

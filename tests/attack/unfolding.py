@@ -9,17 +9,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from coordinator.core.plan.spec import Plan
-from coordinator.runs.chunk_columns import readings_max_count, try_columns
-from coordinator.runs.evidence_rows import TESTS_MAX_COUNT, read_evidence
-from exchange.chunks import pack, unpack_columns
-from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.messages import EngineReport, Presence, ServerTest
-from exchange.ports import Entity, RecordUnreadable
-from exchange.records import Records
-from exchange.records.keys import burst_partition
-from exchange.rows import make_row, parse_row
-from exchange.second_rows import packed_end
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.runs.chunk_columns import readings_max_count, try_columns
+from broadside.coordinator.runs.evidence_rows import TESTS_MAX_COUNT, read_evidence
+from broadside.exchange.chunks import pack, unpack_columns
+from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.messages import EngineReport, Presence, ServerTest
+from broadside.exchange.ports import Entity, RecordUnreadable
+from broadside.exchange.records import Records
+from broadside.exchange.records.keys import burst_partition
+from broadside.exchange.rows import make_row, parse_row
+from broadside.exchange.second_rows import packed_end
 from tests.attack import Attack, each, refusal
 from tests.attack.on_door import RUN, site
 

@@ -14,11 +14,11 @@ from unittest import mock
 
 from pydantic import ValidationError
 
-from coordinator.cli.assistant import make_server
-from coordinator.cli.refused import ApiError
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.device.witnesses.snmp import SnmpDevice, SnmpEntry
-from coordinator.device.witnesses.snmp_witness import SnmpWitness
+from broadside.coordinator.cli.assistant import make_server
+from broadside.coordinator.cli.refused import ApiError
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.witnesses.snmp import SnmpDevice, SnmpEntry
+from broadside.coordinator.device.witnesses.snmp_witness import SnmpWitness
 from tests.attack import Attack, each, lasting
 from tests.attack.injections import INJECTIONS
 
@@ -194,9 +194,9 @@ async def _witness(make: _Made) -> str:
     with (
         tempfile.TemporaryDirectory() as base,
         _answering(make) as port,
-        mock.patch("coordinator.device.witnesses.snmp.ATTEMPT_S", 0.2),
-        mock.patch("coordinator.device.witnesses.snmp.RETRIES_COUNT", 0),
-        mock.patch("coordinator.device.witnesses.snmp.ROWS_MAX_COUNT", 20),
+        mock.patch("broadside.coordinator.device.witnesses.snmp.ATTEMPT_S", 0.2),
+        mock.patch("broadside.coordinator.device.witnesses.snmp.RETRIES_COUNT", 0),
+        mock.patch("broadside.coordinator.device.witnesses.snmp.ROWS_MAX_COUNT", 20),
     ):
         return await _asked(port, Path(base))
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import httpx
 
-from lab.serving import READY_S, Serving
+from broadside.lab.serving import READY_S, Serving
 from tests.bench.limit_rows import Row, show
 from tests.bench.swarm import fabric_of
 from tests.live.free_ports import free_port
@@ -42,7 +42,7 @@ class Watched:
         self.held_mb: list[tuple[float, float]] = []  # s since the burst began, MB
         with (folder / f"{role}.log").open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "agent"],
+                [sys.executable, "-m", "broadside.agent"],
                 env={
                     **{
                         name: value for name, value in os.environ.items() if "BROADSIDE" not in name

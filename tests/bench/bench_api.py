@@ -14,10 +14,10 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from coordinator.api.app import create_app
-from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Control
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.messages import Control
 from tests.bench.stored_fleet import header_of
 from tests.synthetic import START, Plant
 from tests.synthetic_runs import store_run

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.bench.limit_rows import Row, show
 from tests.unit.coordinator.stored_run import store_run
 
@@ -41,9 +41,9 @@ def argvs() -> dict[str, list[str]]:
     python = [sys.executable]
     found = {PEER: [*python, "-c", PEER]}
     for command in LIMIT_CPU_S:
-        found[f"broadside {command}"] = [*python, "-m", "coordinator", *command.split()]
-    found["an agent's imports, embedded fabric"] = [*python, "-c", "import agent.run"]
-    azure = "import agent.run, exchange.azure.azure_fabric"
+        found[f"broadside {command}"] = [*python, "-m", "broadside.coordinator", *command.split()]
+    found["an agent's imports, embedded fabric"] = [*python, "-c", "import broadside.agent.run"]
+    azure = "import broadside.agent.run, broadside.exchange.azure.azure_fabric"
     found["an agent's imports, azure fabric"] = [*python, "-c", azure]
     return found
 

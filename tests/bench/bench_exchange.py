@@ -20,12 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from exchange.chunks import pack_host, pack_intervals, unpack_intervals
-from exchange.messages import Claim, Flow, HostSecond, Job, Phase, Side, Track
-from exchange.ports import Outgoing
-from exchange.second_rows import CHUNK_S
-from lab.servicebus.broker_process import BrokerProcess
-from lab.servicebus.queues import QueueSettings
+from broadside.exchange.chunks import pack_host, pack_intervals, unpack_intervals
+from broadside.exchange.messages import Claim, Flow, HostSecond, Job, Phase, Side, Track
+from broadside.exchange.ports import Outgoing
+from broadside.exchange.second_rows import CHUNK_S
+from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.servicebus.queues import QueueSettings
 from tests.bench.stored_fleet import end_of
 from tests.contract.adapters import TABLES, Place
 from tests.contract.processes import in_processes

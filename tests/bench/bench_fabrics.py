@@ -25,15 +25,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from coordinator.hosts.authority import own_authority
-from coordinator.hosts.enrolment import Enrolments
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.http.joining import join, new_code
-from exchange.messages import Role
-from exchange.ports import ExchangeError
-from lab import azure_services
-from lab.serving import Serving
-from lab.site import sqlite_fabric
+from broadside.coordinator.hosts.authority import own_authority
+from broadside.coordinator.hosts.enrolment import Enrolments
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.http.joining import join, new_code
+from broadside.exchange.messages import Role
+from broadside.exchange.ports import ExchangeError
+from broadside.lab import azure_services
+from broadside.lab.serving import Serving
+from broadside.lab.site import sqlite_fabric
 from tests.bench.bench_hosts import chunk_row, claim_row, cpu_s, outgoing
 
 AGENTS_COUNT: Final = 20
@@ -174,7 +174,7 @@ async def measure(kind: str, folder: Path) -> dict[str, float]:
 
 def start_spread_s(kind: str) -> float | None:
     """Of a demo's first burst; None: nobody knows."""
-    argv = [sys.executable, "-m", "coordinator", "demo", "--fabric", DEMO[kind]]
+    argv = [sys.executable, "-m", "broadside.coordinator", "demo", "--fabric", DEMO[kind]]
     size = ["--pairs", "12", "--bursts", "1", "--json"]
     ran = subprocess.run([*argv, *size], capture_output=True, check=False, timeout=400)
     found = json.loads(ran.stdout)["bursts"][0].get("start_spread_s")

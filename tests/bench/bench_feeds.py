@@ -12,8 +12,8 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.cli.client import connect
-from coordinator.core.live.look import LiveFigures
+from broadside.coordinator.cli.client import connect
+from broadside.coordinator.core.live.look import LiveFigures
 
 DEMOS_COUNT: Final = 20
 PAIRS: Final = (2, 4, 8, 12)
@@ -36,7 +36,7 @@ class Shown:
 async def feed_of(options: list[str]) -> tuple[dict[int, list[Shown]], dict[int, float | None]]:
     """What one demo's feed showed of each burst, and each burst's residual in the verdict."""
     demo = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "coordinator", "demo", "--json", *options),
+        *(sys.executable, "-m", "broadside.coordinator", "demo", "--json", *options),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -12,8 +12,8 @@ import subprocess
 import sys
 from typing import Any
 
-from lab import network
-from lab.site import PREFIX
+from broadside.lab import network
+from broadside.lab.site import PREFIX
 from tests.bench.bench_lab import bare_loop, received_rate
 
 
@@ -49,7 +49,16 @@ def demo(pairs_count: int, streams_count: int, seconds: int) -> dict[str, Any]:
     """One burst of ``broadside demo`` that leaves the lab standing."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "coordinator", "demo", "--json", "--keep", "--bursts", "1"),
+            *(
+                sys.executable,
+                "-m",
+                "broadside.coordinator",
+                "demo",
+                "--json",
+                "--keep",
+                "--bursts",
+                "1",
+            ),
             *("--pairs", str(pairs_count), "--streams", str(streams_count)),
             *("--seconds", str(seconds)),
         ],

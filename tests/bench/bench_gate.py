@@ -10,9 +10,9 @@ import asyncio
 import statistics
 import time
 
-from exchange.engines.iperf3 import streams_json
-from exchange.engines.port import StartBasis
-from exchange.messages import Direction, Protocol, Traffic
+from broadside.exchange.engines.iperf3 import streams_json
+from broadside.exchange.engines.port import StartBasis
+from broadside.exchange.messages import Direction, Protocol, Traffic
 from tests.live.engines import engines, start_client, start_server
 from tests.live.free_ports import free_port
 

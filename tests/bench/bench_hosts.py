@@ -26,22 +26,22 @@ from uuid import uuid4
 
 import numpy as np
 
-from agent.cpu import parse_process_time
-from coordinator.auth.static_tokens import digest
-from coordinator.hosts.enrolment import Enrolled
-from exchange.embedded.embedded_queue import EmbeddedQueue
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.http.coordinator_link import Link
-from exchange.http.credential import Credential, new_secret
-from exchange.http.http_ports import HttpTable
-from exchange.messages import Claim, Control, Phase, Role
-from exchange.ports import Entity, ExchangeError, Outgoing
-from exchange.records.keys import CHUNK as CLIENT_CHUNK
-from exchange.records.keys import CLAIM, ENROLLED, burst_partition
-from exchange.records.shelf import Shelf
-from exchange.row_text import entity_fields
-from exchange.rows import make_row, message_row
-from lab.serving import Serving
+from broadside.agent.cpu import parse_process_time
+from broadside.coordinator.auth.static_tokens import digest
+from broadside.coordinator.hosts.enrolment import Enrolled
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.http.coordinator_link import Link
+from broadside.exchange.http.credential import Credential, new_secret
+from broadside.exchange.http.http_ports import HttpTable
+from broadside.exchange.messages import Claim, Control, Phase, Role
+from broadside.exchange.ports import Entity, ExchangeError, Outgoing
+from broadside.exchange.records.keys import CHUNK as CLIENT_CHUNK
+from broadside.exchange.records.keys import CLAIM, ENROLLED, burst_partition
+from broadside.exchange.records.shelf import Shelf
+from broadside.exchange.row_text import entity_fields
+from broadside.exchange.rows import make_row, message_row
+from broadside.lab.serving import Serving
 from tests.bench.limit_rows import Row, show
 from tests.unit.agent.jobs import make_job
 

@@ -14,14 +14,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.figures import RECEIVED
-from coordinator.core.judge.comparison import Group, compare
-from coordinator.core.judge.reconcile import reconcile
-from coordinator.core.judge.residual_cause import Missing
-from coordinator.core.measure.headers import headers
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.measure.steady import correlated_mean, mean_of_bursts
-from exchange.messages import Protocol
+from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core.judge.comparison import Group, compare
+from broadside.coordinator.core.judge.reconcile import reconcile
+from broadside.coordinator.core.judge.residual_cause import Missing
+from broadside.coordinator.core.measure.headers import headers
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.steady import correlated_mean, mean_of_bursts
+from broadside.exchange.messages import Protocol
 from tests.synthetic import IP_RATIO, Plant, fleet
 
 LENGTHS_S = (7, 8, 10, 12, 20, 30, 60, 120, 300, 1740)

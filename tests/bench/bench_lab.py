@@ -14,10 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lab import clocks, network
-from lab.ledger import LedgerReading, read_ledger
-from lab.namespaces import list_namespaces, list_owned
-from lab.topology import Lab, LabSpec
+from broadside.lab import clocks, network
+from broadside.lab.ledger import LedgerReading, read_ledger
+from broadside.lab.namespaces import list_namespaces, list_owned
+from broadside.lab.topology import Lab, LabSpec
 
 PREFIX = "bench"
 IP_PER_PAYLOAD_RATIO = 1500 / 1448  # MTU 1500: 20 bytes of IP, 32 of TCP with timestamps

@@ -17,10 +17,10 @@ from datetime import UTC, datetime, timedelta
 from multiprocessing.synchronize import Event
 from typing import Final
 
-from coordinator.process_memory import collect_rarely, keep_one_heap
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.live_burst import LiveBurst
-from coordinator.views.feeds import Feeds
+from broadside.coordinator.process_memory import collect_rarely, keep_one_heap
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.live_burst import LiveBurst
+from broadside.coordinator.views.feeds import Feeds
 from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import START, embedded, in_own_process, plan_of, store, upload
 

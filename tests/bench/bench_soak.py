@@ -20,20 +20,20 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from coordinator.api.app import create_app
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.plan.planner import plan as make_plan
-from coordinator.core.plan.spec import Burst, Plan, RunSpec
-from coordinator.core.summary import canonical
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.stored import read_rows
-from coordinator.schedules.firing import Schedules
-from coordinator.views.requests import ScheduleRequest
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Side, Traffic
-from exchange.ports import Entity
-from exchange.records import Document
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.plan.planner import plan as make_plan
+from broadside.coordinator.core.plan.spec import Burst, Plan, RunSpec
+from broadside.coordinator.core.summary import canonical
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.stored import read_rows
+from broadside.coordinator.schedules.firing import Schedules
+from broadside.coordinator.views.requests import ScheduleRequest
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.messages import Side, Traffic
+from broadside.exchange.ports import Entity
+from broadside.exchange.records import Document
 from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import VARIANTS_COUNT, client_rows, end_of
 from tests.synthetic import Plant, fleet

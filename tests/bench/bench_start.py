@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from lab import network
-from lab.site import PREFIX
+from broadside.lab import network
+from broadside.lab.site import PREFIX
 from tests.bench.bench_fleet import demo
 from tests.bench.limit_rows import Row, show
 

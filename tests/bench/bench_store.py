@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.live.status import due_at
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.summary import canonical
-from coordinator.process_memory import collect_rarely, keep_one_heap
-from coordinator.runs.evidence_rows import read_evidence
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.summary import canonical
+from broadside.coordinator.process_memory import collect_rarely, keep_one_heap
+from broadside.coordinator.runs.evidence_rows import read_evidence
 from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import embedded, in_own_process, plan_of, rows_of, store
 

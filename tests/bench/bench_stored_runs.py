@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.listing import RunFilter, aggregate_runs, list_runs
-from coordinator.runs.reservations import Reservations
-from coordinator.runs.spending import Budgets
-from coordinator.views.metrics import take_snapshot
-from exchange.records.keys import RUNS, run_key
-from exchange.rows import message_row
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.listing import RunFilter, aggregate_runs, list_runs
+from broadside.coordinator.runs.reservations import Reservations
+from broadside.coordinator.runs.spending import Budgets
+from broadside.coordinator.views.metrics import take_snapshot
+from broadside.exchange.records.keys import RUNS, run_key
+from broadside.exchange.rows import message_row
 from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import embedded, header_of, in_own_process, plan_of
 from tests.synthetic_runs import create_run

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 PACKAGES: Final = ("agent", "coordinator", "exchange", "lab")
+IMPORT_NAME: Final = "broadside"  # src/broadside holds a link to the folder of each package
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -25,7 +26,8 @@ def modules(root: Path) -> dict[str, Path]:
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
             parts = path.relative_to(root).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found[f"{IMPORT_NAME}.{name}"] = path
     return found
 
 
@@ -46,8 +48,17 @@ def _nodes(tree: ast.AST, *, deferred: bool) -> Iterator[ast.AST]:
 
 
 def imported_names(source: str, path: str, *, deferred: bool = True) -> tuple[str, ...]:
-    """What a module at a path imports, absolute: ``from a.b import c`` gives ``a.b.c``."""
-    return _imported(source, tuple(path.split("/")[:-1]), deferred)
+    """Return the absolute names that a module imports: ``from a.b import c`` gives ``a.b.c``.
+
+    Args:
+        source: The module's text.
+        path: The module's path, relative to the checkout.
+        deferred: Include imports within functions and under ``TYPE_CHECKING``.
+    """
+    package = tuple(path.split("/")[:-1])
+    return _imported(
+        source, (IMPORT_NAME, *package) if package[0] in PACKAGES else package, deferred
+    )
 
 
 @cache
@@ -65,7 +76,9 @@ def _imported(source: str, package: tuple[str, ...], deferred: bool) -> tuple[st
 
 def imports(name: str, path: Path, known: Mapping[str, Path], *, deferred: bool) -> set[str]:
     """The modules of ours that one names."""
-    parts = [*name.split("."), "__init__"] if path.name == "__init__.py" else name.split(".")
+    parts = name.removeprefix(f"{IMPORT_NAME}.").split(".")
+    if path.name == "__init__.py":
+        parts.append("__init__")
     names = imported_names(path.read_text("utf-8"), "/".join(parts), deferred=deferred)
     found = {each if each in known else each.rpartition(".")[0] for each in names}
     return {each for each in found if each in known and each != name}

@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import FabricSettings, open_fabric
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import plan_of, store, summarised, upload
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from coordinator.core.live.status import due_at
-from coordinator.core.plan.spec import RunSpec
-from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import FabricSettings, open_fabric
+from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.synthetic import Plant
 from tests.synthetic import fleet as planted
 from tests.synthetic_runs import create_run

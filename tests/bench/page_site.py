@@ -14,9 +14,9 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from coordinator.api import page_files as web
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.live.look import (
+from broadside.coordinator.api import page_files as web
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.live.look import (
     LiveFinding,
     LiveStatus,
     Picture,
@@ -26,11 +26,11 @@ from coordinator.core.live.look import (
     picture,
     seconds_message,
 )
-from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.measure.series import MeasuredBurst
-from coordinator.core.summary import RunSummary
+from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.summary import RunSummary
 from tests.synthetic import Fleet, Plant, fleet
 
 RUN_ID = "20261120-120000-simulated-0001"

@@ -17,9 +17,9 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.summary import canonical
-from coordinator.process_memory import collect_rarely
-from coordinator.runs.live_burst import LiveBurst
+from broadside.coordinator.core.summary import canonical
+from broadside.coordinator.process_memory import collect_rarely
+from broadside.coordinator.runs.live_burst import LiveBurst
 from tests.bench import bench_commands
 from tests.bench.limit_rows import Row
 from tests.bench.stored_fleet import START, embedded, plan_of, store, summarised, upload

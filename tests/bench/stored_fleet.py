@@ -16,15 +16,15 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.live.status import due_at
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.plan.planner import plan as make_plan
-from coordinator.core.plan.spec import Objective, Plan, RunSpec
-from coordinator.core.summary import RunSummary
-from coordinator.runs.evidence_rows import read_evidence
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import (
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.plan.planner import plan as make_plan
+from broadside.coordinator.core.plan.spec import Objective, Plan, RunSpec
+from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.runs.evidence_rows import read_evidence
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.messages import (
     Claim,
     ClockReading,
     ClockSource,
@@ -42,9 +42,9 @@ from exchange.messages import (
     Track,
     Traffic,
 )
-from exchange.ports import Entity
-from exchange.records import RunHeader, RunOutcome
-from exchange.records.keys import (
+from broadside.exchange.ports import Entity
+from broadside.exchange.records import RunHeader, RunOutcome
+from broadside.exchange.records.keys import (
     CHUNK,
     CLAIM,
     REPORT,
@@ -53,8 +53,8 @@ from exchange.records.keys import (
     server_test_key,
     server_tests_partition,
 )
-from exchange.rows import message_row
-from exchange.second_rows import chunk_rows
+from broadside.exchange.rows import message_row
+from broadside.exchange.second_rows import chunk_rows
 from tests.synthetic_runs import create_run
 from tests.unit.coordinator.presences import fleet as presences
 

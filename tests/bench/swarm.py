@@ -33,15 +33,15 @@ from typing import Any, Final
 import httpx
 import numpy as np
 
-from agent.claimed_job import UNTOLD_S
-from agent.worker import Planned, PlannedJobReads
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Claim, Job, Phase, Presence, Side
-from exchange.pacing import turn_s
-from exchange.ports import Delivery, Entity
-from lab.servicebus.broker_process import BrokerProcess
-from lab.servicebus.queues import QueueSettings
-from lab.serving import Serving
+from broadside.agent.claimed_job import UNTOLD_S
+from broadside.agent.worker import Planned, PlannedJobReads
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.messages import Claim, Job, Phase, Presence, Side
+from broadside.exchange.pacing import turn_s
+from broadside.exchange.ports import Delivery, Entity
+from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.servicebus.queues import QueueSettings
+from broadside.lab.serving import Serving
 from tests.bench.bench_hosts import cpu_s
 from tests.bench.limit_rows import Row, show
 from tests.bench.stored_fleet import VARIANTS_COUNT, client_rows, end_of, server_rows

@@ -14,19 +14,19 @@ from uuid import uuid4
 import certifi
 import pytest
 
-from exchange.azure.blob_storage import BlobAddress, BlobRaw
-from exchange.azure.service_bus import ServiceBusAddress, ServiceBusQueue
-from exchange.azure.table_storage import AzureTable, TableAddress
-from exchange.azure.wire import Bounds
-from exchange.documents import TableRaw
-from exchange.embedded.embedded_queue import EmbeddedQueue
-from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.fabric import TABLES as TABLE_NAMES
-from exchange.fabric import Fabric
-from exchange.http.coordinator_link import Link
-from exchange.http.credential import Credential
-from exchange.http.http_ports import HttpQueue, HttpRaw, HttpTable
-from exchange.ports import JobQueue, RawStore, Table
+from broadside.exchange.azure.blob_storage import BlobAddress, BlobRaw
+from broadside.exchange.azure.service_bus import ServiceBusAddress, ServiceBusQueue
+from broadside.exchange.azure.table_storage import AzureTable, TableAddress
+from broadside.exchange.azure.wire import Bounds
+from broadside.exchange.documents import TableRaw
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.fabric import TABLES as TABLE_NAMES
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.http.coordinator_link import Link
+from broadside.exchange.http.credential import Credential
+from broadside.exchange.http.http_ports import HttpQueue, HttpRaw, HttpTable
+from broadside.exchange.ports import JobQueue, RawStore, Table
 
 _Port = TypeVar("_Port", covariant=True)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from exchange.ports import JobQueue, RawStore, Table
-from lab.azurite import Azurite
-from lab.servicebus.broker_process import BrokerProcess
+from broadside.exchange.ports import JobQueue, RawStore, Table
+from broadside.lab.azurite import Azurite
+from broadside.lab.servicebus.broker_process import BrokerProcess
 from tests.contract.adapters import QUEUES, RAWS, TABLES, Place
 from tests.contract.http_places import HttpPlaces
 from tests.contract.recorded_azure import Answers, RecordedAzure

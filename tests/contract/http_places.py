@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import uvicorn
 
-from coordinator.bounded_listener import Listener
-from coordinator.hosts.agent_rights import Rights
-from coordinator.hosts.exchange_app import ExchangeApp, Receive, Scope, Send
-from coordinator.hosts.exchange_service import ExchangeService
-from coordinator.hosts.hosts_server import END_S, IDLE_S
-from exchange.fabric import Fabric
-from exchange.ports import Delivery
+from broadside.coordinator.bounded_listener import Listener
+from broadside.coordinator.hosts.agent_rights import Rights
+from broadside.coordinator.hosts.exchange_app import ExchangeApp, Receive, Scope, Send
+from broadside.coordinator.hosts.exchange_service import ExchangeService
+from broadside.coordinator.hosts.hosts_server import END_S, IDLE_S
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.ports import Delivery
 
 STOP_S: Final = 60.0
 

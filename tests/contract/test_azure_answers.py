@@ -11,14 +11,14 @@ from typing import Any, Final
 import pytest
 from azure.core.exceptions import HttpResponseError
 
-from coordinator.device.ledgers import azure_monitor_source, source
-from exchange import ports
-from exchange.azure.blob_storage import BlobAddress, BlobRaw
-from exchange.azure.table_storage import AzureTable, TableAddress
-from exchange.azure.wire import StorageBounds, code_of
-from exchange.messages import Direction
-from exchange.ports import Entity, ExchangeUnavailable, RawName
-from lab.azure_services import RESOURCE_ID
+from broadside.coordinator.device.ledgers import azure_monitor_source, source
+from broadside.exchange import ports
+from broadside.exchange.azure.blob_storage import BlobAddress, BlobRaw
+from broadside.exchange.azure.table_storage import AzureTable, TableAddress
+from broadside.exchange.azure.wire import StorageBounds, code_of
+from broadside.exchange.messages import Direction
+from broadside.exchange.ports import Entity, ExchangeUnavailable, RawName
+from broadside.lab.azure_services import RESOURCE_ID
 from tests.contract.recorded_azure import Answer, Answers, RecordedAzure
 
 ANSWERS: Final = Answers(Path(__file__).with_name("azure_answers.toml"))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from exchange.azure.table_storage import AzureTable, TableAddress
-from exchange.messages import Outcome
-from exchange.pacing import CONTROL_PAIRS_COUNT, control_copies_count
-from exchange.records import Records
+from broadside.exchange.azure.table_storage import AzureTable, TableAddress
+from broadside.exchange.messages import Outcome
+from broadside.exchange.pacing import CONTROL_PAIRS_COUNT, control_copies_count
+from broadside.exchange.records import Records
 from tests.contract.recorded_azure import RecordedAzure
 from tests.contract.test_records import control, host, job, report, server_test, track
 from tests.one_table import records_in

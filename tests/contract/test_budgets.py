@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.plan.cost_estimate import OverBudget
-from coordinator.core.plan.meter import STOPPED_BY
-from coordinator.core.plan.spec import Plan, RunSpec
-from coordinator.runs import spending
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.run_states import ClosedBurst
-from coordinator.runs.spending import DECIDE_S, LOOK_S, Budgets
-from coordinator.views.burst_answers import recomputed
-from exchange.embedded.embedded_queue import EmbeddedQueue
-from exchange.messages import Control, Flow, Interval, Side, Track
-from exchange.ports import Table
-from exchange.records import Document, PrivateRecords, RunRecords
+from broadside.coordinator.core.plan.cost_estimate import OverBudget
+from broadside.coordinator.core.plan.meter import STOPPED_BY
+from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.runs import spending
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.run_states import ClosedBurst
+from broadside.coordinator.runs.spending import DECIDE_S, LOOK_S, Budgets
+from broadside.coordinator.views.burst_answers import recomputed
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.messages import Control, Flow, Interval, Side, Track
+from broadside.exchange.ports import Table
+from broadside.exchange.records import Document, PrivateRecords, RunRecords
 from tests.contract.adapters import OWN_TABLES, TABLES, Place
 from tests.one_table import fabric_in
 from tests.unit.coordinator.presences import NOW, Clock, fleet

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from exchange.ports import Entity, EntityChanged, EntityExists, LockLost, Outgoing
+from broadside.exchange.ports import Entity, EntityChanged, EntityExists, LockLost, Outgoing
 from tests.contract.adapters import Place
 from tests.contract.processes import in_processes, told_by
 

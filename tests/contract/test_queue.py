@@ -1,4 +1,4 @@
-"""The contract of :class:`exchange.ports.JobQueue`, on every adapter, in one process."""
+"""The contract of :class:`broadside.exchange.ports.JobQueue`, on every adapter, in one process."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from exchange.ports import (
+from broadside.exchange.ports import (
     MESSAGE_ID_MAX_CHARS,
     MESSAGE_MAX_BYTES,
     Delivery,

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from exchange.ports import RawName, RawStore
+from broadside.exchange.ports import RawName, RawStore
 from tests.contract.adapters import Place
 
 LINE = b'{"event":"interval","data":{"streams":[{"socket":5,"bits_per_second":1234.5}]}}\n'

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from exchange.messages import (
+from broadside.exchange.messages import (
     AgentState,
     Claim,
     Control,
@@ -38,8 +38,8 @@ from exchange.messages import (
     Track,
     Traffic,
 )
-from exchange.pacing import CONTROL_PAIRS_COUNT, control_copies_count
-from exchange.ports import (
+from broadside.exchange.pacing import CONTROL_PAIRS_COUNT, control_copies_count
+from broadside.exchange.ports import (
     Entity,
     EntityChanged,
     EntityExists,
@@ -49,9 +49,16 @@ from exchange.ports import (
     RecordUnreadable,
     Table,
 )
-from exchange.records import Document, Judging, QueuedBurst, Records, RunHeader, RunOutcome
-from exchange.records.run_records import FleetRecords, RunRecords
-from exchange.second_rows import CHUNK_S, TAIL, TAIL_S
+from broadside.exchange.records import (
+    Document,
+    Judging,
+    QueuedBurst,
+    Records,
+    RunHeader,
+    RunOutcome,
+)
+from broadside.exchange.records.run_records import FleetRecords, RunRecords
+from broadside.exchange.second_rows import CHUNK_S, TAIL, TAIL_S
 from tests.contract.adapters import OWN_TABLES
 from tests.one_table import PairSeconds, read_seconds, read_served, records_in
 
@@ -139,7 +146,7 @@ def watched(table: Table) -> Watched:
 @pytest.fixture
 def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A document of many rows is of a few kilobytes; whole rows are those of other cases."""
-    monkeypatch.setattr("exchange.documents._ROW_BYTES", 1_000)
+    monkeypatch.setattr("broadside.exchange.documents._ROW_BYTES", 1_000)
 
 
 @pytest.fixture
@@ -775,7 +782,7 @@ async def test_a_passport_is_in_no_heartbeat_and_in_every_presence(
 @pytest.fixture
 def untold(monkeypatch: pytest.MonkeyPatch) -> None:
     """No other adapter's rows were logged before: a row is told of once a process."""
-    monkeypatch.setattr("exchange.rows._told", set())
+    monkeypatch.setattr("broadside.exchange.rows._told", set())
 
 
 @pytest.mark.usefixtures("untold")
@@ -787,7 +794,7 @@ async def test_one_agent_of_another_version_does_not_hide_the_fleet(
     await table.insert(
         Entity(partition_key="presence", row_key="client.b", properties={"json": foreign})
     )
-    with caplog.at_level(logging.WARNING, "exchange.records"):
+    with caplog.at_level(logging.WARNING, "broadside.exchange.records"):
         assert await records.fleet.read_presences() == [presence("a")]
     assert "client.b" in caplog.text
 

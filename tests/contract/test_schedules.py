@@ -14,17 +14,22 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.plan.schedule import Firing, FiringState, Schedule
-from coordinator.core.plan.spec import RunSpec
-from coordinator.refusals import NameTaken, UnknownSchedule
-from coordinator.runs.coordinator import Coordinator
-from coordinator.schedules.firing import FLEET_WAIT_S, HISTORY_COUNT, TAKEOVER_S, Schedules
-from exchange.embedded.embedded_queue import EmbeddedQueue
-from exchange.fabric import Fabric
-from exchange.messages import AgentState, Presence, Role
-from exchange.ports import Entity
-from exchange.records import Document
-from exchange.rows import make_row, message_row
+from broadside.coordinator.core.plan.schedule import Firing, FiringState, Schedule
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.refusals import NameTaken, UnknownSchedule
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.schedules.firing import (
+    FLEET_WAIT_S,
+    HISTORY_COUNT,
+    TAKEOVER_S,
+    Schedules,
+)
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.messages import AgentState, Presence, Role
+from broadside.exchange.ports import Entity
+from broadside.exchange.records import Document
+from broadside.exchange.rows import make_row, message_row
 from tests.contract.adapters import OWN_TABLES, TABLES, Place
 from tests.one_table import fabric_in
 from tests.unit.coordinator.presences import Clock, presence

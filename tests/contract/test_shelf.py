@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from exchange.messages import Message
-from exchange.ports import EntityExists, EntityNotFound, RecordUnreadable, Table
-from exchange.records.shelf import Shelf
+from broadside.exchange.messages import Message
+from broadside.exchange.ports import EntityExists, EntityNotFound, RecordUnreadable, Table
+from broadside.exchange.records.shelf import Shelf
 
 
 class Score(Message):

@@ -1,4 +1,4 @@
-"""The contract of :class:`exchange.ports.Table`, on every adapter, in one process."""
+"""The contract of :class:`broadside.exchange.ports.Table`, on every adapter, in one process."""
 
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from exchange.ports import (
+from broadside.exchange.ports import (
     BATCH_MAX_COUNT,
     KEY_MAX_CHARS,
     PROPERTY_MAX_BYTES,

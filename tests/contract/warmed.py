@@ -9,10 +9,10 @@ import gc
 from typing import Final
 
 import tests.contract.test_competition  # noqa: F401 - what the processes are to do
-from exchange.azure.table_storage import AzureTable, TableAddress
-from exchange.azure.wire import StorageBounds
-from exchange.http.http_ports import HttpTable
-from exchange.ports import ExchangeUnavailable
+from broadside.exchange.azure.table_storage import AzureTable, TableAddress
+from broadside.exchange.azure.wire import StorageBounds
+from broadside.exchange.http.http_ports import HttpTable
+from broadside.exchange.ports import ExchangeUnavailable
 from tests.contract.adapters import http_link
 
 _NOBODY: Final = "http://127.0.0.1:1"

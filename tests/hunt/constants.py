@@ -35,7 +35,7 @@ def listed() -> list[str]:
 def scaled(name: str, factor: float) -> Iterator[None]:
     """A constant times a factor wherever the core has it under its name."""
     module, constant = name.split(".")
-    core = [m for key, m in sys.modules.items() if key.startswith("coordinator.core.")]
+    core = [m for key, m in sys.modules.items() if key.startswith("broadside.coordinator.core.")]
     having = [m for m in core if hasattr(m, constant)]
     value = next(getattr(m, constant) for m in having if m.__name__.endswith(f".{module}"))
     there = [m for m in having if getattr(m, constant) is value]

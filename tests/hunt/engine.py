@@ -9,29 +9,36 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from coordinator.core.figures import Layer
-from coordinator.core.judge.comparison import Group, compare, observe
-from coordinator.core.judge.reconcile import Neighbour
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.columns import (
+from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.judge.comparison import Group, compare, observe
+from broadside.coordinator.core.judge.reconcile import Neighbour
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.measure.columns import (
     NO_HOST,
     HostColumns,
     TrackColumns,
     disjoint_host,
     disjoint_track,
 )
-from coordinator.core.measure.evidence import (
+from broadside.coordinator.core.measure.evidence import (
     BurstEvidence,
     FirewallLedger,
     PairEvidence,
     join_tests,
     strays_during,
 )
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.measure.series import MeasuredBurst
-from coordinator.core.plan.spec import Burst, LedgerPromise, Objective, Pair, Plan, RunSpec
-from coordinator.core.summary import BurstSummary, RunSummary
-from exchange.messages import Claim, JobReport, ServerTest
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.plan.spec import (
+    Burst,
+    LedgerPromise,
+    Objective,
+    Pair,
+    Plan,
+    RunSpec,
+)
+from broadside.coordinator.core.summary import BurstSummary, RunSummary
+from broadside.exchange.messages import Claim, JobReport, ServerTest
 from tests.seconds_as_columns import told_track
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from exchange.messages import ClockReading, JobReport, Outcome, ServerTest
+from broadside.exchange.messages import ClockReading, JobReport, Outcome, ServerTest
 from tests.hunt.engine import End, FirewallLedger, Record, TrackColumns, World
 from tests.hunt.planting import Rng
 from tests.hunt.worlds import forged

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from exchange.messages import (
+from broadside.exchange.messages import (
     Claim,
     ClockReading,
     ClockSource,

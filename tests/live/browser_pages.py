@@ -12,7 +12,7 @@ from typing import Any, Self
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import ConsoleMessage, Page, Request, expect
 
-from lab.namespaces import inside
+from broadside.lab.namespaces import inside
 
 CHROMIUM = "/usr/bin/chromium"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from coordinator.cli import main
+from broadside.coordinator.cli import main
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.loopback import steady_clock
+from broadside.lab.loopback import steady_clock
 from tests.live.live_site import Site
 
 

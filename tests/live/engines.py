@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from agent.engine_process import EngineError, EngineProcess, Exit, Iperf3, find_iperf3
-from agent.gate import Release, find_gate, gate_env, read_release
-from exchange.engines.iperf3 import client_argv, server_argv
-from exchange.engines.iperf3_text import StreamReader
-from exchange.engines.port import Reading
-from exchange.messages import Endpoint, Job, Traffic
+from broadside.agent.engine_process import EngineError, EngineProcess, Exit, Iperf3, find_iperf3
+from broadside.agent.gate import Release, find_gate, gate_env, read_release
+from broadside.exchange.engines.iperf3 import client_argv, server_argv
+from broadside.exchange.engines.iperf3_text import StreamReader
+from broadside.exchange.engines.port import Reading
+from broadside.exchange.messages import Endpoint, Job, Traffic
 from tests.live.waiting import until
 
 BROUGHT = Path(__file__).parents[2] / ".tools" / "iperf3" / "bin" / "iperf3"

@@ -1,9 +1,10 @@
-"""``python -m agent``, with constants of :mod:`agent.server` that are not its own."""
+"""``python -m broadside.agent``, with constants of :mod:`broadside.agent.server` that are not its
+own."""
 
 import json
 import sys
 
-from agent import run, server
+from broadside.agent import run, server
 
 for name, value in json.loads(sys.argv[1]).items():
     assert hasattr(server, name)

@@ -2,7 +2,7 @@
 
 Azurite lets every token in, so a relay before it does what Azure's role assignments do: those that
 the range's Terraform makes, as the rehearsal holds them against the real one
-(``deploy.rehearsal.whole.RIGHTS``).
+(``tests.azure_emulator.whole.RIGHTS``).
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from typing import Any, Final
 
 import jwt
 
-from deploy.rehearsal.whole import RIGHTS
-from lab.azurite import ACCOUNT, Azurite
-from lab.relay import Relay
-from lab.servicebus.access_tokens import issue_jwt
-from lab.tls_listener import by_tls
+from broadside.lab.azurite import ACCOUNT, Azurite
+from broadside.lab.relay import Relay
+from broadside.lab.servicebus.access_tokens import issue_jwt
+from broadside.lab.tls_listener import by_tls
+from tests.azure_emulator.whole import RIGHTS
 from tests.live.http_service import Answer, Asked, serving
 from tests.live.started import started
 from tests.live.tls_queue import JWT_KEY, tls_queue

@@ -9,8 +9,8 @@ from itertools import count
 
 import pytest
 
-from lab.namespaces import inside
-from lab.topology import Host
+from broadside.lab.namespaces import inside
+from broadside.lab.topology import Host
 
 needs_snmpd = pytest.mark.skipif(
     shutil.which("snmpd", path="/usr/sbin:/usr/bin") is None, reason="snmpd is not installed"

@@ -11,14 +11,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from agent.engine_process import EngineError, Iperf3, find_iperf3
-from exchange.engines import filled_in
-from exchange.engines.iperf3 import streams_json
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Claim, Control, Job, JobReport, Presence
-from exchange.ports import Outgoing
-from exchange.records import RunHeader
-from exchange.second_rows import TestSeconds
+from broadside.agent.engine_process import EngineError, Iperf3, find_iperf3
+from broadside.exchange.engines import filled_in
+from broadside.exchange.engines.iperf3 import streams_json
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.messages import Claim, Control, Job, JobReport, Presence
+from broadside.exchange.ports import Outgoing
+from broadside.exchange.records import RunHeader
+from broadside.exchange.second_rows import TestSeconds
 from tests.live.free_ports import free_port
 from tests.live.warm import shell
 from tests.one_table import PairSeconds, read_seconds
@@ -60,10 +60,10 @@ def presences_in(data_dir: Path) -> Mapping[str, Presence]:
 
 
 class AgentProcess:
-    """What ``python -m agent`` runs, with settings of its own.
+    """What ``python -m broadside.agent`` runs, with settings of its own.
 
-    ``hurry`` shortens constants of :mod:`agent.server`, whose real values would take minutes.
-    """
+    ``hurry`` shortens constants of :mod:`broadside.agent.server`, whose real values would take
+    minutes."""
 
     def __init__(
         self,

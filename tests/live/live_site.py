@@ -14,15 +14,15 @@ from typing import Any, Final, Self
 
 import httpx
 
-from exchange.messages import Role
-from lab.loopback import steady_clock
+from broadside.exchange.messages import Role
+from broadside.lab.loopback import steady_clock
 from tests.live.free_ports import free_port
 from tests.live.waiting import wait_for
 from tests.live.warm import Process, shell
 
 VERDICT_PAUSE_S: Final = 0.5  # it takes a burst: between looks the coordinator is at its work
 ROOT = Path(__file__).parent.parent.parent
-BROADSIDE = [sys.executable, "-m", "coordinator"]
+BROADSIDE = [sys.executable, "-m", "broadside.coordinator"]
 # For all: httpx's own functions load the system's authorities at each call, 50 ms of a core.
 HTTP: Final = httpx.Client(timeout=30, limits=httpx.Limits(max_keepalive_connections=0))
 

@@ -7,10 +7,10 @@ from ipaddress import ip_address
 
 import pytest
 
-from agent.clock import read_kernel_clock
-from agent.counters import CountersUnreadable, HostCounters
-from agent.host import HostUnknown, find_address, find_nic
-from agent.sockets import read_ports
+from broadside.agent.clock import read_kernel_clock
+from broadside.agent.counters import CountersUnreadable, HostCounters
+from broadside.agent.host import HostUnknown, find_address, find_nic
+from broadside.agent.sockets import read_ports
 from tests.unit.agent.jobs import INSTANT_AT
 
 pytestmark = pytest.mark.live

@@ -16,10 +16,10 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from agent.engine_process import Iperf3
-from agent.server import OneTestPort
-from agent.sockets import read_ports
-from exchange.messages import (
+from broadside.agent.engine_process import Iperf3
+from broadside.agent.server import OneTestPort
+from broadside.agent.sockets import read_ports
+from broadside.exchange.messages import (
     DEFAULT_ENGINE,
     ClockSource,
     Flow,
@@ -441,7 +441,7 @@ async def test_bad_settings_are_one_clear_line_and_exit_code_3(tmp_path: Path) -
         "BROADSIDE_AGENT_PORTS": "no",
     }
     agent = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "agent", env=environment, stderr=asyncio.subprocess.PIPE
+        sys.executable, "-m", "broadside.agent", env=environment, stderr=asyncio.subprocess.PIPE
     )
     _, said = await agent.communicate()
     assert agent.returncode == 3

@@ -15,18 +15,18 @@ import pyarrow.parquet
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator.api.app import create_app
-from coordinator.api.examples import REQUESTS, answers
-from coordinator.api.page_files import site
-from coordinator.core.measure.series import BurstSeries
-from coordinator.core.plan.meter import basis
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.listing import CostSum, RunFilter, aggregate_runs
-from coordinator.runs.spending import Budgets
-from coordinator.views.metrics import METRICS
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Role
-from exchange.records import Document
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.api.examples import REQUESTS, answers
+from broadside.coordinator.api.page_files import site
+from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.plan.meter import basis
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.listing import CostSum, RunFilter, aggregate_runs
+from broadside.coordinator.runs.spending import Budgets
+from broadside.coordinator.views.metrics import METRICS
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.messages import Role
+from broadside.exchange.records import Document
 from tests.api_examples import address, collect
 from tests.fuzz_store import OVER, STUDY, store
 from tests.synthetic_runs import SMALL, measured, store_run

@@ -38,7 +38,7 @@ def assistant(site: Site, url: str, secret: str, *options: str) -> "Client":
     return Client(
         StdioServerParameters(
             command=sys.executable,
-            args=["-m", "coordinator", "mcp", "--api", url, *options],
+            args=["-m", "broadside.coordinator", "mcp", "--api", url, *options],
             env=site.environment | {"BROADSIDE_TOKEN": secret},
         )
     )

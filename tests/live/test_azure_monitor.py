@@ -11,15 +11,15 @@ import httpx
 import numpy as np
 import pytest
 
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.testimony import Quantity
-from coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
-from coordinator.device.ledgers.settle import Settling, Span
-from coordinator.device.ledgers.source import LedgerBusy, LedgerError
-from coordinator.device.witnesses.witness_file import WitnessSource, open_witnesses
-from exchange.messages import Direction, Flow
-from lab.ledger import COLUMNS
-from lab.monitor import MonitorServer, MonitorSpec
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.testimony import Quantity
+from broadside.coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
+from broadside.coordinator.device.ledgers.settle import Settling, Span
+from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError
+from broadside.coordinator.device.witnesses.witness_file import WitnessSource, open_witnesses
+from broadside.exchange.messages import Direction, Flow
+from broadside.lab.ledger import COLUMNS
+from broadside.lab.monitor import MonitorServer, MonitorSpec
 from tests.live.certificates import make_certificates
 from tests.live.http_service import Answer, Asked, serving
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from lab.servicebus.broker_process import BrokerProcess
-from lab.servicebus.queues import QueueSettings
+from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.servicebus.queues import QueueSettings
 from tests.contract.recorded_azure import Answers, Asked, RecordedAzure
 from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
 from tests.live.started import started

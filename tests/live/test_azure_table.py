@@ -11,9 +11,9 @@ from uuid import uuid4
 import jwt
 import pytest
 
-from exchange.azure.table_storage import AzureTable, TableAddress
-from exchange.azure.wire import StorageBounds
-from exchange.ports import (
+from broadside.exchange.azure.table_storage import AzureTable, TableAddress
+from broadside.exchange.azure.wire import StorageBounds
+from broadside.exchange.ports import (
     Entity,
     EntityChanged,
     EntityExists,
@@ -22,8 +22,8 @@ from exchange.ports import (
     ExchangeUnavailable,
     Value,
 )
-from lab.azurite import Azurite
-from lab.relay import Relay
+from broadside.lab.azurite import Azurite
+from broadside.lab.relay import Relay
 from tests.live.certificates import Certificates, make_certificates
 from tests.live.given_token import GivenToken
 from tests.live.started import started

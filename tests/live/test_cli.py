@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from exchange.messages import Role
+from broadside.exchange.messages import Role
 from tests.live.live_site import BROADSIDE, PACED, Site, wait_for_fleet
 
 pytestmark = pytest.mark.live

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Endpoint, Job, Role, Traffic
-from exchange.ports import Outgoing
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.messages import Endpoint, Job, Role, Traffic
+from broadside.exchange.ports import Outgoing
 from tests.live.live_site import Site, call
 from tests.live.waiting import wait_for
 

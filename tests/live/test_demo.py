@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.cli.demo import VICTIM
-from coordinator.cli.exits import Exit
+from broadside.coordinator.cli.demo import VICTIM
+from broadside.coordinator.cli.exits import Exit
 from tests.live.live_site import Site, call
 from tests.live.taken import Taken
 

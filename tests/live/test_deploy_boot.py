@@ -18,9 +18,9 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.check import boot, tools
-from deploy.check.__main__ import COORDINATOR, EXPOSURE_MAX
-from exchange.messages import Presence
+from broadside.exchange.messages import Presence
+from tests.deploy_check import boot, tools
+from tests.deploy_check.__main__ import COORDINATOR, EXPOSURE_MAX
 from tests.live.free_ports import free_port
 from tests.live.http_service import Answer, Asked, serving
 from tests.live.live_agents import presences_in

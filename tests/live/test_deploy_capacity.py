@@ -11,9 +11,15 @@ from typing import Any
 
 import pytest
 
-from coordinator.device.capacity import FIREWALL as KIND
-from coordinator.device.capacity import Capacity, FirewallCapacity, Record, raise_capacity, restore
-from coordinator.device.resource_manager import (
+from broadside.coordinator.device.capacity import FIREWALL as KIND
+from broadside.coordinator.device.capacity import (
+    Capacity,
+    FirewallCapacity,
+    Record,
+    raise_capacity,
+    restore,
+)
+from broadside.coordinator.device.resource_manager import (
     Resource,
     ResourceBusy,
     ResourceRefused,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agent.agent_settings import AgentSettings
-from deploy.check import hcl
-from deploy.check.tools import AZURE
-from exchange.engines.ftp import PASSIVE_PORTS
+from broadside.agent.agent_settings import AgentSettings
+from broadside.exchange.engines.ftp import PASSIVE_PORTS
+from tests.deploy_check import hcl
+from tests.deploy_check.tools import AZURE
 from tests.live.terraform_outputs import outputs
 
 pytestmark = [

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordinator.device.policy_switch import POLICY as KIND
-from coordinator.device.policy_switch import main, set_modes
-from coordinator.device.resource_manager import Resource, ResourceError
-from coordinator.studies.switch import Switch
+from broadside.coordinator.device.policy_switch import POLICY as KIND
+from broadside.coordinator.device.policy_switch import main, set_modes
+from broadside.coordinator.device.resource_manager import Resource, ResourceError
+from broadside.coordinator.studies.switch import Switch
 from tests.live.azure_resource import TOKEN, ResourceManager
 from tests.live.http_service import serving
 
@@ -110,7 +110,14 @@ def test_what_goes_wrong_is_one_line(arm: ResourceManager) -> None:
 async def test_a_switch_runs_it(arm: ResourceManager, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROADSIDE_AZURE_MONITOR_ENDPOINT", arm.url)
     monkeypatch.setenv("BROADSIDE_AZURE_MONITOR_TOKEN", TOKEN)
-    argv = (sys.executable, "-m", "coordinator.device.policy_switch", "--policy", POLICY, "--idps")
+    argv = (
+        sys.executable,
+        "-m",
+        "broadside.coordinator.device.policy_switch",
+        "--policy",
+        POLICY,
+        "--idps",
+    )
     switch = Switch(rest="off", states={"off": (*argv, "Off"), "deny": (*argv, "Deny")})
     await switch.set("deny")
     assert modes(arm)[0] == "Deny"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.cli.terraform import RESUME, Orphan, import_blocks
+from broadside.coordinator.cli.terraform import RESUME, Orphan, import_blocks
 from tests.live.commands import Done, run_command
 
 pytestmark = pytest.mark.live
@@ -272,7 +272,7 @@ def test_a_state_that_was_written_half_is_put_back(
     stubs: Stubs, monkeypatch: pytest.MonkeyPatch, verb: str, backup: str | None
 ) -> None:
     """As Terraform leaves it that was killed while it wrote; no command of its own reads it."""
-    monkeypatch.setattr("coordinator.cli.terraform.STATE_PAUSE_S", 0.0)
+    monkeypatch.setattr("broadside.coordinator.cli.terraform.STATE_PAUSE_S", 0.0)
     state, kept = (
         stubs.directory / "terraform.tfstate",
         stubs.directory / "terraform.tfstate.backup",
@@ -416,7 +416,7 @@ def test_park_gives_the_firewall_back_and_unpark_brings_it_with_all_it_had(stubs
 
 def test_a_throttled_request_is_made_again(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
     """az repeats by itself, but not where it is asked for a plain request."""
-    monkeypatch.setattr("coordinator.cli.terraform.REST_PAUSE_S", 0.0)
+    monkeypatch.setattr("broadside.coordinator.cli.terraform.REST_PAUSE_S", 0.0)
     stubs.has(firewall_addresses={"ipConfigurations": [{"name": "data"}]})
     given = {"ipConfigurations": [{"name": "data"}], "provisioningState": "Succeeded"}
     stubs.answer(firewall={"properties": given}, throttled=True)

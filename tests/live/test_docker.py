@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.sockets import read_ports
-from exchange.azure.service_bus import open_queue
-from exchange.fabric_settings import FabricSettings
-from exchange.messages import Role
-from exchange.ports import JobQueue, Outgoing
-from lab.azurite import Azurite
-from lab.servicebus.broker_process import BrokerProcess
-from lab.servicebus.queues import QueueSettings
+from broadside.agent.sockets import read_ports
+from broadside.exchange.azure.service_bus import open_queue
+from broadside.exchange.fabric_settings import FabricSettings
+from broadside.exchange.messages import Role
+from broadside.exchange.ports import JobQueue, Outgoing
+from broadside.lab.azurite import Azurite
+from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.servicebus.queues import QueueSettings
 from tests.live.engines import PATIENCE_S
 from tests.live.http_service import Answer, serving
 from tests.live.live_site import ROOT, Site, kill, wait_for_fleet

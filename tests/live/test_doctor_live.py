@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from exchange.fabric import open_fabric
-from exchange.ports import QueueCounts
-from lab import azure_services
+from broadside.exchange.fabric import open_fabric
+from broadside.exchange.ports import QueueCounts
+from broadside.lab import azure_services
 from tests.live.live_site import Site, wait_for_fleet
 
 pytestmark = pytest.mark.live

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lab import profiles
-from lab.site import built, staged
-from lab.topology import Lab, LabSpec
+from broadside.lab import profiles
+from broadside.lab.site import built, staged
+from broadside.lab.topology import Lab, LabSpec
 from tests.live.labs import new_prefix
 from tests.live.live_site import Site
 
@@ -44,7 +44,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Si
 
 
 def event_of(lab: Lab, profile: str) -> str:
-    own = [sys.executable, "-m", "coordinator", "lab", "profile", profile]
+    own = [sys.executable, "-m", "broadside.coordinator", "lab", "profile", profile]
     return " ".join([*own, "--prefix", lab.spec.prefix])
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.engine_process import EngineUnusable, Iperf3
-from agent.gate import find_gate
-from agent.sockets import read_ports
-from exchange.engines.iperf3 import streams_json
-from exchange.engines.port import StartBasis
-from exchange.messages import Direction, Protocol, Traffic
+from broadside.agent.engine_process import EngineUnusable, Iperf3
+from broadside.agent.gate import find_gate
+from broadside.agent.sockets import read_ports
+from broadside.exchange.engines.iperf3 import streams_json
+from broadside.exchange.engines.port import StartBasis
+from broadside.exchange.messages import Direction, Protocol, Traffic
 from tests.live.engines import (
     PATIENCE_S,
     Running,

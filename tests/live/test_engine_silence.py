@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from agent.engine_process import Iperf3
-from exchange.messages import Direction, Traffic
+from broadside.agent.engine_process import Iperf3
+from broadside.exchange.messages import Direction, Traffic
 from tests.live.engines import PATIENCE_S, engines, start_client, start_server
 from tests.live.waiting import until
 

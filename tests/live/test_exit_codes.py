@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.cli.exits import Exit, code_of
+from broadside.coordinator.cli.exits import Exit, code_of
 from tests.live.test_lab_rights import AS_NOBODY
 from tests.live.waiting import wait_for
 
@@ -32,7 +32,7 @@ def broadside(
 ) -> tuple[int, str]:
     """Exit code and standard error of a command."""
     done = subprocess.run(
-        [*before, sys.executable, "-m", "coordinator", *words],
+        [*before, sys.executable, "-m", "broadside.coordinator", *words],
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
@@ -110,7 +110,7 @@ def test_anothers_data_directory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def served(data_dir: Path) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-m", "coordinator", "serve", "--port", "0"]
+    command = [sys.executable, "-m", "broadside.coordinator", "serve", "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:

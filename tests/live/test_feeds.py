@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.live.status import RunStatus
-from coordinator.imports.stored_imports import keep_table
-from coordinator.refusals import TooManyViewers, UnknownRun
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.stored_runs import StoredRuns
-from coordinator.scenarios import load
-from coordinator.views.feeds import Event, Feed, Feeds
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.messages import (
+from broadside.coordinator.core.live.status import RunStatus
+from broadside.coordinator.imports.stored_imports import keep_table
+from broadside.coordinator.refusals import TooManyViewers, UnknownRun
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.stored_runs import StoredRuns
+from broadside.coordinator.scenarios import load
+from broadside.coordinator.views.feeds import Event, Feed, Feeds
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.messages import (
     AgentState,
     ClockReading,
     ClockSource,
@@ -29,7 +29,7 @@ from exchange.messages import (
     Side,
     Track,
 )
-from exchange.troubles import utc_now
+from broadside.exchange.troubles import utc_now
 from tests.unit.coordinator.imports.small_tables import fleet, parse
 
 pytestmark = pytest.mark.live
@@ -219,7 +219,7 @@ async def test_a_coordinator_that_stops_lets_its_viewers_go(coordinator: Coordin
 async def test_streams_are_bounded_and_only_of_what_is_there(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from coordinator.refusals import UnknownBurst
+    from broadside.coordinator.refusals import UnknownBurst
 
     run_id = await launched(coordinator)
     feeds = Feeds(coordinator)
@@ -227,7 +227,7 @@ async def test_streams_are_bounded_and_only_of_what_is_there(
         await feeds.open("nothing", None)
     with pytest.raises(UnknownBurst, match="burst 9"):
         await feeds.open(run_id, 8)
-    monkeypatch.setattr("coordinator.views.feeds.VIEWERS_MAX_COUNT", 1)
+    monkeypatch.setattr("broadside.coordinator.views.feeds.VIEWERS_MAX_COUNT", 1)
     feed = await feeds.open(run_id, None)
     stream = feed.follow(None)
     await anext(stream)

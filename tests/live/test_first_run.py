@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.offspring import die_with_parent
+from broadside.lab.offspring import die_with_parent
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "first-run.md").read_text("utf-8")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.api.examples import REQUESTS
+from broadside.coordinator.api.examples import REQUESTS
 
 pytestmark = pytest.mark.live
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from exchange.azure.table_storage import AzureTable, TableAddress
-from exchange.azure.wire import StorageBounds
-from exchange.ports import Entity, ExchangeUnavailable
-from lab.namespaces import inside, run_batch
-from lab.site import built
-from lab.topology import Batch, Host, Lab, LabSpec, switch_namespace
+from broadside.exchange.azure.table_storage import AzureTable, TableAddress
+from broadside.exchange.azure.wire import StorageBounds
+from broadside.exchange.ports import Entity, ExchangeUnavailable
+from broadside.lab.namespaces import inside, run_batch
+from broadside.lab.site import built
+from broadside.lab.topology import Batch, Host, Lab, LabSpec, switch_namespace
 from tests.live.labs import new_prefix
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]

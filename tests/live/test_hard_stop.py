@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.workspace import sweep
-from exchange.engines import engines
+from broadside.agent.workspace import sweep
+from broadside.exchange.engines import engines
 from tests.live.engines import PATIENCE_S
 from tests.live.live_agents import is_alive
 from tests.live.waiting import until
@@ -23,14 +23,14 @@ NAME = "hard-stop"
 PROGRAM = """
 import asyncio, sys, time
 from datetime import UTC, datetime
-from agent import engine_process as process
-from agent.attempt import Attempt
-from agent.installed_engines import find_installed_engine
-from agent.engine_process import find_iperf3
-from agent.workspace import Workspace
-from exchange.engines import find
-from exchange.engines.port import ClientAsk, Tool
-from exchange.messages import Endpoint, Job, Role, Traffic
+from broadside.agent import engine_process as process
+from broadside.agent.attempt import Attempt
+from broadside.agent.installed_engines import find_installed_engine
+from broadside.agent.engine_process import find_iperf3
+from broadside.agent.workspace import Workspace
+from broadside.exchange.engines import find
+from broadside.exchange.engines.port import ClientAsk, Tool
+from broadside.exchange.messages import Endpoint, Job, Role, Traffic
 
 process.HARD_STOP_AFTER_S = 1.0
 

@@ -17,13 +17,13 @@ from typing import Any
 import httpx
 import pytest
 
-from exchange.http.coordinator_link import Link
-from exchange.http.credential import Credential, load_credential
-from exchange.http.http_ports import HttpTable
-from exchange.http.joining import join
-from exchange.ports import Entity, EntityRefused, ExchangeMisconfigured, ExchangeRefused
-from lab.site import Site, built, sqlite_fabric, staged
-from lab.topology import LabSpec, management_name
+from broadside.exchange.http.coordinator_link import Link
+from broadside.exchange.http.credential import Credential, load_credential
+from broadside.exchange.http.http_ports import HttpTable
+from broadside.exchange.http.joining import join
+from broadside.exchange.ports import Entity, EntityRefused, ExchangeMisconfigured, ExchangeRefused
+from broadside.lab.site import Site, built, sqlite_fabric, staged
+from broadside.lab.topology import LabSpec, management_name
 from tests.live.labs import new_prefix
 from tests.live.live_site import GENTLE, call, wait_for_summary
 from tests.live.waiting import wait_for

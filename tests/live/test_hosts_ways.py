@@ -19,23 +19,23 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agent.clock import parse_tracking
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.hosts.authority import own_authority
-from coordinator.hosts.enrolment import Enrolments
-from coordinator.hosts.hosts_server import shown_certificate
-from exchange.embedded.backup import back_up, restore
-from exchange.embedded.embedded_queue import EmbeddedQueue
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.http.coordinator_link import RENEW_S, Link, open_client
-from exchange.http.credential import Credential, load_credential
-from exchange.http.joining import join, new_code
-from exchange.messages import ClockReading, Role
-from exchange.ports import ExchangeError, ExchangeRefused, ExchangeUnavailable, Outgoing
-from lab.namespaces import CHRONY_PATH, run, write_sysctls
-from lab.serving import Serving
-from lab.site import built, staged
-from lab.topology import Lab, LabSpec, management_name
+from broadside.agent.clock import parse_tracking
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.hosts.authority import own_authority
+from broadside.coordinator.hosts.enrolment import Enrolments
+from broadside.coordinator.hosts.hosts_server import shown_certificate
+from broadside.exchange.embedded.backup import back_up, restore
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.http.coordinator_link import RENEW_S, Link, open_client
+from broadside.exchange.http.credential import Credential, load_credential
+from broadside.exchange.http.joining import join, new_code
+from broadside.exchange.messages import ClockReading, Role
+from broadside.exchange.ports import ExchangeError, ExchangeRefused, ExchangeUnavailable, Outgoing
+from broadside.lab.namespaces import CHRONY_PATH, run, write_sysctls
+from broadside.lab.serving import Serving
+from broadside.lab.site import built, staged
+from broadside.lab.topology import Lab, LabSpec, management_name
 from tests.live.certificates import Certificates, make_certificates
 from tests.live.labs import new_prefix
 from tests.live.live_agents import presences_in
@@ -466,7 +466,7 @@ def agent_on_loopback(folder: Path, at: str, agent_id: str, role: str) -> "subpr
     """One that has its credential already; what it says is in ``agent.log``."""
     with (folder / "agent.log").open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "agent"],
+            [sys.executable, "-m", "broadside.agent"],
             env=inherited() | of_an_agent(at, agent_id, role, folder),
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -519,7 +519,7 @@ def revoke_first_code(data: Path) -> str:
 
     name = asyncio.run(first())
     subprocess.run(
-        [sys.executable, "-m", "coordinator", "enroll", "revoke", name],
+        [sys.executable, "-m", "broadside.coordinator", "enroll", "revoke", name],
         env=os.environ | {"BROADSIDE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT)},
         check=True,
         timeout=60,

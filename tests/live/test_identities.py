@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from exchange.messages import Role
+from broadside.exchange.messages import Role
 from tests.live.identities import Identities, range_roles, standing
 from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
 
@@ -88,7 +88,7 @@ def test_an_agents_host_proves_it_without_the_coordinators_package(
 ) -> None:
     agent = {"BROADSIDE_AGENT_ROLE": role, "BROADSIDE_AGENT_AGENT_ID": "a1"}
     done = subprocess.run(
-        [sys.executable, "-m", "agent.check", "--rights"],
+        [sys.executable, "-m", "broadside.agent.check", "--rights"],
         env={**site.environment, **azure.of(VMS[role]), **agent},
         capture_output=True,
         text=True,

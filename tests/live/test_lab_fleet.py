@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from lab import fleet, loopback, network
-from lab.errors import FleetError
-from lab.fleet import AgentPlan, Fleet
-from lab.namespaces import list_owned, list_processes
-from lab.site import built
-from lab.topology import LabSpec
+from broadside.lab import fleet, loopback, network
+from broadside.lab.errors import FleetError
+from broadside.lab.fleet import AgentPlan, Fleet
+from broadside.lab.namespaces import list_owned, list_processes
+from broadside.lab.site import built
+from broadside.lab.topology import LabSpec
 from tests.live.labs import new_prefix
 from tests.live.waiting import wait_for
 
@@ -139,14 +139,15 @@ def test_down_ends_a_fleet(prefix: str, tmp_path: Path) -> None:
 @pytest.mark.needs_root
 def test_only_the_labs_own_processes_are_ever_its_own(prefix: str, tmp_path: Path) -> None:
     """Not a shell that names them, and nobody who shares their fork server's network."""
-    script = f": -m lab.fleet --broadside-lab={prefix} /run/chrony/broadside-{prefix}-c001.pid; cat"
+    pid_file = f"/run/chrony/broadside-{prefix}-c001.pid"
+    script = f": -m broadside.lab.fleet --broadside-lab={prefix} {pid_file}; cat"
     with (
         subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE) as bystander,
         start(prefix, tmp_path, {"one": "wait"}) as stubs,
     ):
         family = sorted([stubs.pid, stubs.states()["one"].pid])
         code = (
-            "import sys; from lab.namespaces import list_owned; "
+            "import sys; from broadside.lab.namespaces import list_owned; "
             "print(*(process.pid for process in list_owned(sys.argv[1])))"
         )
         for elsewhere in ([], ["unshare", "--net"]):
@@ -211,7 +212,7 @@ def test_loopback_stands_in_for_a_lab(prefix: str, tmp_path: Path) -> None:
 
 def test_the_one_clock_ends_with_a_killed_owner() -> None:
     code = (
-        "from lab.loopback import steady_clock\n"
+        "from broadside.lab.loopback import steady_clock\n"
         "with steady_clock() as clock: print(clock, flush=True); input()"
     )
     with subprocess.Popen(

@@ -15,14 +15,21 @@ from statistics import quantiles
 
 import pytest
 
-from agent.clock import parse_tracking
-from exchange.messages import ClockReading
-from lab import clocks, network, topology
-from lab.errors import LabBroken, ToolMissing
-from lab.ledger import LedgerReading, read_ledger
-from lab.namespaces import NAMESPACES_PATH, inside, list_namespaces, list_owned, list_processes, run
-from lab.site import built
-from lab.topology import Host, Lab, LabSpec
+from broadside.agent.clock import parse_tracking
+from broadside.exchange.messages import ClockReading
+from broadside.lab import clocks, network, topology
+from broadside.lab.errors import LabBroken, ToolMissing
+from broadside.lab.ledger import LedgerReading, read_ledger
+from broadside.lab.namespaces import (
+    NAMESPACES_PATH,
+    inside,
+    list_namespaces,
+    list_owned,
+    list_processes,
+    run,
+)
+from broadside.lab.site import built
+from broadside.lab.topology import Host, Lab, LabSpec
 from tests.live.labs import new_prefix, send
 from tests.live.taken import Taken
 from tests.live.waiting import wait_for
@@ -150,7 +157,8 @@ def test_killed_in_the_middle(delay_s: float, then: str, tmp_path: Path) -> None
     """SIGKILL of ``up`` after its first namespace plus a while; then another up, or a down."""
     spec = LabSpec(pairs_count=8, prefix=new_prefix())
     code = (
-        "from pathlib import Path; from lab import network; from lab.topology import LabSpec; "
+        "from pathlib import Path; from broadside.lab import network; "
+        "from broadside.lab.topology import LabSpec; "
         f"network.up(LabSpec(pairs_count=8, prefix={spec.prefix!r}), Path({str(tmp_path)!r}))"
     )
     builder = subprocess.Popen([sys.executable, "-c", code])
@@ -208,7 +216,7 @@ def test_a_missing_tool_is_named_with_its_package(
     for name in ("ip", "tc"):
         (tmp_path / name).symlink_to("/bin/true")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("exchange.programs.SYSTEM_FOLDERS", "")
+    monkeypatch.setattr("broadside.exchange.programs.SYSTEM_FOLDERS", "")
     with pytest.raises(ToolMissing, match=r"nft .*apt-get install nftables"):
         network.up(LabSpec(pairs_count=1, prefix=new_prefix()), tmp_path)
 
@@ -229,7 +237,7 @@ def test_the_lock_outlives_a_killed_builder_until_its_command_has_ended() -> Non
     prefix = new_prefix()
     sleep = ["sleep", str(300_000 + os.getpid())]
     code = (
-        "from lab import network; from lab.namespaces import run\n"
+        "from broadside.lab import network; from broadside.lab.namespaces import run\n"
         f"with network.locked({prefix!r}) as lock: run({sleep!r}, lock=lock)"
     )
 
@@ -286,7 +294,7 @@ def test_a_ledger_that_is_killed_and_restarted_goes_on(lab: Lab) -> None:
     send(lab.clients[0], lab.servers[0], 100_000)
     before = next_reading(lab)
     # What it starts bears its command line until it is another program.
-    writer = min(p.pid for p in list_owned(lab.spec.prefix) if "lab.ledger" in p.command)
+    writer = min(p.pid for p in list_owned(lab.spec.prefix) if "broadside.lab.ledger" in p.command)
     os.kill(writer, signal.SIGKILL)
     wait_for("the end of the ledger's process", lambda: not network.is_ledger_running(lab))
     with lab.ledger_path.open("a") as file:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab import network, profiles
-from lab.errors import LabMisconfigured
-from lab.ledger import read_ledger
-from lab.namespaces import inside, list_owned
-from lab.site import built
-from lab.topology import Lab, LabSpec
+from broadside.lab import network, profiles
+from broadside.lab.errors import LabMisconfigured
+from broadside.lab.ledger import read_ledger
+from broadside.lab.namespaces import inside, list_owned
+from broadside.lab.site import built
+from broadside.lab.topology import Lab, LabSpec
 from tests.live.labs import new_prefix, send
 from tests.live.waiting import wait_for
 
@@ -111,7 +111,7 @@ def test_a_cliff_falls_under_load(lab: Lab) -> None:
 def kept(lab: Lab) -> list[str]:
     """The processes that move rates in this lab."""
     commands = [process.command for process in list_owned(lab.spec.prefix)]
-    return [command for command in commands if "lab.keeper" in command]
+    return [command for command in commands if "broadside.lab.keeper" in command]
 
 
 def test_what_moves_is_gone_with_the_next_profile(lab: Lab) -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from lab import network
-from lab import privileges as rights
-from lab.errors import LabMisconfigured, NoRights
-from lab.namespaces import list_processes
-from lab.privileges import Finding, Rights
-from lab.site import built
-from lab.topology import LabSpec
+from broadside.lab import network
+from broadside.lab import privileges as rights
+from broadside.lab.errors import LabMisconfigured, NoRights
+from broadside.lab.namespaces import list_processes
+from broadside.lab.privileges import Finding, Rights
+from broadside.lab.site import built
+from broadside.lab.topology import LabSpec
 from tests.live.labs import new_prefix
 from tests.live.waiting import wait_for
 
@@ -40,7 +40,11 @@ exec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups -- "$@"
 """
 AS_NOBODY = ["unshare", "--mount", "--propagation=private", "sh", "-ec", OPEN, "sh"]
 DROP_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
-FIND = "from lab.privileges import find_rights; f = find_rights(); print(f.rights.value, f.reason)"
+FIND = """
+from broadside.lab.privileges import find_rights
+f = find_rights()
+print(f.rights.value, f.reason)
+"""
 
 
 def python(code: str, *arguments: str) -> list[str]:
@@ -72,7 +76,17 @@ def test_an_ordinary_user_has_a_user_namespace() -> None:
 def test_without_any_rights_one_line_says_what_to_do() -> None:
     """A world whose own limit is zero: neither its stripped root nor a new world gets on."""
     script = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
-    inside = [sys.executable, "-m", "lab.privileges", "inside", "--", "sh", "-ec", script, "sh"]
+    inside = [
+        sys.executable,
+        "-m",
+        "broadside.lab.privileges",
+        "inside",
+        "--",
+        "sh",
+        "-ec",
+        script,
+        "sh",
+    ]
     done = run([*inside, *DROP_RIGHTS, *python(FIND)])
     words = done.stdout.strip()
     assert words.startswith("none no permission to build network namespaces"), done.stderr
@@ -84,23 +98,23 @@ def test_without_any_rights_one_line_says_what_to_do() -> None:
 
 def test_an_ordinary_user_outside_a_world_is_told_so(open_path: Path) -> None:
     up = (
-        "import sys; from pathlib import Path; from lab import network\n"
-        "from lab.topology import LabSpec\n"
+        "import sys; from pathlib import Path; from broadside.lab import network\n"
+        "from broadside.lab.topology import LabSpec\n"
         "network.up(LabSpec(pairs_count=1, prefix=sys.argv[1]), Path(sys.argv[2]))"
     )
     done = run([*AS_NOBODY, *python(up, new_prefix(), str(open_path))])
-    assert done.stderr.splitlines()[-1].startswith("lab.errors.NoRights: not root: build")
+    assert done.stderr.splitlines()[-1].startswith("broadside.lab.errors.NoRights: not root: build")
     assert list(open_path.rglob("*")) == []
 
 
 def test_another_users_lab_stays(open_path: Path) -> None:
     down = (
-        "import sys; from pathlib import Path; from lab import network\n"
+        "import sys; from pathlib import Path; from broadside.lab import network\n"
         "network.down(sys.argv[1], Path(sys.argv[2]))"
     )
     with built(LabSpec(pairs_count=1, prefix=new_prefix()), open_path) as lab:
         done = run([*AS_NOBODY, *python(down, lab.spec.prefix, str(open_path))])
-        assert "lab.errors.NoRights" in done.stderr.splitlines()[-1]
+        assert "broadside.lab.errors.NoRights" in done.stderr.splitlines()[-1]
         assert "another user's lab; run this with sudo" in done.stderr.splitlines()[-1]
         assert network.status(lab.spec.prefix, open_path).faults == ()
 
@@ -109,11 +123,11 @@ def test_an_ordinary_users_lab_carries_counts_and_goes(open_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from lab import clocks, network
-from lab import privileges as rights
-from lab.ledger import read_ledger
-from lab.site import built
-from lab.topology import LabSpec
+from broadside.lab import clocks, network
+from broadside.lab import privileges as rights
+from broadside.lab.ledger import read_ledger
+from broadside.lab.site import built
+from broadside.lab.topology import LabSpec
 from tests.live.labs import send
 from tests.live.waiting import wait_for
 assert Path("/proc/self/uid_map").read_text().split()[2] != "4294967295"  # a world of its own
@@ -126,7 +140,7 @@ with built(LabSpec(pairs_count=2, prefix=sys.argv[1]), Path(sys.argv[2])) as lab
     assert network.up(lab.spec, Path(sys.argv[2])) == lab
 print("carried and counted")
 """
-    become = "import sys; from lab.privileges import run_inside; run_inside(sys.argv[1:])"
+    become = "import sys; from broadside.lab.privileges import run_inside; run_inside(sys.argv[1:])"
     inner = python(code, new_prefix(), str(open_path))
     done = run([*AS_NOBODY, *python(become, *inner)])
     assert done.stdout == "carried and counted\n", done.stderr
@@ -138,12 +152,14 @@ print("carried and counted")
     ("script", "exit_code"), [("exit 7", 7), ("kill -9 $$", 137), ("nosuch", 127)]
 )
 def test_a_world_passes_the_exit_code_on(script: str, exit_code: int) -> None:
-    inside = [sys.executable, "-m", "lab.privileges", "inside", "--", "sh", "-c", script]
+    inside = [sys.executable, "-m", "broadside.lab.privileges", "inside", "--", "sh", "-c", script]
     assert run([*AS_NOBODY, *inside]).returncode == exit_code
 
 
 def test_a_program_that_is_not_there_is_named() -> None:
-    done = run([*AS_NOBODY, sys.executable, "-m", "lab.privileges", "inside", "--", "nosuch"])
+    done = run(
+        [*AS_NOBODY, sys.executable, "-m", "broadside.lab.privileges", "inside", "--", "nosuch"]
+    )
     assert "nosuch: No such file" in done.stderr
     assert done.returncode == 126
 
@@ -152,7 +168,7 @@ def test_a_program_that_is_not_there_is_named() -> None:
 def test_nobody_outlives_a_world(number: signal.Signals) -> None:
     sleep = ["sleep", str(200_000 + os.getpid())]
     script = f"setsid {' '.join(sleep)} & setsid {' '.join(sleep)}"
-    as_nobody = [*AS_NOBODY, sys.executable, "-m", "lab.privileges", "inside", "--"]
+    as_nobody = [*AS_NOBODY, sys.executable, "-m", "broadside.lab.privileges", "inside", "--"]
     inside = [*as_nobody, "sh", "-c", script]
 
     def sleepers() -> list[int]:
@@ -172,9 +188,9 @@ def test_a_world_is_kept_joined_and_released(open_path: Path) -> None:
     act = """
 import sys
 from pathlib import Path
-from lab import network
-from lab import privileges as rights
-from lab.topology import LabSpec
+from broadside.lab import network
+from broadside.lab import privileges as rights
+from broadside.lab.topology import LabSpec
 prefix, base_path, what = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 if what == "hold":
     rights.hold(prefix)

@@ -22,18 +22,22 @@ from typing import Any
 
 import pytest
 
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.device.resource_manager import ResourceRefused, ResourceUnavailable, token_source
-from exchange.azure import identity
-from exchange.azure.service_bus import ServiceBusAddress, ServiceBusQueue
-from exchange.azure.table_storage import AzureTable, TableAddress
-from exchange.azure.wire import Bounds
-from exchange.messages import Direction
-from exchange.ports import ExchangeError, ExchangeMisconfigured, ExchangeUnavailable
-from exchange.troubles import TroubleLog
-from lab.servicebus.access_tokens import issue_jwt
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.resource_manager import (
+    ResourceRefused,
+    ResourceUnavailable,
+    token_source,
+)
+from broadside.exchange.azure import identity
+from broadside.exchange.azure.service_bus import ServiceBusAddress, ServiceBusQueue
+from broadside.exchange.azure.table_storage import AzureTable, TableAddress
+from broadside.exchange.azure.wire import Bounds
+from broadside.exchange.messages import Direction
+from broadside.exchange.ports import ExchangeError, ExchangeMisconfigured, ExchangeUnavailable
+from broadside.exchange.troubles import TroubleLog
+from broadside.lab.servicebus.access_tokens import issue_jwt
 from tests.live.http_service import Answer, Asked, serving
 from tests.live.tls_queue import JWT_KEY, TlsQueue, outgoing, tls_queue
 from tests.unit.coordinator.device.test_capacity import FIREWALL
@@ -278,7 +282,7 @@ def test_an_agent_stops_in_time_without_an_identity(
     assert found is not None
     log = tmp_path / "log"
     with log.open("wb") as stderr:
-        agent = subprocess.Popen([sys.executable, "-m", "agent"], env=env, stderr=stderr)
+        agent = subprocess.Popen([sys.executable, "-m", "broadside.agent"], env=env, stderr=stderr)
     try:
         end_s = time.monotonic() + 60
         while metadata.calls_count < 2:

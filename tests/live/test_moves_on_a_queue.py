@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.plan.moves import Move
-from coordinator.core.plan.spec import RunSpec
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.dispatch import Dispatch
-from exchange.embedded.embedded_queue import EmbeddedQueue
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Control, Job, Role
+from broadside.coordinator.core.plan.moves import Move
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.dispatch import Dispatch
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.messages import Control, Job, Role
 from tests.unit.coordinator.presences import presence
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio]

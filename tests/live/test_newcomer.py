@@ -23,9 +23,9 @@ from typing import Final
 
 import pytest
 
+from broadside.lab.site import built
+from broadside.lab.topology import Lab, LabSpec, management_name
 from deploy.hosts.archive import build
-from lab.site import built
-from lab.topology import Lab, LabSpec, management_name
 from tests.live.labs import new_prefix
 from tests.live.live_site import ROOT
 from tests.live.machine import HOME, Machine, system_python, why_not

@@ -13,10 +13,10 @@ from typing import Final
 import httpx
 import pytest
 
-from coordinator.auth.rights import RIGHTS
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.ports import ExchangeError
-from lab import azure_services
+from broadside.coordinator.auth.rights import RIGHTS
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.ports import ExchangeError
+from broadside.lab import azure_services
 from tests.live.live_site import HTTP, PACED, Site, wait_for_fleet
 from tests.live.waiting import wait_for
 

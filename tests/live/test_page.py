@@ -14,11 +14,11 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from coordinator.studies.study import Study, StudySpec
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.records.shelf import Shelf
-from lab.site import built, staged
-from lab.topology import LabSpec
+from broadside.coordinator.studies.study import Study, StudySpec
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.records.shelf import Shelf
+from broadside.lab.site import built, staged
+from broadside.lab.topology import LabSpec
 from tests.live.browser_pages import Watched, quiet_chromium
 from tests.live.labs import new_prefix
 from tests.live.live_site import Site

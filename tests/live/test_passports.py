@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from agent.passport import read_passport
-from coordinator.core.judge.drift import drift_findings
-from exchange.messages import AgentState, Presence, Role
-from lab.namespaces import inside
-from lab.serving import Serving
-from lab.site import built, staged
-from lab.topology import Host, Lab, LabSpec
+from broadside.agent.passport import read_passport
+from broadside.coordinator.core.judge.drift import drift_findings
+from broadside.exchange.messages import AgentState, Presence, Role
+from broadside.lab.namespaces import inside
+from broadside.lab.serving import Serving
+from broadside.lab.site import built, staged
+from broadside.lab.topology import Host, Lab, LabSpec
 from tests.live.labs import new_prefix
 from tests.live.live_site import GENTLE, Site, wait_for_summary
 from tests.live.waiting import wait_for

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.measure.testimony import Quantity, Witnessed
-from coordinator.device.witnesses.polled import PolledWitness
-from coordinator.device.witnesses.witness_file import open_witnesses
+from broadside.coordinator.core.measure.testimony import Quantity, Witnessed
+from broadside.coordinator.device.witnesses.polled import PolledWitness
+from broadside.coordinator.device.witnesses.witness_file import open_witnesses
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from lab import profiles
-from lab.scenarios.cases import CASES, Bed, Case, Expected
-from lab.scenarios.scenario_range import Range, standing
-from lab.site import free_prefix
+from broadside.lab import profiles
+from broadside.lab.site import free_prefix
 from tests.live.taken import Taken
+from tests.scenarios.cases import CASES, Bed, Case, Expected
+from tests.scenarios.scenario_range import Range, standing
 
 pytestmark = [
     pytest.mark.live,

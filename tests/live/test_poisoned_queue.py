@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.messages import Phase, Role
-from exchange.ports import Outgoing, QueueCounts
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.messages import Phase, Role
+from broadside.exchange.ports import Outgoing, QueueCounts
 from tests.attack.on_agents import BODIES
 from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
 from tests.live.waiting import wait_for

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agent.probe import Echo, Prober
+from broadside.agent.probe import Echo, Prober
 from tests.unit.agent.jobs import make_job, make_settings
 
 pytestmark = pytest.mark.live

@@ -81,10 +81,10 @@ RECIPES: Final = (
 
 import numpy as np
 
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.core.measure.columns import Floats
-from coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
-from coordinator.device.ledgers.source import needed
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
+from broadside.coordinator.device.ledgers.source import needed
 
 
 class CounterLedger(CsvLedger):
@@ -116,9 +116,9 @@ def open_source(settings: CoordinatorSettings) -> CounterLedger:
                 """from datetime import UTC, datetime
 from pathlib import Path
 
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.device.ledgers.source import open_ledger
-from exchange.messages import Direction
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.device.ledgers.source import open_ledger
+from broadside.exchange.messages import Direction
 
 
 async def test_totals_become_bins(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ async def test_totals_become_bins(tmp_path: Path) -> None:
 
 from typing import ClassVar, Final
 
-from exchange.engines.http import Http
+from broadside.exchange.engines.http import Http
 
 
 class Web(Http):
@@ -164,7 +164,7 @@ ENGINE: Final = Web()
         whole={
             f"{ENGINES}/test_web.py": (
                 "",
-                """from exchange.engines import find
+                """from broadside.exchange.engines import find
 
 
 def test_it_is_found() -> None:

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.live.live_site import Site
 from tests.unit.coordinator.stored_run import store_run
 

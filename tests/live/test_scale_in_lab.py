@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lab import profiles
-from lab.site import built, staged
-from lab.topology import LabSpec
+from broadside.lab import profiles
+from broadside.lab.site import built, staged
+from broadside.lab.topology import LabSpec
 from tests.live.labs import new_prefix
 from tests.live.live_site import Site
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.messages import Role
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.messages import Role
 from tests.live.live_site import Site, call, kill
 from tests.live.waiting import wait_for
 from tests.unit.coordinator.presences import presence

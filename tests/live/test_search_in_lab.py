@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.site import built, staged
-from lab.topology import LabSpec
+from broadside.lab.site import built, staged
+from broadside.lab.topology import LabSpec
 from tests.live.labs import new_prefix
 from tests.live.live_site import Site, call
 

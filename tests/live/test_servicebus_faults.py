@@ -16,11 +16,17 @@ from uuid import uuid4
 
 import pytest
 
-from exchange.azure.service_bus import ServiceBusAddress, ServiceBusQueue
-from exchange.azure.wire import Bounds
-from exchange.ports import Delivery, ExchangeMisconfigured, ExchangeUnavailable, LockLost, Outgoing
-from lab.servicebus.broker_process import BrokerProcess
-from lab.servicebus.queues import QueueSettings
+from broadside.exchange.azure.service_bus import ServiceBusAddress, ServiceBusQueue
+from broadside.exchange.azure.wire import Bounds
+from broadside.exchange.ports import (
+    Delivery,
+    ExchangeMisconfigured,
+    ExchangeUnavailable,
+    LockLost,
+    Outgoing,
+)
+from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.servicebus.queues import QueueSettings
 from tests.live.started import started
 
 pytestmark = [pytest.mark.live, pytest.mark.filterwarnings("ignore::ResourceWarning")]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.servicebus.amqp import Symbol
-from lab.servicebus.journal import Journal
-from lab.servicebus.queues import Queue, QueueSettings, Sent, Settlement
+from broadside.lab.servicebus.amqp import Symbol
+from broadside.lab.servicebus.journal import Journal
+from broadside.lab.servicebus.queues import Queue, QueueSettings, Sent, Settlement
 
 SETTINGS = QueueSettings(lock_s=10.0, duplicate_window_s=60.0)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.servicebus.broker_process import BrokerProcess
 from tests.live.started import started
 
 pytestmark = pytest.mark.live

@@ -10,10 +10,10 @@ import pytest
 from azure.core.credentials import AccessToken
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 
-from exchange.azure.service_bus import ServiceBusAddress, ServiceBusQueue
-from exchange.azure.wire import Bounds
-from exchange.ports import ExchangeMisconfigured
-from lab.servicebus.access_tokens import issue_jwt
+from broadside.exchange.azure.service_bus import ServiceBusAddress, ServiceBusQueue
+from broadside.exchange.azure.wire import Bounds
+from broadside.exchange.ports import ExchangeMisconfigured
+from broadside.lab.servicebus.access_tokens import issue_jwt
 from tests.live.given_token import GivenToken
 from tests.live.tls_queue import JWT_KEY, NAMESPACE, TlsQueue, outgoing, tls_queue
 

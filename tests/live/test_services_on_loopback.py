@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from exchange.messages import (
+from broadside.exchange.messages import (
     Direction,
     EngineReport,
     Flow,
@@ -25,7 +25,7 @@ from exchange.messages import (
     Side,
     StartMethod,
 )
-from exchange.second_rows import TestSeconds
+from broadside.exchange.second_rows import TestSeconds
 from tests.live.free_ports import free_port
 from tests.live.live_agents import AgentProcess, Range, find_any_engine, is_alive
 from tests.live.waiting import until

@@ -12,16 +12,16 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from coordinator.api.app import create_app
-from coordinator.api.door import Guard
-from coordinator.auth.entra import Entra, EntraTrust, entra_trust
-from coordinator.auth.principal import Access, SignInMisconfigured
-from coordinator.auth.rights import RIGHTS
-from coordinator.auth.signin import SignIn
-from coordinator.auth.signin_settings import SignInSettings
-from coordinator.auth.static_tokens import Tokens
-from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.api.door import Guard
+from broadside.coordinator.auth.entra import Entra, EntraTrust, entra_trust
+from broadside.coordinator.auth.principal import Access, SignInMisconfigured
+from broadside.coordinator.auth.rights import RIGHTS
+from broadside.coordinator.auth.signin import SignIn
+from broadside.coordinator.auth.signin_settings import SignInSettings
+from broadside.coordinator.auth.static_tokens import Tokens
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.keyserver import TENANT, KeyServer, key_server
 
 pytestmark = pytest.mark.live

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.summary import RunSummary
-from lab.namespaces import run, run_batch
-from lab.site import built, staged
-from lab.topology import Batch, LabSpec, firewall_namespace
+from broadside.coordinator.core.summary import RunSummary
+from broadside.lab.namespaces import run, run_batch
+from broadside.lab.site import built, staged
+from broadside.lab.topology import Batch, LabSpec, firewall_namespace
 from tests.live.labs import new_prefix
 from tests.live.live_site import GENTLE, call, wait_for_summary
 from tests.live.waiting import wait_for

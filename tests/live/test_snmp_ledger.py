@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from lab.device_agent import firewall_agent
-from lab.serving import Serving
-from lab.site import built, staged
-from lab.snmp_agent import answering
-from lab.topology import LabSpec
+from broadside.lab.device_agent import firewall_agent
+from broadside.lab.serving import Serving
+from broadside.lab.site import built, staged
+from broadside.lab.snmp_agent import answering
+from broadside.lab.topology import LabSpec
 from tests.live.labs import needs_snmpd, new_prefix
 from tests.live.waiting import wait_for
 

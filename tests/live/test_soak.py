@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.summary import RunSummary
-from coordinator.runs.coordinator import Coordinator
-from coordinator.views.burst_answers import recomputed
-from exchange.fabric import FabricSettings, open_fabric
-from lab import clocks
-from lab.invariants import broken, left_behind, read_stored
-from lab.ledger import parse_ledger
-from lab.serving import Serving
-from lab.site import Site, built, staged
-from lab.soak import SoakOptions, soak
-from lab.topology import Lab, LabSpec
+from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.views.burst_answers import recomputed
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.lab import clocks
+from broadside.lab.invariants import broken, left_behind, read_stored
+from broadside.lab.ledger import parse_ledger
+from broadside.lab.serving import Serving
+from broadside.lab.site import Site, built, staged
+from broadside.lab.soak import SoakOptions, soak
+from broadside.lab.topology import Lab, LabSpec
 from tests.live.labs import new_prefix
 from tests.live.waiting import wait_for
 

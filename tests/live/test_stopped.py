@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.invariants import left_behind
-from lab.namespaces import list_namespaces, list_owned
+from broadside.lab.invariants import left_behind
+from broadside.lab.namespaces import list_namespaces, list_owned
 from tests.live.live_site import BROADSIDE, Site
 from tests.live.waiting import wait_for
 
@@ -64,7 +64,7 @@ def test_a_demo_that_is_stopped_leaves_nothing(site: Site, number: signal.Signal
     assert process.returncode != 0
     if number is signal.SIGKILL:
         # Agents and coordinator end with their starter; the lab itself stands, and counts.
-        lab_own = ("chronyd", "lab.ledger")
+        lab_own = ("chronyd", "broadside.lab.ledger")
         wait_for(
             "the fleet to end",
             lambda: all(any(name in line for name in lab_own) for line in running(site)),
@@ -91,8 +91,8 @@ def running(site: Site) -> list[str]:
 @pytest.mark.parametrize(
     ("module", "options", "processes_count"),
     [
-        ("lab.faults", ("--only", "nothing/armed", "--labs", "1"), 8),  # clocks and agents
-        ("lab.scenarios", ("--only", "128 KiB window over the path"), 1),
+        ("tests.faults", ("--only", "nothing/armed", "--labs", "1"), 8),  # clocks and agents
+        ("tests.scenarios", ("--only", "128 KiB window over the path"), 1),
     ],
 )
 def test_ctrl_c_leaves_no_process_and_no_namespace(

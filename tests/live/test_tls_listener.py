@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.tls_listener import by_tls
+from broadside.lab.tls_listener import by_tls
 from tests.live.certificates import make_certificates
 
 pytestmark = pytest.mark.live

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.figures import FIGURE
-from coordinator.core.summary import RunSummary
-from exchange.messages import Role
+from broadside.coordinator.core.figures import FIGURE
+from broadside.coordinator.core.summary import RunSummary
+from broadside.exchange.messages import Role
 from tests.live.free_ports import free_port
 from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
 from tests.live.waiting import wait_for

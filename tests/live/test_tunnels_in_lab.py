@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from agent.tunnel import TunnelEnd, mark_of
-from agent.tunnels import SILENT_S
-from exchange.messages import Presence, Role, Tunnel
-from lab import fleet
-from lab.lab_programs import find_tool
-from lab.namespaces import inside, run
-from lab.site import built, sqlite_fabric, staged
-from lab.topology import Host, Lab, LabSpec
+from broadside.agent.tunnel import TunnelEnd, mark_of
+from broadside.agent.tunnels import SILENT_S
+from broadside.exchange.messages import Presence, Role, Tunnel
+from broadside.lab import fleet
+from broadside.lab.lab_programs import find_tool
+from broadside.lab.namespaces import inside, run
+from broadside.lab.site import built, sqlite_fabric, staged
+from broadside.lab.topology import Host, Lab, LabSpec
 from tests.live.labs import new_prefix
 from tests.live.live_site import call, wait_for_summary
 from tests.live.waiting import wait_for

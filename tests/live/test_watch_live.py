@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from coordinator import scenarios
-from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.coordinator import scenarios
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.live.live_site import BROADSIDE, Site
 from tests.live.waiting import wait_for
 from tests.unit.coordinator.presences import fleet

@@ -13,7 +13,10 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 WEB = ROOT / "dashboards" / "web"
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-ASK = "from coordinator.api import page_files as web; print(web.FOLDER, sorted(web.site().pages))"
+ASK = """
+from broadside.coordinator.api import page_files as web
+print(web.FOLDER, sorted(web.site().pages))
+"""
 
 pytestmark = pytest.mark.live
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.records import Document
-from lab.snmp_agent import CPU, MEMORY, SESSIONS, SnmpAgent, answering, gauge, interface32
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.records import Document
+from broadside.lab.snmp_agent import CPU, MEMORY, SESSIONS, SnmpAgent, answering, gauge, interface32
 from tests.live.labs import needs_snmpd
 from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
 

@@ -11,16 +11,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator.cli.witness_checks import check_witnesses
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.testimony import Quantity, RemarkKind, Witnessed
-from coordinator.device.ledgers.snmp_source import SnmpLedger
-from coordinator.device.ledgers.source import LedgerError, open_ledger
-from coordinator.device.witnesses.polled import PolledWitness
-from coordinator.device.witnesses.witness_file import open_witnesses
-from exchange.messages import Direction
-from lab.snmp_agent import CPU, MEMORY, SESSIONS, Figures, SnmpAgent, answering, gauge, interface32
+from broadside.coordinator.cli.witness_checks import check_witnesses
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.testimony import Quantity, RemarkKind, Witnessed
+from broadside.coordinator.device.ledgers.snmp_source import SnmpLedger
+from broadside.coordinator.device.ledgers.source import LedgerError, open_ledger
+from broadside.coordinator.device.witnesses.polled import PolledWitness
+from broadside.coordinator.device.witnesses.witness_file import open_witnesses
+from broadside.exchange.messages import Direction
+from broadside.lab.snmp_agent import (
+    CPU,
+    MEMORY,
+    SESSIONS,
+    Figures,
+    SnmpAgent,
+    answering,
+    gauge,
+    interface32,
+)
 from tests.live.labs import needs_snmpd
 
 pytestmark = [

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from exchange.azure.service_bus import ServiceBusAddress
-from exchange.ports import Outgoing
-from lab.servicebus.broker_process import BrokerProcess
-from lab.servicebus.queues import QueueSettings
+from broadside.exchange.azure.service_bus import ServiceBusAddress
+from broadside.exchange.ports import Outgoing
+from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.servicebus.queues import QueueSettings
 from tests.live.certificates import Certificates, make_certificates
 from tests.live.started import started
 

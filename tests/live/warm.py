@@ -23,16 +23,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn, Protocol
 
-from coordinator.cli.command_list import PLACES
+from broadside.coordinator.cli.command_list import PLACES
 
 _ROOT: Final = Path(__file__).parent.parent.parent
 _LATE: Final = (  # what agents and coordinators import once they run
-    "agent.server",
-    "agent.run",
-    "coordinator.api.app",
-    "coordinator.runs.coordinator",
-    "exchange.embedded.embedded_queue",
-    "exchange.embedded.embedded_table",
+    "broadside.agent.server",
+    "broadside.agent.run",
+    "broadside.coordinator.api.app",
+    "broadside.coordinator.runs.coordinator",
+    "broadside.exchange.embedded.embedded_queue",
+    "broadside.exchange.embedded.embedded_table",
 )
 _REQUEST_MAX_BYTES: Final = 1 << 20
 
@@ -185,7 +185,7 @@ def _serve(requests: socket.socket) -> Mapping[str, Any]:
                 sys.exit()
             request = json.loads(words)
             if request["env"].get("BROADSIDE_FABRIC") == "azure":
-                import_module("exchange.azure.azure_fabric")
+                import_module("broadside.exchange.azure.azure_fabric")
             told = socket.socket(fileno=files[0])
             pid = os.fork()
             if pid == 0:
@@ -232,7 +232,7 @@ def _become(request: Mapping[str, Any]) -> NoReturn:
 
 def _main() -> None:
     for module in {place.split(".")[0] for place in PLACES.values()}:
-        import_module(f"coordinator.cli.{module}")
+        import_module(f"broadside.coordinator.cli.{module}")
     for module in _LATE:
         import_module(module)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for those who are tested

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from exchange.pacing import CONTROL_PAIRS_COUNT
+from broadside.exchange.pacing import CONTROL_PAIRS_COUNT
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCRIPT = runpy.run_path(str(DOCS / "azure_limits.py"))

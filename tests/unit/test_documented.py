@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import prices, scenarios
-from coordinator.core.plan.cost_estimate import estimate
+from broadside.coordinator import prices, scenarios
+from broadside.coordinator.core.plan.cost_estimate import estimate
 from tests.unit.coordinator.presences import fleet
 
 ROOT = Path(__file__).parent.parent.parent

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.core.judge import summarise
-from coordinator.core.measure import steady
+from broadside.coordinator.core.judge import summarise
+from broadside.coordinator.core.measure import steady
 from tests.hunt.constants import listed, scaled
 from tests.hunt.oracle import Ruling, rule
 from tests.hunt.planting import KINDS, MOVES, Case, draw, moved

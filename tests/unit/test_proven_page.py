@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from deploy.check.__main__ import SCHEMA, range_faults
-from deploy.check.schema import Schema
-from deploy.rehearsal.range_cases import examples, variants
+from tests.azure_emulator.range_cases import examples, variants
+from tests.deploy_check.__main__ import SCHEMA, range_faults
+from tests.deploy_check.schema import Schema
 from tests.planted_mistakes import MISTAKES, Mistake, broken
 
 ROOT: Final = Path(__file__).parents[2]

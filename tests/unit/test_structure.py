@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.bench.bench_structure import imported_names, imports, longest, modules
 from tests.unit.coordinator.stored_run import store_run
 
@@ -35,23 +35,30 @@ class Rule:
 
 PYDANTIC: Final = ("pydantic", "pydantic_core", "pydantic_settings")
 
-CORE: Final = ("coordinator.core", "exchange.engines", "exchange.messages", "numpy")
+CORE: Final = (
+    "broadside.coordinator.core",
+    "broadside.exchange.engines",
+    "broadside.exchange.messages",
+    "numpy",
+)
 
 RULES: Final = (  # the first that matches a module's path counts
-    Rule(where="exchange/azure/*", only=("exchange", *PYDANTIC, "azure", "aiohttp")),
-    Rule(where="exchange/http/*", only=("exchange", *PYDANTIC, "httpx")),
-    Rule(where="exchange/*", only=("exchange", *PYDANTIC)),
-    Rule(where="agent/*", only=("agent", "exchange", *PYDANTIC)),
+    Rule(where="exchange/azure/*", only=("broadside.exchange", *PYDANTIC, "azure", "aiohttp")),
+    Rule(where="exchange/http/*", only=("broadside.exchange", *PYDANTIC, "httpx")),
+    Rule(where="exchange/*", only=("broadside.exchange", *PYDANTIC)),
+    Rule(where="agent/*", only=("broadside.agent", "broadside.exchange", *PYDANTIC)),
     # A run's specification is a door as well: scenario files and the API are parsed into it.
     Rule(where="coordinator/core/plan/spec.py", only=(*CORE, "pydantic")),
     # So is a table of prices, which is a user's own file.
     Rule(where="coordinator/core/plan/price.py", only=(*CORE, "pydantic")),
     Rule(where="coordinator/core/plan/schedule.py", only=(*CORE, "cronsim")),
     Rule(where="coordinator/core/*", only=CORE),
-    Rule(where="coordinator/cli/demo.py", never=("agent", "azure")),
-    Rule(where="coordinator/cli/lab_commands.py", never=("agent", "azure")),
-    Rule(where="coordinator/device/resource_manager.py", never=("agent", "lab")),
-    Rule(where="coordinator/*", never=("agent", "lab", "azure")),
+    Rule(where="coordinator/cli/demo.py", never=("broadside.agent", "azure")),
+    Rule(where="coordinator/cli/lab_commands.py", never=("broadside.agent", "azure")),
+    Rule(
+        where="coordinator/device/resource_manager.py", never=("broadside.agent", "broadside.lab")
+    ),
+    Rule(where="coordinator/*", never=("broadside.agent", "broadside.lab", "azure")),
     Rule(where="lab/*"),
 )
 HEAVY: Final = frozenset({"numpy", "fastapi", "starlette", "rich", "typer", "uvicorn", "httpx"})
@@ -83,20 +90,20 @@ def test_import_directions_hold(package: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("agent/worker.py", "import coordinator.runs.coordinator"),
+        ("agent/worker.py", "import broadside.coordinator.runs.coordinator"),
         ("agent/worker.py", "def f():\n    from numpy import array"),
-        ("agent/worker.py", "from lab import network"),
+        ("agent/worker.py", "from broadside.lab import network"),
         ("exchange/chunks.py", "import numpy as np"),
         ("exchange/records/run_records.py", "from azure.data.tables import TableClient"),
         ("exchange/records/run_records.py", "from ...agent import worker"),
-        ("coordinator/runs/coordinator.py", "from agent.clock import read"),
-        ("coordinator/runs/coordinator.py", "import lab"),
+        ("coordinator/runs/coordinator.py", "from broadside.agent.clock import read"),
+        ("coordinator/runs/coordinator.py", "import broadside.lab"),
         ("coordinator/runs/coordinator.py", "import azure.identity"),
-        ("coordinator/core/plan/planner.py", "from exchange import ports"),
-        ("coordinator/core/plan/planner.py", "from coordinator import runs"),
+        ("coordinator/core/plan/planner.py", "from broadside.exchange import ports"),
+        ("coordinator/core/plan/planner.py", "from broadside.coordinator import runs"),
         ("coordinator/core/plan/planner.py", "from ... import runs"),
         ("coordinator/core/plan/planner.py", "import pydantic"),
-        ("coordinator/cli/demo.py", "from agent import worker"),
+        ("coordinator/cli/demo.py", "from broadside.agent import worker"),
     ],
 )
 def test_a_forbidden_import_is_seen(path: str, source: str) -> None:
@@ -108,11 +115,14 @@ def test_a_forbidden_import_is_seen(path: str, source: str) -> None:
     [
         (
             "coordinator/core/plan/planner.py",
-            "from exchange import messages\nfrom . import runs\nimport numpy",
+            "from broadside.exchange import messages\nfrom . import runs\nimport numpy",
         ),
-        ("coordinator/cli/demo.py", "from lab.network import build"),
+        ("coordinator/cli/demo.py", "from broadside.lab.network import build"),
         ("exchange/azure/azure_fabric.py", "from azure.servicebus.aio import ServiceBusClient"),
-        ("lab/fleet.py", "import agent.worker, coordinator.runs.coordinator, httpx"),
+        (
+            "lab/fleet.py",
+            "import broadside.agent.worker, broadside.coordinator.runs.coordinator, httpx",
+        ),
     ],
 )
 def test_an_allowed_import_passes(path: str, source: str) -> None:
@@ -166,10 +176,11 @@ def test_a_command_loads_only_what_it_uses(
 
     asyncio.run(stored())
     loaded = loaded_by(
-        f"import os, coordinator.cli as cli\nos.environ['BROADSIDE_DATA_DIR'] = {str(tmp_path)!r}\n"
+        "import os, broadside.coordinator.cli as cli\n"
+        f"os.environ['BROADSIDE_DATA_DIR'] = {str(tmp_path)!r}\n"
         f"sys.argv = ['broadside', *{arguments!r}]\ncli.main()"
     )
-    assert "coordinator.cli" in loaded
+    assert "broadside.coordinator.cli" in loaded
     assert not heavy & loaded
 
 
@@ -177,13 +188,14 @@ def test_a_command_loads_only_what_it_uses(
 def test_an_agent_process_carries_nothing_heavy(package: str) -> None:
     """Also not by way of what it imports: sixty of these processes start at once."""
     modules = [
-        str(file.relative_to(ROOT)).removesuffix(".py").replace("/", ".")
+        "broadside." + str(file.relative_to(ROOT)).removesuffix(".py").replace("/", ".")
         for file in sorted((ROOT / package).rglob("*.py"))
         if not {"azure", "http"} & {*file.relative_to(ROOT).parts}
         and not file.name.startswith("__main__")
     ]
-    loaded = {name.partition(".")[0] for name in loaded_by(f"import {', '.join(modules)}")}
-    assert package in loaded
+    names = loaded_by(f"import {', '.join(modules)}")
+    loaded = {name.partition(".")[0] for name in names}
+    assert f"broadside.{package}" in names
     assert loaded & (HEAVY | {"azure"}) == set()
 
 

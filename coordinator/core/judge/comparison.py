@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core import words
-from coordinator.core.figures import (
+from broadside.coordinator.core import words
+from broadside.coordinator.core.figures import (
     FIGURES,
     RECEIVED,
     RECEIVED_HALF_WIDTH,
@@ -16,11 +16,11 @@ from coordinator.core.figures import (
     RTT,
     Figure,
 )
-from coordinator.core.judge.conditions import is_untold
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.steady import Mean, mean_of_bursts, t90, t95
-from coordinator.core.summary import BurstSummary, figure
-from exchange.messages import Message
+from broadside.coordinator.core.judge.conditions import is_untold
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.steady import Mean, mean_of_bursts, t90, t95
+from broadside.coordinator.core.summary import BurstSummary, figure
+from broadside.exchange.messages import Message
 
 ENOUGH_COUNT: Final = 3  # bursts of a group, or pairs of bursts, under which nothing is apart
 SCATTER_COUNT: Final = 2  # bursts that scatter at all: of one the difference has no interval

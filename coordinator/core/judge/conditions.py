@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from coordinator.core.plan.plain_fields import NOT_SET, plain_fields
-from coordinator.core.plan.spec import Plan
-from exchange.messages import Message, Presence
+from broadside.coordinator.core.plan.plain_fields import NOT_SET, plain_fields
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.exchange.messages import Message, Presence
 
 # Fields of a specification in which runs may differ and yet measure the same, and why.
 NO_CONDITIONS: Final[Mapping[str, str]] = {

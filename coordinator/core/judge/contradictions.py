@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from coordinator.core import words
-from coordinator.core.summary import (
+from broadside.coordinator.core import words
+from broadside.coordinator.core.summary import (
     Check,
     Contradiction,
     Finding,
@@ -14,7 +14,7 @@ from coordinator.core.summary import (
     problem,
     warning,
 )
-from exchange.messages import pair_name
+from broadside.exchange.messages import pair_name
 
 NAMED_COUNT: Final = 3
 _NEXT: Final = (

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from coordinator.core import words
-from coordinator.core.figures import RECEIVED, RETRANSMITS, RTT
-from coordinator.core.plan.endurance import IDLE_LIMIT_S
-from coordinator.core.summary import (
+from broadside.coordinator.core import words
+from broadside.coordinator.core.figures import RECEIVED, RETRANSMITS, RTT
+from broadside.coordinator.core.plan.endurance import IDLE_LIMIT_S
+from broadside.coordinator.core.summary import (
     BurstCourse,
     BurstSummary,
     Course,

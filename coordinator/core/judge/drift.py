@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from coordinator.core.judge.conditions import UNKNOWN
-from coordinator.core.plan.plain_fields import plain_fields
-from coordinator.core.summary import Finding, warning
-from exchange.messages import Presence, Role
+from broadside.coordinator.core.judge.conditions import UNKNOWN
+from broadside.coordinator.core.plan.plain_fields import plain_fields
+from broadside.coordinator.core.summary import Finding, warning
+from broadside.exchange.messages import Presence, Role
 
 BESIDE: Final = ("kernel", "engine_version", "vm_size", "cpu_count", "nic_mtu_bytes", "gate")
 NAMED_COUNT: Final = 3  # of the hosts and the fields that a sentence names

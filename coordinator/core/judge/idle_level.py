@@ -8,9 +8,9 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.judge.lag import Bins
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.steady import t95
+from broadside.coordinator.core.judge.lag import Bins
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.steady import t95
 
 QUIET_BINS_MIN: Final = 3  # under so many the level is fitted beside the fleet's own bytes
 BATCHES_MIN: Final = 4  # stretches of quiet, each as long as a burst, that tell their own scatter

@@ -5,24 +5,24 @@ Three rules make a pass mean something:
 - below the coverage floor nothing is a pass;
 - a burst with anything missing passes only if it would have passed over *every* window that the
   missing rows could have made the common one, on what receivers themselves recorded
-  (:func:`coordinator.core.measure.aggregate._worst`), so leaving rows out never helps;
+  (:func:`broadside.coordinator.core.measure.aggregate._worst`), so leaving rows out never helps;
 - a limit that was not measured for every pair is not met.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Final, assert_never
 
-from coordinator.core import words
-from coordinator.core.figures import RECEIVED
-from coordinator.core.goals import GOALS, Goal, Teller
-from coordinator.core.judge.contradictions import contradicted, stray_findings
-from coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
-from coordinator.core.judge.streams import silent_stream_findings
-from coordinator.core.judge.target import WHOLE_RATIO, hold_rate, hold_shape
-from coordinator.core.judge.timing import hold_clocks, hold_starts
-from coordinator.core.measure.measures import find
-from coordinator.core.plan.spec import RunSpec
-from coordinator.core.summary import (
+from broadside.coordinator.core import words
+from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core.goals import GOALS, Goal, Teller
+from broadside.coordinator.core.judge.contradictions import contradicted, stray_findings
+from broadside.coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
+from broadside.coordinator.core.judge.streams import silent_stream_findings
+from broadside.coordinator.core.judge.target import WHOLE_RATIO, hold_rate, hold_shape
+from broadside.coordinator.core.judge.timing import hold_clocks, hold_starts
+from broadside.coordinator.core.measure.measures import find
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.summary import (
     BurstSummary,
     Check,
     DeviceSummary,

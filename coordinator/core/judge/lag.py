@@ -17,8 +17,8 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.evidence import FirewallLedger
 
 LAG_MIN_S: Final = -60.0
 LAG_MAX_S: Final = 300.0

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from coordinator.core import words
-from coordinator.core.judge.documented_limits import DOCUMENTED
-from coordinator.core.measure.headers import MSS_ASSUMED_BYTES
-from coordinator.core.summary import (
+from broadside.coordinator.core import words
+from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
+from broadside.coordinator.core.measure.headers import MSS_ASSUMED_BYTES
+from broadside.coordinator.core.summary import (
     UNKNOWN,
     DeviceFigure,
     DeviceSummary,
@@ -24,8 +24,8 @@ from coordinator.core.summary import (
     PairSummary,
     Reconciliation,
 )
-from exchange.engines import offered_bits_per_second, scaled
-from exchange.messages import Direction, Protocol, Traffic
+from broadside.exchange.engines import offered_bits_per_second, scaled
+from broadside.exchange.messages import Direction, Protocol, Traffic
 
 NIC_FULL_RATIO: Final = 0.95  # egress at least this share of the cap: the NIC is full
 CPU_FULL_RATIO: Final = 0.95

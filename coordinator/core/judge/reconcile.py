@@ -1,7 +1,9 @@
 """Holds the firewall's ledger against the fleet's: lag, idle level, bytes, residual, and why.
 
-The lag is fitted first (:mod:`coordinator.core.judge.lag`), then the level of others' steady
-traffic where no plan sends (:mod:`coordinator.core.judge.idle_level`). The level is always taken
+The lag is fitted first (:mod:`broadside.coordinator.core.judge.lag`), then the level of others'
+steady
+traffic where no plan sends (:mod:`broadside.coordinator.core.judge.idle_level`). The level is
+always taken
 off, with its uncertainty. Then bytes are compared: over every bin that a burst may have touched,
 the lag being as unsure as it is, or over the bins that lie wholly in the steady window where there
 are three and they say it more surely. What remains is the residual, with a 95 % interval that
@@ -23,7 +25,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from coordinator.core.judge.idle_level import (
+from broadside.coordinator.core.judge.idle_level import (
     QUIET_BINS_MIN,
     IdleLevel,
     from_fit,
@@ -31,7 +33,7 @@ from coordinator.core.judge.idle_level import (
     quiet_bins,
     unread_bins,
 )
-from coordinator.core.judge.lag import (
+from broadside.coordinator.core.judge.lag import (
     LAG_MAX_S,
     LAG_MIN_S,
     Bins,
@@ -44,15 +46,15 @@ from coordinator.core.judge.lag import (
     readable,
     seconds_curve,
 )
-from coordinator.core.judge.residual_cause import (
+from broadside.coordinator.core.judge.residual_cause import (
     DOUBT_FACTOR,
     DOUBT_FACTOR_OF_MANY,
     Missing,
     causes,
 )
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.headers import (
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.headers import (
     MSS_ASSUMED_BYTES,
     OVERHEAD_KNOWN_RATIO,
     OVERHEAD_LESS_RATIO,
@@ -61,10 +63,10 @@ from coordinator.core.measure.headers import (
     OVERHEAD_MORE_WIRE_RATIO,
     Headers,
 )
-from coordinator.core.measure.series import BurstSeries
-from coordinator.core.measure.steady import t95
-from coordinator.core.summary import Reconciliation, figure
-from exchange.messages import VXLAN_BYTES
+from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.measure.steady import t95
+from broadside.coordinator.core.summary import Reconciliation, figure
+from broadside.exchange.messages import VXLAN_BYTES
 
 FULL_BINS_MIN: Final = 3  # full bins whose mean is the firewall's rate
 NOISE_BINS_MIN: Final = 5  # bins that tell their own scatter

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from coordinator.core import words
-from coordinator.core.judge.comparison import ENOUGH_COUNT, Comparison, Metric
-from coordinator.core.summary import Verdict
+from broadside.coordinator.core import words
+from broadside.coordinator.core.judge.comparison import ENOUGH_COUNT, Comparison, Metric
+from broadside.coordinator.core.summary import Verdict
 
 _RULE: Final = re.compile(r"\s*([a-z0-9_]+)\s*([<>])\s*([+-]?\d+(?:\.\d*)?)\s*%\s*", re.IGNORECASE)
 

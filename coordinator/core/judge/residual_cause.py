@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.core import words
-from coordinator.core.summary import Cause, CauseId, figure
+from broadside.coordinator.core import words
+from broadside.coordinator.core.summary import Cause, CauseId, figure
 
 UNSEEN_BY_BYTES: Final = (
     "bytes alone cannot show others' traffic that exists only while bursts run, nor traffic of the "

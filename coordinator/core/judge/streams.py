@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from coordinator.core import words
-from coordinator.core.summary import Finding, SilentStream, warning
-from exchange.messages import SILENT_STREAMS_MAX_COUNT
+from broadside.coordinator.core import words
+from broadside.coordinator.core.summary import Finding, SilentStream, warning
+from broadside.exchange.messages import SILENT_STREAMS_MAX_COUNT
 
 NAMED_COUNT: Final = 3
 

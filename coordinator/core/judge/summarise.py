@@ -6,25 +6,30 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core import words
-from coordinator.core.figures import FIGURES, RECEIVED, RECEIVED_HALF_WIDTH, Fold
-from coordinator.core.judge.course import burst_course, course, course_findings
-from coordinator.core.judge.drift import drift_findings
-from coordinator.core.judge.judge import judge, residual_causes
-from coordinator.core.judge.limiter import Scene, common_limiter, find_limiter
-from coordinator.core.judge.reconcile import Neighbour, reconcile
-from coordinator.core.judge.residual_cause import Missing
-from coordinator.core.judge.target import WHOLE_RATIO, between_bursts, hold_bursts, limit_of
-from coordinator.core.measure.completeness import combine
-from coordinator.core.measure.device_figures import device_figures, witness_findings
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.headers import Headers
-from coordinator.core.measure.outages import coordinator_findings, outage_findings
-from coordinator.core.measure.series import MeasuredBurst
-from coordinator.core.measure.steady import VALUES_MIN, mean_of_bursts
-from coordinator.core.measure.testimony import Witnessed
-from coordinator.core.plan.spec import Plan, RunSpec
-from coordinator.core.summary import (
+from broadside.coordinator.core import words
+from broadside.coordinator.core.figures import FIGURES, RECEIVED, RECEIVED_HALF_WIDTH, Fold
+from broadside.coordinator.core.judge.course import burst_course, course, course_findings
+from broadside.coordinator.core.judge.drift import drift_findings
+from broadside.coordinator.core.judge.judge import judge, residual_causes
+from broadside.coordinator.core.judge.limiter import Scene, common_limiter, find_limiter
+from broadside.coordinator.core.judge.reconcile import Neighbour, reconcile
+from broadside.coordinator.core.judge.residual_cause import Missing
+from broadside.coordinator.core.judge.target import (
+    WHOLE_RATIO,
+    between_bursts,
+    hold_bursts,
+    limit_of,
+)
+from broadside.coordinator.core.measure.completeness import combine
+from broadside.coordinator.core.measure.device_figures import device_figures, witness_findings
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.headers import Headers
+from broadside.coordinator.core.measure.outages import coordinator_findings, outage_findings
+from broadside.coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.measure.steady import VALUES_MIN, mean_of_bursts
+from broadside.coordinator.core.measure.testimony import Witnessed
+from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.core.summary import (
     BurstSummary,
     Completeness,
     Finding,
@@ -39,7 +44,7 @@ from coordinator.core.summary import (
     problem,
     worse,
 )
-from exchange.messages import Presence, Trouble
+from broadside.exchange.messages import Presence, Trouble
 
 BEFORE_S: Final = 5.0  # s of a ledger's bins that are dated before the first burst, or one bin
 AFTER_BINS: Final = 5.0  # bins by which a metric may lag: Azure's 75 s at 60 s, and 5 min at worst

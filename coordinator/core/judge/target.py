@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Final
 
-from coordinator.core import words
-from coordinator.core.figures import RECEIVED, Layer
-from coordinator.core.goals import goals_set
-from coordinator.core.measure.headers import (
+from broadside.coordinator.core import words
+from broadside.coordinator.core.figures import RECEIVED, Layer
+from broadside.coordinator.core.goals import goals_set
+from broadside.coordinator.core.measure.headers import (
     OVERHEAD_KNOWN_RATIO,
     OVERHEAD_LESS_RATIO,
     OVERHEAD_MORE_RATIO,
 )
-from coordinator.core.measure.steady import VALUES_MIN, t95
-from coordinator.core.plan.spec import RunSpec
-from coordinator.core.summary import (
+from broadside.coordinator.core.measure.steady import VALUES_MIN, t95
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.summary import (
     BurstSummary,
     Check,
     Finding,

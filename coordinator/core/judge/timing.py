@@ -2,10 +2,17 @@
 
 from typing import Final
 
-from coordinator.core import words
-from coordinator.core.measure.cross_examination import LOGIN_APART_S, STAMPS_APART_S
-from coordinator.core.plan.spec import RunSpec
-from coordinator.core.summary import BurstSummary, Check, Finding, Verdict, inconclusive, note
+from broadside.coordinator.core import words
+from broadside.coordinator.core.measure.cross_examination import LOGIN_APART_S, STAMPS_APART_S
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.summary import (
+    BurstSummary,
+    Check,
+    Finding,
+    Verdict,
+    inconclusive,
+    note,
+)
 
 NAMED_COUNT: Final = 3
 

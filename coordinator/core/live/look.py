@@ -17,20 +17,20 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.figures import Layer
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.live.progress import progress
-from coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
-from coordinator.core.measure.aggregate import column_quantiles, series_of
-from coordinator.core.measure.align import Chosen, align
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
-from coordinator.core.measure.grid_rows import Grid
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.measure.series import BurstSeries
-from coordinator.core.plan.spec import Burst, Plan
-from coordinator.core.summary import BurstSummary, Finding, RunSummary, State, instant
-from exchange.messages import Message, RunId, UtcDatetime
+from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.live.progress import progress
+from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
+from broadside.coordinator.core.measure.aggregate import column_quantiles, series_of
+from broadside.coordinator.core.measure.align import Chosen, align
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
+from broadside.coordinator.core.measure.grid_rows import Grid
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.summary import BurstSummary, Finding, RunSummary, State, instant
+from broadside.exchange.messages import Message, RunId, UtcDatetime
 
 REPORT_LAG_S: Final = 8.0  # s after which a second that nobody reported counts as not seen
 EDGE_S: Final = 0.1  # s by which an interval may end short of its whole second

@@ -6,11 +6,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.columns import Floats, HostColumns, TrackColumns
-from coordinator.core.measure.series import BurstSeries
-from coordinator.core.measure.spread import Spread
-from coordinator.core.plan.spec import Burst
-from exchange.messages import Message, RunId, UtcDatetime
+from broadside.coordinator.core.measure.columns import Floats, HostColumns, TrackColumns
+from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.measure.spread import Spread
+from broadside.coordinator.core.plan.spec import Burst
+from broadside.exchange.messages import Message, RunId, UtcDatetime
 
 
 class ProgressSecond(Message):

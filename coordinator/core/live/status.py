@@ -7,8 +7,17 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Literal
 
-from coordinator.core.plan.spec import Burst, Plan
-from exchange.messages import Claim, Control, JobReport, Message, Outcome, Phase, RunId, UtcDatetime
+from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.exchange.messages import (
+    Claim,
+    Control,
+    JobReport,
+    Message,
+    Outcome,
+    Phase,
+    RunId,
+    UtcDatetime,
+)
 
 # An agent ends a stuck engine 12 s after the planned end and then still has to report.
 COLLECT_S: Final = 25.0

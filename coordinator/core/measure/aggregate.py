@@ -8,17 +8,22 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.align import CELL_FULL_RATIO, Aligned
-from coordinator.core.measure.columns import Floats, Singles
-from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO, PairGrade
-from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.measure.grid_rows import FlowSeconds, HostSeconds
-from coordinator.core.measure.headers import Headers
-from coordinator.core.measure.latency import buffer_delay
-from coordinator.core.measure.series import BurstSeries, FlowSeries
-from coordinator.core.measure.steady import cliff, correlated_mean, ramp_s, slowest_stretch
-from coordinator.core.plan.spec import Burst
-from coordinator.core.summary import (
+from broadside.coordinator.core.measure.align import CELL_FULL_RATIO, Aligned
+from broadside.coordinator.core.measure.columns import Floats, Singles
+from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO, PairGrade
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.grid_rows import FlowSeconds, HostSeconds
+from broadside.coordinator.core.measure.headers import Headers
+from broadside.coordinator.core.measure.latency import buffer_delay
+from broadside.coordinator.core.measure.series import BurstSeries, FlowSeries
+from broadside.coordinator.core.measure.steady import (
+    cliff,
+    correlated_mean,
+    ramp_s,
+    slowest_stretch,
+)
+from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.summary import (
     Basis,
     CliffSummary,
     FlowSummary,
@@ -29,7 +34,7 @@ from coordinator.core.summary import (
     figure,
     instant,
 )
-from exchange.messages import Flow, FlowTotals, pair_name
+from broadside.exchange.messages import Flow, FlowTotals, pair_name
 
 SUSTAIN_S: Final = 300  # s: what RFC 9411 recommends for a sustain phase, at least
 _STARTS_AT_ONCE: Final = 128

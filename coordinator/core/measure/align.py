@@ -16,9 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.measure.columns import Floats, TrackColumns
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
-from coordinator.core.measure.grid_rows import (
+from broadside.coordinator.core.measure.columns import Floats, TrackColumns
+from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.measure.grid_rows import (
     FlowRows,
     FlowSeconds,
     Grid,
@@ -26,7 +26,7 @@ from coordinator.core.measure.grid_rows import (
     HostSeconds,
     Placed,
 )
-from exchange.messages import Direction, Flow, FlowTotals, Outcome, Side
+from broadside.exchange.messages import Direction, Flow, FlowTotals, Outcome, Side
 
 TAIL_MAX_S: Final = 60.0  # s beyond one more duration after the planned end that the grid reaches
 CELL_FULL_RATIO: Final = 0.99  # of a second: covered as far as clocks can tell

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coordinator.core.measure.align import Aligned
-from coordinator.core.summary import Difference
-from exchange.messages import EngineReport, Traffic, pair_name
+from broadside.coordinator.core.measure.align import Aligned
+from broadside.coordinator.core.summary import Difference
+from broadside.exchange.messages import EngineReport, Traffic, pair_name
 
 OPTIONS_MAX_BYTES: Final = 40  # of a TCP header (RFC 9293, section 3.1), which a segment size of a
 # live connection is told net of

@@ -27,7 +27,7 @@ from typing import Final
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.columns import Floats
 
 SEGMENT_LEAST: Final = 5  # values a level lasts, at least: TCP settles within a few seconds
 PRICE_LOGS: Final = 3.0  # of a segment, in logarithms of the count

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from exchange.messages import Flow, Side
+from broadside.exchange.messages import Flow, Side
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]

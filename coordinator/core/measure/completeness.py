@@ -12,12 +12,12 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.live.status import due_at
-from coordinator.core.measure.align import Aligned
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
-from coordinator.core.measure.unsteady_clocks import clock_troubles
-from coordinator.core.summary import Completeness, State, UnsteadyClocks
-from exchange.messages import JobReport, Outcome, pair_name
+from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.measure.align import Aligned
+from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.measure.unsteady_clocks import clock_troubles
+from broadside.coordinator.core.summary import Completeness, State, UnsteadyClocks
+from broadside.exchange.messages import JobReport, Outcome, pair_name
 
 NAMED_COUNT: Final = 3
 

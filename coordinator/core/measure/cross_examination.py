@@ -13,14 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.measure.align import receiving_side
-from coordinator.core.measure.columns import HostColumns, TrackColumns
-from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.measure.headers import Headers
-from coordinator.core.measure.unsteady_clocks import clock_troubles
-from coordinator.core.summary import Contradiction, Rule
-from exchange.engines import find, offered_bits_per_second
-from exchange.messages import EngineReport, Flow, Pacing, Side, Traffic, pair_name
+from broadside.coordinator.core.measure.align import receiving_side
+from broadside.coordinator.core.measure.columns import HostColumns, TrackColumns
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.headers import Headers
+from broadside.coordinator.core.measure.unsteady_clocks import clock_troubles
+from broadside.coordinator.core.summary import Contradiction, Rule
+from broadside.exchange.engines import find, offered_bits_per_second
+from broadside.exchange.messages import EngineReport, Flow, Pacing, Side, Traffic, pair_name
 
 # What is no contradiction yet. Each is far above what the sources do of themselves, and what slips
 # under it moves a pair's figure by no more than itself.

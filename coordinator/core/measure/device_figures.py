@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from coordinator.core.figures import RECEIVED
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.testimony import (
+from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.testimony import (
     KINDS,
     Across,
     Quantity,
@@ -22,7 +22,7 @@ from coordinator.core.measure.testimony import (
     Witnessed,
     WitnessSeries,
 )
-from coordinator.core.summary import (
+from broadside.coordinator.core.summary import (
     ALL_DEVICES,
     BurstSummary,
     DeviceFigure,

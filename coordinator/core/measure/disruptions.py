@@ -20,13 +20,13 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from coordinator.core.measure.align import Aligned
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.completeness import PairGrade
-from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.measure.unsteady_clocks import clock_troubles
-from coordinator.core.plan.spec import Burst, RunSpec
-from coordinator.core.summary import (
+from broadside.coordinator.core.measure.align import Aligned
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.completeness import PairGrade
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.unsteady_clocks import clock_troubles
+from broadside.coordinator.core.plan.spec import Burst, RunSpec
+from broadside.coordinator.core.summary import (
     Availability,
     Disruption,
     DisruptionKind,
@@ -34,7 +34,7 @@ from coordinator.core.summary import (
     gravity,
     instant,
 )
-from exchange.messages import Outcome, pair_name
+from broadside.exchange.messages import Outcome, pair_name
 
 MEDIAN_S: Final = 60  # s of undisturbed traffic behind a pair's running median
 MEDIAN_EVERY_S: Final = 5  # s between two looks at it, once it stands on a whole minute

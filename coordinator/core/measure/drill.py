@@ -14,12 +14,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.evidence import ProbeColumn
-from coordinator.core.measure.scale_out import RateCourse, rate_course, six_digits
-from coordinator.core.measure.series import BurstSeries
-from coordinator.core.summary import Disruption, DisruptionKind, figure, instant
-from exchange.messages import Flow, Message, UtcDatetime, pair_name
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.evidence import ProbeColumn
+from broadside.coordinator.core.measure.scale_out import RateCourse, rate_course, six_digits
+from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.summary import Disruption, DisruptionKind, figure, instant
+from broadside.exchange.messages import Flow, Message, UtcDatetime, pair_name
 
 OUTAGE_STEPS: Final = 3  # spacings without an answer that are an outage: one lost probe is none
 USUAL_COUNT: Final = 200  # gaps before the event that a pair's own unrest is known by

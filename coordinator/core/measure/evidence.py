@@ -10,12 +10,12 @@ from typing import Final, Literal, Protocol
 
 import numpy as np
 
-from coordinator.core.measure.columns import NO_HOST, Floats, HostColumns, TrackColumns
-from coordinator.core.plan.spec import Burst, Pair
-from coordinator.core.summary import Joined, Stray
-from exchange.engines.buckets import folded
-from exchange.engines.stream_silences import longest_silences
-from exchange.messages import (
+from broadside.coordinator.core.measure.columns import NO_HOST, Floats, HostColumns, TrackColumns
+from broadside.coordinator.core.plan.spec import Burst, Pair
+from broadside.coordinator.core.summary import Joined, Stray
+from broadside.exchange.engines.buckets import folded
+from broadside.exchange.engines.stream_silences import longest_silences
+from broadside.exchange.messages import (
     Claim,
     ClockReading,
     EngineReport,
@@ -124,8 +124,8 @@ class FirewallLedger:
     """Bytes over time as the firewall counted them; bins in time order, never overlapping.
 
     A bin says that ``bytes`` passed between ``start_s - lag`` and ``end_s - lag``; the lag is
-    estimated (:mod:`coordinator.core.judge.reconcile`). NaN bytes are unknown, never zero.
-    """
+    estimated (:mod:`broadside.coordinator.core.judge.reconcile`). NaN bytes are unknown, never
+    zero."""
 
     source: str  # "lab", "azure-monitor", a file's name: what a reader should look up
     layer: LedgerLayer = "unknown"

@@ -12,10 +12,10 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.columns import Floats, HostColumns, Singles, TrackColumns
-from coordinator.core.measure.spread import Spread
-from coordinator.core.summary import Basis
-from exchange.messages import Flow, Side
+from broadside.coordinator.core.measure.columns import Floats, HostColumns, Singles, TrackColumns
+from broadside.coordinator.core.measure.spread import Spread
+from broadside.coordinator.core.summary import Basis
+from broadside.exchange.messages import Flow, Side
 
 FILL_LEAST_S: Final = 0.5  # s that the sender must have seen beyond the receiver to fill in
 OWN_EDGE_RATIO: Final = 0.1  # of a cell: how far two ends' first and last cells differ anyway

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from exchange.messages import VXLAN_BYTES, Protocol
+from broadside.exchange.messages import VXLAN_BYTES, Protocol
 
 OVERHEAD_KNOWN_RATIO: Final = 0.002  # uncertainty of header overhead from a recorded segment size
 # And from an assumed one, 1500-byte packets, less and more: packets of 9000 bytes, and segments of

@@ -11,11 +11,18 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.evidence import ProbeColumn
-from coordinator.core.plan.spec import Burst
-from coordinator.core.summary import Latency, PathLatency, PhaseLatency, Spike, figure, instant
-from exchange.messages import pair_name
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.evidence import ProbeColumn
+from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.summary import (
+    Latency,
+    PathLatency,
+    PhaseLatency,
+    Spike,
+    figure,
+    instant,
+)
+from broadside.exchange.messages import pair_name
 
 
 def buffer_delay(rtt_mean_s: float | None, baseline_s: float | None) -> float | None:

@@ -12,12 +12,12 @@ from datetime import datetime
 
 import numpy as np
 
-from coordinator.core.judge.documented_limits import DOCUMENTED
-from coordinator.core.live.status import due_at
-from coordinator.core.measure.aggregate import Aggregate, aggregate
-from coordinator.core.measure.align import Alignment
-from coordinator.core.measure.asked import find_differences
-from coordinator.core.measure.completeness import (
+from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
+from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.measure.aggregate import Aggregate, aggregate
+from broadside.coordinator.core.measure.align import Alignment
+from broadside.coordinator.core.measure.asked import find_differences
+from broadside.coordinator.core.measure.completeness import (
     PairGrade,
     combine,
     find_unsteady,
@@ -25,21 +25,21 @@ from coordinator.core.measure.completeness import (
     read_ratio,
     unread_s,
 )
-from coordinator.core.measure.cross_examination import CrossExamination
-from coordinator.core.measure.disruptions import find_disruptions
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
-from coordinator.core.measure.headers import Headers, headers
-from coordinator.core.measure.latency import find_latency
-from coordinator.core.measure.measures import cpu_cost, measure_pairs, taken_cpu
-from coordinator.core.measure.outages import outages
-from coordinator.core.measure.series import MeasuredBurst
-from coordinator.core.measure.silent_streams import find_silent_streams
-from coordinator.core.measure.unsteady_clocks import clock_troubles
-from coordinator.core.plan.endurance import silent_controls_count
-from coordinator.core.plan.spec import RunSpec
-from coordinator.core.summary import BurstSummary, State, figure
-from exchange.engines import scaled
-from exchange.messages import Side
+from broadside.coordinator.core.measure.cross_examination import CrossExamination
+from broadside.coordinator.core.measure.disruptions import find_disruptions
+from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.measure.headers import Headers, headers
+from broadside.coordinator.core.measure.latency import find_latency
+from broadside.coordinator.core.measure.measures import cpu_cost, measure_pairs, taken_cpu
+from broadside.coordinator.core.measure.outages import outages
+from broadside.coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.measure.silent_streams import find_silent_streams
+from broadside.coordinator.core.measure.unsteady_clocks import clock_troubles
+from broadside.coordinator.core.plan.endurance import silent_controls_count
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.summary import BurstSummary, State, figure
+from broadside.exchange.engines import scaled
+from broadside.exchange.messages import Side
 
 
 def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> MeasuredBurst:

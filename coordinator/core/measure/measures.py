@@ -7,9 +7,16 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from coordinator.core.measure.align import Aligned
-from coordinator.core.summary import CpuCost, MeasureSummary, TakenCpu, figure
-from exchange.messages import BUCKET_RATIO, Combine, Distribution, EngineReport, Measure, Side
+from broadside.coordinator.core.measure.align import Aligned
+from broadside.coordinator.core.summary import CpuCost, MeasureSummary, TakenCpu, figure
+from broadside.exchange.messages import (
+    BUCKET_RATIO,
+    Combine,
+    Distribution,
+    EngineReport,
+    Measure,
+    Side,
+)
 
 QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99))
 

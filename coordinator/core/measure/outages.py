@@ -1,6 +1,7 @@
 """What agents and coordinator lived through beside the traffic, as findings.
 
-Agents date their own troubles (:class:`~exchange.messages.Trouble`) and carry them in their
+Agents date their own troubles (:class:`~broadside.exchange.messages.Trouble`) and carry them in
+their
 records; here those of one burst are laid together. None of it changes a verdict: what was lost
 shows in completeness.
 """
@@ -9,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from coordinator.core.measure.evidence import BurstEvidence
-from coordinator.core.summary import Finding, Outage, caution, note
-from exchange.messages import Trouble, TroubleKind
+from broadside.coordinator.core.measure.evidence import BurstEvidence
+from broadside.coordinator.core.summary import Finding, Outage, caution, note
+from broadside.exchange.messages import Trouble, TroubleKind
 
 _SAME: Final = timedelta(seconds=5)  # spells of several agents so close are one outage
 _TOLD_MAX_COUNT: Final = 3  # outages of one kind that a sentence dates

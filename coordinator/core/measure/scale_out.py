@@ -13,12 +13,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.change_points import STEP_LEAST_RATIO, Step, find_steps, levels_of
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.steady import t95
-from coordinator.core.summary import Disruption, DisruptionKind, figure, instant
-from exchange.messages import Message, UtcDatetime
+from broadside.coordinator.core.measure.change_points import (
+    STEP_LEAST_RATIO,
+    Step,
+    find_steps,
+    levels_of,
+)
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.steady import t95
+from broadside.coordinator.core.summary import Disruption, DisruptionKind, figure, instant
+from broadside.exchange.messages import Message, UtcDatetime
 
 HEAD_S: Final = 3  # s of a hold in which TCP begins: no level of the device
 CARRIED_RATIO: Final = 0.95  # of what is offered: the device is not the limit

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.series import BurstSeries, FlowSeries
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.series import BurstSeries, FlowSeries
 
 CELLS_MAX_COUNT: Final = 500_000  # figures of one table, else it is refused
 _DIGITS: Final = 9  # significant ones, as in summaries

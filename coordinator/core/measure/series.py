@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.columns import Floats
-from coordinator.core.summary import BurstSummary
-from exchange.messages import Flow
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.summary import BurstSummary
+from broadside.exchange.messages import Flow
 
 _MAGIC: Final = b"BSB1"  # raised with every change of the layout
 _HEAD: Final = struct.Struct("<4sI")

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from coordinator.core.measure.evidence import PairEvidence
-from exchange.messages import Claim, ClockReading, JobReport, ServerTest
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.exchange.messages import Claim, ClockReading, JobReport, ServerTest
 
 End = TypeVar("End", Claim, JobReport, ServerTest)
 

@@ -7,10 +7,10 @@ missing.
 
 from collections.abc import Iterator
 
-from coordinator.core.measure.align import Aligned, receiving_side
-from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.summary import SilentStream, instant
-from exchange.messages import SILENT_STREAMS_MAX_COUNT, Flow, Side, pair_name
+from broadside.coordinator.core.measure.align import Aligned, receiving_side
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.summary import SilentStream, instant
+from broadside.exchange.messages import SILENT_STREAMS_MAX_COUNT, Flow, Side, pair_name
 
 
 def find_silent_streams(aligned: Aligned) -> tuple[SilentStream, ...]:

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.columns import Floats
 
 TOUCH_S: Final = 1e-6  # s of a cell below which an interval does not reach it
 

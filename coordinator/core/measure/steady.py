@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.columns import Floats
 
 MSER_BATCH: Final = 5  # s a batch, where the window is long enough for batches
 MSER_BATCHED_FROM: Final = 60  # s of window from which batches are used; below, single seconds

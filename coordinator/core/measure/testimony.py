@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from coordinator.core.measure.columns import Floats
-from coordinator.core.words import Unit
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.words import Unit
 
 
 class Quantity(StrEnum):

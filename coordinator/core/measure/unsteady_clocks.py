@@ -5,8 +5,8 @@ The gate is held before a burst; this is the same gate after it.
 
 from collections.abc import Iterator
 
-from coordinator.core.measure.evidence import PairEvidence
-from exchange.messages import ClockReading, ClockSource
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.exchange.messages import ClockReading, ClockSource
 
 
 def clock_troubles(pair: PairEvidence, bound_max_s: float) -> Iterator[str]:

@@ -14,16 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import Final
 
-from coordinator.core.figures import Layer
-from coordinator.core.judge.documented_limits import DOCUMENTED
-from coordinator.core.live.status import COLLECT_S
-from coordinator.core.measure.headers import headers
-from coordinator.core.plan.planner import Infeasible, Problem, first_start
-from coordinator.core.plan.price import Bill, Prices, Span, Usage, charge, exactly
-from coordinator.core.plan.spec import RunSpec
-from coordinator.core.words import dollars
-from exchange.engines import offered_bits_per_second
-from exchange.messages import Message, Presence, Role
+from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
+from broadside.coordinator.core.live.status import COLLECT_S
+from broadside.coordinator.core.measure.headers import headers
+from broadside.coordinator.core.plan.planner import Infeasible, Problem, first_start
+from broadside.coordinator.core.plan.price import Bill, Prices, Span, Usage, charge, exactly
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.words import dollars
+from broadside.exchange.engines import offered_bits_per_second
+from broadside.exchange.messages import Message, Presence, Role
 
 UNITS_MIN_COUNT: Final = 2  # instances that a firewall never goes below
 UNITS_MAX_COUNT: Final = 50

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.core.plan.spec import UNATTENDED_MAX_S, Burst, RunSpec
-from exchange.engines import find
-from exchange.messages import JobReport, Presence, StartMethod, Traffic
+from broadside.coordinator.core.plan.spec import UNATTENDED_MAX_S, Burst, RunSpec
+from broadside.exchange.engines import find
+from broadside.exchange.messages import JobReport, Presence, StartMethod, Traffic
 
 IDLE_LIMIT_S: Final = 240  # s after which Azure Firewall forgets a silent TCP connection
 KEEPALIVE_VERSION: Final = (3, 19)  # iperf3's own --cntl-ka; before, the start gate sets keepalive

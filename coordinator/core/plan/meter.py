@@ -1,6 +1,6 @@
 """What a run has cost so far, and the burst before which it must stop. Pure.
 
-As in :mod:`coordinator.core.plan.cost_estimate`, everything is priced at real scale.
+As in :mod:`broadside.coordinator.core.plan.cost_estimate`, everything is priced at real scale.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final
 
-from coordinator.core.live.status import due_at
-from coordinator.core.plan.cost_estimate import (
+from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.plan.cost_estimate import (
     ip_bytes_of,
     machines_of,
     not_charged_why,
     rate_of,
     usage_of,
 )
-from coordinator.core.plan.price import Bill, Prices, Span, charge, exactly
-from coordinator.core.plan.spec import Burst, Plan, RunSpec
-from coordinator.core.summary import RunSummary, caution, order
-from coordinator.core.words import dollars
-from exchange.messages import Control, Message, Presence, RunId
+from broadside.coordinator.core.plan.price import Bill, Prices, Span, charge, exactly
+from broadside.coordinator.core.plan.spec import Burst, Plan, RunSpec
+from broadside.coordinator.core.summary import RunSummary, caution, order
+from broadside.coordinator.core.words import dollars
+from broadside.exchange.messages import Control, Message, Presence, RunId
 
 STOPPED_BY: Final = "broadside's budget"  # who cancelled a run that came to its budget
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from coordinator.core.plan.planner import endpoint_of, live, port_groups
-from coordinator.core.plan.reserved import NOTHING, Reserved
-from coordinator.core.plan.spec import Pair, Plan
-from exchange.messages import Endpoint, Message, Presence, Role, UtcDatetime
+from broadside.coordinator.core.plan.planner import endpoint_of, live, port_groups
+from broadside.coordinator.core.plan.reserved import NOTHING, Reserved
+from broadside.coordinator.core.plan.spec import Pair, Plan
+from broadside.exchange.messages import Endpoint, Message, Presence, Role, UtcDatetime
 
 
 class Move(Message):

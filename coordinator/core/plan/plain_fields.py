@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from exchange.messages import Message
+from broadside.exchange.messages import Message
 
 NOT_SET: Final = "not set"
 

@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address, ip_network
 from types import MappingProxyType
 
-from coordinator.core import words
-from coordinator.core.goals import GOALS, WITNESSES
-from coordinator.core.judge.documented_limits import DOCUMENTED
-from coordinator.core.measure.headers import OVERHEAD_MORE_RATIO, segment_max_bytes
-from coordinator.core.plan.endurance import control_warning, hard_end_problem
-from coordinator.core.plan.reserved import NOTHING, Reserved
-from coordinator.core.plan.spec import Burst, LedgerPromise, Pair, Plan, RunSpec
-from exchange.engines import find
-from exchange.messages import DEFAULT_ENGINE, Endpoint, Presence, Role, Traffic
+from broadside.coordinator.core import words
+from broadside.coordinator.core.goals import GOALS, WITNESSES
+from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
+from broadside.coordinator.core.measure.headers import OVERHEAD_MORE_RATIO, segment_max_bytes
+from broadside.coordinator.core.plan.endurance import control_warning, hard_end_problem
+from broadside.coordinator.core.plan.reserved import NOTHING, Reserved
+from broadside.coordinator.core.plan.spec import Burst, LedgerPromise, Pair, Plan, RunSpec
+from broadside.exchange.engines import find
+from broadside.exchange.messages import DEFAULT_ENGINE, Endpoint, Presence, Role, Traffic
 
 PRESENCE_STALE_S = 15.0  # s after its last beat at which an agent counts as gone
 
@@ -490,7 +490,7 @@ def _warnings(
 
 def _proof_warnings(spec: RunSpec, ledger: LedgerPromise | None) -> Iterator[str]:
     """What no burst of the run can prove, whatever it carries."""
-    from coordinator.core.measure.steady import RAMP_MAX_RATIO, VALUES_MIN  # brings numpy
+    from broadside.coordinator.core.measure.steady import RAMP_MAX_RATIO, VALUES_MIN  # brings numpy
 
     least_s = math.ceil(VALUES_MIN / (1 - RAMP_MAX_RATIO)) + 1  # starts are spread over one more
     if spec.scaled_target_bits_per_second is not None and spec.burst_s < least_s:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
 
-from exchange.messages import Message
+from broadside.exchange.messages import Message
 
 GB_BYTES: Final = 1e9
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from exchange.messages import Message, Presence, RunId, UtcDatetime
+from broadside.exchange.messages import Message, Presence, RunId, UtcDatetime
 
 
 class Reservation(Message):

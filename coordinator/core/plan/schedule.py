@@ -25,8 +25,8 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
-from coordinator.core.plan.spec import RunSpec
-from exchange.messages import Message, RunId, UtcDatetime
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.exchange.messages import Message, RunId, UtcDatetime
 
 ON_TIME_S: Final = 60.0  # s after its instant in which a run counts as begun on time
 ROWS_MAX_COUNT: Final = 100  # missed instants with a row of their own; older ones share one

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StringConstraints
 
-from coordinator.core.figures import Layer
-from coordinator.core.goals import GOALS, PROBES, WITNESSES
-from exchange.engines import filled_in, find, measures, scaled
-from exchange.engines import problems as engine_problems
-from exchange.messages import (
+from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.goals import GOALS, PROBES, WITNESSES
+from broadside.exchange.engines import filled_in, find, measures, scaled
+from broadside.exchange.engines import problems as engine_problems
+from broadside.exchange.messages import (
     Endpoint,
     Identifier,
     Job,

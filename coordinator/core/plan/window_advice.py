@@ -3,8 +3,8 @@
 import math
 from fractions import Fraction
 
-from coordinator.core import words
-from exchange.messages import Message
+from broadside.coordinator.core import words
+from broadside.exchange.messages import Message
 
 
 class WindowAdvice(Message):

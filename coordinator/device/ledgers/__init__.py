@@ -3,7 +3,7 @@
 ``<name>_source.py`` with an ``open_source`` is a source of that name; nothing else lists them.
 """
 
-from coordinator.device import found_by_file
+from broadside.coordinator.device import found_by_file
 
 
 def source_names() -> list[str]:

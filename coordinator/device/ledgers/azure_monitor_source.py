@@ -21,20 +21,26 @@ import httpx
 import numpy as np
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
 
-from coordinator.coordinator_settings import ByteMetric, CoordinatorSettings
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
-from coordinator.device.http_answers import (
+from broadside.coordinator.coordinator_settings import ByteMetric, CoordinatorSettings
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
+from broadside.coordinator.device.http_answers import (
     bounded_client,
     get_bounded,
     may_carry_secret,
     retry_after_s,
 )
-from coordinator.device.ledgers.source import Freshness, LedgerBusy, LedgerError, needed, plain
-from coordinator.device.resource_manager import METRICS_VERSION, identity_token, object_of
-from exchange.azure.identity import NoToken
-from exchange.messages import Direction
-from exchange.rows import bounded_json
+from broadside.coordinator.device.ledgers.source import (
+    Freshness,
+    LedgerBusy,
+    LedgerError,
+    needed,
+    plain,
+)
+from broadside.coordinator.device.resource_manager import METRICS_VERSION, identity_token, object_of
+from broadside.exchange.azure.identity import NoToken
+from broadside.exchange.messages import Direction
+from broadside.exchange.rows import bounded_json
 
 ROLE: Final = "Monitoring Reader"
 SPLIT_MAX_COUNT: Final = 1000  # series of a metric that is split; unasked the service gives ten

@@ -11,12 +11,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
-from coordinator.coordinator_settings import CoordinatorSettings, CsvUnit
-from coordinator.core import words
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
-from coordinator.device.ledgers.source import Freshness, LedgerError, needed
-from exchange.messages import Direction
+from broadside.coordinator.coordinator_settings import CoordinatorSettings, CsvUnit
+from broadside.coordinator.core import words
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
+from broadside.coordinator.device.ledgers.source import Freshness, LedgerError, needed
+from broadside.exchange.messages import Direction
 
 _FILE_MAX_BYTES: Final = 32 * 1_048_576  # a year of minutes takes half
 _BYTES_PER_S: Final[Mapping[str, float]] = {

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import numpy as np
 
-from coordinator.core.measure.evidence import FirewallLedger
-from exchange.messages import Flow
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.exchange.messages import Flow
 
 
 def dump_ledger(ledger: FirewallLedger) -> bytes:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.device.ledgers.source import Freshness, LedgerError, needed
-from exchange.messages import Direction, Flow
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.device.ledgers.source import Freshness, LedgerError, needed
+from broadside.exchange.messages import Direction, Flow
 
 COLUMN_OF_FLOW = {Flow.UP: "up_bytes", Flow.DOWN: "down_bytes"}
 
@@ -21,7 +21,8 @@ class LabLedger:
 
     Acknowledgements travel against the payload, so a forward run reads only the flow that carries
     its payload; of a bidirectional run both are summed, with each way's acknowledgements in the
-    other (:data:`coordinator.core.judge.reconcile.ACKNOWLEDGED_RATIO`). A counter that went back (a
+    other (:data:`broadside.coordinator.core.judge.reconcile.ACKNOWLEDGED_RATIO`). A counter that
+    went back (a
     restarted reader) leaves a gap, not a negative bin. A firewall whose first reading is 0 is a new
     one: no run before it went through.
     """

@@ -8,12 +8,12 @@ from typing import Final
 import httpx
 import numpy as np
 
-from coordinator.coordinator_settings import CoordinatorSettings, PrometheusUnit
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
-from coordinator.device.ledgers.source import Freshness, LedgerError, needed, plain
-from coordinator.device.prometheus_api import PrometheusApi
-from exchange.messages import Direction
+from broadside.coordinator.coordinator_settings import CoordinatorSettings, PrometheusUnit
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
+from broadside.coordinator.device.ledgers.source import Freshness, LedgerError, needed, plain
+from broadside.coordinator.device.prometheus_api import PrometheusApi
+from broadside.exchange.messages import Direction
 
 _BYTES_OF_RATE: Final = {"bits_per_second": 1 / 8, "bytes_per_second": 1.0}
 

@@ -9,10 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.device.ledgers.source import LedgerBusy, LedgerError, LedgerSource
-from exchange.messages import Direction
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError, LedgerSource
+from broadside.exchange.messages import Direction
 
 log = logging.getLogger(__name__)
 

@@ -9,16 +9,22 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
-from coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries, column, together
-from coordinator.device.ledgers.source import Freshness, LedgerError, needed
-from coordinator.device.witnesses.polled import PolledWitness
-from coordinator.device.witnesses.snmp_witness import open_interfaces
-from coordinator.device.witnesses.witness_file import read_entries
-from exchange.background import keep_going
-from exchange.messages import Direction
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
+from broadside.coordinator.core.measure.testimony import (
+    Quantity,
+    Witnessed,
+    WitnessSeries,
+    column,
+    together,
+)
+from broadside.coordinator.device.ledgers.source import Freshness, LedgerError, needed
+from broadside.coordinator.device.witnesses.polled import PolledWitness
+from broadside.coordinator.device.witnesses.snmp_witness import open_interfaces
+from broadside.coordinator.device.witnesses.witness_file import read_entries
+from broadside.exchange.background import keep_going
+from broadside.exchange.messages import Direction
 
 _BITS: Final = 8
 KEPT_TO_S: Final = 0.01  # s by which neighbouring bins may miss each other: they are kept to the ms

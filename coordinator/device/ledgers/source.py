@@ -13,11 +13,11 @@ from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from pydantic import SecretStr
 
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.testimony import Witnessed
-from coordinator.device.ledgers import module_of
-from exchange.messages import Direction
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.testimony import Witnessed
+from broadside.coordinator.device.ledgers import module_of
+from broadside.exchange.messages import Direction
 
 BUSY_MAX_S: Final = 600.0  # s for which a source may send us away: it is another's word
 

@@ -8,16 +8,16 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import Field
 
-from coordinator.core.measure.testimony import Quantity, WitnessSeries
-from coordinator.device.ledgers.azure_monitor_source import (
+from broadside.coordinator.core.measure.testimony import Quantity, WitnessSeries
+from broadside.coordinator.device.ledgers.azure_monitor_source import (
     LAG_HINT_S,
     AzureMonitorLedger,
     MetricAsked,
     Series,
     parse_grain,
 )
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.device.witnesses.witness_file import (
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.witnesses.witness_file import (
     ArchiveWitness,
     Read,
     WitnessEntry,

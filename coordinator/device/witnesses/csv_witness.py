@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from coordinator.core.measure.testimony import WitnessSeries
-from coordinator.device.ledgers.csv_source import CsvFields, CsvForm, CsvLedger
-from coordinator.device.witnesses.witness_file import (
+from broadside.coordinator.core.measure.testimony import WitnessSeries
+from broadside.coordinator.device.ledgers.csv_source import CsvFields, CsvForm, CsvLedger
+from broadside.coordinator.device.witnesses.witness_file import (
     ArchiveWitness,
     Read,
     WitnessEntry,

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final
 
-from coordinator.core.measure.testimony import (
+from broadside.coordinator.core.measure.testimony import (
     Quantity,
     Remark,
     RemarkKind,

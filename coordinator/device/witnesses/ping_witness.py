@@ -12,12 +12,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from coordinator.core.measure.testimony import Quantity
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
-from coordinator.device.witnesses.witness_file import PolledEntry, parsed
-from exchange.messages import Address
-from exchange.ping import Way, echo, handshake, may_echo, timed
+from broadside.coordinator.core.measure.testimony import Quantity
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
+from broadside.coordinator.device.witnesses.witness_file import PolledEntry, parsed
+from broadside.exchange.messages import Address
+from broadside.exchange.ping import Way, echo, handshake, may_echo, timed
 
 
 class PingEntry(PolledEntry):

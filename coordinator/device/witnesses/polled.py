@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from coordinator.core.measure.testimony import (
+from broadside.coordinator.core.measure.testimony import (
     Quantity,
     Remark,
     RemarkKind,
@@ -24,8 +24,8 @@ from coordinator.core.measure.testimony import (
     WitnessSeries,
     column,
 )
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.device.witnesses.witness_file import PolledEntry
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.witnesses.witness_file import PolledEntry
 
 log = logging.getLogger(__name__)
 

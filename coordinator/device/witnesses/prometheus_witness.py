@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final
 import httpx
 from pydantic import Field
 
-from coordinator.core.measure.testimony import WitnessSeries
-from coordinator.device.prometheus_api import PrometheusApi
-from coordinator.device.witnesses.witness_file import (
+from broadside.coordinator.core.measure.testimony import WitnessSeries
+from broadside.coordinator.device.prometheus_api import PrometheusApi
+from broadside.coordinator.device.witnesses.witness_file import (
     ArchiveWitness,
     Read,
     WitnessEntry,

@@ -11,17 +11,17 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import Field
 
-from coordinator.device.http_answers import bounded_client, get_bounded, may_carry_secret
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
-from coordinator.device.witnesses.witness_file import (
+from broadside.coordinator.device.http_answers import bounded_client, get_bounded, may_carry_secret
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
+from broadside.coordinator.device.witnesses.witness_file import (
     PolledEntry,
     Read,
     parsed,
     quantities_of,
     secret_of,
 )
-from exchange.rows import bounded_json
+from broadside.exchange.rows import bounded_json
 
 ANSWER_MAX_BYTES: Final = 1 << 20
 ATTEMPT_S: Final = 5.0

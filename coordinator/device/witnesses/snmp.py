@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.device.witnesses.witness_file import PolledEntry, secret_of
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.witnesses.witness_file import PolledEntry, secret_of
 
 if TYPE_CHECKING:
     from pysnmp.hlapi.v3arch.asyncio import SnmpEngine

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from coordinator.core.measure.testimony import Quantity
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.device.witnesses.witness_file import read_toml
+from broadside.coordinator.core.measure.testimony import Quantity
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.witnesses.witness_file import read_toml
 
 Oid = Annotated[str, Field(pattern=r"^\.?\d+(\.\d+){3,60}$")]
 OURS: Final = Path(__file__).with_name("profiles.toml")

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from coordinator.core.measure.testimony import Quantity
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
-from coordinator.device.witnesses.snmp import UP, SnmpDevice, SnmpEntry, number_of
-from coordinator.device.witnesses.snmp_profiles import Profile, Question, find_profile
-from coordinator.device.witnesses.witness_file import parsed
+from broadside.coordinator.core.measure.testimony import Quantity
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
+from broadside.coordinator.device.witnesses.snmp import UP, SnmpDevice, SnmpEntry, number_of
+from broadside.coordinator.device.witnesses.snmp_profiles import Profile, Question, find_profile
+from broadside.coordinator.device.witnesses.witness_file import parsed
 
 IF_NAME: Final = "1.3.6.1.2.1.31.1.1.1.1"
 IF_DESCR: Final = "1.3.6.1.2.1.2.2.1.2"

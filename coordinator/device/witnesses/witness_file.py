@@ -1,7 +1,7 @@
 """What every witness of the device promises, and how the file of witnesses is read.
 
-Raises :class:`~coordinator.device.ledgers.source.LedgerError`, as ledgers do: a source that cannot
-be read says which, why, and what to do, and never a secret.
+Raises :class:`~broadside.coordinator.device.ledgers.source.LedgerError`, as ledgers do: a source
+that cannot be read says which, why, and what to do, and never a secret.
 """
 
 import importlib
@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final, Protocol, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.device.witnesses import module_of, source_names
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.witnesses import module_of, source_names
 
 FILE_MAX_BYTES: Final = 1 << 20
 SECRET_MAX_BYTES: Final = 4096

@@ -6,12 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.core.measure.testimony import Quantity, Remark, RemarkKind, Witnessed, together
-from coordinator.device.ledgers.settle import Span
-from coordinator.device.ledgers.source import LedgerBusy, LedgerError
-from coordinator.device.witnesses.polled import PolledWitness
-from coordinator.device.witnesses.witness_file import WitnessSource
-from exchange.background import keep_going
+from broadside.coordinator.core.measure.testimony import (
+    Quantity,
+    Remark,
+    RemarkKind,
+    Witnessed,
+    together,
+)
+from broadside.coordinator.device.ledgers.settle import Span
+from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError
+from broadside.coordinator.device.witnesses.polled import PolledWitness
+from broadside.coordinator.device.witnesses.witness_file import WitnessSource
+from broadside.exchange.background import keep_going
 
 log = logging.getLogger(__name__)
 

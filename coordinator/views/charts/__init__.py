@@ -1,12 +1,12 @@
 """Every chart of Broadside, defined once: plain JSON figures in plotly's dialect.
 
 The live page hands them to plotly, the report draws them itself
-(:mod:`coordinator.views.charts.svg`), and ``broadside chart`` makes PNGs of them. Nothing here
-needs plotly.
+(:mod:`broadside.coordinator.views.charts.svg`), and ``broadside chart`` makes PNGs of them.
+Nothing here needs plotly.
 """
 
-from coordinator.refusals import NoChart
-from coordinator.views.charts.catalogue import (
+from broadside.coordinator.refusals import NoChart
+from broadside.coordinator.views.charts.catalogue import (
     CHARTS,
     Chart,
     ChartEntry,
@@ -17,9 +17,9 @@ from coordinator.views.charts.catalogue import (
     draw_run,
     kind_of,
 )
-from coordinator.views.charts.chart_inputs import BurstView, RunView
-from coordinator.views.charts.figure import Figure
-from coordinator.views.charts.theme import Theme
+from broadside.coordinator.views.charts.chart_inputs import BurstView, RunView
+from broadside.coordinator.views.charts.figure import Figure
+from broadside.coordinator.views.charts.theme import Theme
 
 __all__ = [
     "CHARTS",

@@ -4,10 +4,10 @@ from typing import Final
 
 import numpy as np
 
-from coordinator.core.figures import RECEIVED, RECEIVED_HALF_WIDTH, RECEIVED_IP, Layer
-from coordinator.core.summary import BurstSummary, State
-from coordinator.views.charts.chart_inputs import RunView, scaled
-from coordinator.views.charts.figure import (
+from broadside.coordinator.core.figures import RECEIVED, RECEIVED_HALF_WIDTH, RECEIVED_IP, Layer
+from broadside.coordinator.core.summary import BurstSummary, State
+from broadside.coordinator.views.charts.chart_inputs import RunView, scaled
+from broadside.coordinator.views.charts.figure import (
     PERCENT,
     Figure,
     bars,
@@ -19,7 +19,7 @@ from coordinator.views.charts.figure import (
     time_unit,
     whiskers,
 )
-from coordinator.views.charts.theme import Colour, state_look
+from broadside.coordinator.views.charts.theme import Colour, state_look
 
 BARS_MAX: Final = 40  # bursts; more are points
 

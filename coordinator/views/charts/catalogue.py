@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from coordinator.refusals import NoChart
-from coordinator.views.charts import burst_charts as bursts
-from coordinator.views.charts import ledger_charts as ledgers
-from coordinator.views.charts import pair_charts as pairs
-from coordinator.views.charts import second_charts as seconds
-from coordinator.views.charts.chart_inputs import BurstView, RunView
-from coordinator.views.charts.figure import Figure, painted
-from coordinator.views.charts.theme import Theme
-from exchange.messages import Message
+from broadside.coordinator.refusals import NoChart
+from broadside.coordinator.views.charts import burst_charts as bursts
+from broadside.coordinator.views.charts import ledger_charts as ledgers
+from broadside.coordinator.views.charts import pair_charts as pairs
+from broadside.coordinator.views.charts import second_charts as seconds
+from broadside.coordinator.views.charts.chart_inputs import BurstView, RunView
+from broadside.coordinator.views.charts.figure import Figure, painted
+from broadside.coordinator.views.charts.theme import Theme
+from broadside.exchange.messages import Message
 
 Kind = Literal["burst", "run"]
 

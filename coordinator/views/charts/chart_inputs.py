@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from coordinator.core import words
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.series import BurstSeries
-from coordinator.core.plan.spec import RunSpec
-from coordinator.core.summary import BurstSummary, RunSummary
+from broadside.coordinator.core import words
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.summary import BurstSummary, RunSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from coordinator.core.measure.scale_out import RateCourse
-from coordinator.refusals import NoChart
-from coordinator.studies.study import Study
-from coordinator.views.charts.figure import (
+from broadside.coordinator.core.measure.scale_out import RateCourse
+from broadside.coordinator.refusals import NoChart
+from broadside.coordinator.studies.study import Study
+from broadside.coordinator.views.charts.figure import (
     Figure,
     Shape,
     Trace,
@@ -17,7 +17,7 @@ from coordinator.views.charts.figure import (
     rate_unit,
     upright,
 )
-from coordinator.views.charts.theme import Colour
+from broadside.coordinator.views.charts.theme import Colour
 
 _ACROSS_RATIO = 0.004  # of the axis: the width of an instant
 

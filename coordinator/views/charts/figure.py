@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.words import RATES, unit_of
-from coordinator.views.charts.theme import PALETTES, Colour, Theme
+from broadside.coordinator.core.words import RATES, unit_of
+from broadside.coordinator.views.charts.theme import PALETTES, Colour, Theme
 
 # Plotly's dialect is open-ended JSON, so its parts are plain dictionaries.
 Figure = dict[str, Any]

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from coordinator.core import words
-from coordinator.core.judge.lag import fleet_curve
-from coordinator.refusals import NoChart
-from coordinator.views.charts.chart_inputs import BurstView, RunView, scaled
-from coordinator.views.charts.figure import (
+from broadside.coordinator.core import words
+from broadside.coordinator.core.judge.lag import fleet_curve
+from broadside.coordinator.refusals import NoChart
+from broadside.coordinator.views.charts.chart_inputs import BurstView, RunView, scaled
+from broadside.coordinator.views.charts.figure import (
     PERCENT,
     Figure,
     bars,
@@ -17,7 +17,7 @@ from coordinator.views.charts.figure import (
     time_unit,
     whiskers,
 )
-from coordinator.views.charts.theme import Colour
+from broadside.coordinator.views.charts.theme import Colour
 
 
 def bins(view: BurstView) -> Figure:

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from coordinator.core.summary import State
-from coordinator.refusals import NoChart
-from coordinator.views.charts.chart_inputs import BurstView, scaled
-from coordinator.views.charts.figure import (
+from broadside.coordinator.core.summary import State
+from broadside.coordinator.refusals import NoChart
+from broadside.coordinator.views.charts.chart_inputs import BurstView, scaled
+from broadside.coordinator.views.charts.figure import (
     MILLISECONDS,
     Figure,
     bars,
@@ -15,7 +15,7 @@ from coordinator.views.charts.figure import (
     rate_unit,
     whiskers,
 )
-from coordinator.views.charts.theme import Colour, state_look
+from broadside.coordinator.views.charts.theme import Colour, state_look
 
 NOTHING: Final = "nothing received in the window"
 

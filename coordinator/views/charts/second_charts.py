@@ -6,12 +6,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core import words
-from coordinator.core.figures import Layer
-from coordinator.core.measure.columns import Floats
-from coordinator.core.summary import Reconciliation
-from coordinator.views.charts.chart_inputs import BurstView, scaled
-from coordinator.views.charts.figure import (
+from broadside.coordinator.core import words
+from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.summary import Reconciliation
+from broadside.coordinator.views.charts.chart_inputs import BurstView, scaled
+from broadside.coordinator.views.charts.figure import (
     MILLISECONDS,
     PERCENT,
     Figure,
@@ -25,7 +25,7 @@ from coordinator.views.charts.figure import (
     time_unit,
     upright,
 )
-from coordinator.views.charts.theme import HEAT, Colour
+from broadside.coordinator.views.charts.theme import HEAT, Colour
 
 HEAT_CELLS_MAX: Final = 200_000  # larger bursts show means over several seconds
 SPARE_RATIO: Final = 1e-4  # of the planned pairs: rounding of the stored coverage

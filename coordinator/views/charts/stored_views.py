@@ -2,13 +2,13 @@
 
 import asyncio
 
-from coordinator.core.plan.spec import Burst, Plan
-from coordinator.refusals import BurstNotOver, RunNotOver, UnknownBurst
-from coordinator.runs.stored import read_ledger, read_measured, read_run_summary
-from coordinator.views.charts.catalogue import Chart, draw_burst, draw_run, kind_of
-from coordinator.views.charts.chart_inputs import BurstView, RunView
-from coordinator.views.charts.theme import Theme
-from exchange.records import Records
+from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.refusals import BurstNotOver, RunNotOver, UnknownBurst
+from broadside.coordinator.runs.stored import read_ledger, read_measured, read_run_summary
+from broadside.coordinator.views.charts.catalogue import Chart, draw_burst, draw_run, kind_of
+from broadside.coordinator.views.charts.chart_inputs import BurstView, RunView
+from broadside.coordinator.views.charts.theme import Theme
+from broadside.exchange.records import Records
 
 
 async def read_burst_view(records: Records, plan: Plan, burst_index: int) -> BurstView:

@@ -4,14 +4,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from coordinator.core import words
-from coordinator.refusals import NoChart
-from coordinator.studies.search import loss_ratio
-from coordinator.studies.study import AB, Matrix, Search, Study, Sweep, TrialResult
-from coordinator.studies.trials import planned_trials
-from coordinator.views.charts.catalogue import UnknownChart
-from coordinator.views.charts.close_up_charts import drilled, scale_out
-from coordinator.views.charts.figure import (
+from broadside.coordinator.core import words
+from broadside.coordinator.refusals import NoChart
+from broadside.coordinator.studies.search import loss_ratio
+from broadside.coordinator.studies.study import AB, Matrix, Search, Study, Sweep, TrialResult
+from broadside.coordinator.studies.trials import planned_trials
+from broadside.coordinator.views.charts.catalogue import UnknownChart
+from broadside.coordinator.views.charts.close_up_charts import drilled, scale_out
+from broadside.coordinator.views.charts.figure import (
     PERCENT,
     Figure,
     Trace,
@@ -23,8 +23,8 @@ from coordinator.views.charts.figure import (
     painted,
     rate_unit,
 )
-from coordinator.views.charts.theme import Colour, Theme
-from exchange.messages import Message
+from broadside.coordinator.views.charts.theme import Colour, Theme
+from broadside.exchange.messages import Message
 
 _LINES: Final = (Colour.FLEET, Colour.OTHER, Colour.SENT)
 _DEVICES: Final = (Colour.FLEET, Colour.OTHER, Colour.SENT, Colour.TARGET)

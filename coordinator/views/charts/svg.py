@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.views.charts.figure import Figure, Trace
-from coordinator.views.charts.theme import HEAT, PALETTES, Colour, Theme
+from broadside.coordinator.views.charts.figure import Figure, Trace
+from broadside.coordinator.views.charts.theme import HEAT, PALETTES, Colour, Theme
 
 
 def data_uri(pixels: NDArray[np.uint8]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from coordinator.core.summary import State
+from broadside.coordinator.core.summary import State
 
 
 class Theme(StrEnum):

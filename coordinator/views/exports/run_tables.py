@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 from pydantic import BaseModel
 
-from coordinator.core.figures import FIGURE, FIGURES, Layer
-from coordinator.core.measure.second_table import CELLS_MAX_COUNT, Column, fleet_table
-from coordinator.core.measure.series import BurstSeries, FlowSeries
-from coordinator.core.summary import (
+from broadside.coordinator.core.figures import FIGURE, FIGURES, Layer
+from broadside.coordinator.core.measure.second_table import CELLS_MAX_COUNT, Column, fleet_table
+from broadside.coordinator.core.measure.series import BurstSeries, FlowSeries
+from broadside.coordinator.core.summary import (
     BurstSummary,
     Completeness,
     Latency,
@@ -23,8 +23,8 @@ from coordinator.core.summary import (
     RunSummary,
     Window,
 )
-from coordinator.views.row_columns import Cell, Kind, columns_of, scalars_of
-from exchange.messages import Flow
+from broadside.coordinator.views.row_columns import Cell, Kind, columns_of, scalars_of
+from broadside.exchange.messages import Flow
 
 Tables = Mapping[str, Sequence[Column]]
 TABLES: Final = ("seconds", "pairs", "bursts", "summary")

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.stored import read_series, whole_summary
-from coordinator.views.burst_answers import summary_of
-from coordinator.views.exports.run_tables import make_tables
-from coordinator.views.exports.table_files import Format, write
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.stored import read_series, whole_summary
+from broadside.coordinator.views.burst_answers import summary_of
+from broadside.coordinator.views.exports.run_tables import make_tables
+from broadside.coordinator.views.exports.table_files import Format, write
 
 
 async def export_run(

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from coordinator.core.summary import RunSummary
-from coordinator.views.exports.run_tables import Tables
-from coordinator.views.series_formats import ARROW, CSV, FORMATS, JSON, PARQUET, described
+from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.views.exports.run_tables import Tables
+from broadside.coordinator.views.series_formats import ARROW, CSV, FORMATS, JSON, PARQUET, described
 
 
 class CannotWrite(Exception):
@@ -69,7 +69,7 @@ def write(
 
 def _excel(head: Mapping[str, Any], tables: Tables, summary: RunSummary | None) -> bytes:
     """The verdict in front, and a sheet a table: what people read first, the seconds last."""
-    from coordinator.views.exports.workbook import ROWS_MAX, Workbook
+    from broadside.coordinator.views.exports.workbook import ROWS_MAX, Workbook
 
     for name, columns in tables.items():
         rows = len(columns[0].values) if columns else 0

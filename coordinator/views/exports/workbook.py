@@ -9,12 +9,12 @@ from typing import Any, Final, assert_never
 import numpy as np
 import xlsxwriter
 
-from coordinator.core.figures import RECEIVED
-from coordinator.core.measure.second_table import Column
-from coordinator.core.summary import RunSummary
-from coordinator.core.words import DIGITS, RATES, Unit, unit_of
-from coordinator.views.exports.run_tables import Tables
-from coordinator.views.figure_rows import FigureRow, figure_rows
+from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core.measure.second_table import Column
+from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.core.words import DIGITS, RATES, Unit, unit_of
+from broadside.coordinator.views.exports.run_tables import Tables
+from broadside.coordinator.views.figure_rows import FigureRow, figure_rows
 
 ROWS_MAX: Final = 1_048_575  # below the header
 _FORMATS: Final = {  # by unit; a rate's and a size's own thousands

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from coordinator.core.measure.asked import Setting, settings
-from coordinator.core.plan.plain_fields import plain_fields
-from coordinator.core.words import rate, time
-from coordinator.views.report.document import Section, Table, tabled
-from coordinator.views.report.stored_source import READ_MAX, Source
-from exchange.messages import ClockReading, JobReport, Role, ServerTest
+from broadside.coordinator.core.measure.asked import Setting, settings
+from broadside.coordinator.core.plan.plain_fields import plain_fields
+from broadside.coordinator.core.words import rate, time
+from broadside.coordinator.views.report.document import Section, Table, tabled
+from broadside.coordinator.views.report.stored_source import READ_MAX, Source
+from broadside.exchange.messages import ClockReading, JobReport, Role, ServerTest
 
 _NOTHING: Final = "nobody said"
 _SETTINGS: Final = {  # in the order shown, by field of a Setting

@@ -1,17 +1,17 @@
 """A report from what is stored of a run. Pure."""
 
-from coordinator.core.figures import RECEIVED, RECEIVED_IP, Layer
-from coordinator.core.summary import RunSummary, Verdict
-from coordinator.core.words import lab, rate, ratio
-from coordinator.views.charts import catalogue
-from coordinator.views.report import agent_sections as agents
-from coordinator.views.report import course_sections as course
-from coordinator.views.report import figure_sections as figures
-from coordinator.views.report import latency_section as latency
-from coordinator.views.report import ledger_section as ledgers
-from coordinator.views.report import method_sections as method
-from coordinator.views.report.document import ChartPlace, Report, Section
-from coordinator.views.report.stored_source import Source
+from broadside.coordinator.core.figures import RECEIVED, RECEIVED_IP, Layer
+from broadside.coordinator.core.summary import RunSummary, Verdict
+from broadside.coordinator.core.words import lab, rate, ratio
+from broadside.coordinator.views.charts import catalogue
+from broadside.coordinator.views.report import agent_sections as agents
+from broadside.coordinator.views.report import course_sections as course
+from broadside.coordinator.views.report import figure_sections as figures
+from broadside.coordinator.views.report import latency_section as latency
+from broadside.coordinator.views.report import ledger_section as ledgers
+from broadside.coordinator.views.report import method_sections as method
+from broadside.coordinator.views.report.document import ChartPlace, Report, Section
+from broadside.coordinator.views.report.stored_source import Source
 
 
 def build(source: Source) -> Report:

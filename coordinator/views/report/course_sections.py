@@ -1,9 +1,9 @@
 """What a run showed over its length: availability, drift, disruptions; and what it cost. Pure."""
 
-from coordinator.core.judge.course import bursts_of
-from coordinator.core.plan.price import Bill
-from coordinator.core.summary import Trend
-from coordinator.core.words import (
+from broadside.coordinator.core.judge.course import bursts_of
+from broadside.coordinator.core.plan.price import Bill
+from broadside.coordinator.core.summary import Trend
+from broadside.coordinator.core.words import (
     count,
     dollars,
     dollars_each,
@@ -16,8 +16,8 @@ from coordinator.core.words import (
     size,
     time,
 )
-from coordinator.views.report.document import Section, tabled
-from coordinator.views.report.stored_source import Source
+from broadside.coordinator.views.report.document import Section, tabled
+from broadside.coordinator.views.report.stored_source import Source
 
 
 def course_sections(source: Source) -> tuple[Section, ...]:

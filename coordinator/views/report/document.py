@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from coordinator.core.plan.meter import PriceMeter
-from coordinator.core.plan.spec import Plan
-from coordinator.core.summary import Finding, RunSummary, Verdict
-from exchange.messages import Message, RunId, UtcDatetime
+from broadside.coordinator.core.plan.meter import PriceMeter
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
+from broadside.exchange.messages import Message, RunId, UtcDatetime
 
 VERSION: Final = 1  # raised when a reader of the JSON must change
 

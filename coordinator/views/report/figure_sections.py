@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from coordinator.core.figures import RECEIVED
-from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
-from coordinator.core.summary import BurstSummary, PairSummary, State
-from coordinator.core.words import count, instant, number, rate, ratio, time
-from coordinator.views.figure_rows import figure_rows
-from coordinator.views.report.document import Section, Table, tabled
-from coordinator.views.report.stored_source import Source
+from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
+from broadside.coordinator.core.summary import BurstSummary, PairSummary, State
+from broadside.coordinator.core.words import count, instant, number, rate, ratio, time
+from broadside.coordinator.views.figure_rows import figure_rows
+from broadside.coordinator.views.report.document import Section, Table, tabled
+from broadside.coordinator.views.report.stored_source import Source
 
 STATES = {
     State.MEASURED: "ran on time, and its second is on record",

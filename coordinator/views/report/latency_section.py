@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
-from coordinator.core.summary import BurstSummary, Latency, PhaseLatency
-from coordinator.core.words import count, instant, ratio, time
-from coordinator.views.report.document import Section, Table
-from coordinator.views.report.stored_source import Source
+from broadside.coordinator.core.summary import BurstSummary, Latency, PhaseLatency
+from broadside.coordinator.core.words import count, instant, ratio, time
+from broadside.coordinator.views.report.document import Section, Table
+from broadside.coordinator.views.report.stored_source import Source
 
 SPIKES_MAX: Final = 100  # rows; a soak may have thousands
 _PROBES: Final = (

@@ -1,10 +1,10 @@
 """The section that holds the firewall's ledger against the fleet's. Pure."""
 
-from coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
-from coordinator.core.summary import Reconciliation
-from coordinator.core.words import instant, number, rate, ratio, signed_ratio, size, time
-from coordinator.views.report.document import Section, Table
-from coordinator.views.report.stored_source import Source
+from broadside.coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
+from broadside.coordinator.core.summary import Reconciliation
+from broadside.coordinator.core.words import instant, number, rate, ratio, signed_ratio, size, time
+from broadside.coordinator.views.report.document import Section, Table
+from broadside.coordinator.views.report.stored_source import Source
 
 _HOW = {
     "recorded": "from the segment sizes that the engines recorded",

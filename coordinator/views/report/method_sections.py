@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from typing import Final
 
-from coordinator.core.figures import Layer
-from coordinator.core.goals import goals_set
-from coordinator.core.judge.documented_limits import DOCUMENTED
-from coordinator.core.judge.limiter import FLAT_COV_RATIO
-from coordinator.core.measure.aggregate import SUSTAIN_S
-from coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
-from coordinator.core.measure.steady import RAMP_MAX_RATIO, RAMP_MAX_S
-from coordinator.core.words import rate, ratio, time
-from coordinator.views.report.document import Section, Table
-from coordinator.views.report.stored_source import Source
-from exchange.engines import find, measures
+from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.goals import goals_set
+from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
+from broadside.coordinator.core.judge.limiter import FLAT_COV_RATIO
+from broadside.coordinator.core.measure.aggregate import SUSTAIN_S
+from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
+from broadside.coordinator.core.measure.steady import RAMP_MAX_RATIO, RAMP_MAX_S
+from broadside.coordinator.core.words import rate, ratio, time
+from broadside.coordinator.views.report.document import Section, Table
+from broadside.coordinator.views.report.stored_source import Source
+from broadside.exchange.engines import find, measures
 
 # What a reproducible report names of the device, and what it is called in `device`.
 DEVICE_FIELDS: Final[Mapping[str, str]] = {

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
-from coordinator.core.plan.spec import Plan
-from exchange.messages import Endpoint, Flow
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.exchange.messages import Endpoint, Flow
 
 _WIDTH: Final = 920
 _BOX: Final = (4, 250, 24)  # top, width, line height

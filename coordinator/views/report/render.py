@@ -7,12 +7,12 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from coordinator.core.words import instant
-from coordinator.views.charts import NoChart, RunView, Theme, draw_burst, draw_run
-from coordinator.views.charts.svg import draw, hatches, styles
-from coordinator.views.report.document import ChartPlace, Report
-from coordinator.views.report.path_drawing import topology_svg
-from coordinator.views.report.stored_source import Source
+from broadside.coordinator.core.words import instant
+from broadside.coordinator.views.charts import NoChart, RunView, Theme, draw_burst, draw_run
+from broadside.coordinator.views.charts.svg import draw, hatches, styles
+from broadside.coordinator.views.report.document import ChartPlace, Report
+from broadside.coordinator.views.report.path_drawing import topology_svg
+from broadside.coordinator.views.report.stored_source import Source
 
 WIDE, NARROW = 920, 400  # px, the two drawings of each chart
 _HERE = Path(__file__).parent

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from coordinator.core.figures import RECEIVED
-from coordinator.core.measure.columns import NO_HOST, HostColumns
-from coordinator.core.measure.evidence import HOLD_MAX_S, FirewallLedger, join_tests
-from coordinator.core.plan.meter import PriceMeter
-from coordinator.core.plan.spec import Burst, Plan
-from coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_run
-from coordinator.imports.import_requests import TABLES_SCENARIO
-from coordinator.refusals import BurstNotOver, RunNotOver, UnknownRun
-from coordinator.runs.stored import read_fleet, read_ledger, whole_summary
-from coordinator.views.charts.chart_inputs import BurstView
-from coordinator.views.charts.stored_views import read_burst_view
-from exchange.messages import JobReport, Presence, ServerTest
-from exchange.records import Document, Records, RunHeader
+from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core.measure.columns import NO_HOST, HostColumns
+from broadside.coordinator.core.measure.evidence import HOLD_MAX_S, FirewallLedger, join_tests
+from broadside.coordinator.core.plan.meter import PriceMeter
+from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict, parse_run
+from broadside.coordinator.imports.import_requests import TABLES_SCENARIO
+from broadside.coordinator.refusals import BurstNotOver, RunNotOver, UnknownRun
+from broadside.coordinator.runs.stored import read_fleet, read_ledger, whole_summary
+from broadside.coordinator.views.charts.chart_inputs import BurstView
+from broadside.coordinator.views.charts.stored_views import read_burst_view
+from broadside.exchange.messages import JobReport, Presence, ServerTest
+from broadside.exchange.records import Document, Records, RunHeader
 
 DETAILED_MAX: Final = 3  # bursts whose seconds and pairs are shown
 READ_MAX: Final = 200  # bursts whose agents' own reports are read: clocks, engine settings

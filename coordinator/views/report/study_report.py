@@ -6,15 +6,15 @@ from typing import Final
 
 from markupsafe import Markup
 
-from coordinator.core import words
-from coordinator.refusals import NoChart
-from coordinator.studies.study import Study
-from coordinator.views.charts import Theme
-from coordinator.views.charts.study_charts import chart_of, draw_study
-from coordinator.views.report.document import ChartPlace, Section
-from coordinator.views.report.render import drawings, page
-from coordinator.views.report.study_tables import stands, study_tables
-from exchange.messages import Message, UtcDatetime
+from broadside.coordinator.core import words
+from broadside.coordinator.refusals import NoChart
+from broadside.coordinator.studies.study import Study
+from broadside.coordinator.views.charts import Theme
+from broadside.coordinator.views.charts.study_charts import chart_of, draw_study
+from broadside.coordinator.views.report.document import ChartPlace, Section
+from broadside.coordinator.views.report.render import drawings, page
+from broadside.coordinator.views.report.study_tables import stands, study_tables
+from broadside.exchange.messages import Message, UtcDatetime
 
 HIGHER_PX: Final = 100.0  # than a run's charts: it is the only one
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Final
 
-from coordinator.core import words
-from coordinator.core.measure.drill import Drilled
-from coordinator.core.measure.scale_out import ScaleOut
-from coordinator.studies.study import Study, TrialResult
-from coordinator.studies.trials import says
-from coordinator.views.report.document import Table, tabled
+from broadside.coordinator.core import words
+from broadside.coordinator.core.measure.drill import Drilled
+from broadside.coordinator.core.measure.scale_out import ScaleOut
+from broadside.coordinator.studies.study import Study, TrialResult
+from broadside.coordinator.studies.trials import says
+from broadside.coordinator.views.report.document import Table, tabled
 
 OUTAGES_MAX_COUNT: Final = 20  # rows, the longest
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from agent.agent_context import Tools
-from agent.counters import HostLog
-from agent.engine_process import Iperf3
-from agent.host import Host
-from agent.worker import Worker
-from exchange.engines.iperf3_account import Version
-from exchange.messages import Passport
-from exchange.ports import (
+from broadside.agent.agent_context import Tools
+from broadside.agent.counters import HostLog
+from broadside.agent.engine_process import Iperf3
+from broadside.agent.host import Host
+from broadside.agent.worker import Worker
+from broadside.exchange.engines.iperf3_account import Version
+from broadside.exchange.messages import Passport
+from broadside.exchange.ports import (
     DeadLetter,
     Delivery,
     Entity,
@@ -25,8 +25,8 @@ from exchange.ports import (
     Outgoing,
     QueueCounts,
 )
-from exchange.records import Records
-from exchange.troubles import TroubleLog
+from broadside.exchange.records import Records
+from broadside.exchange.troubles import TroubleLog
 from tests.unit.agent.jobs import make_settings
 
 HOST: Final = Host(
@@ -56,7 +56,7 @@ def make_tools(records: Records, **settings: Any) -> Tools:
 
 
 class MemoryTable:
-    """A :class:`~exchange.ports.Table` in a dictionary."""
+    """A :class:`~broadside.exchange.ports.Table` in a dictionary."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], Entity] = {}
@@ -139,7 +139,8 @@ class MemoryTable:
 
 
 class MemoryQueue:
-    """A :class:`~exchange.ports.JobQueue` in a list; ``settled`` tells what became of each."""
+    """A :class:`~broadside.exchange.ports.JobQueue` in a list; ``settled`` tells what became of
+    each."""
 
     def __init__(self) -> None:
         self.waiting: list[Delivery] = []

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from agent.engine_process import EngineProcess, Exit, OnLine
+from broadside.agent.engine_process import EngineProcess, Exit, OnLine
 
 
 async def run_engine(

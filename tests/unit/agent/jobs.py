@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from agent.agent_settings import AgentSettings
-from agent.engine_process import Exit
-from exchange.engines.port import Reading, StartBasis
-from exchange.messages import EngineReport, Flow, FlowTotals, Interval, Job, Role, Side
+from broadside.agent.agent_settings import AgentSettings
+from broadside.agent.engine_process import Exit
+from broadside.exchange.engines.port import Reading, StartBasis
+from broadside.exchange.messages import EngineReport, Flow, FlowTotals, Interval, Job, Role, Side
 
 INSTANT_AT = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 INSTANT_S = INSTANT_AT.timestamp()

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from agent.agent_settings import AgentSettings
-from exchange.messages import Role
+from broadside.agent.agent_settings import AgentSettings
+from broadside.exchange.messages import Role
 from tests.unit.agent.jobs import make_settings
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from exchange.engines import engines
+from broadside.exchange.engines import engines
 from tests.attack import Attack
 from tests.attack.injections import KINDS, PLACES, text_fields, written
 from tests.attack.on_agents import ATTACKS

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.attempt import Attempt, Transcript
-from exchange.engines.port import Process, Reading
+from broadside.agent.attempt import Attempt, Transcript
+from broadside.exchange.engines.port import Process, Reading
 from tests.unit.agent.jobs import make_reading
 
 LOOP = "import time\nwhile True: time.sleep(0.05)"

@@ -5,12 +5,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from agent import claimed_job as burst_module
-from agent import control_reads as watch
-from agent.agent_context import Tools
-from agent.claimed_job import ClaimedJob
-from exchange.messages import Claim, ClockReading, ClockSource, Control, JobReport, Outcome, Phase
-from exchange.records import RunHeader
+from broadside.agent import claimed_job as burst_module
+from broadside.agent import control_reads as watch
+from broadside.agent.agent_context import Tools
+from broadside.agent.claimed_job import ClaimedJob
+from broadside.exchange.messages import (
+    Claim,
+    ClockReading,
+    ClockSource,
+    Control,
+    JobReport,
+    Outcome,
+    Phase,
+)
+from broadside.exchange.records import RunHeader
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
 from tests.unit.agent.jobs import make_job

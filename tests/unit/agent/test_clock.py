@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.clock import (
+from broadside.agent.clock import (
     STA_NANO,
     STA_UNSYNC,
     TIME_ERROR,
@@ -13,7 +13,7 @@ from agent.clock import (
     parse_tracking,
     read_clock,
 )
-from exchange.messages import ClockReading, ClockSource
+from broadside.exchange.messages import ClockReading, ClockSource
 
 NOW_AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

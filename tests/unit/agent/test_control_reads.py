@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from agent.claimed_job import ClaimedJob
-from agent.control_reads import LAST_LOOK_S, LAST_WORD_S, READS_MAX_COUNT, ControlWatch
-from agent.engine_process import KILL_AFTER_S
-from exchange.messages import Claim, Control, Phase
-from exchange.ports import ExchangeUnavailable
-from exchange.records import RunRecords
+from broadside.agent.claimed_job import ClaimedJob
+from broadside.agent.control_reads import LAST_LOOK_S, LAST_WORD_S, READS_MAX_COUNT, ControlWatch
+from broadside.agent.engine_process import KILL_AFTER_S
+from broadside.exchange.messages import Claim, Control, Phase
+from broadside.exchange.ports import ExchangeUnavailable
+from broadside.exchange.records import RunRecords
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
 from tests.unit.agent.jobs import INSTANT_AT, INSTANT_S, make_job

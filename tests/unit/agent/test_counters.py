@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.counters import (
+from broadside.agent.counters import (
     CoreTicks,
     CountersUnreadable,
     HostLog,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.cpu import group_cpu_s, host_cpu_s, parse_process_time, taken_ratio, with_cpu
-from exchange.engines.merge import merge
-from exchange.messages import Flow, HostSecond, Interval
+from broadside.agent.cpu import group_cpu_s, host_cpu_s, parse_process_time, taken_ratio, with_cpu
+from broadside.exchange.engines.merge import merge
+from broadside.exchange.messages import Flow, HostSecond, Interval
 from tests.unit.agent.engine_runs import run_engine
 from tests.unit.agent.jobs import make_reading
 

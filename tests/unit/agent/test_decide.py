@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide import (
+from broadside.agent.decide import (
     Poison,
     check,
     control_problem,
@@ -18,8 +18,8 @@ from agent.decide import (
     read_job,
     start_error_s,
 )
-from agent.gate import Release
-from exchange.messages import Control, Flow, FlowTotals, Job, Outcome
+from broadside.agent.gate import Release
+from broadside.exchange.messages import Control, Flow, FlowTotals, Job, Outcome
 from tests.unit.agent.jobs import (
     INSTANT_AT,
     INSTANT_S,

@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.engine_process import LINE_MAX_BYTES, LineCutter, find_iperf3
+from broadside.agent.engine_process import LINE_MAX_BYTES, LineCutter, find_iperf3
 
 
 @given(st.lists(st.binary(max_size=12).map(lambda raw: raw.replace(b"\xff", b"\n")), max_size=12))

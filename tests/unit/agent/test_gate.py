@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.gate import gate_env, holds, read_release
-from exchange.messages import Direction, Protocol, Traffic
+from broadside.agent.gate import gate_env, holds, read_release
+from broadside.exchange.messages import Direction, Protocol, Traffic
 
 LIBRARY = Path("/x/libgate.so")
 

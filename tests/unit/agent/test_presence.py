@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from agent import presence as presence_module
-from agent.engine_process import Iperf3
-from agent.presence import Condition, Heart, describe
-from agent.run import JsonLines, TextLines
-from exchange.engines.iperf3_account import Version
-from exchange.messages import AgentState, ClockReading, ClockSource, Passport, Role
-from exchange.records import FleetRecords, run_records
+from broadside.agent import presence as presence_module
+from broadside.agent.engine_process import Iperf3
+from broadside.agent.presence import Condition, Heart, describe
+from broadside.agent.run import JsonLines, TextLines
+from broadside.exchange.engines.iperf3_account import Version
+from broadside.exchange.messages import AgentState, ClockReading, ClockSource, Passport, Role
+from broadside.exchange.records import FleetRecords, run_records
 from tests.one_table import records_in
 from tests.unit.agent.doubles import HOST, MemoryTable
 from tests.unit.agent.jobs import INSTANT_AT, make_settings

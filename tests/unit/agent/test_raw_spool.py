@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from agent.raw_spool import SpooledRaw
-from agent.spool import Spool, SpooledTable
-from exchange.documents import Packed
-from exchange.messages import TroubleKind
-from exchange.ports import (
+from broadside.agent.raw_spool import SpooledRaw
+from broadside.agent.spool import Spool, SpooledTable
+from broadside.exchange.documents import Packed
+from broadside.exchange.messages import TroubleKind
+from broadside.exchange.ports import (
     Entity,
     ExchangeError,
     ExchangeMisconfigured,
     ExchangeUnavailable,
     RawName,
 )
-from exchange.troubles import TroubleLog, utc_now
+from broadside.exchange.troubles import TroubleLog, utc_now
 from tests.unit.agent.doubles import MemoryTable
 
 

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from agent.server import DEAF_S, OVERDUE_S, SILENT_S, YOUNG_S, ServedTest, is_test
-from agent.sockets import PortView
-from exchange.messages import Flow
+from broadside.agent.server import DEAF_S, OVERDUE_S, SILENT_S, YOUNG_S, ServedTest, is_test
+from broadside.agent.sockets import PortView
+from broadside.exchange.messages import Flow
 from tests.unit.agent.jobs import make_reading
 
 FREE = PortView(listening=True, tcp_count=0, left_count=0, udp_count=0)

@@ -6,13 +6,13 @@ from typing import Any, cast
 import pytest
 from pydantic import ValidationError
 
-from agent.agent_settings import parse_services
-from agent.attempt import Attempt
-from agent.daemon import DaemonPort, service_states
-from agent.installed_engines import InstalledEngine, unknown_engine
-from agent.sockets import PortView
-from exchange.engines import engines
-from exchange.engines.port import DaemonReader, Reading, Tool
+from broadside.agent.agent_settings import parse_services
+from broadside.agent.attempt import Attempt
+from broadside.agent.daemon import DaemonPort, service_states
+from broadside.agent.installed_engines import InstalledEngine, unknown_engine
+from broadside.agent.sockets import PortView
+from broadside.exchange.engines import engines
+from broadside.exchange.engines.port import DaemonReader, Reading, Tool
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
 from tests.unit.agent.jobs import make_reading, make_settings
@@ -90,7 +90,7 @@ async def test_a_session_costs_from_the_last_idle_look_to_the_last_before_the_st
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used_s = 0.25
-    monkeypatch.setattr("agent.daemon.group_cpu_s", lambda _: used_s)
+    monkeypatch.setattr("broadside.agent.daemon.group_cpu_s", lambda _: used_s)
     records = records_in(MemoryTable())
     port = DaemonPort(
         port=8080,

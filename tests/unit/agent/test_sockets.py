@@ -1,6 +1,6 @@
 import pytest
 
-from agent.sockets import ESTABLISHED, LISTEN, parse_sockets
+from broadside.agent.sockets import ESTABLISHED, LISTEN, parse_sockets
 
 TCP = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import spool as spool_module
-from agent.spool import Spool, SpooledTable
-from exchange.messages import (
+from broadside.agent import spool as spool_module
+from broadside.agent.spool import Spool, SpooledTable
+from broadside.exchange.messages import (
     Endpoint,
     EngineReport,
     Flow,
@@ -21,10 +21,16 @@ from exchange.messages import (
     Trouble,
     TroubleKind,
 )
-from exchange.ports import Entity, EntityTooLarge, ExchangeMisconfigured, ExchangeUnavailable, Value
-from exchange.row_text import format_entity, parse_entity
-from exchange.second_rows import CHUNK_S
-from exchange.troubles import TroubleLog
+from broadside.exchange.ports import (
+    Entity,
+    EntityTooLarge,
+    ExchangeMisconfigured,
+    ExchangeUnavailable,
+    Value,
+)
+from broadside.exchange.row_text import format_entity, parse_entity
+from broadside.exchange.second_rows import CHUNK_S
+from broadside.exchange.troubles import TroubleLog
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable
 from tests.unit.exchange.embedded.test_embedded_fabric import in_own_mounts
@@ -333,10 +339,10 @@ FULL_DISK = """
 import asyncio, logging, sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from agent.raw_spool import SpooledRaw
-from agent.spool import Spool, SpooledTable
-from exchange.messages import TroubleKind
-from exchange.troubles import TroubleLog
+from broadside.agent.raw_spool import SpooledRaw
+from broadside.agent.spool import Spool, SpooledTable
+from broadside.exchange.messages import TroubleKind
+from broadside.exchange.troubles import TroubleLog
 from tests.unit.agent.doubles import MemoryTable
 from tests.unit.agent.test_raw_spool import MemoryRaw, named, noise, row
 

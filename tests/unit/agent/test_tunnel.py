@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.client_tunnel import ClientTunnel
-from agent.tunnel import (
+from broadside.agent.client_tunnel import ClientTunnel
+from broadside.agent.tunnel import (
     TunnelFailed,
     can_tunnel,
     clash,
@@ -19,9 +19,9 @@ from agent.tunnel import (
     mark_of,
     sweep_tunnels,
 )
-from agent.tunnels import SILENT_S, TunnelKeeper
-from exchange.messages import Role, Tunnel, tunnel_of
-from exchange.ports import Entity
+from broadside.agent.tunnels import SILENT_S, TunnelKeeper
+from broadside.exchange.messages import Role, Tunnel, tunnel_of
+from broadside.exchange.ports import Entity
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
 from tests.unit.agent.jobs import make_job
@@ -96,7 +96,7 @@ def test_an_agent_removes_what_one_of_its_name_and_role_left(
     kernel = Kernel(
         {"bsx1": mine, "bsx2": other, "bsx3": mark_of("vm-2", Role.CLIENT), "vx0": mine}
     )
-    monkeypatch.setattr("agent.tunnel._ip", kernel.ip)
+    monkeypatch.setattr("broadside.agent.tunnel._ip", kernel.ip)
     sweep_tunnels(mine)
     assert set(kernel.devices) == {"bsx2", "bsx3", "vx0"}
     assert can_tunnel()
@@ -108,7 +108,7 @@ def test_an_agent_without_the_right_sweeps_nothing_and_says_nothing(
 ) -> None:
     mine = mark_of("vm-1", Role.CLIENT)
     kernel = Kernel({"bsx1": mine}, may_change=False)
-    monkeypatch.setattr("agent.tunnel._ip", kernel.ip)
+    monkeypatch.setattr("broadside.agent.tunnel._ip", kernel.ip)
     sweep_tunnels(mine)
     assert kernel.devices == {"bsx1": mine}
     assert not can_tunnel()
@@ -140,8 +140,10 @@ class Server:
         self.bound: list[str | None] = []
         self.restart()
         # The module's name alone: another thread's event loop reads the process's clock.
-        monkeypatch.setattr("agent.tunnels.time", SimpleNamespace(monotonic=lambda: self.now_s))
-        monkeypatch.setattr("agent.tunnels.TunnelEnd.open", self._open)
+        monkeypatch.setattr(
+            "broadside.agent.tunnels.time", SimpleNamespace(monotonic=lambda: self.now_s)
+        )
+        monkeypatch.setattr("broadside.agent.tunnels.TunnelEnd.open", self._open)
 
     def restart(self) -> None:
         """Another agent of that name."""
@@ -288,7 +290,7 @@ async def test_a_client_outside_the_allowed_networks_is_told_so(server: Server) 
 
 
 async def test_a_client_that_waited_in_vain_says_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.client_tunnel.TunnelEnd.open", opened)
+    monkeypatch.setattr("broadside.agent.client_tunnel.TunnelEnd.open", opened)
     records = records_in(MemoryTable())
     await records.fleet.save_tunnel("server-1", tunnel())
     late = make_job(traffic=VXLAN, burst_index=1)  # its instant is long past
@@ -309,8 +311,8 @@ async def test_a_slow_write_holds_up_no_later_one(monkeypatch: pytest.MonkeyPatc
                 await asyncio.Event().wait()
             return await super().upsert(entity)
 
-    monkeypatch.setattr("agent.client_tunnel.TunnelEnd.open", opened)
-    monkeypatch.setattr("agent.client_tunnel.BEAT_S", 0)
+    monkeypatch.setattr("broadside.agent.client_tunnel.TunnelEnd.open", opened)
+    monkeypatch.setattr("broadside.agent.client_tunnel.BEAT_S", 0)
     records = records_in(SlowTable())
     soon = datetime.now(UTC) + timedelta(minutes=1)
     job = make_job(traffic=VXLAN, planned_start_at=soon)

@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from agent import worker as worker_module
-from agent.decide import read_job
-from agent.worker import Worker
-from exchange.messages import Claim, Job, JobReport, Outcome, Phase
-from exchange.ports import Entity, ExchangeUnavailable
+from broadside.agent import worker as worker_module
+from broadside.agent.decide import read_job
+from broadside.agent.worker import Worker
+from broadside.exchange.messages import Claim, Job, JobReport, Outcome, Phase
+from broadside.exchange.ports import Entity, ExchangeUnavailable
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryQueue, MemoryTable, make_tools, work_until_idle
 from tests.unit.agent.jobs import make_job

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.workspace import Workspace, sweep
-from exchange.engines.port import File
+from broadside.agent.workspace import Workspace, sweep
+from broadside.exchange.engines.port import File
 
 DIES = """
-from agent.workspace import Workspace
+from broadside.agent.workspace import Workspace
 import os
 print(Workspace("twin").path, flush=True)
 os._exit(9)

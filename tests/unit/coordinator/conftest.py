@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.api.app import create_app
-from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 
 
 @pytest.fixture

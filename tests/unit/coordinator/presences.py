@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from exchange.messages import AgentState, ClockReading, ClockSource, Presence, Role
+from broadside.exchange.messages import AgentState, ClockReading, ClockSource, Presence, Role
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, 250_000, tzinfo=UTC)
 

@@ -1,6 +1,6 @@
 """A synthetic run in an embedded table, as a coordinator leaves it."""
 
-from exchange.fabric import Fabric
+from broadside.exchange.fabric import Fabric
 from tests.synthetic import Plant
 from tests.synthetic_runs import create_run, store_documents
 from tests.unit.coordinator.views.charts.views import FAULTY, ended

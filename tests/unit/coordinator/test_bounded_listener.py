@@ -2,7 +2,7 @@
 
 import socket
 
-from coordinator.bounded_listener import Listener
+from broadside.coordinator.bounded_listener import Listener
 
 
 def test_a_body_does_not_wait_for_the_heads_acknowledgement() -> None:

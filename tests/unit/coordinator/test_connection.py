@@ -4,7 +4,7 @@ import pwd
 
 import pytest
 
-from coordinator.cli.connection import operator_name
+from broadside.coordinator.cli.connection import operator_name
 
 
 def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:

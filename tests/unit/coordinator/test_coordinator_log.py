@@ -6,8 +6,8 @@ import sys
 import httpx
 import pytest
 
-from coordinator.coordinator_log import Lines, start_log
-from exchange.log_lines import redact
+from broadside.coordinator.coordinator_log import Lines, start_log
+from broadside.exchange.log_lines import redact
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOiJicm9hZHNpZGUifQ.c2lnbmF0dXJl"
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.cli.doctor import fabric_checks, try_raw
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.ports import ExchangeUnavailable, RawName
-from exchange.rows import make_row
+from broadside.coordinator.cli.doctor import fabric_checks, try_raw
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.ports import ExchangeUnavailable, RawName
+from broadside.exchange.rows import make_row
 
 
 class Forgetful:
@@ -54,7 +54,7 @@ async def test_an_absent_service_bus_and_storage_name_their_ports(
         raise ExchangeUnavailable("nobody answers")
 
     for name in ("try_send", "try_listen", "try_table", "try_raw"):
-        monkeypatch.setattr(f"coordinator.cli.doctor.{name}", away)
+        monkeypatch.setattr(f"broadside.coordinator.cli.doctor.{name}", away)
     monkeypatch.setenv("BROADSIDE_FABRIC", "azure")
     monkeypatch.setenv("BROADSIDE_SERVICEBUS_NAMESPACE", "lab.servicebus.windows.net")
     monkeypatch.setenv("BROADSIDE_TABLES_ENDPOINT", "https://lab.table.core.windows.net")

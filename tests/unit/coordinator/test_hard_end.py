@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from coordinator.cli.hard_end import read_end
+from broadside.coordinator.cli.hard_end import read_end
 
 NOW = datetime(2026, 11, 20, 18, 0, 0, 500_000, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordinator.process_memory import NEW_MAX_COUNT, collect_rarely
+from broadside.coordinator.process_memory import NEW_MAX_COUNT, collect_rarely
 
 
 class Cycle:
@@ -61,7 +61,7 @@ def test_garbage_in_cycles_goes_all_the_same() -> None:
 HELD_BY_THREADS = """
 import ctypes, sys, threading
 import numpy
-from coordinator.process_memory import keep_one_heap
+from broadside.coordinator.process_memory import keep_one_heap
 
 assert sys.argv[1] == "own" or keep_one_heap()
 libc = ctypes.CDLL(None)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import scenarios
-from coordinator.studies.study import Axis
+from broadside.coordinator import scenarios
+from broadside.coordinator.studies.study import Axis
 
 
 def test_every_shipped_scenario_is_valid_and_described() -> None:

@@ -10,19 +10,19 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from coordinator import scenarios
-from coordinator.api.app import create_app
-from coordinator.cli import app
-from coordinator.core.live.status import due_at
-from coordinator.core.plan.planner import plan as make_plan
-from coordinator.core.plan.spec import Plan
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.retention import PruneRequest, prune
-from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Control, Endpoint, EngineReport, ServerTest
-from exchange.ports import Entity
-from exchange.records import Records, RunHeader
+from broadside.coordinator import scenarios
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.cli import app
+from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.plan.planner import plan as make_plan
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.retention import PruneRequest, prune
+from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.messages import Control, Endpoint, EngineReport, ServerTest
+from broadside.exchange.ports import Entity
+from broadside.exchange.records import Records, RunHeader
 from tests.one_table import records_in
 from tests.synthetic_runs import create_run
 from tests.unit.coordinator.presences import NOW, fleet

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.api.app import create_app
-from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.messages import EngineState, Presence, Role
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.messages import EngineState, Presence, Role
 from tests.live.commands import run_command
 from tests.unit.coordinator.presences import presence
 

@@ -6,10 +6,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from coordinator.coordinator_settings import CoordinatorSettings
-from deploy.check import boot, hcl, tools
-from deploy.check.__main__ import cloud_faults, read_files
-from deploy.check.schema import Schema
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from tests.deploy_check import boot, hcl, tools
+from tests.deploy_check.__main__ import cloud_faults, read_files
+from tests.deploy_check.schema import Schema
 
 HOSTS: Final = tools.ROOT / "deploy" / "hosts"
 

@@ -12,22 +12,22 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from agent.agent_settings import AgentSettings
-from coordinator.cli.range_commands import RangeOutputs
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.core.judge.documented_limits import DOCUMENTED
-from coordinator.device import policy_switch as firewall_policy
-from coordinator.device.resource_manager import Resource
-from coordinator.studies.switch import read_switches
-from deploy.check import boot, hcl, range_rules
-from deploy.check.__main__ import SCHEMA, range_faults, read_files
-from deploy.check.schema import Schema
-from deploy.check.tools import AZURE, ROOT
-from deploy.check.values import Values
-from exchange.engines import engines
-from exchange.fabric import FabricSettings
-from exchange.messages import Vxlan
+from broadside.agent.agent_settings import AgentSettings
+from broadside.coordinator.cli.range_commands import RangeOutputs
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
+from broadside.coordinator.device import policy_switch as firewall_policy
+from broadside.coordinator.device.resource_manager import Resource
+from broadside.coordinator.studies.switch import read_switches
+from broadside.exchange.engines import engines
+from broadside.exchange.fabric import FabricSettings
+from broadside.exchange.messages import Vxlan
 from tests.bench.bench_structure import imported_names
+from tests.deploy_check import boot, hcl, range_rules
+from tests.deploy_check.__main__ import SCHEMA, range_faults, read_files
+from tests.deploy_check.schema import Schema
+from tests.deploy_check.tools import AZURE, ROOT
+from tests.deploy_check.values import Values
 from tests.unit.deploy.written import files_of
 
 READ = Schema.read(SCHEMA)
@@ -149,7 +149,7 @@ def test_the_queue_is_the_one_the_code_was_written_for() -> None:
 
 def test_the_queue_cuts_no_message_short() -> None:
     """A message's own life, at most an AMQP uint of milliseconds, is what counts."""
-    from exchange.azure import service_bus
+    from broadside.exchange.azure import service_bus
 
     ttl_s = range_rules.seconds(queue_arguments()["default_message_ttl"])
     assert ttl_s is not None
@@ -313,7 +313,7 @@ def test_the_coordinators_switches_are_read_and_their_commands_understood(tmp_pa
             assert program == [
                 "/opt/broadside/venv/bin/python",
                 "-m",
-                "coordinator.device.policy_switch",
+                "broadside.coordinator.device.policy_switch",
             ]
             assert (policy_flag, mode.lower()) == ("--policy", state)
             Resource(policy, firewall_policy.POLICY, token=str).close()

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from deploy.rehearsal.reach import faults
+from tests.azure_emulator.reach import faults
 
 Store = dict[str, Any]
 NETWORK: Final = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from coordinator.cli.range_check import usd_a_day
-from coordinator.prices import load
-from deploy.rehearsal.azure_catalogue import BASE, DEPLOYER, ROLES
-from deploy.rehearsal.azure_refusals import Refused
-from deploy.rehearsal.day_one import PAGE, missing_line, steps_of
-from deploy.rehearsal.published import Published
-from deploy.rehearsal.resource_ids import kind_of, parent_of, references
-from deploy.rehearsal.subscription import Subscription
+from broadside.coordinator.cli.range_check import usd_a_day
+from broadside.coordinator.prices import load
+from tests.azure_emulator.azure_catalogue import BASE, DEPLOYER, ROLES
+from tests.azure_emulator.azure_refusals import Refused
+from tests.azure_emulator.day_one import PAGE, missing_line, steps_of
+from tests.azure_emulator.published import Published
+from tests.azure_emulator.resource_ids import kind_of, parent_of, references
+from tests.azure_emulator.subscription import Subscription
 
 GROUP = f"{BASE}/resourceGroups/night"
 NETWORK = f"{GROUP}/providers/Microsoft.Network"

@@ -2,7 +2,7 @@
 
 import random
 
-from exchange.messages import Interval
+from broadside.exchange.messages import Interval
 
 MSS_BYTES = 1_448
 

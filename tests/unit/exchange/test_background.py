@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from exchange.background import Lanes
+from broadside.exchange.background import Lanes
 
 
 async def test_a_work_that_goes_on_is_not_begun_again_and_holds_up_no_other() -> None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from exchange.chunks import pack, pack_host, pack_intervals, unpack, unpack_intervals
-from exchange.messages import HostSecond, Interval
-from exchange.ports import RecordUnreadable
-from exchange.second_rows import CHUNK_S
+from broadside.exchange.chunks import pack, pack_host, pack_intervals, unpack, unpack_intervals
+from broadside.exchange.messages import HostSecond, Interval
+from broadside.exchange.ports import RecordUnreadable
+from broadside.exchange.second_rows import CHUNK_S
 from tests.one_table import unpack_host
 from tests.unit.exchange.flows import MSS_BYTES, ten_gigabit_flow
 

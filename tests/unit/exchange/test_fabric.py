@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from exchange.embedded.embedded_queue import EmbeddedQueue
-from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.ports import Entity, ExchangeMisconfigured
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.ports import Entity, ExchangeMisconfigured
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,9 @@ def test_settings_by_hand_are_checked_too() -> None:
 
 
 def test_azure_without_its_adapter_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "exchange.azure.azure_fabric", None)  # as if it were not there
+    monkeypatch.setitem(
+        sys.modules, "broadside.exchange.azure.azure_fabric", None
+    )  # as if it were not there
     with pytest.raises(ExchangeMisconfigured, match=r"BROADSIDE_FABRIC=azure: \S+ is missing"):
         open_fabric(FabricSettings(fabric="azure"))
 
@@ -71,7 +73,7 @@ BLOBS = "blobs_endpoint='https://site.blob.core.windows.net'"
 def test_blobs_without_their_adapter_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "azure.storage.blob", None)
     for name in ("azure_fabric", "blob_storage"):
-        monkeypatch.delitem(sys.modules, f"exchange.azure.{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"broadside.exchange.azure.{name}", raising=False)
     with pytest.raises(ExchangeMisconfigured, match=r"azure.storage.blob is missing"):
         open_fabric(FabricSettings(blobs_endpoint="https://site.blob.core.windows.net"))
 
@@ -79,7 +81,7 @@ def test_blobs_without_their_adapter_say_so(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(("settings", "package"), [("", "azure"), (BLOBS, "azure.storage.blob")])
 def test_what_is_not_asked_yet_is_not_loaded(settings: str, package: str) -> None:
     script = (
-        "import sys; from exchange.fabric import FabricSettings, open_fabric;"
+        "import sys; from broadside.exchange.fabric import FabricSettings, open_fabric;"
         f"open_fabric(FabricSettings(fabric='embedded', {settings}));"
         f"print(*(name for name in sys.modules if f'{{name}}.'.startswith('{package}.')))"
     )

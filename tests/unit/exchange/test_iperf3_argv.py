@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from exchange.engines.iperf3 import client_argv, server_argv, streams_json
-from exchange.engines.iperf3_account import Version, parse_version
-from exchange.engines.port import Unsupported
-from exchange.messages import Direction, Endpoint, Job, Protocol, Traffic
+from broadside.exchange.engines.iperf3 import client_argv, server_argv, streams_json
+from broadside.exchange.engines.iperf3_account import Version, parse_version
+from broadside.exchange.engines.port import Unsupported
+from broadside.exchange.messages import Direction, Endpoint, Job, Protocol, Traffic
 
 RECORDINGS = Path(__file__).parents[2] / "data" / "iperf3"
 OLDEST, DEBIAN_12, NEWEST = Version(3, 9), Version(3, 12), Version(3, 22)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exchange.engines.iperf3_text import StreamReader, read_all, read_any, read_whole
-from exchange.engines.port import Ended, Failed, Intervals, Reading, StartBasis, Started
-from exchange.messages import Direction, Flow, Interval, Protocol, Side
+from broadside.exchange.engines.iperf3_text import StreamReader, read_all, read_any, read_whole
+from broadside.exchange.engines.port import Ended, Failed, Intervals, Reading, StartBasis, Started
+from broadside.exchange.messages import Direction, Flow, Interval, Protocol, Side
 
 RECORDINGS = Path(__file__).parents[2] / "data" / "iperf3"
 UP, DOWN = Flow.UP, Flow.DOWN

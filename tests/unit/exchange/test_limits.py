@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exchange.limits import batches, check_entity, check_message, entity_bytes
-from exchange.ports import (
+from broadside.exchange.limits import batches, check_entity, check_message, entity_bytes
+from broadside.exchange.ports import (
     BATCH_MAX_BYTES,
     BATCH_MAX_COUNT,
     ENTITY_MAX_BYTES,

@@ -6,8 +6,17 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from exchange.engines import problems
-from exchange.messages import Control, Direction, Endpoint, Flow, Job, Protocol, Traffic, pair_name
+from broadside.exchange.engines import problems
+from broadside.exchange.messages import (
+    Control,
+    Direction,
+    Endpoint,
+    Flow,
+    Job,
+    Protocol,
+    Traffic,
+    pair_name,
+)
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENDPOINT = Endpoint(agent_id="server-1", address="10.2.1.1", port=5201)

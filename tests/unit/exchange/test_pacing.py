@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from coordinator.core.live.status import COLLECT_S, VISIBLE_S
-from exchange.pacing import (
+from broadside.coordinator.core.live.status import COLLECT_S, VISIBLE_S
+from broadside.exchange.pacing import (
     CONTROL_PAIRS_COUNT,
     PAIRS_PER_S,
     SERVER_SHARES_COUNT,

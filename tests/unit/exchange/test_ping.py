@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from exchange import ping
-from exchange.ping import timed
+from broadside.exchange import ping
+from broadside.exchange.ping import timed
 
 WAIT_S = 0.05
 

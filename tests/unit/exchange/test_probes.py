@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exchange.ports import RecordUnreadable
-from exchange.rows import make_row
-from exchange.second_rows import ROW_COUNT, UNSENT, Probes, parse_probes, probe_rows
+from broadside.exchange.ports import RecordUnreadable
+from broadside.exchange.rows import make_row
+from broadside.exchange.second_rows import ROW_COUNT, UNSENT, Probes, parse_probes, probe_rows
 
 ANSWERS = st.one_of(st.floats(0, 1, width=32), st.just(math.nan), st.just(UNSENT))
 

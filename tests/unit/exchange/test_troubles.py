@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exchange.messages import TROUBLES_MAX_COUNT, JobReport, Outcome, Trouble, TroubleKind
-from exchange.troubles import TroubleLog
+from broadside.exchange.messages import TROUBLES_MAX_COUNT, JobReport, Outcome, Trouble, TroubleKind
+from broadside.exchange.troubles import TroubleLog
 
 AT = datetime(2026, 11, 20, 3, 12, tzinfo=UTC)
 QUEUE, TABLE, TWICE = TroubleKind.QUEUE_AWAY, TroubleKind.TABLE_AWAY, TroubleKind.DUPLICATE

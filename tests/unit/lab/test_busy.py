@@ -1,7 +1,7 @@
 """How busy a machine was, out of what its cores counted."""
 
-from agent.counters import CoreTicks
-from lab.scenarios.scenario_range import busiest
+from broadside.agent.counters import CoreTicks
+from tests.scenarios.scenario_range import busiest
 
 
 def spent(*seconds: tuple[float, float]) -> list[list[CoreTicks]]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from lab import clocks, namespaces
-from lab.clocks import client_directives, server_directives
+from broadside.lab import clocks, namespaces
+from broadside.lab.clocks import client_directives, server_directives
 
 
 def test_hosts_follow_the_firewall_over_the_management_network() -> None:

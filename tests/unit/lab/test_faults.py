@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from coordinator.core.summary import Verdict
-from exchange.messages import (
+from broadside.coordinator.core.summary import Verdict
+from broadside.exchange.messages import (
     Claim,
     Endpoint,
     EngineReport,
@@ -17,12 +17,13 @@ from exchange.messages import (
     Side,
     Track,
 )
-from exchange.messages import Phase as Told
-from exchange.second_rows import TestSeconds
-from lab.faults import cell
-from lab.faults.__main__ import RESULT, chapter, markdown, text
-from lab.faults.cell import Result
-from lab.faults.matrix import (
+from broadside.exchange.messages import Phase as Told
+from broadside.exchange.second_rows import TestSeconds
+from broadside.lab.ledger import parse_ledger
+from tests.faults import cell
+from tests.faults.__main__ import RESULT, chapter, markdown, text
+from tests.faults.cell import Result
+from tests.faults.matrix import (
     CELLS,
     CORE,
     FAULTS,
@@ -35,9 +36,8 @@ from lab.faults.matrix import (
     chosen,
     has_come,
 )
-from lab.faults.random_rounds import fault_named, moments, rounds
-from lab.faults.rules import EARLY_S, Evidence, violations
-from lab.ledger import parse_ledger
+from tests.faults.random_rounds import fault_named, moments, rounds
+from tests.faults.rules import EARLY_S, Evidence, violations
 from tests.synthetic import Plant
 from tests.unit.lab.test_invariants import stored
 

@@ -3,8 +3,8 @@
 import dataclasses
 from pathlib import Path
 
-from lab.fleet import plan_agents
-from lab.topology import LabSpec, build_lab
+from broadside.lab.fleet import plan_agents
+from broadside.lab.topology import LabSpec, build_lab
 
 LAB = build_lab(LabSpec(pairs_count=2, prefix="bs"), Path("data/lab/bs"))
 

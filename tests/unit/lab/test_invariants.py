@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.summary import Completeness, State
-from lab.invariants import Stored, broken
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.summary import Completeness, State
+from broadside.lab.invariants import Stored, broken
 from tests.planted import EXPECTED, measure, plant
 from tests.synthetic import Plant, fleet
 

@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 
-from coordinator.core.judge.limiter import cancel_ratio
-from lab.keeper import is_jitter_up
+from broadside.coordinator.core.judge.limiter import cancel_ratio
+from broadside.lab.keeper import is_jitter_up
 
 
 def test_whichever_clients_get_the_jobs_none_makes_up_for_another() -> None:

@@ -4,13 +4,13 @@ import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
-from coordinator.auth.static_tokens import digest
-from coordinator.hosts.enrolment import Enrolled, Enrolments
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.messages import Role
-from lab import hosts
-from lab.fleet import plan_agents
-from lab.topology import LabSpec, build_lab
+from broadside.coordinator.auth.static_tokens import digest
+from broadside.coordinator.hosts.enrolment import Enrolled, Enrolments
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.messages import Role
+from broadside.lab import hosts
+from broadside.lab.fleet import plan_agents
+from broadside.lab.topology import LabSpec, build_lab
 
 NOW = datetime.now(UTC)
 

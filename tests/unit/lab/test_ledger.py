@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.ledger import (
+from broadside.lab.ledger import (
     COLUMNS,
     LedgerReading,
     QueueCount,

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from lab.relay import Relay
+from broadside.lab.relay import Relay
 
 
 class Hello(BaseHTTPRequestHandler):

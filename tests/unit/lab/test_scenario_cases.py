@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from coordinator import scenarios
-from coordinator.studies.study import Axis, Study, StudySpec, Sweep
-from lab.profiles import PROFILES
-from lab.scenarios.cases import BEDS, CASES, Case, Expected
-from lab.scenarios.facts import Facts, faults
-from lab.scenarios.scenario_range import chosen
-from lab.scenarios.scenario_table import CHAPTER, Row, cells, chapter, markdown, study_row
+from broadside.coordinator import scenarios
+from broadside.coordinator.studies.study import Axis, Study, StudySpec, Sweep
+from broadside.lab.profiles import PROFILES
+from tests.scenarios.cases import BEDS, CASES, Case, Expected
+from tests.scenarios.facts import Facts, faults
+from tests.scenarios.scenario_range import chosen
+from tests.scenarios.scenario_table import CHAPTER, Row, cells, chapter, markdown, study_row
 from tests.unit.coordinator.presences import NOW
 
 ROW = Row(

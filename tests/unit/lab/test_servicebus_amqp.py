@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.servicebus import amqp
+from broadside.lab.servicebus import amqp
 
 _SCALARS = st.one_of(
     st.none(),

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lab.servicebus import amqp
-from lab.servicebus.access_tokens import Guard
-from lab.servicebus.amqp import Code, Described, Symbol, UByte, UInt, ULong, UShort, Value
-from lab.servicebus.protocol import LINK_CREDIT, Broker, Connection
-from lab.servicebus.queues import Queue, QueueSettings
+from broadside.lab.servicebus import amqp
+from broadside.lab.servicebus.access_tokens import Guard
+from broadside.lab.servicebus.amqp import Code, Described, Symbol, UByte, UInt, ULong, UShort, Value
+from broadside.lab.servicebus.protocol import LINK_CREDIT, Broker, Connection
+from broadside.lab.servicebus.queues import Queue, QueueSettings
 
 NOW = 1_800_000_000.0
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.servicebus.queues import Message, Queue, QueueSettings, Sent, Settlement, State
+from broadside.lab.servicebus.queues import Message, Queue, QueueSettings, Sent, Settlement, State
 
 SETTINGS = QueueSettings(lock_s=10.0, max_delivery_count=3)
 

@@ -6,7 +6,14 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from lab.servicebus.access_tokens import ALL_RIGHTS, Grant, Guard, Right, entity_path, issue_jwt
+from broadside.lab.servicebus.access_tokens import (
+    ALL_RIGHTS,
+    Grant,
+    Guard,
+    Right,
+    entity_path,
+    issue_jwt,
+)
 
 NOW = 1_800_000_000.0
 AUDIENCE = "sb://127.0.0.1:5672/Jobs"

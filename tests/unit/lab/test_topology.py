@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exchange.messages import Role
-from lab import site, topology
-from lab.errors import LabMisconfigured
-from lab.topology import LabSpec
+from broadside.exchange.messages import Role
+from broadside.lab import site, topology
+from broadside.lab.errors import LabMisconfigured
+from broadside.lab.topology import LabSpec
 
 PREFIXES = st.from_regex(r"\A[a-z][a-z0-9]{0,8}\Z")
 SPECS = st.builds(LabSpec, pairs_count=st.integers(1, topology.PAIRS_MAX), prefix=PREFIXES)

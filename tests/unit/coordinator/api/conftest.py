@@ -6,9 +6,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from coordinator.api.app import create_app
-from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.exchange.fabric import Fabric
 from tests.unit.coordinator.presences import NOW
 
 

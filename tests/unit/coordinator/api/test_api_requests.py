@@ -13,14 +13,14 @@ import pytest
 import pytest_asyncio
 import zstandard
 
-from coordinator.api.app import create_app
-from coordinator.api.door import Guard
-from coordinator.api.page_files import site
-from coordinator.api.problems import KINDS, type_of
-from coordinator.auth.signin import SignIn
-from coordinator.auth.static_tokens import Tokens
-from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.api.door import Guard
+from broadside.coordinator.api.page_files import site
+from broadside.coordinator.api.problems import KINDS, type_of
+from broadside.coordinator.auth.signin import SignIn
+from broadside.coordinator.auth.static_tokens import Tokens
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from tests.unit.coordinator.presences import fleet
 from tests.unit.coordinator.stored_run import store_run
 

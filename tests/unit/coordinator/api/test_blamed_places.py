@@ -10,14 +10,14 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from coordinator.api.app import create_app
-from coordinator.api.door import Guard
-from coordinator.api.examples import REQUESTS
-from coordinator.auth.signin import SignIn
-from coordinator.auth.static_tokens import Tokens
-from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.messages import Role
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.api.door import Guard
+from broadside.coordinator.api.examples import REQUESTS
+from broadside.coordinator.auth.signin import SignIn
+from broadside.coordinator.auth.static_tokens import Tokens
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.messages import Role
 from tests.unit.coordinator.presences import NOW, presence
 from tests.unit.coordinator.stored_run import store_run
 

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from coordinator.api import page_files as web
-from coordinator.views.charts.theme import PALETTES, Theme
+from broadside.coordinator.api import page_files as web
+from broadside.coordinator.views.charts.theme import PALETTES, Theme
 
 
 @pytest.fixture

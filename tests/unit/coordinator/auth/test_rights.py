@@ -2,8 +2,8 @@
 
 import pytest
 
-from coordinator.auth.principal import ANYBODY, Access, Principal
-from coordinator.auth.rights import RIGHTS, right_of
+from broadside.coordinator.auth.principal import ANYBODY, Access, Principal
+from broadside.coordinator.auth.rights import RIGHTS, right_of
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any, Final
 import pytest
 import typer
 
-from coordinator.cli import load
-from coordinator.cli.command_list import COMMANDS, EXAMPLES
-from coordinator.cli.exits import TOLD_BY_NAME
+from broadside.coordinator.cli import load
+from broadside.coordinator.cli.command_list import COMMANDS, EXAMPLES
+from broadside.coordinator.cli.exits import TOLD_BY_NAME
 from tests.live.commands import run_command
 
 ROOT: Final = Path(__file__).parents[4]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from coordinator.cli.display import print_table
+from broadside.coordinator.cli.display import print_table
 
 RUN = "20261120-143028-accelerated-networking-cc93"
 COLUMNS = ["run", "scenario", "created", "by", "why", "verdict"]

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 
-from coordinator.cli.junit_file import of_gates, of_run, save_junit
-from coordinator.core.judge.comparison import compare
-from coordinator.core.judge.regression_gate import hold, parse_gate
-from coordinator.core.summary import Verdict
+from broadside.coordinator.cli.junit_file import of_gates, of_run, save_junit
+from broadside.coordinator.core.judge.comparison import compare
+from broadside.coordinator.core.judge.regression_gate import hold, parse_gate
+from broadside.coordinator.core.summary import Verdict
 from tests.synthetic_runs import SMALL, measured
 from tests.unit.coordinator.core.judge.test_comparison import group
 

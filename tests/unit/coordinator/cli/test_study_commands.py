@@ -3,8 +3,8 @@
 import pytest
 import typer
 
-from coordinator.cli import capacity_commands
-from coordinator.cli.study_commands import print_study
+from broadside.coordinator.cli import capacity_commands
+from broadside.coordinator.cli.study_commands import print_study
 from tests.unit.coordinator.studies.samples import SWEEP, drilled, grown, results, study
 
 

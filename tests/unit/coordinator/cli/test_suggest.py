@@ -5,9 +5,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coordinator.cli import app
-from coordinator.cli.suggest import complete_chart, complete_field, complete_scenario, near
-from exchange.fabric import FabricSettings, open_fabric
+from broadside.coordinator.cli import app
+from broadside.coordinator.cli.suggest import (
+    complete_chart,
+    complete_field,
+    complete_scenario,
+    near,
+)
+from broadside.exchange.fabric import FabricSettings, open_fabric
 from tests.live.commands import run_command
 from tests.unit.coordinator.stored_run import store_run
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from coordinator.cli.expiry import parse_expiry
+from broadside.coordinator.cli.expiry import parse_expiry
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

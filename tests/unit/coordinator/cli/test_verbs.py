@@ -6,14 +6,14 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.api.app import create_app
-from coordinator.auth.audit import Audit
-from coordinator.cli.client import Client
-from coordinator.cli.refused import ApiError
-from coordinator.cli.verbs import Verbs
-from coordinator.runs.coordinator import Coordinator
-from coordinator.views.requests import LaunchRequest
-from exchange.fabric import Fabric
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.auth.audit import Audit
+from broadside.coordinator.cli.client import Client
+from broadside.coordinator.cli.refused import ApiError
+from broadside.coordinator.cli.verbs import Verbs
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.views.requests import LaunchRequest
+from broadside.exchange.fabric import Fabric
 from tests.unit.coordinator.stored_run import store_run
 
 

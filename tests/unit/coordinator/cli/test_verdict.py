@@ -5,8 +5,8 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from coordinator.cli.verdict import show_summary
-from coordinator.core.measure.latency import find_latency
+from broadside.coordinator.cli.verdict import show_summary
+from broadside.coordinator.core.measure.latency import find_latency
 from tests.unit.coordinator.core.measure.test_latency import BURST, column
 from tests.unit.coordinator.views.charts.views import FAULTY, ended
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.cli.event_stream import events_of
-from coordinator.cli.refused import ApiError
-from coordinator.cli.screen import FOOTER, draw, line, stands
-from coordinator.cli.verbs import Verbs
-from coordinator.cli.watched import Watched
-from coordinator.core.figures import Layer
-from coordinator.core.live.look import UNKNOWN_CELL, LiveSeconds, LiveStatus
-from coordinator.core.live.status import BurstPhase, BurstStatus, RunState
-from exchange.fabric import Fabric
+from broadside.coordinator.cli.event_stream import events_of
+from broadside.coordinator.cli.refused import ApiError
+from broadside.coordinator.cli.screen import FOOTER, draw, line, stands
+from broadside.coordinator.cli.verbs import Verbs
+from broadside.coordinator.cli.watched import Watched
+from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.live.look import UNKNOWN_CELL, LiveSeconds, LiveStatus
+from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState
+from broadside.exchange.fabric import Fabric
 from tests.unit.coordinator.presences import NOW
 from tests.unit.coordinator.stored_run import store_run
 from tests.unit.coordinator.views.charts.views import FAULTY

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.cli import witness_checks
-from coordinator.cli.witness_checks import check_witnesses
-from coordinator.core.measure.testimony import Quantity
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
-from coordinator.device.witnesses.witness_file import PolledEntry
+from broadside.coordinator.cli import witness_checks
+from broadside.coordinator.cli.witness_checks import check_witnesses
+from broadside.coordinator.core.measure.testimony import Quantity
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
+from broadside.coordinator.device.witnesses.witness_file import PolledEntry
 
 
 def entry(folder: Path, values: str, *, at_s: float = 0.0, more: str = "", scale: float = 1) -> str:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.columns import TrackColumns
-from coordinator.core.measure.series import BurstSeries, FlowSeries
-from coordinator.core.summary import Disruption, DisruptionKind
-from exchange.messages import Flow, HostSecond, Interval, JobReport, Outcome, Side, Track
+from broadside.coordinator.core.measure.columns import TrackColumns
+from broadside.coordinator.core.measure.series import BurstSeries, FlowSeries
+from broadside.coordinator.core.summary import Disruption, DisruptionKind
+from broadside.exchange.messages import Flow, HostSecond, Interval, JobReport, Outcome, Side, Track
 from tests.seconds_as_columns import track_columns
 
 

@@ -9,17 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator import scenarios
-from coordinator.core.measure.align import align
-from coordinator.core.measure.asked import find_differences
-from coordinator.core.measure.columns import NO_HOST
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, Summed, join_tests
-from coordinator.core.measure.measures import find, measure_pairs
-from coordinator.core.plan.planner import Infeasible, plan
-from coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
-from coordinator.core.summary import Joined, Verdict
-from exchange.engines.iperf3_text import read_any
-from exchange.messages import (
+from broadside.coordinator import scenarios
+from broadside.coordinator.core.measure.align import align
+from broadside.coordinator.core.measure.asked import find_differences
+from broadside.coordinator.core.measure.columns import NO_HOST
+from broadside.coordinator.core.measure.evidence import (
+    BurstEvidence,
+    PairEvidence,
+    Summed,
+    join_tests,
+)
+from broadside.coordinator.core.measure.measures import find, measure_pairs
+from broadside.coordinator.core.plan.planner import Infeasible, plan
+from broadside.coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
+from broadside.coordinator.core.summary import Joined, Verdict
+from broadside.exchange.engines.iperf3_text import read_any
+from broadside.exchange.messages import (
     BUCKET_RATIO,
     Combine,
     Direction,

@@ -10,17 +10,17 @@ import pytest
 from pydantic import BaseModel
 from rich.console import Console
 
-from coordinator.cli.verdict import show_summary
-from coordinator.core.figures import FIGURE, FIGURES, RECEIVED_HALF_WIDTH, Figure, Fold
-from coordinator.core.judge.comparison import Group, compare, observe
-from coordinator.core.summary import BurstSummary, RunSummary
-from coordinator.core.words import Unit
-from coordinator.studies.conclude import result_of
-from coordinator.studies.study import TrialResult
-from coordinator.views.exports.run_tables import make_tables
-from coordinator.views.figure_rows import figure_rows
-from coordinator.views.metrics import METRICS, name_of
-from coordinator.views.page_words import page_words
+from broadside.coordinator.cli.verdict import show_summary
+from broadside.coordinator.core.figures import FIGURE, FIGURES, RECEIVED_HALF_WIDTH, Figure, Fold
+from broadside.coordinator.core.judge.comparison import Group, compare, observe
+from broadside.coordinator.core.summary import BurstSummary, RunSummary
+from broadside.coordinator.core.words import Unit
+from broadside.coordinator.studies.conclude import result_of
+from broadside.coordinator.studies.study import TrialResult
+from broadside.coordinator.views.exports.run_tables import make_tables
+from broadside.coordinator.views.figure_rows import figure_rows
+from broadside.coordinator.views.metrics import METRICS, name_of
+from broadside.coordinator.views.page_words import page_words
 from tests.planted import summarise
 from tests.synthetic import Plant, fleet
 
@@ -89,7 +89,7 @@ def test_every_face_shows_a_known_figure(
     rows = {(row.words, row.measured) for row in figure_rows(summary)}
     console = Console(width=200)
     with console.capture() as captured:
-        monkeypatch.setattr("coordinator.cli.verdict.open_console", lambda: console)
+        monkeypatch.setattr("broadside.coordinator.cli.verdict.open_console", lambda: console)
         show_summary(summary)
     if figure.headline:
         assert (figure.words, figure.say(value)) in rows

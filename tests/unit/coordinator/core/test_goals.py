@@ -2,11 +2,11 @@
 
 import pytest
 
-from coordinator.core.goals import GOALS, JUDGED_APART, PROBES, WITNESSES, Goal
-from coordinator.core.plan.spec import Objective, RunSpec
-from coordinator.core.summary import Verdict
-from exchange.engines import engines, measures, traffic_of
-from exchange.messages import Traffic
+from broadside.coordinator.core.goals import GOALS, JUDGED_APART, PROBES, WITNESSES, Goal
+from broadside.coordinator.core.plan.spec import Objective, RunSpec
+from broadside.coordinator.core.summary import Verdict
+from broadside.exchange.engines import engines, measures, traffic_of
+from broadside.exchange.messages import Traffic
 from tests.planted import ids, summarise
 from tests.synthetic import Plant, fleet
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.core.quantities import parse_rate, parse_size, parse_time
+from broadside.coordinator.core.quantities import parse_rate, parse_size, parse_time
 
 
 @pytest.mark.parametrize(

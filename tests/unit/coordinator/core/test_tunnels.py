@@ -1,9 +1,9 @@
 import pytest
 
-from coordinator.core.measure.headers import headers
-from coordinator.core.plan.planner import Infeasible, plan
-from coordinator.core.plan.spec import RunSpec
-from exchange.messages import Protocol, Role, Vxlan
+from broadside.coordinator.core.measure.headers import headers
+from broadside.coordinator.core.plan.planner import Infeasible, plan
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.exchange.messages import Protocol, Role, Vxlan
 from tests.unit.coordinator.presences import NOW, presence
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core import words
-from coordinator.views.page_words import page_words
+from broadside.coordinator.core import words
+from broadside.coordinator.views.page_words import page_words
 
 WEB = Path(__file__).parents[4] / "dashboards" / "web"
 RATES = {

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.device.capacity import Capacity, Record
-from coordinator.device.resource_manager import ResourceRefused
+from broadside.coordinator.device.capacity import Capacity, Record
+from broadside.coordinator.device.resource_manager import ResourceRefused
 
 FIREWALL = "/subscriptions/0/resourceGroups/broadside/providers/Microsoft.Network/azureFirewalls/fw"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -7,8 +7,8 @@ import httpx
 import pytest
 from azure.core.credentials import AccessToken
 
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.device.resource_manager import (
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.device.resource_manager import (
     ANSWER_MAX_BYTES,
     POLL_S,
     Kind,

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from coordinator.hosts.agent_rights import AgentRights, Handed
-from coordinator.hosts.exchange_service import ExchangeService
-from exchange.fabric import Fabric
-from exchange.messages import Claim, Endpoint, Job, Phase, Role, Traffic
-from exchange.ports import Delivery, Entity, Value
-from exchange.row_text import entity_fields
+from broadside.coordinator.hosts.agent_rights import AgentRights, Handed
+from broadside.coordinator.hosts.exchange_service import ExchangeService
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.messages import Claim, Endpoint, Job, Phase, Role, Traffic
+from broadside.exchange.ports import Delivery, Entity, Value
+from broadside.exchange.row_text import entity_fields
 
 AT = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

@@ -9,16 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.auth.audit import Audit
-from coordinator.auth.static_tokens import digest
-from coordinator.hosts.agent_rights import Handed
-from coordinator.hosts.authority import own_authority
-from coordinator.hosts.enrolment import Enrolled, Enrolment, Enrolments, UnknownAgent
-from exchange.fabric import Fabric
-from exchange.http.credential import Credential, coordinator_addresses, load_credential, new_secret
-from exchange.http.joining import fingerprint, new_code
-from exchange.messages import Role
-from exchange.ports import ExchangeMisconfigured, ExchangeRefused
+from broadside.coordinator.auth.audit import Audit
+from broadside.coordinator.auth.static_tokens import digest
+from broadside.coordinator.hosts.agent_rights import Handed
+from broadside.coordinator.hosts.authority import own_authority
+from broadside.coordinator.hosts.enrolment import Enrolled, Enrolment, Enrolments, UnknownAgent
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.http.credential import (
+    Credential,
+    coordinator_addresses,
+    load_credential,
+    new_secret,
+)
+from broadside.exchange.http.joining import fingerprint, new_code
+from broadside.exchange.messages import Role
+from broadside.exchange.ports import ExchangeMisconfigured, ExchangeRefused
 
 NOW = datetime.now(UTC)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.hosts import exchange_service
-from coordinator.hosts.exchange_service import ExchangeService
-from exchange.fabric import Fabric
-from exchange.ports import Delivery, Entity
-from exchange.row_text import entity_fields
+from broadside.coordinator.hosts import exchange_service
+from broadside.coordinator.hosts.exchange_service import ExchangeService
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.ports import Delivery, Entity
+from broadside.exchange.row_text import entity_fields
 
 WRITES_COUNT = 40
 

@@ -3,11 +3,11 @@
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from coordinator.core.plan.spec import Plan
-from coordinator.core.summary import RunSummary
-from coordinator.imports.import_requests import Imported, OriginalTable
-from coordinator.imports.original_tables import Reading, parse_original
-from coordinator.imports.stored_imports import measure_import, plan_import, summarise
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.imports.import_requests import Imported, OriginalTable
+from broadside.coordinator.imports.original_tables import Reading, parse_original
+from broadside.coordinator.imports.stored_imports import measure_import, plan_import, summarise
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 NEW_YORK = ZoneInfo("America/New_York")

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from coordinator.imports import BadFile
-from coordinator.imports.metric_csv import parse_metric
+from broadside.coordinator.imports import BadFile
+from broadside.coordinator.imports.metric_csv import parse_metric
 
 HEADER = "timestamp,throughput_bits_per_second"
 

@@ -4,14 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from coordinator.core.plan.spec import Plan
-from coordinator.core.summary import Verdict, canonical
-from coordinator.imports.import_requests import MetricPoint, OriginalTable
-from coordinator.imports.import_runs import stand
-from coordinator.imports.original_runs import describe_table
-from coordinator.imports.stored_imports import measure_import, stand_import, summarise
-from coordinator.scenarios import BadScenario
-from exchange.messages import Outcome
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.summary import Verdict, canonical
+from broadside.coordinator.imports.import_requests import MetricPoint, OriginalTable
+from broadside.coordinator.imports.import_runs import stand
+from broadside.coordinator.imports.original_runs import describe_table
+from broadside.coordinator.imports.stored_imports import measure_import, stand_import, summarise
+from broadside.coordinator.scenarios import BadScenario
+from broadside.exchange.messages import Outcome
 from tests.unit.coordinator.imports.small_tables import NOW, fleet, made, parse, row
 
 

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from coordinator.imports import BadFile
+from broadside.coordinator.imports import BadFile
 from tests.unit.coordinator.imports.small_tables import HEADER, NEW_YORK, fleet, parse, row
 
 DATA = Path(__file__).parents[3] / "data" / "original"
@@ -234,7 +234,7 @@ def test_what_cannot_be_right_is_one_line(lines: list[str], words: list[str]) ->
 
 
 def test_an_ambiguous_time_is_read_with_its_offset() -> None:
-    from coordinator.imports.time_text import parse_zone
+    from broadside.coordinator.imports.time_text import parse_zone
 
     line = row(1, 30).replace("01 04 2022 11", "11 06 2022 01")
     (found,) = parse([HEADER, line], zone=parse_zone("UTC-05:00")).rows
@@ -253,7 +253,7 @@ def test_a_slice_without_rows_is_refused() -> None:
 
 
 def test_more_rows_than_a_run_can_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.imports.original_tables.ROWS_MAX_COUNT", 5)
+    monkeypatch.setattr("broadside.coordinator.imports.original_tables.ROWS_MAX_COUNT", 5)
     with pytest.raises(BadFile, match="row 7: more than 5 results"):
         parse(fleet(3, 2))
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.plan.spec import Plan
-from coordinator.core.summary import Verdict, canonical
-from coordinator.imports import BadFile
-from coordinator.imports.import_answers import FileResult, describe
-from coordinator.imports.import_requests import Recording, Recordings, RecordingState
-from coordinator.imports.iperf3_files import read_recordings
-from coordinator.imports.stored_imports import measure_import, plan_import, summarise
-from exchange.messages import Direction, Protocol, Side
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.summary import Verdict, canonical
+from broadside.coordinator.imports import BadFile
+from broadside.coordinator.imports.import_answers import FileResult, describe
+from broadside.coordinator.imports.import_requests import Recording, Recordings, RecordingState
+from broadside.coordinator.imports.iperf3_files import read_recordings
+from broadside.coordinator.imports.stored_imports import measure_import, plan_import, summarise
+from broadside.exchange.messages import Direction, Protocol, Side
 from tests.unit.coordinator.imports.small_tables import NOW, made
 
 DATA = Path(__file__).parents[3] / "data" / "iperf3"

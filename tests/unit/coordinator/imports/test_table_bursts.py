@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.summary import State
-from coordinator.imports.import_answers import ImportedTable
-from coordinator.imports.import_requests import OriginalTable
-from coordinator.imports.metric_csv import read_metric
-from coordinator.imports.original_runs import describe_table
-from coordinator.imports.table_bursts import OriginalRow, join_rows, problems
+from broadside.coordinator.core.summary import State
+from broadside.coordinator.imports.import_answers import ImportedTable
+from broadside.coordinator.imports.import_requests import OriginalTable
+from broadside.coordinator.imports.metric_csv import read_metric
+from broadside.coordinator.imports.original_runs import describe_table
+from broadside.coordinator.imports.table_bursts import OriginalRow, join_rows, problems
 from tests.unit.coordinator.imports.small_tables import made, parse
 
 DATA = Path(__file__).parents[3] / "data" / "original"

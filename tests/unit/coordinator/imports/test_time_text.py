@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.imports.time_text import parse_number, parse_time, parse_zone, to_utc
+from broadside.coordinator.imports.time_text import parse_number, parse_time, parse_zone, to_utc
 
 NEW_YORK = ZoneInfo("America/New_York")
 

@@ -15,15 +15,15 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from standardwebhooks import Webhook as Verifier
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.core.figures import FIGURES
-from coordinator.notices.announcer import Announcer
-from coordinator.notices.otlp import Otlp
-from coordinator.notices.places import NoticesMisconfigured, open_places
-from coordinator.notices.webhook import Webhook
-from coordinator.runs.stored import read_run_summary
-from exchange.fabric import Fabric
-from exchange.records import RunOutcome
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.core.figures import FIGURES
+from broadside.coordinator.notices.announcer import Announcer
+from broadside.coordinator.notices.otlp import Otlp
+from broadside.coordinator.notices.places import NoticesMisconfigured, open_places
+from broadside.coordinator.notices.webhook import Webhook
+from broadside.coordinator.runs.stored import read_run_summary
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.records import RunOutcome
 from tests.unit.coordinator.stored_run import store_run
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105  # the specification's own example

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.measure.columns import HostColumns, TrackColumns
-from coordinator.runs.chunk_columns import end_columns
-from exchange.chunks import pack, pack_host, pack_intervals, unpack_intervals
-from exchange.messages import Flow, HostSecond, Interval, Side, Track
-from exchange.ports import RecordUnreadable
-from exchange.second_rows import PackedChunk, PackedEnd, PackedTrack
+from broadside.coordinator.core.measure.columns import HostColumns, TrackColumns
+from broadside.coordinator.runs.chunk_columns import end_columns
+from broadside.exchange.chunks import pack, pack_host, pack_intervals, unpack_intervals
+from broadside.exchange.messages import Flow, HostSecond, Interval, Side, Track
+from broadside.exchange.ports import RecordUnreadable
+from broadside.exchange.second_rows import PackedChunk, PackedEnd, PackedTrack
 from tests.one_table import unpack_host
 from tests.seconds_as_columns import host_columns, track_columns
 

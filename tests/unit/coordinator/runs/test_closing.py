@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.live.status import due_at
-from coordinator.core.plan.spec import Burst, Plan
-from coordinator.runs.coordinator import Coordinator
-from coordinator.views.burst_answers import recomputed
-from exchange.fabric import Fabric
-from exchange.messages import Control
-from exchange.records import PrivateRecords, RunHeader
+from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.plan.spec import Burst, Plan
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.views.burst_answers import recomputed
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.messages import Control
+from broadside.exchange.records import PrivateRecords, RunHeader
 from tests.seconds_as_columns import host_rows, track_rows
 from tests.synthetic import Plant
 from tests.synthetic import fleet as synthetic

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.live.status import BurstPhase, BurstRows, due_at
-from coordinator.core.plan.spec import Plan, RunSpec
-from coordinator.runs import leases
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.dispatch import Dispatch
-from coordinator.views.burst_answers import list_bursts
-from exchange import background
-from exchange.fabric import Fabric
-from exchange.messages import Control
-from exchange.ports import ExchangeUnavailable, Outgoing, QueueError
-from exchange.records import RunHeader, RunOutcome, RunRecords
-from exchange.records.burst_records import BurstRecords
+from broadside.coordinator.core.live.status import BurstPhase, BurstRows, due_at
+from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.runs import leases
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.dispatch import Dispatch
+from broadside.coordinator.views.burst_answers import list_bursts
+from broadside.exchange import background
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.messages import Control
+from broadside.exchange.ports import ExchangeUnavailable, Outgoing, QueueError
+from broadside.exchange.records import RunHeader, RunOutcome, RunRecords
+from broadside.exchange.records.burst_records import BurstRecords
 from tests.unit.coordinator.presences import Clock, fleet
 
 AWAY = ExchangeUnavailable("the queue is away")

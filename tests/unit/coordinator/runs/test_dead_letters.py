@@ -5,11 +5,11 @@ from ipaddress import ip_network
 
 import pytest
 
-from agent.agent_settings import AgentSettings
-from agent.decide import Ending, Poison, check, read_job
-from coordinator.runs.dead_letters import DeadJob, explain, read_dead_job
-from exchange.messages import Claim, Endpoint, Job, Outcome, Phase, Role, Traffic
-from exchange.ports import DeadLetter
+from broadside.agent.agent_settings import AgentSettings
+from broadside.agent.decide import Ending, Poison, check, read_job
+from broadside.coordinator.runs.dead_letters import DeadJob, explain, read_dead_job
+from broadside.exchange.messages import Claim, Endpoint, Job, Outcome, Phase, Role, Traffic
+from broadside.exchange.ports import DeadLetter
 from tests.unit.coordinator.presences import NOW
 
 JOB = Job(

@@ -5,15 +5,15 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.testimony import Witnessed
-from coordinator.core.plan.spec import Plan
-from coordinator.device.ledgers.settle import Span
-from coordinator.device.ledgers.snmp_source import SnmpLedger
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.kept_readings import keep_told, with_earlier
-from exchange.messages import Direction
-from exchange.records import Document
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.testimony import Witnessed
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.device.ledgers.settle import Span
+from broadside.coordinator.device.ledgers.snmp_source import SnmpLedger
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.kept_readings import keep_told, with_earlier
+from broadside.exchange.messages import Direction
+from broadside.exchange.records import Document
 from tests.unit.coordinator.device.ledgers.test_snmp_source import START_S, series, told
 from tests.unit.coordinator.presences import NOW
 from tests.unit.coordinator.runs.test_neighbours import coordinator, launch

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.plan.planner import plan
-from coordinator.core.plan.spec import RunSpec
-from coordinator.runs.leases import Leases
-from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.messages import Control, Role, TroubleKind
-from exchange.records import RunHeader
-from exchange.troubles import TroubleLog
+from broadside.coordinator.core.plan.planner import plan
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.runs.leases import Leases
+from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.messages import Control, Role, TroubleKind
+from broadside.exchange.records import RunHeader
+from broadside.exchange.troubles import TroubleLog
 from tests.one_table import records_in
 from tests.unit.coordinator.presences import NOW, presence
 

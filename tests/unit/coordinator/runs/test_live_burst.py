@@ -6,12 +6,12 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from coordinator.core.live.look import COLUMNS, Picture, picture_so_far
-from coordinator.runs import live_burst
-from coordinator.runs.evidence_rows import read_evidence
-from coordinator.runs.live_burst import LiveBurst
-from exchange.fabric import Fabric
-from exchange.records.keys import CHUNK
+from broadside.coordinator.core.live.look import COLUMNS, Picture, picture_so_far
+from broadside.coordinator.runs import live_burst
+from broadside.coordinator.runs.evidence_rows import read_evidence
+from broadside.coordinator.runs.live_burst import LiveBurst
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.records.keys import CHUNK
 from tests.bench.stored_fleet import START, plan_of, store, upload
 
 PAIRS, BURST_S, BEGIN_S = 9, 180, 40

@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.measure.series import BurstSeries
-from coordinator.core.plan.spec import Plan, RunSpec
-from coordinator.device.ledgers.kept import dump_ledger, load_ledger
-from coordinator.device.ledgers.settle import Span
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.neighbours import OLDER_LOOKED_AT, Neighbours, find_neighbours
-from exchange.fabric import Fabric
-from exchange.messages import Control, Direction, Flow
-from exchange.records import Document, RunHeader, RunOutcome
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.device.ledgers.kept import dump_ledger, load_ledger
+from broadside.coordinator.device.ledgers.settle import Span
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.neighbours import OLDER_LOOKED_AT, Neighbours, find_neighbours
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.messages import Control, Direction, Flow
+from broadside.exchange.records import Document, RunHeader, RunOutcome
 from tests.synthetic import Plant
 from tests.synthetic import fleet as synthetic
 from tests.unit.coordinator.presences import NOW, fleet

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.plan.moves import Move
-from coordinator.core.plan.planner import PRESENCE_STALE_S
-from coordinator.core.plan.spec import Plan, RunSpec
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.dispatch import Dispatch
-from coordinator.runs.replacements import LOOK_EVERY_S, RESUME_S
-from exchange.embedded.embedded_queue import EmbeddedQueue
-from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.messages import Job, Role, TroubleKind
-from exchange.ports import QueueError
-from exchange.records import RunRecords
-from exchange.troubles import TroubleLog
+from broadside.coordinator.core.plan.moves import Move
+from broadside.coordinator.core.plan.planner import PRESENCE_STALE_S
+from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.dispatch import Dispatch
+from broadside.coordinator.runs.replacements import LOOK_EVERY_S, RESUME_S
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.messages import Job, Role, TroubleKind
+from broadside.exchange.ports import QueueError
+from broadside.exchange.records import RunRecords
+from broadside.exchange.troubles import TroubleLog
 from tests.one_table import fabric_in
 from tests.unit.coordinator.presences import NOW, presence
 

@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from coordinator.core.live.status import due_at
-from coordinator.core.plan.planner import Infeasible
-from coordinator.core.plan.spec import Plan, RunSpec
-from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric
+from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.plan.planner import Infeasible
+from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.exchange.fabric import Fabric
 from tests.unit.coordinator.presences import NOW, Clock, fleet
 
 TWO = RunSpec(scenario="two", pairs_count=2, bursts_count=2, burst_s=10, period_s=60, lead_s=30)

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.summary import RunSummary, canonical
-from coordinator.runs.coordinator import Coordinator
-from exchange.fabric import Fabric, FabricSettings, open_fabric
-from exchange.ports import Entity, Value
-from exchange.records import Document
+from broadside.coordinator.core.summary import RunSummary, canonical
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.ports import Entity, Value
+from broadside.exchange.records import Document
 
 STORED = sorted((Path(__file__).parents[3] / "data" / "stored").glob("*.jsonl.gz"))
 WORDS = ("sentence", "next_step", "advice", "evidence", "how", "header_how")

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.core.measure.drill import Drilled, EventRan, FlowDip, PairOutage
-from coordinator.core.measure.scale_out import Hold, find_scale_out, rate_course
-from coordinator.core.plan.spec import RunSpec
-from coordinator.studies.conclude import conclude
-from coordinator.studies.search import next_offer
-from coordinator.studies.study import (
+from broadside.coordinator.core.measure.drill import Drilled, EventRan, FlowDip, PairOutage
+from broadside.coordinator.core.measure.scale_out import Hold, find_scale_out, rate_course
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.studies.conclude import conclude
+from broadside.coordinator.studies.search import next_offer
+from broadside.coordinator.studies.study import (
     Axis,
     CloseUp,
     DeviceLoad,
@@ -25,7 +25,7 @@ from coordinator.studies.study import (
     Sweep,
     TrialResult,
 )
-from exchange.messages import Flow
+from broadside.exchange.messages import Flow
 
 SPEC = RunSpec(scenario="smoke", pairs_count=4)
 STREAMS = (1, 2, 4, 8, 16)

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from coordinator.core.measure.drill import EventRan
-from coordinator.core.measure.scale_out import Scaling
-from coordinator.core.summary import DeviceFigure
-from coordinator.refusals import BadStudy
-from coordinator.studies.close_up_words import drilled as words_of_drill
-from coordinator.studies.close_ups import units_counted
-from coordinator.studies.conclude import conclude
-from coordinator.studies.study import Drill, Staircase, Study, StudySpec, TrialResult
-from coordinator.studies.switch import Switch
-from coordinator.studies.trials import next_trial, says, trials_count
+from broadside.coordinator.core.measure.drill import EventRan
+from broadside.coordinator.core.measure.scale_out import Scaling
+from broadside.coordinator.core.summary import DeviceFigure
+from broadside.coordinator.refusals import BadStudy
+from broadside.coordinator.studies.close_up_words import drilled as words_of_drill
+from broadside.coordinator.studies.close_ups import units_counted
+from broadside.coordinator.studies.conclude import conclude
+from broadside.coordinator.studies.study import Drill, Staircase, Study, StudySpec, TrialResult
+from broadside.coordinator.studies.switch import Switch
+from broadside.coordinator.studies.trials import next_trial, says, trials_count
 from tests.unit.coordinator.studies.samples import drill, drilled, grown, results
 from tests.unit.coordinator.studies.test_runner import SPEC, Place, place
 

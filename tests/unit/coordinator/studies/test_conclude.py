@@ -2,12 +2,12 @@
 
 import pytest
 
-from coordinator.core.figures import RECEIVED, Layer
-from coordinator.core.judge.comparison import Comparison, Group, compare
-from coordinator.core.plan.spec import RunSpec
-from coordinator.core.summary import Completeness, RunSummary, State, Verdict
-from coordinator.studies.conclude import comparison_wanted, conclude, result_of
-from coordinator.studies.study import (
+from broadside.coordinator.core.figures import RECEIVED, Layer
+from broadside.coordinator.core.judge.comparison import Comparison, Group, compare
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.summary import Completeness, RunSummary, State, Verdict
+from broadside.coordinator.studies.conclude import comparison_wanted, conclude, result_of
+from broadside.coordinator.studies.study import (
     AB,
     Axis,
     Matrix,

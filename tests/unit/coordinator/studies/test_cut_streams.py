@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from coordinator.core.summary import Disruption, DisruptionKind, SilentStream
-from coordinator.studies.cut_streams import as_reset, cut_streams, with_cut_streams
-from exchange.messages import Flow
+from broadside.coordinator.core.summary import Disruption, DisruptionKind, SilentStream
+from broadside.coordinator.studies.cut_streams import as_reset, cut_streams, with_cut_streams
+from broadside.exchange.messages import Flow
 from tests.unit.coordinator.studies.samples import drill
 
 AT = datetime(2026, 11, 23, 12, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.studies.conclude import knee_index
+from broadside.coordinator.studies.conclude import knee_index
 
 STREAMS = [1, 2, 4, 8, 16, 32, 64]
 

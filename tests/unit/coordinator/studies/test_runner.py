@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pydantic import PrivateAttr
 
-from coordinator.core.plan.spec import RunSpec
-from coordinator.device.ledgers.lab_source import LabLedger
-from coordinator.refusals import BadStudy, UnknownRun
-from coordinator.runs.coordinator import Coordinator
-from coordinator.studies import runner
-from coordinator.studies.runner import FEASIBLE_WITHIN_S, HOLD_S, QUIET_WITHIN_S, Studies
-from coordinator.studies.study import (
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.device.ledgers.lab_source import LabLedger
+from broadside.coordinator.refusals import BadStudy, UnknownRun
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.studies import runner
+from broadside.coordinator.studies.runner import FEASIBLE_WITHIN_S, HOLD_S, QUIET_WITHIN_S, Studies
+from broadside.coordinator.studies.study import (
     AB,
     Axis,
     Mode,
@@ -28,13 +28,13 @@ from coordinator.studies.study import (
     Trial,
     TrialResult,
 )
-from coordinator.studies.switch import Switch, SwitchError
-from coordinator.studies.trials import next_trial
-from coordinator.views.feeds import Feeds
-from exchange.engines import traffic_of
-from exchange.fabric import Fabric
-from exchange.messages import Protocol, Traffic
-from exchange.rows import make_row
+from broadside.coordinator.studies.switch import Switch, SwitchError
+from broadside.coordinator.studies.trials import next_trial
+from broadside.coordinator.views.feeds import Feeds
+from broadside.exchange.engines import traffic_of
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.messages import Protocol, Traffic
+from broadside.exchange.rows import make_row
 from tests.unit.coordinator.presences import NOW, Clock, fleet
 
 SPEC = RunSpec.model_validate(
@@ -115,7 +115,7 @@ class Place:
 
 @pytest.fixture
 async def place(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
-    monkeypatch.setattr("coordinator.views.feeds.POLL_S", 0.0)  # the clock here flies
+    monkeypatch.setattr("broadside.coordinator.views.feeds.POLL_S", 0.0)  # the clock here flies
     place = Place(fabric)
     await place.pass_time(0)
     yield place

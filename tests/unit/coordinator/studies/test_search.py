@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.plan.spec import RunSpec
-from coordinator.studies.conclude import conclude
-from coordinator.studies.search import found, loss_ratio
-from coordinator.studies.study import Search, StudySpec, TrialResult, Why
-from coordinator.studies.trials import next_trial
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.studies.conclude import conclude
+from broadside.coordinator.studies.search import found, loss_ratio
+from broadside.coordinator.studies.study import Search, StudySpec, TrialResult, Why
+from broadside.coordinator.studies.trials import next_trial
 
 SPEC = RunSpec(scenario="search", pairs_count=30)
 QUESTION = Search(min_bits_per_second=1e9, max_bits_per_second=100e9)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.studies.switch import Switch, SwitchError, read_switches
+from broadside.coordinator.studies.switch import Switch, SwitchError, read_switches
 
 
 def write_to(path: Path, word: str) -> tuple[str, ...]:

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from coordinator import scenarios
-from coordinator.core.plan.spec import RunSpec
-from coordinator.scenarios import BadScenario
-from coordinator.studies.conclude import conclude
-from coordinator.studies.study import (
+from broadside.coordinator import scenarios
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.scenarios import BadScenario
+from broadside.coordinator.studies.conclude import conclude
+from broadside.coordinator.studies.study import (
     AB,
     Axis,
     Matrix,
@@ -25,9 +25,9 @@ from coordinator.studies.study import (
     TrialResult,
     differences,
 )
-from coordinator.studies.trials import next_trial, planned_trials, trials_count
-from exchange.engines import engines, offered_bits_per_second
-from exchange.messages import Direction
+from broadside.coordinator.studies.trials import next_trial, planned_trials, trials_count
+from broadside.exchange.engines import engines, offered_bits_per_second
+from broadside.exchange.messages import Direction
 from tests.unit.coordinator.studies.samples import results
 
 SPEC = RunSpec(scenario="smoke", pairs_count=4, labels={"site": "lab"})

@@ -1,7 +1,7 @@
 """A recomputed verdict held against the stored one."""
 
-from coordinator.core.summary import RunSummary, canonical
-from coordinator.views.answers import DIFFERENCES_MAX_COUNT, hold_against
+from broadside.coordinator.core.summary import RunSummary, canonical
+from broadside.coordinator.views.answers import DIFFERENCES_MAX_COUNT, hold_against
 from tests.unit.coordinator.imports.small_tables import fleet, made, parse
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.refusals import EmptyGroup
-from coordinator.views.groups import Run, compare_runs
-from coordinator.views.requests import CompareRequest, Selection
+from broadside.coordinator.refusals import EmptyGroup
+from broadside.coordinator.views.groups import Run, compare_runs
+from broadside.coordinator.views.requests import CompareRequest, Selection
 from tests.unit.coordinator.imports.small_tables import fleet, made, parse, row
 
 DATA = Path(__file__).parents[3] / "data" / "original"

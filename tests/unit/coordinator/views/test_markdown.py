@@ -3,9 +3,9 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from coordinator.core.judge.comparison import compare
-from coordinator.core.judge.regression_gate import hold, parse_gate
-from coordinator.views.markdown import comparison_markdown, sparkline, verdict_markdown
+from broadside.coordinator.core.judge.comparison import compare
+from broadside.coordinator.core.judge.regression_gate import hold, parse_gate
+from broadside.coordinator.views.markdown import comparison_markdown, sparkline, verdict_markdown
 from tests.synthetic_runs import SMALL, measured
 from tests.unit.coordinator.core.judge.test_comparison import group
 

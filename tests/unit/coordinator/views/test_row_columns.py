@@ -10,18 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from coordinator.api.app import create_app
-from coordinator.api.row_answers import ROWS
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.listing import RunGroup
-from coordinator.studies.study import Study
-from coordinator.views.answers import BurstEntry, PairEntry, ScheduleView
-from coordinator.views.exports import make_tables
-from coordinator.views.row_columns import cells_of, columns_of
-from coordinator.views.series_formats import ARROW, CSV, PARQUET, render
-from exchange.fabric import Fabric
-from exchange.messages import Presence, Role
-from exchange.records import RunHeader
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.api.row_answers import ROWS
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.listing import RunGroup
+from broadside.coordinator.studies.study import Study
+from broadside.coordinator.views.answers import BurstEntry, PairEntry, ScheduleView
+from broadside.coordinator.views.exports import make_tables
+from broadside.coordinator.views.row_columns import cells_of, columns_of
+from broadside.coordinator.views.series_formats import ARROW, CSV, PARQUET, render
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.messages import Presence, Role
+from broadside.exchange.records import RunHeader
 from tests.unit.coordinator.presences import NOW, presence
 from tests.unit.coordinator.stored_run import store_run
 from tests.unit.coordinator.views.charts.views import FAULTY, ended

@@ -2,7 +2,14 @@
 
 import pytest
 
-from coordinator.views.series_formats import ARROW, CSV, JSON, PARQUET, NotAcceptable, chosen_format
+from broadside.coordinator.views.series_formats import (
+    ARROW,
+    CSV,
+    JSON,
+    PARQUET,
+    NotAcceptable,
+    chosen_format,
+)
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,15 @@ from azure.servicebus.exceptions import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exchange.azure.service_bus import ServiceBusAddress, _batches, _explain, _seal, open_queue
-from exchange.fabric import FabricSettings
-from exchange.ports import (
+from broadside.exchange.azure.service_bus import (
+    ServiceBusAddress,
+    _batches,
+    _explain,
+    _seal,
+    open_queue,
+)
+from broadside.exchange.fabric import FabricSettings
+from broadside.exchange.ports import (
     MESSAGE_MAX_BYTES,
     ExchangeError,
     ExchangeMisconfigured,

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from exchange.azure.blob_storage import BlobRaw, open_raw
-from exchange.azure.service_bus import ServiceBusQueue
-from exchange.azure.table_storage import AzureTable, open_table
-from exchange.documents import TableRaw
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.ports import ExchangeMisconfigured
+from broadside.exchange.azure.blob_storage import BlobRaw, open_raw
+from broadside.exchange.azure.service_bus import ServiceBusQueue
+from broadside.exchange.azure.table_storage import AzureTable, open_table
+from broadside.exchange.documents import TableRaw
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.ports import ExchangeMisconfigured
 
 KEYED = "AccountName=lab;AccountKey=bGFi;TableEndpoint=http://127.0.0.1:1/lab;"
 ENDPOINT = "https://lab.table.core.windows.net"
@@ -86,7 +86,10 @@ def test_a_blob_account_is_checked_too(values: dict[str, Any], words: str) -> No
 
 
 async def test_the_fabric_is_queue_and_table_and_where_raw_output_goes() -> None:
-    whole = {"servicebus_namespace": "lab.servicebus.windows.net", "tables_endpoint": ENDPOINT}
+    whole = {
+        "servicebus_namespace": "lab.servicebus.windows.net",
+        "tables_endpoint": ENDPOINT,
+    }
     fabric = open_fabric(settings(**whole))
     assert isinstance(fabric.queue, ServiceBusQueue)
     tables = (fabric.control, fabric.results, fabric.private)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from azure.core.exceptions import HttpResponseError, ResourceExistsError
 
-from exchange.azure.wire import code_of
+from broadside.exchange.azure.wire import code_of
 
 # As recorded of Table Storage in 2020 and 2021: status 409, and no x-ms-error-code.
 CONFLICT = (

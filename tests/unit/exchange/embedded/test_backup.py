@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from exchange.embedded.backup import BackupUnusable, back_up, restore
-from exchange.fabric import FabricSettings, open_fabric
-from exchange.ports import Entity, Outgoing
+from broadside.exchange.embedded.backup import BackupUnusable, back_up, restore
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.ports import Entity, Outgoing
 
 
 def row(number: int) -> Entity:

@@ -20,9 +20,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from exchange.embedded.embedded_queue import EmbeddedQueue
-from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.ports import (
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.ports import (
     Delivery,
     Entity,
     ExchangeMisconfigured,
@@ -238,7 +238,7 @@ async def test_a_cancelled_receive_leaves_no_lock_behind(
 @pytest.fixture
 async def lull(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EmbeddedQueue]:
     """A queue of the real clock whose waiting receivers look again for a reason alone."""
-    monkeypatch.setattr("exchange.embedded.embedded_queue._LULL_S", 3600.0)
+    monkeypatch.setattr("broadside.exchange.embedded.embedded_queue._LULL_S", 3600.0)
     queue = EmbeddedQueue(tmp_path)
     yield queue
     await queue.close()
@@ -325,8 +325,8 @@ def test_an_adapter_opened_before_a_fork_refuses_and_one_opened_after_works(
     script = f"""
 import asyncio, os
 from pathlib import Path
-from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.ports import Entity, ExchangeMisconfigured
+from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.ports import Entity, ExchangeMisconfigured
 
 row = Entity(partition_key="part", row_key="row", properties={{"n": 1}})
 opened, unopened = (EmbeddedTable(Path({str(tmp_path)!r}), "results") for _ in range(2))
@@ -509,9 +509,9 @@ FILL = """
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from exchange.embedded.embedded_queue import EmbeddedQueue
-from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.ports import Entity, ExchangeError, Outgoing
+from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
+from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.ports import Entity, ExchangeError, Outgoing
 
 directory = Path({directory!r})
 ends_at = datetime.now(UTC) + timedelta(hours=1)
@@ -564,8 +564,8 @@ def test_a_full_disk_is_named_and_what_was_written_stays(
 OPEN = """
 import asyncio
 from pathlib import Path
-from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.ports import Entity, ExchangeError
+from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.ports import Entity, ExchangeError
 
 async def main():
     table = EmbeddedTable(Path({directory!r}), "results")

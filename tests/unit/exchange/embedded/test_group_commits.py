@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.embedded.sqlite import GROUP_MAX_COUNT
-from exchange.ports import Entity, EntityExists, ExchangeUnavailable
+from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.embedded.sqlite import GROUP_MAX_COUNT
+from broadside.exchange.ports import Entity, EntityExists, ExchangeUnavailable
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ async def test_who_waits_longest_looks_no_more_seldom(
         pause(pause_s)
 
     await hold(table)  # so that they wait together
-    monkeypatch.setattr("exchange.embedded.sqlite.time.sleep", paused)
+    monkeypatch.setattr("broadside.exchange.embedded.sqlite.time.sleep", paused)
     await asyncio.gather(*(table.insert(row(number)) for number in range(writes_count)))
     other.close()
     assert len(pauses_s) == 100
@@ -161,8 +161,8 @@ async def test_a_write_given_up_before_its_turn_is_not_done(table: EmbeddedTable
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from exchange.embedded.embedded_table import EmbeddedTable
-from exchange.ports import Entity
+from broadside.exchange.embedded.embedded_table import EmbeddedTable
+from broadside.exchange.ports import Entity
 
 async def main():
     table = EmbeddedTable(Path(sys.argv[1]), "results")

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from exchange.engines.port import ClientAsk, ServerAsk, Tool
-from exchange.messages import Endpoint, Job, Traffic
+from broadside.exchange.engines.port import ClientAsk, ServerAsk, Tool
+from broadside.exchange.messages import Endpoint, Job, Traffic
 
 NAMES = ("iperf3", "vegeta", "nginx", "lftp", "vsftpd")
 TOOLS = {name: Tool(argv=(f"/bin/{name}",), version="3.18") for name in NAMES}

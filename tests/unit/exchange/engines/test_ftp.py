@@ -2,8 +2,8 @@
 
 import pytest
 
-from exchange.engines import engines, traffic_of
-from exchange.messages import Flow
+from broadside.exchange.engines import engines, traffic_of
+from broadside.exchange.messages import Flow
 from tests.unit.exchange.engines.asks import client_ask, job, server_ask
 
 FTP = engines()["ftp"]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exchange.engines import engines, offered_bits_per_second, scaled, traffic_of
-from exchange.engines.http import LogReader, error_kind
-from exchange.messages import Flow, Traffic
+from broadside.exchange.engines import engines, offered_bits_per_second, scaled, traffic_of
+from broadside.exchange.engines.http import LogReader, error_kind
+from broadside.exchange.messages import Flow, Traffic
 from tests.unit.exchange.engines.asks import T0, client_ask, job, server_ask
 
 HTTP = engines()["http"]

@@ -1,7 +1,7 @@
 """HTTPS is HTTP with a certificate: which files, and whether the client holds the server to it."""
 
-from exchange.engines import engines, problems, traffic_of
-from exchange.engines.port import Certificate
+from broadside.exchange.engines import engines, problems, traffic_of
+from broadside.exchange.engines.port import Certificate
 from tests.unit.exchange.engines.asks import client_ask, job, server_ask
 
 HTTPS = engines()["https"]

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exchange.engines import engines
-from exchange.engines.iperf3_text import read_any
-from exchange.engines.merge import merge
-from exchange.engines.port import Reading, Unsupported
-from exchange.messages import BUCKET_RATIO, Flow, Pacing, Traffic
+from broadside.exchange.engines import engines
+from broadside.exchange.engines.iperf3_text import read_any
+from broadside.exchange.engines.merge import merge
+from broadside.exchange.engines.port import Reading, Unsupported
+from broadside.exchange.messages import BUCKET_RATIO, Flow, Pacing, Traffic
 from tests.unit.exchange.engines.asks import client_ask, job
 
 IPERF3 = engines()["iperf3"]

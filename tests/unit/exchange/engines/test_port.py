@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-import exchange.engines
-from coordinator.core.goals import GOALS
-from exchange.engines import engines, problems, traffic_of
-from exchange.engines.port import (
+from broadside.coordinator.core.goals import GOALS
+from broadside.exchange import engines as engines_package
+from broadside.exchange.engines import engines, problems, traffic_of
+from broadside.exchange.engines.port import (
     EVERY_ENGINE,
     FILE_TEXT_MAX,
     Certificate,
@@ -18,7 +18,7 @@ from exchange.engines.port import (
     Launch,
     Serving,
 )
-from exchange.messages import Protocol, Traffic
+from broadside.exchange.messages import Protocol, Traffic
 from tests.unit.exchange.engines.asks import client_ask, job, server_ask
 
 ROOT = Path(__file__).parents[4]
@@ -32,7 +32,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 def test_an_engine_is_a_file_a_test_and_a_line_in_the_docs(engine: Engine) -> None:
-    folder = Path(exchange.engines.__file__).parent
+    folder = Path(engines_package.__file__).parent
     source = folder / f"{engine.name}.py"
     assert source.is_file()
     assert (Path(__file__).parent / f"test_{engine.name}.py").is_file()

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from exchange.engines.iperf3_text import read_any
-from exchange.engines.merge import merge
-from exchange.engines.port import Reading
-from exchange.engines.stream_silences import StreamSilences
-from exchange.messages import Flow
+from broadside.exchange.engines.iperf3_text import read_any
+from broadside.exchange.engines.merge import merge
+from broadside.exchange.engines.port import Reading
+from broadside.exchange.engines.stream_silences import StreamSilences
+from broadside.exchange.messages import Flow
 
 RECORDINGS = Path(__file__).parents[3] / "data" / "iperf3"
 LENGTH_S = 12

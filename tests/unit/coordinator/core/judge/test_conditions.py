@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from coordinator.core.judge.conditions import (
+from broadside.coordinator.core.judge.conditions import (
     NO_CONDITIONS,
     NO_ENGINE_CONDITIONS,
     NO_FLEET_CONDITIONS,
     conditions_of,
 )
-from coordinator.core.plan.spec import Plan, RunSpec
-from exchange.messages import AgentState, EngineState, Presence, Probe, Role, Vxlan
+from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.exchange.messages import AgentState, EngineState, Presence, Probe, Role, Vxlan
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 SPEC = RunSpec(scenario="x", device={"sku": "premium"}, labels={"mode": "a"})

@@ -7,8 +7,8 @@ from itertools import permutations
 
 import pytest
 
-from coordinator.core.judge.course import bursts_of, course, describe, trend
-from coordinator.core.summary import BurstCourse, Disruption, DisruptionKind
+from broadside.coordinator.core.judge.course import bursts_of, course, describe, trend
+from broadside.coordinator.core.summary import BurstCourse, Disruption, DisruptionKind
 from tests.unit.coordinator.core.records import disruption
 from tests.unit.coordinator.presences import NOW
 

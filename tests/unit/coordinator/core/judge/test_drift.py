@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from coordinator.core.judge.comparison import Group, compare
-from coordinator.core.judge.conditions import conditions_of
-from coordinator.core.judge.drift import drift_findings
-from exchange.messages import Passport, Presence, Role
+from broadside.coordinator.core.judge.comparison import Group, compare
+from broadside.coordinator.core.judge.conditions import conditions_of
+from broadside.coordinator.core.judge.drift import drift_findings
+from broadside.exchange.messages import Passport, Presence, Role
 from tests.planted import summarise
 from tests.synthetic import Plant
 from tests.synthetic import fleet as made_fleet

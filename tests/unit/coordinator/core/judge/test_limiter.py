@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.judge.limiter import Scene, common_limiter, find_limiter
-from coordinator.core.summary import (
+from broadside.coordinator.core.judge.limiter import Scene, common_limiter, find_limiter
+from broadside.coordinator.core.summary import (
     UNKNOWN,
     Basis,
     DeviceFigure,
@@ -18,7 +18,7 @@ from coordinator.core.summary import (
     Reconciliation,
     State,
 )
-from exchange.messages import Direction, Flow, Traffic
+from broadside.exchange.messages import Direction, Flow, Traffic
 from tests.judged import judged_burst
 from tests.synthetic import Plant, fleet
 

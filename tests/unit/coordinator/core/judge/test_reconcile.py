@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from coordinator.core.judge.lag import Known, estimate_lag, fleet_curve, readable
-from coordinator.core.judge.reconcile import Neighbour, reconcile
-from coordinator.core.judge.residual_cause import Missing, causes
-from coordinator.core.measure.completeness import combine
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.headers import headers
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.measure.series import BurstSeries
-from coordinator.core.summary import Completeness, Reconciliation, State
-from exchange.messages import Protocol
+from broadside.coordinator.core.judge.lag import Known, estimate_lag, fleet_curve, readable
+from broadside.coordinator.core.judge.reconcile import Neighbour, reconcile
+from broadside.coordinator.core.judge.residual_cause import Missing, causes
+from broadside.coordinator.core.measure.completeness import combine
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.headers import headers
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.summary import Completeness, Reconciliation, State
+from broadside.exchange.messages import Protocol
 from tests.synthetic import IP_RATIO, Plant, fleet
 
 HEADERS = headers(Protocol.TCP, [1448])

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from coordinator.core.figures import RTT
-from coordinator.core.judge.comparison import STARTED, Group, compare, observe
-from coordinator.core.judge.regression_gate import hold, parse_gate
-from coordinator.core.summary import Verdict
+from broadside.coordinator.core.figures import RTT
+from broadside.coordinator.core.judge.comparison import STARTED, Group, compare, observe
+from broadside.coordinator.core.judge.regression_gate import hold, parse_gate
+from broadside.coordinator.core.summary import Verdict
 from tests.planted import summarise
 from tests.synthetic import Plant, fleet
 from tests.unit.coordinator.core.judge.test_comparison import group

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.summary import RunSummary, Verdict
+from broadside.coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.summary import RunSummary, Verdict
 from tests.planted import ids, summarise
 from tests.synthetic import Fleet, Plant, fleet
 

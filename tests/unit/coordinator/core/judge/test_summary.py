@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.figures import Layer
-from coordinator.core.judge.documented_limits import DOCUMENTED
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.columns import NO_HOST, TrackColumns
-from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.measure.series import BurstSeries, MeasuredBurst
-from coordinator.core.summary import (
+from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.measure.columns import NO_HOST, TrackColumns
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.series import BurstSeries, MeasuredBurst
+from broadside.coordinator.core.summary import (
     BurstSummary,
     LimiterName,
     RunSummary,
@@ -28,7 +28,16 @@ from coordinator.core.summary import (
     canonical,
     parse_run,
 )
-from exchange.messages import Direction, Flow, Interval, Outcome, Protocol, Side, Track, Traffic
+from broadside.exchange.messages import (
+    Direction,
+    Flow,
+    Interval,
+    Outcome,
+    Protocol,
+    Side,
+    Track,
+    Traffic,
+)
 from tests.judged import judged_burst, judged_first
 from tests.planted import ids, measure, summarise
 from tests.seconds_as_columns import track_columns

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.summary import BurstSummary
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.summary import BurstSummary
 from tests.judged import judged_first
 from tests.synthetic import Plant, fleet
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from coordinator.core.figures import Layer
-from coordinator.core.measure.columns import TrackColumns
-from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.plan.spec import LedgerPromise
-from coordinator.core.summary import RunSummary, Verdict, worse
+from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.measure.columns import TrackColumns
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.plan.spec import LedgerPromise
+from broadside.coordinator.core.summary import RunSummary, Verdict, worse
 from tests.planted import ids, summarise
 from tests.synthetic import Break, Fleet, Plant, fleet
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.summary import RunSummary, Verdict
-from exchange.messages import JobReport, ServerTest
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.summary import RunSummary, Verdict
+from broadside.exchange.messages import JobReport, ServerTest
 from tests.planted import ids, summarise
 from tests.synthetic import START, Plant, clock, fleet
 

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.summary import Reconciliation, RunSummary
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.summary import Reconciliation, RunSummary
 from tests.planted import summarise
 from tests.synthetic import Fleet, Plant, fleet
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.live.look import (
+from broadside.coordinator.core.live.look import (
     COLUMNS,
     REPORT_LAG_S,
     UNKNOWN_CELL,
@@ -21,8 +21,8 @@ from coordinator.core.live.look import (
     picture_so_far,
     seconds_message,
 )
-from coordinator.core.measure.columns import NO_HOST, TrackColumns
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.measure.columns import NO_HOST, TrackColumns
+from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
 from tests.planted import measure, summarise
 from tests.seconds_as_columns import host_columns
 from tests.synthetic import Fleet, Plant, fleet

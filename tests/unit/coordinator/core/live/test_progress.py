@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.live.progress import progress
-from coordinator.core.measure.columns import NO_HOST, TrackColumns
-from coordinator.core.plan.spec import Burst
-from exchange.messages import Flow, Interval, Side, Track
+from broadside.coordinator.core.live.progress import progress
+from broadside.coordinator.core.measure.columns import NO_HOST, TrackColumns
+from broadside.coordinator.core.plan.spec import Burst
+from broadside.exchange.messages import Flow, Interval, Side, Track
 from tests.seconds_as_columns import host_columns, track_columns
 from tests.unit.coordinator.core.records import host_second
 from tests.unit.coordinator.presences import NOW

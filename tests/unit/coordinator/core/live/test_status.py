@@ -4,10 +4,16 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from coordinator.core.live.status import COLLECT_S, BurstPhase, BurstRows, RunState, derive
-from coordinator.core.plan.planner import plan
-from coordinator.core.plan.spec import Plan, RunSpec
-from exchange.messages import Claim, Control, JobReport, Outcome, Phase
+from broadside.coordinator.core.live.status import (
+    COLLECT_S,
+    BurstPhase,
+    BurstRows,
+    RunState,
+    derive,
+)
+from broadside.coordinator.core.plan.planner import plan
+from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.exchange.messages import Claim, Control, JobReport, Outcome, Phase
 from tests.unit.coordinator.core.records import job_report
 from tests.unit.coordinator.presences import NOW, fleet
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.measure.align import align
-from coordinator.core.measure.columns import TrackColumns
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
-from coordinator.core.measure.grid_rows import FlowSeconds
-from coordinator.core.measure.spread import Spread
-from coordinator.core.plan.spec import Burst
-from coordinator.core.summary import Basis
-from exchange.messages import (
+from broadside.coordinator.core.measure.align import align
+from broadside.coordinator.core.measure.columns import TrackColumns
+from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.measure.grid_rows import FlowSeconds
+from broadside.coordinator.core.measure.spread import Spread
+from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.summary import Basis
+from broadside.exchange.messages import (
     ClockReading,
     ClockSource,
     Direction,
@@ -243,8 +243,10 @@ def test_pairs_that_come_one_by_one_lie_as_all_at_once(
         for index, start_s in enumerate(starts_s)
     )
     at_once = align(evidence(*pairs), Direction.FORWARD)
-    monkeypatch.setattr("coordinator.core.measure.evidence._BLOCK_COUNT", 1)
-    monkeypatch.setattr("coordinator.core.measure.grid_rows._PORTION_COUNT", portion_count)
+    monkeypatch.setattr("broadside.coordinator.core.measure.evidence._BLOCK_COUNT", 1)
+    monkeypatch.setattr(
+        "broadside.coordinator.core.measure.grid_rows._PORTION_COUNT", portion_count
+    )
     bare = tuple(replace(pair, client_tracks=(), server_tracks=()) for pair in reversed(pairs))
     asked: list[int] = []
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.core.measure.change_points import find_steps, long_run_variance
+from broadside.coordinator.core.measure.change_points import find_steps, long_run_variance
 
 
 def sawtooth(levels: NDArray[np.float64], seed: int, ratio: float) -> NDArray[np.float64]:

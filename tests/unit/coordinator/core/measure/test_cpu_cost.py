@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.measure.measures import cost_of
-from coordinator.core.summary import CpuCost
-from exchange.messages import EngineReport
+from broadside.coordinator.core.measure.measures import cost_of
+from broadside.coordinator.core.summary import CpuCost
+from broadside.exchange.messages import EngineReport
 
 
 def report(cpu_s: float | None, size: int | None, host_s: float | None = None) -> EngineReport:

@@ -7,10 +7,10 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from coordinator.core.measure.columns import HostColumns, TrackColumns, disjoint_track
-from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.summary import Rule, RunSummary, Verdict
-from exchange.messages import Side, Traffic
+from broadside.coordinator.core.measure.columns import HostColumns, TrackColumns, disjoint_track
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.summary import Rule, RunSummary, Verdict
+from broadside.exchange.messages import Side, Traffic
 from tests.planted import summarise
 from tests.synthetic import Fleet, Plant, fleet
 

@@ -5,16 +5,20 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from coordinator.core.measure.columns import Floats
-from coordinator.core.measure.device_figures import IDLE_S, device_figures, witness_findings
-from coordinator.core.measure.testimony import (
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.device_figures import (
+    IDLE_S,
+    device_figures,
+    witness_findings,
+)
+from broadside.coordinator.core.measure.testimony import (
     Quantity,
     Remark,
     RemarkKind,
     Witnessed,
     WitnessSeries,
 )
-from coordinator.core.summary import BurstSummary, Verdict
+from broadside.coordinator.core.summary import BurstSummary, Verdict
 from tests.planted import ids, measure, summarise
 from tests.synthetic import Plant, fleet
 

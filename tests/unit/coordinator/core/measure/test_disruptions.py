@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide import control_problem
-from coordinator.core.judge import summarise as summarise_module
-from coordinator.core.judge.course import burst_course, course
-from coordinator.core.judge.summarise import PAIR_SUMMARIES_MAX, summarise_run
-from coordinator.core.measure.disruptions import judge_levels
-from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.summary import (
+from broadside.agent.decide import control_problem
+from broadside.coordinator.core.judge import summarise as summarise_module
+from broadside.coordinator.core.judge.course import burst_course, course
+from broadside.coordinator.core.judge.summarise import PAIR_SUMMARIES_MAX, summarise_run
+from broadside.coordinator.core.measure.disruptions import judge_levels
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.summary import (
     Availability,
     BurstSummary,
     Course,
@@ -24,7 +24,7 @@ from coordinator.core.summary import (
     canonical,
     combined,
 )
-from exchange.messages import Control, Outcome
+from broadside.exchange.messages import Control, Outcome
 from tests.planted import measure, summarise
 from tests.synthetic import START, Break, Fleet, Plant, clock, fleet
 

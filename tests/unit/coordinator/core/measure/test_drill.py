@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.core.measure.drill import (
+from broadside.coordinator.core.measure.drill import (
     Drilled,
     DrilledBurst,
     EventRan,
     find_drilled,
     find_outage,
 )
-from coordinator.core.measure.evidence import ProbeColumn
-from coordinator.core.measure.series import BurstSeries
-from coordinator.core.summary import Disruption, DisruptionKind
+from broadside.coordinator.core.measure.evidence import ProbeColumn
+from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.coordinator.core.summary import Disruption, DisruptionKind
 from tests.unit.coordinator.core.records import burst_series, disruption
 
 AT = datetime(2026, 11, 23, 12, tzinfo=UTC)

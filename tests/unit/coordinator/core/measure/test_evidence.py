@@ -2,17 +2,17 @@
 
 from datetime import UTC, datetime, timedelta
 
-from coordinator.core.measure.columns import NO_HOST
-from coordinator.core.measure.evidence import (
+from broadside.coordinator.core.measure.columns import NO_HOST
+from broadside.coordinator.core.measure.evidence import (
     Summed,
     clock_correction,
     is_unsent,
     join_tests,
     strays_during,
 )
-from coordinator.core.plan.spec import Burst, Pair
-from coordinator.core.summary import Joined
-from exchange.messages import (
+from broadside.coordinator.core.plan.spec import Burst, Pair
+from broadside.coordinator.core.summary import Joined
+from broadside.exchange.messages import (
     Claim,
     ClockReading,
     ClockSource,

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from coordinator.core.measure.columns import TrackColumns
-from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.measure.columns import TrackColumns
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.series import MeasuredBurst
 from tests.planted import measure
 from tests.synthetic import Plant, fleet
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence, ProbeColumn
-from coordinator.core.measure.latency import find_latency
-from coordinator.core.plan.planner import Infeasible, plan
-from coordinator.core.plan.spec import Burst, RunSpec
-from coordinator.core.summary import BurstSummary, Latency, canonical
-from exchange.messages import Role
+from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence, ProbeColumn
+from broadside.coordinator.core.measure.latency import find_latency
+from broadside.coordinator.core.plan.planner import Infeasible, plan
+from broadside.coordinator.core.plan.spec import Burst, RunSpec
+from broadside.coordinator.core.summary import BurstSummary, Latency, canonical
+from broadside.exchange.messages import Role
 from tests.judged import judged_burst
 from tests.unit.coordinator.presences import NOW, presence
 

@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.measure.evidence import BurstEvidence, PairEvidence
-from coordinator.core.measure.outages import (
+from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.measure.outages import (
     KEPT_MAX_COUNT,
     coordinator_findings,
     outage_findings,
     outages,
 )
-from coordinator.core.plan.spec import Burst
-from exchange.messages import Endpoint, EngineReport, ServerTest, Trouble, TroubleKind
+from broadside.coordinator.core.plan.spec import Burst
+from broadside.exchange.messages import Endpoint, EngineReport, ServerTest, Trouble, TroubleKind
 from tests.unit.coordinator.core.records import job_report
 
 AT = datetime(2026, 11, 20, 3, 12, tzinfo=UTC)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.core.measure.scale_out import Hold, find_scale_out, scaling_of
-from coordinator.core.summary import DisruptionKind
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.scale_out import Hold, find_scale_out, scaling_of
+from broadside.coordinator.core.summary import DisruptionKind
 from tests.unit.coordinator.core.measure.test_change_points import noisy, sawtooth
 from tests.unit.coordinator.core.records import disruption
 

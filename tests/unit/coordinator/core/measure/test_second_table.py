@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.measure.second_table import Column, TableTooLong, fleet_table, pair_table
-from coordinator.core.measure.series import BurstSeries
-from exchange.messages import Flow
+from broadside.coordinator.core.measure.second_table import (
+    Column,
+    TableTooLong,
+    fleet_table,
+    pair_table,
+)
+from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.exchange.messages import Flow
 from tests.unit.coordinator.core.records import burst_series
 
 START_S = 1_800_000_000

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.measure.measure_burst import measure_burst
-from coordinator.core.measure.shared_clock import on_shared_clock
-from coordinator.core.summary import RunSummary, Verdict
-from exchange.messages import ClockReading, ClockSource
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.shared_clock import on_shared_clock
+from broadside.coordinator.core.summary import RunSummary, Verdict
+from broadside.exchange.messages import ClockReading, ClockSource
 from tests.planted import ids
 from tests.synthetic import START, Plant, fleet
 

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.summary import RunSummary, Verdict
-from exchange.messages import ClockReading, EngineReport, Flow, StreamSilence
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.summary import RunSummary, Verdict
+from broadside.exchange.messages import ClockReading, EngineReport, Flow, StreamSilence
 from tests.planted import summarise
 from tests.synthetic import Plant, fleet
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from coordinator.core.measure.steady import (
+from broadside.coordinator.core.measure.steady import (
     VALUES_MIN,
     cliff,
     correlated_mean,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.core.measure.evidence import PairEvidence
-from coordinator.core.summary import BurstSummary, Finding, Verdict
-from exchange.messages import ClockReading, ClockSource, Outcome, Side
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.summary import BurstSummary, Finding, Verdict
+from broadside.exchange.messages import ClockReading, ClockSource, Outcome, Side
 from tests.judged import judged_first
 from tests.synthetic import START, Plant, clock, fleet
 

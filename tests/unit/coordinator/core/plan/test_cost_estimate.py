@@ -8,14 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator import prices, scenarios
-from coordinator.core.live.status import due_at
-from coordinator.core.plan.cost_estimate import Estimate, estimate
-from coordinator.core.plan.meter import STOPPED_BY, Spending, basis, crossing, measure, ran
-from coordinator.core.plan.planner import plan
-from coordinator.core.plan.price import Line
-from coordinator.core.plan.spec import Plan, RunSpec
-from exchange.messages import Control, Presence, Role
+from broadside.coordinator import prices, scenarios
+from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.plan.cost_estimate import Estimate, estimate
+from broadside.coordinator.core.plan.meter import (
+    STOPPED_BY,
+    Spending,
+    basis,
+    crossing,
+    measure,
+    ran,
+)
+from broadside.coordinator.core.plan.planner import plan
+from broadside.coordinator.core.plan.price import Line
+from broadside.coordinator.core.plan.spec import Plan, RunSpec
+from broadside.exchange.messages import Control, Presence, Role
 from tests.unit.coordinator.presences import NOW, fleet, presence
 
 TABLE = prices.load()

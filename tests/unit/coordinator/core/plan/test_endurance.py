@@ -4,16 +4,16 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from coordinator import scenarios
-from coordinator.core.plan.endurance import (
+from broadside.coordinator import scenarios
+from broadside.coordinator.core.plan.endurance import (
     control_warning,
     keeps_control_alive,
     silent_controls_count,
 )
-from coordinator.core.plan.planner import Infeasible, plan
-from coordinator.core.plan.spec import RunSpec
-from coordinator.runs.leases import first_lease_until
-from exchange.messages import EngineReport, JobReport, Role, StartMethod
+from broadside.coordinator.core.plan.planner import Infeasible, plan
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.runs.leases import first_lease_until
+from broadside.exchange.messages import EngineReport, JobReport, Role, StartMethod
 from tests.unit.coordinator.core.records import job_report
 from tests.unit.coordinator.presences import NOW, fleet, presence
 

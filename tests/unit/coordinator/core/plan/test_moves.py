@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 
-from coordinator.core.plan.moves import choose_moves, pairs_in
-from coordinator.core.plan.planner import PRESENCE_STALE_S, plan
-from coordinator.core.plan.spec import RunSpec
-from exchange.messages import Presence, Role, Traffic
+from broadside.coordinator.core.plan.moves import choose_moves, pairs_in
+from broadside.coordinator.core.plan.planner import PRESENCE_STALE_S, plan
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.exchange.messages import Presence, Role, Traffic
 from tests.unit.coordinator.presences import NOW, fleet, presence
 
 PLAN = plan(

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coordinator import scenarios
-from coordinator.cli import app
-from coordinator.core.goals import GOALS
-from coordinator.core.plan.plain_fields import plain_fields
-from coordinator.core.plan.spec import Objective, RunSpec
-from coordinator.views.page_words import page_words
-from exchange.messages import Probe, Traffic
+from broadside.coordinator import scenarios
+from broadside.coordinator.cli import app
+from broadside.coordinator.core.goals import GOALS
+from broadside.coordinator.core.plan.plain_fields import plain_fields
+from broadside.coordinator.core.plan.spec import Objective, RunSpec
+from broadside.coordinator.views.page_words import page_words
+from broadside.exchange.messages import Probe, Traffic
 
 ROOT = Path(__file__).parents[5]
 

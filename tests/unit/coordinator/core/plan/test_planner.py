@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.plan.planner import Infeasible, first_start, live, plan
-from coordinator.core.plan.spec import LedgerPromise, RunSpec
-from exchange.messages import ClockReading, ClockSource, EngineState, Job, Presence, Role, Traffic
+from broadside.coordinator.core.plan.planner import Infeasible, first_start, live, plan
+from broadside.coordinator.core.plan.spec import LedgerPromise, RunSpec
+from broadside.exchange.messages import (
+    ClockReading,
+    ClockSource,
+    EngineState,
+    Job,
+    Presence,
+    Role,
+    Traffic,
+)
 from tests.unit.coordinator.presences import NOW, fleet, presence
 
 

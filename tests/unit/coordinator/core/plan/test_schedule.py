@@ -8,7 +8,7 @@ from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.plan.schedule import (
+from broadside.coordinator.core.plan.schedule import (
     DUE_MAX_COUNT,
     ROWS_MAX_COUNT,
     BadSchedule,
@@ -27,7 +27,7 @@ from coordinator.core.plan.schedule import (
     settled,
     too_late,
 )
-from coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.plan.spec import RunSpec
 
 NOW = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
 SPEC = RunSpec(scenario="smoke")
@@ -273,7 +273,7 @@ class Counted(CronSim):
 def test_a_rare_instant_is_due_and_no_more_are_found_than_it_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("coordinator.core.plan.schedule.CronSim", Counted)
+    monkeypatch.setattr("broadside.coordinator.core.plan.schedule.CronSim", Counted)
     for cron, day in (
         ("0 2 1 1 *", datetime(2027, 1, 1, 2, tzinfo=UTC)),
         ("0 2 29 2 *", datetime(2028, 2, 29, 2, tzinfo=UTC)),

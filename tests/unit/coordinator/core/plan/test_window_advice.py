@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.core.plan.window_advice import advise_window
+from broadside.coordinator.core.plan.window_advice import advise_window
 
 
 def test_the_lesson_of_the_128_kib_window_over_2_ms() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
-from coordinator.device.ledgers.source import LedgerError
-from exchange.messages import Direction
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.device.ledgers.csv_source import CsvForm, CsvLedger
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.exchange.messages import Direction
 
 ORIGINAL = Path(__file__).parents[4] / "data/original/seed-280s-firewall-throughput.csv"
 LONG_AGO, FAR_AWAY = datetime(1969, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coordinator.device.ledgers.lab_source import LabLedger
-from coordinator.device.ledgers.source import LedgerError
-from exchange.messages import Direction
+from broadside.coordinator.device.ledgers.lab_source import LabLedger
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.exchange.messages import Direction
 
 START, END = datetime.fromtimestamp(1000, UTC), datetime.fromtimestamp(1004, UTC)
 TEXT = """at_s,up_bytes,down_bytes

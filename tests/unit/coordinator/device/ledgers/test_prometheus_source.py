@@ -8,11 +8,11 @@ import httpx
 import numpy as np
 import pytest
 
-from coordinator.coordinator_settings import PrometheusUnit
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.device.ledgers.prometheus_source import PrometheusLedger
-from coordinator.device.ledgers.source import LedgerBusy, LedgerError
-from exchange.messages import Direction
+from broadside.coordinator.coordinator_settings import PrometheusUnit
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.device.ledgers.prometheus_source import PrometheusLedger
+from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError
+from broadside.exchange.messages import Direction
 
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
 START_S = START.timestamp()

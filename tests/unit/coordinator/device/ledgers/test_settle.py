@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.device.ledgers.settle import Settling, Span, at_rest
-from coordinator.device.ledgers.source import Freshness, LedgerBusy, LedgerError
-from exchange.messages import Direction
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.device.ledgers.settle import Settling, Span, at_rest
+from broadside.coordinator.device.ledgers.source import Freshness, LedgerBusy, LedgerError
+from broadside.exchange.messages import Direction
 
 BEGUN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENDED = BEGUN + timedelta(seconds=120)

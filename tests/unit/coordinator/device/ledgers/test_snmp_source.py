@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 import pytest
 
-from coordinator.core.judge.lag import readable
-from coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries, joined
-from coordinator.device.ledgers.snmp_source import SnmpLedger
-from coordinator.device.ledgers.source import LedgerError, LiveSource
-from coordinator.device.witnesses.kept_testimony import dump_testimony, load_testimony
+from broadside.coordinator.core.judge.lag import readable
+from broadside.coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries, joined
+from broadside.coordinator.device.ledgers.snmp_source import SnmpLedger
+from broadside.coordinator.device.ledgers.source import LedgerError, LiveSource
+from broadside.coordinator.device.witnesses.kept_testimony import dump_testimony, load_testimony
 
 RATE: Final = 8.0  # bit/s: a byte a second
 START_S: Final = 1_795_000_000.0

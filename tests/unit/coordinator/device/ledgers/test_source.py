@@ -6,16 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.coordinator_settings import CoordinatorSettings
-from coordinator.core.measure.evidence import FirewallLedger
-from coordinator.device.ledgers import source_names
-from coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger, parse_grain
-from coordinator.device.ledgers.csv_source import CsvLedger
-from coordinator.device.ledgers.kept import dump_ledger, load_ledger
-from coordinator.device.ledgers.lab_source import LabLedger
-from coordinator.device.ledgers.prometheus_source import PrometheusLedger
-from coordinator.device.ledgers.snmp_source import SnmpLedger
-from coordinator.device.ledgers.source import LedgerError, open_ledger
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.device.ledgers import source_names
+from broadside.coordinator.device.ledgers.azure_monitor_source import (
+    AzureMonitorLedger,
+    parse_grain,
+)
+from broadside.coordinator.device.ledgers.csv_source import CsvLedger
+from broadside.coordinator.device.ledgers.kept import dump_ledger, load_ledger
+from broadside.coordinator.device.ledgers.lab_source import LabLedger
+from broadside.coordinator.device.ledgers.prometheus_source import PrometheusLedger
+from broadside.coordinator.device.ledgers.snmp_source import SnmpLedger
+from broadside.coordinator.device.ledgers.source import LedgerError, open_ledger
 from tests.unit.coordinator.device.ledgers.test_settle import NAN, ledger
 
 FIREWALL = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from coordinator.core.measure.testimony import Quantity, RemarkKind, Witnessed, joined
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.device.witnesses.kept_testimony import dump_testimony, load_testimony
-from coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
-from coordinator.device.witnesses.witness_file import PolledEntry
+from broadside.coordinator.core.measure.testimony import Quantity, RemarkKind, Witnessed, joined
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.witnesses.kept_testimony import dump_testimony, load_testimony
+from broadside.coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
+from broadside.coordinator.device.witnesses.witness_file import PolledEntry
 
 BEGAN_S = 1_795_000_000.0
 FROM, BEFORE = (datetime.fromtimestamp(BEGAN_S + s, UTC) for s in (-3600, 3600))

@@ -13,14 +13,14 @@ import httpx
 import numpy as np
 import pytest
 
-from coordinator.cli.witness_checks import check_witnesses
-from coordinator.core.measure.testimony import Quantity, RemarkKind, Witnessed, believed
-from coordinator.device.ledgers.source import LedgerError
-from coordinator.device.witnesses import source_names
-from coordinator.device.witnesses.polled import PolledWitness
-from coordinator.device.witnesses.prometheus_witness import open_source as open_prometheus
-from coordinator.device.witnesses.snmp_profiles import OURS, read_profiles
-from coordinator.device.witnesses.witness_file import WitnessSource, open_witnesses
+from broadside.coordinator.cli.witness_checks import check_witnesses
+from broadside.coordinator.core.measure.testimony import Quantity, RemarkKind, Witnessed, believed
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.witnesses import source_names
+from broadside.coordinator.device.witnesses.polled import PolledWitness
+from broadside.coordinator.device.witnesses.prometheus_witness import open_source as open_prometheus
+from broadside.coordinator.device.witnesses.snmp_profiles import OURS, read_profiles
+from broadside.coordinator.device.witnesses.witness_file import WitnessSource, open_witnesses
 from tests.unit.coordinator.device.ledgers.test_prometheus_source import Server
 
 BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects
 import pytest
 
-from coordinator.views.charts import (
+from broadside.coordinator.views.charts import (
     CHARTS,
     Chart,
     NoChart,
@@ -19,8 +19,8 @@ from coordinator.views.charts import (
     draw_burst,
     draw_run,
 )
-from coordinator.views.charts.second_charts import HEAT_CELLS_MAX
-from coordinator.views.charts.svg import draw
+from broadside.coordinator.views.charts.second_charts import HEAT_CELLS_MAX
+from broadside.coordinator.views.charts.svg import draw
 from tests.synthetic import Plant
 from tests.unit.coordinator.views.charts.views import FAULTY, burst_view, drawn, run_view, unseen
 

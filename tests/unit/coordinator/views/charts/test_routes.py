@@ -2,7 +2,7 @@
 
 import httpx
 
-from exchange.fabric import Fabric
+from broadside.exchange.fabric import Fabric
 from tests.unit.coordinator.stored_run import store_run
 from tests.unit.coordinator.views.charts.views import FAULTY
 

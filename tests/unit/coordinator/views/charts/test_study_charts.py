@@ -5,10 +5,10 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.studies.study import AB, Axis, Matrix, Mode, Sweep
-from coordinator.views.charts import NoChart, Theme, UnknownChart
-from coordinator.views.charts.study_charts import STUDY_CHARTS, StudyChart, draw_study
-from coordinator.views.charts.svg import alone
+from broadside.coordinator.studies.study import AB, Axis, Matrix, Mode, Sweep
+from broadside.coordinator.views.charts import NoChart, Theme, UnknownChart
+from broadside.coordinator.views.charts.study_charts import STUDY_CHARTS, StudyChart, draw_study
+from broadside.coordinator.views.charts.svg import alone
 from tests.unit.coordinator.studies.samples import (
     IN_MODES,
     MODES,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.views.charts import ChartEntry, Theme, catalogue, draw_burst, draw_run
-from coordinator.views.charts.svg import (
+from broadside.coordinator.views.charts import ChartEntry, Theme, catalogue, draw_burst, draw_run
+from broadside.coordinator.views.charts.svg import (
     Axis,
     colourise,
     data_uri,
@@ -21,7 +21,7 @@ from coordinator.views.charts.svg import (
     span,
     styles,
 )
-from coordinator.views.charts.theme import HEAT
+from broadside.coordinator.views.charts.theme import HEAT
 from tests.unit.coordinator.views.charts.views import burst_view, drawn, run_view, unseen
 
 SVG = "{http://www.w3.org/2000/svg}"

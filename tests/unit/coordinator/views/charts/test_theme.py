@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.views.charts.theme import HEAT, PALETTES, Colour, Theme
+from broadside.coordinator.views.charts.theme import HEAT, PALETTES, Colour, Theme
 
 # G. M. Machado, M. M. Oliveira, L. A. F. Fernandes, "A Physiologically-based Model for Simulation
 # of Color Vision Deficiency", IEEE TVCG 15(6), 2009: severity 1.0, on linear RGB.

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from coordinator.core.judge.summarise import summarise_run
-from coordinator.core.measure.evidence import BurstEvidence, ProbeColumn
-from coordinator.core.measure.series import MeasuredBurst
-from coordinator.core.summary import RunSummary
-from coordinator.views.charts import (
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.measure.evidence import BurstEvidence, ProbeColumn
+from broadside.coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.views.charts import (
     BurstView,
     Chart,
     ChartEntry,

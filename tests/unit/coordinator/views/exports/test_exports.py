@@ -10,10 +10,17 @@ import openpyxl
 import pyarrow.parquet
 import pytest
 
-from coordinator.core.words import Unit
-from coordinator.views.exports import TABLES, CannotWrite, Format, Tables, make_tables, write
-from coordinator.views.exports.workbook import number_format
-from coordinator.views.figure_rows import figure_rows
+from broadside.coordinator.core.words import Unit
+from broadside.coordinator.views.exports import (
+    TABLES,
+    CannotWrite,
+    Format,
+    Tables,
+    make_tables,
+    write,
+)
+from broadside.coordinator.views.exports.workbook import number_format
+from broadside.coordinator.views.figure_rows import figure_rows
 from tests.synthetic import Plant
 from tests.unit.coordinator.views.charts.views import FAULTY, ended
 

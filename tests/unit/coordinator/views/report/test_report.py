@@ -9,21 +9,21 @@ from html.parser import HTMLParser
 import httpx
 import pytest
 
-from coordinator import scenarios
-from coordinator.core.plan.spec import LedgerPromise
-from coordinator.core.summary import RunSummary
-from coordinator.imports.stored_imports import keep_table
-from coordinator.refusals import RunNotOver, UnknownRun
-from coordinator.runs.coordinator import Coordinator
-from coordinator.runs.stored import read_fleet
-from coordinator.views.report.build import build
-from coordinator.views.report.document import Report
-from coordinator.views.report.path_drawing import topology_svg
-from coordinator.views.report.render import html
-from coordinator.views.report.stored_source import Source, detailed, gather
-from exchange.fabric import Fabric
-from exchange.messages import EngineReport, Pacing
-from exchange.records import Document
+from broadside.coordinator import scenarios
+from broadside.coordinator.core.plan.spec import LedgerPromise
+from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.imports.stored_imports import keep_table
+from broadside.coordinator.refusals import RunNotOver, UnknownRun
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.stored import read_fleet
+from broadside.coordinator.views.report.build import build
+from broadside.coordinator.views.report.document import Report
+from broadside.coordinator.views.report.path_drawing import topology_svg
+from broadside.coordinator.views.report.render import html
+from broadside.coordinator.views.report.stored_source import Source, detailed, gather
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.messages import EngineReport, Pacing
+from broadside.exchange.records import Document
 from tests.synthetic import Plant
 from tests.unit.coordinator.imports import small_tables
 from tests.unit.coordinator.presences import NOW, fleet

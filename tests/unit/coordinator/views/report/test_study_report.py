@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from coordinator.studies.study import Axis, Study, Sweep
-from coordinator.views.charts import Theme
-from coordinator.views.charts.study_charts import chart_of, draw_study
-from coordinator.views.report.study_report import build_study, study_html
+from broadside.coordinator.studies.study import Axis, Study, Sweep
+from broadside.coordinator.views.charts import Theme
+from broadside.coordinator.views.charts.study_charts import chart_of, draw_study
+from broadside.coordinator.views.report.study_report import build_study, study_html
 from tests.unit.coordinator.studies.samples import (
     IN_MODES,
     OVER_TWO_DEVICES,

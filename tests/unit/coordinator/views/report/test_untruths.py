@@ -6,17 +6,17 @@ from datetime import timedelta
 
 import pytest
 
-from coordinator.core.figures import RECEIVED
-from coordinator.core.summary import Verdict
-from coordinator.core.words import instant, rate, time
-from coordinator.imports.stored_imports import keep_table
-from coordinator.views.report.build import build
-from coordinator.views.report.document import Report
-from coordinator.views.report.render import html
-from coordinator.views.report.stored_source import Source, gather
-from exchange.engines import engines, traffic_of
-from exchange.fabric import Fabric
-from exchange.messages import Direction, Protocol, Traffic
+from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core.summary import Verdict
+from broadside.coordinator.core.words import instant, rate, time
+from broadside.coordinator.imports.stored_imports import keep_table
+from broadside.coordinator.views.report.build import build
+from broadside.coordinator.views.report.document import Report
+from broadside.coordinator.views.report.render import html
+from broadside.coordinator.views.report.stored_source import Source, gather
+from broadside.exchange.engines import engines, traffic_of
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.messages import Direction, Protocol, Traffic
 from tests.synthetic import Plant
 from tests.unit.coordinator.imports import small_tables
 from tests.unit.coordinator.stored_run import store_run

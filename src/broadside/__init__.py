@@ -1,0 +1,1 @@
+"""Synchronised load tests of firewalls: agents, coordinator, command line and lab."""

@@ -1,0 +1,110 @@
+"""``python -m tests.azure_emulator``: each example applied, re-planned, resized and destroyed."""
+
+import argparse
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.azure_emulator.day_one import follow
+from tests.azure_emulator.platform import plant_locked_hub
+from tests.azure_emulator.range_cases import (
+    Fault,
+    Report,
+    examples,
+    failed_up,
+    killed,
+    live,
+    parked,
+    variants,
+)
+from tests.azure_emulator.stage import Missing, Stage, Tools, find_tools, set_stage
+
+PASSED, FAULTY, CANNOT_RUN = 0, 1, 4
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def plays(arguments: argparse.Namespace) -> Iterator[tuple[str, Callable[[Stage], Report]]]:
+    """What is to be played, by name."""
+    all_ = [*examples(), *variants()]
+    for case in all_:
+        yield case.name, lambda stage, case=case: live(stage, case)  # type: ignore[misc]
+    small = next(case for case in all_ if case.name == "scale-180g")
+    yield "day-one", lambda stage: follow(stage, "From an empty subscription")
+    yield "day-one-existing", day_one_existing
+    yield "parked", lambda stage: parked(stage, small)
+    yield "failing", lambda stage: failed_up(stage, small)
+    yield "killed", lambda stage: killed(stage, small, arguments.kills, arguments.seed)
+
+
+def day_one_existing(stage: Stage) -> Report:
+    plant_locked_hub(stage)
+    return follow(stage, "From a production firewall")
+
+
+def play(name: str, act: Callable[[Stage], Report], tools: Tools, keep: Path | None) -> bool:
+    """One case on a stage of its own; whether it went well."""
+    with tempfile.TemporaryDirectory(prefix="rehearsal-") as temporary:
+        folder = keep / name if keep else Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        with set_stage(tools, folder) as stage:
+            try:
+                report = act(stage)
+            except Fault as fault:
+                notes = [f"         {note}" for note in stage.subscription.notes]
+                say("\n".join([f"FAULTY   {name}: {fault}", *notes]))
+                return False
+            finally:
+                if keep:
+                    _write_log(folder / "log", stage)
+    unknown = [f"         not among the types given: {it}" for it in sorted(report.unpublished)]
+    say("\n".join([f"ok       {report.line()}", *unknown]))
+    return True
+
+
+def _write_log(path: Path, stage: Stage) -> None:
+    path.write_text(
+        "\n".join(f"$ {' '.join(done.argv)}\n{done.output}" for done in stage.log), "utf-8"
+    )
+
+
+def main() -> int:
+    """Play the cases; 0 all well, 1 faults, 4 something is missing."""
+    parser = argparse.ArgumentParser(prog="tests.azure_emulator", description=__doc__)
+    parser.add_argument("--only", action="append", help="a case's name; may come again")
+    parser.add_argument("--kills", type=int, default=5, help="kills of each command")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="of the kills' moments")
+    parser.add_argument("--jobs", type=int, default=2, help="cases at a time; most is waits")
+    parser.add_argument("--keep", type=Path, help="folder for the files and logs of each case")
+    parser.add_argument("--log", action="store_true", help="log every request")
+    arguments = parser.parse_args()
+    if arguments.log:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    try:
+        tools = find_tools()
+    except Missing as missing:
+        say(f"rehearsal: not run: {missing}")
+        return CANNOT_RUN
+    chosen = [each for each in plays(arguments) if not arguments.only or each[0] in arguments.only]
+    if not chosen:
+        parser.error(
+            f"--only {arguments.only}: must be of {[name for name, _ in plays(arguments)]}"
+        )
+    say(f"rehearsal: seed {arguments.seed}, {len(chosen)} cases, {arguments.jobs} at a time")
+    began_s = time.monotonic()
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        went_well = pool.map(lambda each: play(each[0], each[1], tools, arguments.keep), chosen)
+        failed = sum(not each for each in went_well)
+    say(f"rehearsal: {len(chosen)} cases, {failed} faulty, {time.monotonic() - began_s:.0f} s")
+    return FAULTY if failed else PASSED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,405 @@
+"""What Azure refuses though the published types allow it; each rule raises :class:`Refused`."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import IPv4Network, ip_network
+from typing import Any, Final
+
+from tests.azure_emulator.resource_ids import group_of, references
+
+Resource = dict[str, Any]
+Store = dict[str, Resource]  # by id in small letters
+
+ZONED: Final = frozenset({"eastus", "eastus2", "westeurope", "northeurope", "germanywestcentral"})
+REGIONS: Final = ZONED | {"westus", "northcentralus", "germanynorth"}
+SERVICE_TAGS: Final = frozenset(
+    {"VirtualNetwork", "AzureLoadBalancer", "Internet", "Storage", "ServiceBus", "AzureMonitor",
+     "AzureResourceManager", "AzureActiveDirectory"}
+)  # fmt: skip
+SMALLEST: Final = {  # prefix length of the subnets that Azure names itself
+    "azurefirewallsubnet": 26, "azurefirewallmanagementsubnet": 26, "azurebastionsubnet": 26,
+}  # fmt: skip
+NO_GROUPS: Final = frozenset({"azurefirewallsubnet", "azurefirewallmanagementsubnet"})
+GROUPS_OF_DEBIAN: Final = frozenset(
+    {"operator", "backup", "games", "list", "mail", "man", "news", "proxy", "staff", "sudo",
+     "users", "audio", "video", "disk", "kmem", "src", "voice", "www-data", "broadside"}
+)  # fmt: skip
+IMAGES: Final = frozenset(  # publisher, offer, sku; of many
+    {("debian", "debian-13", "13-gen2"), ("cisco", "cisco-c8000v-byol", "17_15_01a-byol")}
+)
+HELD: Final = frozenset(  # kinds that stay while something refers to them
+    {"publicipaddresses", "subnets", "networksecuritygroups", "routetables", "natgateways",
+     "firewallpolicies", "networkinterfaces", "proximityplacementgroups", "virtualnetworks",
+     "privatednszones"}
+)  # fmt: skip
+
+
+class Refused(Exception):
+    """An answer of 4xx."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.status = status
+        self.code = code
+        self.message = message
+
+
+def refuse(store: Store, path: str, kind: str, body: Resource) -> None:
+    """Go through the rules of a kind; raises :class:`Refused`."""
+    _location(kind, body)
+    _references(store, path, body)
+    if rule := _RULES.get(kind.lower().partition("/")[2]):
+        rule(store, path, body)
+
+
+def refuse_delete(store: Store, path: str, kind: str) -> None:
+    """What holds a resource in place: a lock on it or above it, or somebody who uses it."""
+    key = path.lower()
+    for each in store.values():
+        if each["type"].lower() == "microsoft.authorization/locks" and not kind.endswith("/locks"):
+            scope = each["id"].lower().split("/providers/microsoft.authorization/locks/")[0]
+            if (key + "/").startswith(scope + "/"):
+                raise Refused(409, "ScopeLocked", f"{path} cannot be deleted: lock {each['id']}")
+    if kind.rsplit("/", 1)[1].lower() not in HELD:
+        return
+    mine = [each for each in store if each == key or each.startswith(key + "/")]
+    for other, resource in store.items():
+        if other in mine or "/virtualnetworkpeerings/" in other:
+            continue
+        for where, target in references({k: v for k, v in resource.items() if k != "id"}):
+            if any(target.lower() == one or target.lower().startswith(one + "/") for one in mine):
+                raise Refused(400, "InUse", f"{path} is in use by {resource['id']}{where}")
+
+
+def exists(store: Store, path: str) -> bool:
+    key = path.lower().rstrip("/")
+    if key in store or re.fullmatch(r"/subscriptions/[^/]+", key):
+        return True
+    # An account's services are there with it.
+    account, _, rest = re.sub(
+        r"/(blob|table|queue|file)services/default", "\n/services", key
+    ).partition("\n")
+    return rest == "/services" and account in store
+
+
+def _location(kind: str, body: Resource) -> None:
+    location = body.get("location")
+    if location is None or location == "global":
+        return
+    if location not in REGIONS:
+        raise Refused(
+            400, "LocationNotAvailableForResourceType",
+            f"The provided location '{location}' is not available for resource type '{kind}'.",
+        )  # fmt: skip
+    if body.get("zones") and location not in ZONED:
+        raise Refused(400, "AvailabilityZoneNotSupported", f"{location} has no availability zones")
+    sku = (body.get("sku") or {}).get("name", "")
+    if kind.lower().endswith("/storageaccounts") and "ZRS" in sku and location not in ZONED:
+        raise Refused(400, "RedundancyConfigurationNotAvailableInRegion", f"{sku} in {location}")
+
+
+def _references(store: Store, path: str, body: Resource) -> None:
+    for where, target in references(body):
+        stem = re.sub(
+            r"/(frontendIPConfigurations|backendAddressPools|probes|ipConfigurations)/[^/]+$",
+            "", target, flags=re.IGNORECASE,
+        )  # fmt: skip
+        if "/roledefinitions/" in target.lower() or "serializedData" in where:
+            continue
+        if "/providers/microsoft.keyvault/" in target.lower() or not _is_id(stem):
+            continue
+        if not exists(store, stem) and stem.lower() != path.lower():
+            raise Refused(
+                400,
+                "InvalidResourceReference",
+                f"{path}{where} refers to {target}, which is not there",
+            )
+
+
+def _is_id(text: str) -> bool:
+    return text.count("/") % 2 == 0 and text.count(" ") == 0
+
+
+def _networks(prefixes: list[str]) -> list[IPv4Network]:
+    try:
+        return [IPv4Network(each) for each in prefixes]
+    except ValueError as error:
+        raise Refused(400, "InvalidCIDRNotation", str(error)) from error
+
+
+def _children(store: Store, parent: str, kind: str) -> Iterator[Resource]:
+    for key, each in store.items():
+        if key.startswith(f"{parent}/{kind}/") and each["type"].lower().endswith("/" + kind):
+            yield each
+
+
+def _prefixes(subnet: Mapping[str, Any]) -> list[str]:
+    return subnet.get("addressPrefixes") or [subnet["addressPrefix"]]
+
+
+def _subnet(store: Store, path: str, body: Resource) -> None:
+    network = store[path.lower().rsplit("/", 2)[0]]
+    space = _networks(network["properties"]["addressSpace"]["addressPrefixes"])
+    mine = _networks(_prefixes(body["properties"]))
+    name = path.lower().rsplit("/", 1)[1]
+    for each in mine:
+        if not any(each.subnet_of(whole) for whole in space):
+            raise Refused(400, "NetcfgInvalidSubnet", f"{each} is not within {space}")
+        for other in _children(store, network["id"].lower(), "subnets"):
+            if other["id"].lower() != path.lower() and any(
+                each.overlaps(theirs) for theirs in _networks(_prefixes(other["properties"]))
+            ):
+                raise Refused(400, "NetcfgSubnetRangesOverlap", f"{path} and {other['id']}")
+        if each.prefixlen > SMALLEST.get(name, 29):
+            raise Refused(400, "SubnetTooSmall", f"{path}: {each}, at least /{SMALLEST[name]}")
+    if name in NO_GROUPS and body["properties"].get("networkSecurityGroup"):
+        raise Refused(400, "SubnetCannotHaveNetworkSecurityGroup", path)
+
+
+def _peering(store: Store, path: str, body: Resource) -> None:
+    near = store[path.lower().rsplit("/", 2)[0]]
+    far = store[body["properties"]["remoteVirtualNetwork"]["id"].lower()]
+    for one in _networks(near["properties"]["addressSpace"]["addressPrefixes"]):
+        for other in _networks(far["properties"]["addressSpace"]["addressPrefixes"]):
+            if one.overlaps(other):
+                raise Refused(
+                    400, "VnetAddressSpacesOverlap",
+                    f"{near['name']} ({one}) and {far['name']} ({other}) overlap",
+                )  # fmt: skip
+    for other_peering in _children(store, near["id"].lower(), "virtualnetworkpeerings"):
+        remote = other_peering["properties"]["remoteVirtualNetwork"]["id"].lower()
+        if remote == far["id"].lower() and other_peering["id"].lower() != path.lower():
+            raise Refused(400, "VnetPeeringAlreadyExists", f"{path} and {other_peering['id']}")
+
+
+def _security_rule(store: Store, path: str, body: Resource) -> None:
+    told = body["properties"]
+    for key in ("sourceAddressPrefix", "destinationAddressPrefix"):
+        if prefix := told.get(key):
+            _address_or_tag(path, prefix)
+    for key in ("sourcePortRanges", "destinationPortRanges"):
+        if "*" in (told.get(key) or ()):
+            raise Refused(400, "SecurityRuleInvalidPortRange", f"{path}: {key} takes no '*'")
+    if not (told.get("destinationPortRange") or told.get("destinationPortRanges")):
+        raise Refused(400, "SecurityRuleNoPortRange", path)
+    if not 100 <= told["priority"] <= 4096:
+        raise Refused(400, "SecurityRuleInvalidPriority", f"{path}: {told['priority']}")
+    for other in _children(store, path.lower().rsplit("/", 2)[0], "securityrules"):
+        theirs = other["properties"]
+        same = (theirs["priority"], theirs["direction"]) == (told["priority"], told["direction"])
+        if same and other["id"].lower() != path.lower():
+            raise Refused(400, "SecurityRuleConflict", f"{path} and {other['id']}")
+
+
+def _address_or_tag(path: str, prefix: str) -> None:
+    name, _, region = prefix.partition(".")
+    if prefix == "*" or (name in SERVICE_TAGS and (not region or region in REGIONS)):
+        return
+    try:
+        ip_network(prefix)
+    except ValueError as error:
+        raise Refused(
+            400, "SecurityRuleInvalidAddressPrefix",
+            f"{path}: {prefix!r} is neither an address nor a service tag of a region",
+        ) from error  # fmt: skip
+
+
+def _firewall(store: Store, path: str, body: Resource) -> None:
+    told = body["properties"]
+    for each in told.get("ipConfigurations") or ():
+        subnet = (each["properties"].get("subnet") or {}).get("id", "")
+        if subnet and not subnet.endswith("/AzureFirewallSubnet"):
+            raise Refused(400, "AzureFirewallSubnetNameInvalid", f"{path}: {subnet}")
+        address = store[each["properties"]["publicIPAddress"]["id"].lower()]
+        if set(body.get("zones") or ()) - set(address.get("zones") or body.get("zones") or ()):
+            raise Refused(400, "ZonesMismatch", f"{path} and {address['id']}")
+    if not told.get("ipConfigurations") and told.get("managementIpConfiguration"):
+        raise Refused(400, "AzureFirewallManagementWithoutData", path)
+    policy = (told.get("firewallPolicy") or {}).get("id")
+    if policy:
+        tier, theirs = told["sku"]["tier"], store[policy.lower()]["properties"]["sku"]["tier"]
+        order = ["Basic", "Standard", "Premium"]
+        if order.index(theirs) > order.index(tier):
+            raise Refused(400, "AzureFirewallPolicyTierMismatch", f"{tier} with a {theirs} policy")
+
+
+def _policy(store: Store, path: str, body: Resource) -> None:
+    told = body["properties"]
+    tier = (told.get("sku") or {}).get("tier", "Standard")
+    if told.get("intrusionDetection") and tier != "Premium":
+        raise Refused(400, "FirewallPolicyIDPSNeedsPremium", path)
+    if tier == "Basic" and told.get("threatIntelMode") == "Deny":
+        raise Refused(400, "FirewallPolicyThreatIntelModeNotSupported", path)
+
+
+def _rule_groups(store: Store, path: str, body: Resource) -> None:
+    for other in _children(store, path.lower().rsplit("/", 2)[0], "rulecollectiongroups"):
+        if (
+            other["id"].lower() != path.lower()
+            and other["properties"]["priority"] == body["properties"]["priority"]
+        ):
+            raise Refused(400, "FirewallPolicyRuleCollectionGroupSamePriority", other["id"])
+
+
+def _bastion(store: Store, path: str, body: Resource) -> None:
+    for each in body["properties"].get("ipConfigurations") or ():
+        if not each["properties"]["subnet"]["id"].endswith("/AzureBastionSubnet"):
+            raise Refused(400, "BastionSubnetNameInvalid", path)
+
+
+def _namespace(_store: Store, path: str, body: Resource) -> None:
+    if body["sku"]["name"] == "Standard" and body["properties"].get("publicNetworkAccess") in (
+        "Disabled", "SecuredByPerimeter",
+    ):  # fmt: skip
+        raise Refused(400, "BadRequest", f"{path}: Standard cannot be private")
+
+
+def _endpoint(store: Store, path: str, body: Resource) -> None:
+    groups = {"blob", "table", "namespace"}
+    for each in body["properties"].get("privateLinkServiceConnections") or ():
+        told = each["properties"]
+        target = store[told["privateLinkServiceId"].lower()]
+        if set(told["groupIds"]) - groups:
+            raise Refused(400, "PrivateEndpointGroupIdInvalid", f"{path}: {told['groupIds']}")
+        if (target.get("sku") or {}).get("name") == "Standard":  # of Service Bus
+            raise Refused(400, "PrivateEndpointNotSupportedBySku", f"{path}: {target['id']}")
+
+
+def _account(store: Store, path: str, body: Resource) -> None:
+    name = path.rsplit("/", 1)[1]
+    if not re.fullmatch(r"[a-z0-9]{3,24}", name):
+        raise Refused(400, "AccountNameInvalid", f"{name} is not a valid storage account name")
+    taken = [
+        key for key, each in store.items()
+        if each["type"].lower().endswith("/storageaccounts") and each["name"] == name
+    ]  # fmt: skip
+    if taken and taken != [path.lower()]:
+        raise Refused(409, "StorageAccountAlreadyTaken", name)
+    for rule in ((body.get("properties") or {}).get("networkAcls") or {}).get("ipRules") or ():
+        if re.search(r"/(3[12])$", rule["value"]) or (
+            ip_network(rule["value"]).is_private
+            and not (rule["value"].startswith(("203.0.113.", "198.51.100.")))
+        ):
+            raise Refused(400, "InvalidNetworkRule", f"{path}: {rule['value']}")
+
+
+def _table(_store: Store, path: str, _body: Resource) -> None:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9]{2,62}", path.rsplit("/", 1)[1]):
+        raise Refused(400, "InvalidResourceName", path)
+
+
+def _role(store: Store, path: str, body: Resource) -> None:
+    told = body["properties"]
+    principals = {
+        each["properties"].get("principalId") for each in store.values() if "properties" in each
+    }
+    if told["principalId"] not in principals | {"22222222-2222-2222-2222-222222222222"}:
+        raise Refused(400, "PrincipalNotFound", told["principalId"])
+    scope = path.lower().split("/providers/microsoft.authorization")[0]
+    for other in store.values():
+        if other["type"].lower() != "microsoft.authorization/roleassignments":
+            continue
+        theirs = other["properties"]
+        if (
+            theirs["scope"].lower() == scope
+            and theirs["principalId"] == told["principalId"]
+            and theirs["roleDefinitionId"].lower() == told["roleDefinitionId"].lower()
+            and other["id"].lower() != path.lower()
+        ):
+            raise Refused(
+                409, "RoleAssignmentExists",
+                f"The role assignment already exists. The ID of the existing role assignment is "
+                f"{other['name'].replace('-', '')}.",
+            )  # fmt: skip
+
+
+def _machine(store: Store, path: str, body: Resource) -> None:
+    profile = body["properties"].get("virtualMachineProfile") or body["properties"]
+    _login(path, profile.get("osProfile") or {})
+    _image(path, (profile.get("storageProfile") or {}).get("imageReference") or {})
+    _room(store, path, profile, body)
+    plan = body.get("plan")
+    if plan and not any(
+        "/microsoft.marketplaceordering/" in key and f"/plans/{plan['name'].lower()}" in key
+        and each["properties"].get("accepted")
+        for key, each in store.items()
+    ):  # fmt: skip
+        raise Refused(
+            400, "MarketplacePurchaseEligibilityFailed",
+            f"{path}: legal terms of {plan['publisher']}:{plan['product']}:{plan['name']} have not "
+            "been accepted for this subscription",
+        )  # fmt: skip
+
+
+def _image(path: str, image: Mapping[str, Any]) -> None:
+    named = tuple(str(image.get(key, "")).lower() for key in ("publisher", "offer", "sku"))
+    if named not in IMAGES:
+        raise Refused(404, "PlatformImageNotFound", f"{path}: {':'.join(named)} was not found")
+
+
+def _room(store: Store, path: str, profile: Mapping[str, Any], body: Resource) -> None:
+    """Each VM of a scale set takes an address; Azure keeps five of a subnet."""
+    networks = (profile.get("networkProfile") or {}).get("networkInterfaceConfigurations") or ()
+    for nic in networks:
+        for each in nic["properties"]["ipConfigurations"]:
+            subnet = store[each["properties"]["subnet"]["id"].lower()]
+            (prefix,) = _networks(_prefixes(subnet["properties"]))
+            wanted = int((body.get("sku") or {}).get("capacity") or 0)
+            if wanted > prefix.num_addresses - 5:
+                raise Refused(400, "SubnetIsFull", f"{path}: {wanted} addresses of {prefix}")
+
+
+def _login(path: str, profile: Mapping[str, Any]) -> None:
+    """Azure takes any login; the VM would not: cloud-init's useradd ends with 9."""
+    if profile.get("adminUsername") in GROUPS_OF_DEBIAN:
+        raise Refused(
+            400, "RehearsalLoginTaken",
+            f"{path}: {profile['adminUsername']!r} is a group of Debian: useradd would end with 9",
+        )  # fmt: skip
+
+
+def _budget(_store: Store, path: str, body: Resource) -> None:
+    if not body["properties"]["timePeriod"]["startDate"][8:].startswith("01T00:00:00"):
+        raise Refused(400, "BudgetStartDateInvalid", path)
+
+
+def _autoscale(_store: Store, path: str, body: Resource) -> None:
+    for profile in body["properties"]["profiles"]:
+        capacity = {key: int(value) for key, value in profile["capacity"].items()}
+        if not capacity["minimum"] <= capacity["default"] <= capacity["maximum"]:
+            raise Refused(400, "InvalidAutoscaleCapacity", f"{path}: {capacity}")
+
+
+def _route(_store: Store, path: str, body: Resource) -> None:
+    address = body["properties"].get("nextHopIpAddress")
+    if (body["properties"]["nextHopType"] == "VirtualAppliance") != bool(address):
+        raise Refused(400, "InvalidNextHop", f"{path}: {address!r}")
+
+
+def _diagnostics(store: Store, path: str, body: Resource) -> None:
+    workspace = body["properties"].get("workspaceId", "").lower()
+    target = path.lower().split("/providers/microsoft.insights/diagnosticsettings")[0]
+    if group_of(workspace) is None or not exists(store, target):
+        raise Refused(400, "BadRequest", path)
+
+
+_RULES: Final[Mapping[str, Callable[[Store, str, Resource], None]]] = {
+    "virtualnetworks/subnets": _subnet,
+    "virtualnetworks/virtualnetworkpeerings": _peering,
+    "networksecuritygroups/securityrules": _security_rule,
+    "azurefirewalls": _firewall,
+    "firewallpolicies": _policy,
+    "firewallpolicies/rulecollectiongroups": _rule_groups,
+    "bastionhosts": _bastion,
+    "namespaces": _namespace,
+    "privateendpoints": _endpoint,
+    "storageaccounts": _account,
+    "storageaccounts/tableservices/tables": _table,
+    "roleassignments": _role,
+    "virtualmachines": _machine,
+    "virtualmachinescalesets": _machine,
+    "budgets": _budget,
+    "autoscalesettings": _autoscale,
+    "routetables/routes": _route,
+    "diagnosticsettings": _diagnostics,
+}

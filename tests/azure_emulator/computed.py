@@ -1,0 +1,235 @@
+"""What Azure adds to a resource: addresses, ids, endpoints, defaults."""
+
+from collections.abc import Callable, Mapping
+from ipaddress import ip_network
+from typing import Any, Final
+
+from tests.azure_emulator.azure_refusals import Refused, Resource, Store
+from tests.azure_emulator.resource_ids import guid
+
+TENANT: Final = "11111111-1111-1111-1111-111111111111"
+_STATELESS: Final = ("microsoft.authorization/", "microsoft.consumption/", "microsoft.insights/dia")
+
+
+def complete(store: Store, me: Resource) -> None:
+    """Add to a resource, in place, what its kind gets; may make others beside it."""
+    kind = me["type"].lower()
+    told: dict[str, Any] = me.setdefault("properties", {})
+    if not kind.startswith(_STATELESS):
+        told["provisioningState"] = "Succeeded"
+    if adder := _ADDERS.get(kind.partition("/")[2]):
+        adder(store, me, told)
+    _identities(store, me)
+
+
+def _identities(store: Store, me: Resource) -> None:
+    given = (me.get("identity") or {}).get("userAssignedIdentities") or {}
+    for key in given:
+        if found := store.get(key.lower()):
+            given[key] = {name: found["properties"][name] for name in ("clientId", "principalId")}
+
+
+def _public_ip(_store: Store, me: Resource, told: dict[str, Any]) -> None:
+    digits = guid(me["id"])
+    told.setdefault("ipAddress", f"20.{int(digits[:2], 16)}.{int(digits[2:4], 16)}.7")
+
+
+def _free_address(store: Store, subnet_id: str) -> str:
+    subnet = store[subnet_id.lower()]
+    told = subnet["properties"]
+    network = ip_network(told.get("addressPrefix") or told["addressPrefixes"][0])
+    taken = subnet.setdefault("_taken", [])
+    for index in range(4, network.num_addresses - 1):  # Azure keeps the first four
+        if (address := str(network[index])) not in taken:
+            taken.append(address)
+            return address
+    raise Refused(400, "SubnetIsFull", subnet_id)
+
+
+def _configurations(
+    store: Store, me: Resource, key: str = "ipConfigurations", name: str = "ipConfigurations"
+) -> None:
+    for each in me["properties"].get(key) or ():
+        each["id"] = f"{me['id']}/{name}/{each.get('name')}"
+        told = each.setdefault("properties", {})
+        if told.get("subnet") and not told.get("privateIPAddress"):
+            told["privateIPAddress"] = _free_address(store, told["subnet"]["id"])
+        told["provisioningState"] = "Succeeded"
+
+
+def _firewall(store: Store, me: Resource, told: dict[str, Any]) -> None:
+    _configurations(store, me, name="azureFirewallIpConfigurations")
+    if management := told.get("managementIpConfiguration"):
+        management["id"] = f"{me['id']}/azureFirewallIpConfigurations/{management['name']}"
+
+
+def _interfaces(store: Store, me: Resource, told: dict[str, Any]) -> None:
+    _configurations(store, me)
+    for each in told.get("ipConfigurations") or ():
+        each["properties"].setdefault("primary", True)
+
+
+def _load_balancer(store: Store, me: Resource, told: dict[str, Any]) -> None:
+    _configurations(store, me, "frontendIPConfigurations", "frontendIPConfigurations")
+    for key in ("backendAddressPools", "probes", "loadBalancingRules", "inboundNatRules",
+                "inboundNatPools", "outboundRules"):  # fmt: skip
+        told[key] = told.get(key) or []
+        for each in told[key]:
+            each["id"] = f"{me['id']}/{key}/{each['name']}"
+
+
+def _identity(_store: Store, me: Resource, told: dict[str, Any]) -> None:
+    told |= {"tenantId": TENANT, "principalId": guid("p" + me["id"]), "clientId": guid(me["id"])}
+
+
+def _account(_store: Store, me: Resource, told: dict[str, Any]) -> None:
+    services = ("blob", "table", "queue", "file", "dfs", "web")
+    told |= {
+        "primaryLocation": me.get("location"),
+        "statusOfPrimary": "available",
+        "creationTime": "2026-11-22T00:00:00Z",
+        "primaryEndpoints": {
+            each: f"https://{me['name']}.{each}.core.windows.net/" for each in services
+        },
+    }  # fmt: skip
+
+
+def _namespace(store: Store, me: Resource, told: dict[str, Any]) -> None:
+    told |= {
+        "serviceBusEndpoint": f"https://{me['name']}.servicebus.windows.net:443/",
+        "status": "Active",
+    }
+    if me["sku"].get("name") == "Standard":
+        told["premiumMessagingPartitions"] = 0
+    me["sku"].setdefault("capacity", 0)
+    root = f"{me['id']}/authorizationRules/RootManageSharedAccessKey"
+    store[root.lower()] = {
+        "id": root, "name": "RootManageSharedAccessKey",
+        "type": "Microsoft.ServiceBus/namespaces/authorizationRules",
+        "properties": {"rights": ["Listen", "Manage", "Send"]},
+    }  # fmt: skip
+
+
+def _queue(_store: Store, _me: Resource, told: dict[str, Any]) -> None:
+    told |= {"status": told.get("status", "Active"), "maxMessageSizeInKilobytes": 256}
+    told["countDetails"] = {}
+
+
+def _workspace(_store: Store, me: Resource, told: dict[str, Any]) -> None:
+    told["customerId"] = guid(me["id"])
+    told.setdefault("workspaceCapping", {})
+
+
+def _insights(_store: Store, me: Resource, told: dict[str, Any]) -> None:
+    key = guid(me["id"])
+    told |= {
+        "AppId": guid("a" + key), "InstrumentationKey": key, "ApplicationId": me["name"],
+        "Name": me["name"], "ConnectionString": f"InstrumentationKey={key};IngestionEndpoint=https://x/",
+    }  # fmt: skip
+
+
+def _budget(_store: Store, me: Resource, told: dict[str, Any]) -> None:
+    me["eTag"] = '"1"'
+    told["currentSpend"] = {"amount": 0, "unit": "USD"}
+
+
+def _machine(store: Store, me: Resource, told: dict[str, Any]) -> None:
+    _drop_what_is_off(told)
+    told["vmId"] = guid(me["id"])
+    disk = told["storageProfile"]["osDisk"]
+    disk.setdefault("name", f"{me['name']}_OsDisk")
+    disk.setdefault("diskSizeGB", 30)
+    disk.setdefault("osType", "Linux")
+    group = me["id"].split("/providers/")[0]
+    disk_id = f"{group}/providers/Microsoft.Compute/disks/{disk['name']}"
+    disk.setdefault("managedDisk", {})["id"] = disk_id
+    store[disk_id.lower()] = {
+        "id": disk_id, "name": disk["name"], "type": "Microsoft.Compute/disks",
+        "location": me["location"], "managedBy": me["id"], "tags": me.get("tags") or {},
+        "properties": {"diskSizeGB": 30, "provisioningState": "Succeeded"},
+    }  # fmt: skip
+
+
+def _scale_set(_store: Store, me: Resource, told: dict[str, Any]) -> None:
+    _drop_what_is_off(told)
+    profile = told.get("virtualMachineProfile") or {}
+    _drop_what_is_off(profile)
+    if profile:
+        profile["storageProfile"]["osDisk"].setdefault("osType", "Linux")  # of the image
+    told["uniqueId"] = guid(me["id"])
+
+
+def _drop_what_is_off(told: dict[str, Any]) -> None:
+    """Azure does not echo capabilities that are all off."""
+    if not any((told.get("additionalCapabilities") or {}).values()):
+        told.pop("additionalCapabilities", None)
+
+
+def _role_assignment(_store: Store, me: Resource, told: dict[str, Any]) -> None:
+    told.setdefault("scope", me["id"].split("/providers/Microsoft.Authorization")[0])
+    told.setdefault("principalType", "ServicePrincipal")
+
+
+def _role_definition(_store: Store, _me: Resource, told: dict[str, Any]) -> None:
+    told.setdefault("type", "CustomRole")
+
+
+def _endpoint(_store: Store, _me: Resource, told: dict[str, Any]) -> None:
+    told.setdefault("networkInterfaces", [])
+    told["customDnsConfigs"] = []
+    for each in told.get("privateLinkServiceConnections") or ():
+        each["properties"]["privateLinkServiceConnectionState"] = {"status": "Approved"}
+
+
+def _peering(store: Store, me: Resource, told: dict[str, Any]) -> None:
+    """Connected once there is one each way."""
+    near = me["id"].lower().rsplit("/", 2)[0]
+    told["peeringState"] = "Initiated"
+    for key, other in store.items():
+        if "/virtualnetworkpeerings/" not in key or key.rsplit("/", 2)[0] == near:
+            continue
+        if key.rsplit("/", 2)[0] == told["remoteVirtualNetwork"]["id"].lower() and (
+            other["properties"]["remoteVirtualNetwork"]["id"].lower() == near
+        ):
+            told["peeringState"] = other["properties"]["peeringState"] = "Connected"
+
+
+def _subnet(_store: Store, _me: Resource, told: dict[str, Any]) -> None:
+    if not told.get("addressPrefix") and len(told.get("addressPrefixes") or ()) == 1:
+        told["addressPrefix"] = told["addressPrefixes"][0]
+    told.setdefault("privateEndpointNetworkPolicies", "Disabled")
+    told.setdefault("privateLinkServiceNetworkPolicies", "Enabled")
+    told.setdefault("defaultOutboundAccess", True)
+    told.setdefault("delegations", [])
+    for each in told.setdefault("serviceEndpoints", []) or ():
+        each["provisioningState"] = "Succeeded"
+
+
+def _workflow(_store: Store, me: Resource, told: dict[str, Any]) -> None:
+    told.setdefault("state", "Enabled")
+    told["accessEndpoint"] = f"https://prod-00.eastus.logic.azure.com/workflows/{guid(me['id'])}"
+    told["version"] = "1"
+
+
+_ADDERS: Final[Mapping[str, Callable[[Store, Resource, dict[str, Any]], None]]] = {
+    "publicipaddresses": _public_ip,
+    "azurefirewalls": _firewall,
+    "bastionhosts": _interfaces,
+    "networkinterfaces": _interfaces,
+    "loadbalancers": _load_balancer,
+    "userassignedidentities": _identity,
+    "storageaccounts": _account,
+    "namespaces": _namespace,
+    "namespaces/queues": _queue,
+    "workspaces": _workspace,
+    "components": _insights,
+    "budgets": _budget,
+    "virtualmachines": _machine,
+    "virtualmachinescalesets": _scale_set,
+    "roleassignments": _role_assignment,
+    "roledefinitions": _role_definition,
+    "privateendpoints": _endpoint,
+    "virtualnetworks/virtualnetworkpeerings": _peering,
+    "virtualnetworks/subnets": _subnet,
+    "workflows": _workflow,
+}

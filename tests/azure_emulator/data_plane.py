@@ -1,0 +1,106 @@
+"""Blob storage as a deployer meets it: bearer tokens, roles, the account's firewall."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.azure_emulator.azure_catalogue import DEPLOYER
+from tests.azure_emulator.azure_refusals import Refused, Resource
+from tests.azure_emulator.subscription import Answer, Subscription
+
+OPERATOR_ADDRESS: Final = "203.0.113.7"  # where the rehearsal's requests come from
+_HEAD: Final = {
+    "x-ms-blob-type": "BlockBlob", "ETag": '"1"', "Last-Modified": "Sun, 22 Nov 2026 00:00:00 GMT",
+    "Content-Type": "application/gzip", "x-ms-access-tier": "Hot", "x-ms-server-encrypted": "true",
+    "x-ms-creation-time": "Sun, 22 Nov 2026 00:00:00 GMT",
+}  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class DataPlane:
+    """The blobs of all accounts of a subscription."""
+
+    subscription: Subscription
+    blobs: dict[str, bytes] = field(default_factory=dict)  # by host and path
+    digests: dict[str, str] = field(default_factory=dict)
+
+    def answer(
+        self, method: str, host: str, path: str, query: Mapping[str, list[str]],
+        headers: Mapping[str, str], body: bytes,
+    ) -> tuple[Answer, bytes]:  # fmt: skip
+        """One request to ``<account>.<service>.core.windows.net``; raises :class:`Refused`."""
+        account, service = host.split(".")[:2]
+        found = next(
+            (
+                each for each in self.subscription.store.values()
+                if each["type"].lower().endswith("/storageaccounts") and each["name"] == account
+            ),
+            None,
+        )  # fmt: skip
+        if found is None:
+            raise Refused(404, "AccountNotFound", host)
+        self._let_in(found, service, path, headers.get("Authorization", ""))
+        if service != "blob":
+            raise Refused(
+                403, "AuthorizationPermissionMismatch", f"{service}: no deployer's business"
+            )
+        return self._blob(method, f"{account}{path}", query, headers, body)
+
+    def forget(self, account: str) -> None:
+        for key in [each for each in self.blobs if each.startswith(account + "/")]:
+            del self.blobs[key]
+
+    def _let_in(self, account: Resource, service: str, path: str, authorization: str) -> None:
+        told = account["properties"]
+        rules = told.get("networkAcls") or {}
+        allowed = [each["value"] for each in rules.get("ipRules") or ()]
+        if told.get("publicNetworkAccess") == "Disabled" or (
+            rules.get("defaultAction") == "Deny" and OPERATOR_ADDRESS not in allowed
+        ):
+            raise Refused(403, "AuthorizationFailure", "this address is not let in")
+        if not authorization.startswith("Bearer"):
+            if told.get("allowSharedKeyAccess") is False:
+                raise Refused(403, "KeyBasedAuthenticationNotPermitted", account["name"])
+            return
+        kind = f"Storage {service.title()} Data"
+        scope = account["id"]
+        if service == "blob":
+            scope += f"/blobServices/default/containers/{path.split('/')[1]}"
+        if not self.subscription.may(DEPLOYER, kind, scope):
+            raise Refused(403, "AuthorizationPermissionMismatch", f"{kind} on {scope}")
+
+    def _blob(
+        self, method: str, key: str, query: Mapping[str, list[str]], headers: Mapping[str, str],
+        body: bytes,
+    ) -> tuple[Answer, bytes]:  # fmt: skip
+        part = (query.get("comp") or [""])[0]
+        if method == "PUT":
+            match part:
+                case "block":
+                    self.blobs[f"{key}#{query['blockid'][0]}"] = body
+                case "blocklist":
+                    order = re.findall(r"<(?:Latest|Uncommitted|Committed)>([^<]+)<", body.decode())
+                    self.blobs[key] = b"".join(self.blobs.pop(f"{key}#{each}") for each in order)
+                    self.digests[key] = headers.get("x-ms-blob-content-md5") or ""
+                case "":
+                    self.blobs[key] = body
+                    self.digests[key] = base64.b64encode(_md5(body)).decode()
+                case "properties":  # what is not said is cleared
+                    self.digests[key] = headers.get("x-ms-blob-content-md5") or ""
+            status = 200 if part in ("properties", "metadata", "tier") else 201
+            kept = {name: _HEAD[name] for name in ("ETag", "Last-Modified")}
+            return Answer(status=status, headers=kept), b""
+        if key not in self.blobs:
+            raise Refused(404, "BlobNotFound", key)
+        if method == "DELETE":
+            del self.blobs[key]
+            return Answer(status=202), b""
+        digest = {"Content-MD5": self.digests[key]} if self.digests.get(key) else {}
+        return Answer(status=200, headers={**_HEAD, **digest}), self.blobs[key]
+
+
+def _md5(body: bytes) -> bytes:
+    return hashlib.md5(body, usedforsecurity=False).digest()

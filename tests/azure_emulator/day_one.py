@@ -1,0 +1,101 @@
+"""Follows docs/day-one.md word for word: runs its `sh` blocks, and looks for what they print."""
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.azure_emulator.range_cases import Fault, Report, bodies_must_be_sound, must, nothing_left
+from tests.azure_emulator.stage import KEY, Stage
+from tests.deploy_check.tools import ROOT
+
+PAGE: Final = ROOT / "docs" / "day-one.md"
+_MARK: Final = "@@ step"
+_FENCE: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Whatever is typed as `broadside` and works on the range's files works on the stage's copy of them.
+_BROADSIDE: Final = """#!/bin/sh
+verb=$1; shift
+cd "{root}" && exec "{python}" -m broadside.coordinator "$verb" --directory "{directory}" "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A block of commands, and the lines that it must print."""
+
+    commands: str
+    prints: tuple[str, ...]
+
+
+def steps_of(page: str, heading: str) -> list[Step]:
+    """The `sh` blocks below a heading of the second level, each with the `text` block after it."""
+    _, _, below = page.partition(f"\n## {heading}\n")
+    section = below.partition("\n## ")[0]
+    found: list[Step] = []
+    for kind, body in _FENCE.findall(section):
+        if kind == "sh":
+            found.append(Step(commands=body, prints=()))
+        elif kind == "text" and found:
+            lines = tuple(line for line in body.splitlines() if line.strip())
+            found[-1] = Step(commands=found[-1].commands, prints=lines)
+    return found
+
+
+def missing_line(printed: str, wanted: Sequence[str]) -> str | None:
+    """The first wanted line that does not come, in order; ``...`` stands for anything."""
+    lines = iter(printed.splitlines())
+    for line in wanted:
+        if line.strip() == "...":
+            continue
+        parts = (re.escape(part.strip()) for part in line.split("..."))
+        pattern = re.compile(r".*".join(parts))
+        if not any(pattern.search(each) for each in lines):
+            return line
+    return None
+
+
+def follow(stage: Stage, heading: str) -> Report:
+    """Run a section of the page; raises :class:`Fault`."""
+    report = Report(name=f"day one, {heading.lower()}")
+    before = stage.subscription.snapshot()
+    _dress(stage)
+    steps = steps_of(PAGE.read_text("utf-8"), heading)
+    script = "set -eu\n" + "".join(f"echo '{_MARK}'\n{step.commands}" for step in steps)
+    checkout = stage.folder / "checkout"
+    done = must(stage.run(["sh", "-c", script], cwd=checkout), heading)
+    report.steps_s[f"{len(steps)} steps"] = done.took_s
+    printed = done.output.split(f"{_MARK}\n")[1:]
+    for step, told in zip(steps, printed, strict=True):
+        if (line := missing_line(told, step.prints)) is not None:
+            raise Fault(f"{step.commands}does not print {line!r} but\n{told[-3000:]}")
+    nothing_left(stage, before)
+    bodies_must_be_sound(stage, report)
+    return report
+
+
+def _dress(stage: Stage) -> None:
+    """A checkout, a home with a key, a package and a `broadside`, as the page takes for granted."""
+    checkout, home = stage.folder / "checkout", stage.folder / "home"
+    (checkout / "deploy").mkdir(parents=True)
+    (checkout / "dist").mkdir()
+    (home / ".ssh").mkdir(parents=True)
+    (stage.directory / "terraform.tfvars").unlink()
+    stage.directory.rename(checkout / "deploy" / "azure")
+    (checkout / "dist" / "broadside-bundle.tar.gz").write_bytes(os.urandom(200_000))
+    (home / ".ssh" / "id_ed25519.pub").write_text(f"{KEY}\n")
+    (home / "bin").mkdir()
+    program = home / "bin" / "broadside"
+    program.write_text(
+        _BROADSIDE.format(
+            root=ROOT, python=Path(sys.executable), directory=checkout / "deploy" / "azure"
+        )
+    )
+    program.chmod(0o755)
+    stage.environment |= {
+        "HOME": str(home),
+        "PATH": f"{home / 'bin'}:{stage.environment['PATH']}",
+        "TF_VAR_role_settle_s": "3",  # two minutes of Azure's own
+    }

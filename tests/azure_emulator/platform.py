@@ -1,0 +1,89 @@
+"""What a platform team holds before the range: a hub, its firewall, subnets, locks."""
+
+from typing import Any, Final
+
+from tests.azure_emulator.azure_catalogue import BASE
+from tests.azure_emulator.stage import Stage
+
+HUB: Final = f"{BASE}/resourceGroups/rg-hub"
+NETWORK: Final = f"{HUB}/providers/Microsoft.Network"
+FIREWALL: Final = f"{NETWORK}/azureFirewalls/afw-hub"
+POLICY: Final = f"{NETWORK}/firewallPolicies/afwp-hub"
+VNET: Final = f"{NETWORK}/virtualNetworks/vnet-hub"
+SUBNETS: Final = {  # what a range with subnets of its owner's is told
+    what: f"{NETWORK}/virtualNetworks/vnet-{network}/subnets/{name}"
+    for what, network, name in (
+        ("clients", "load-clients", "agents"),
+        ("servers", "load-servers", "agents"),
+        ("coordinator", "control", "coordinator"),
+        ("bastion", "control", "AzureBastionSubnet"),
+        ("endpoints", "control", "endpoints"),
+    )
+}
+
+
+def plant_hub(stage: Stage) -> None:
+    """A hub with a Premium firewall whose policy has a group of rules of its own."""
+    plant = stage.subscription.plant
+    plant(HUB, {"properties": {}})
+    _network(stage, "hub", "10.0.0.0/16", {"AzureFirewallSubnet": "10.0.0.0/26"})
+    address = f"{NETWORK}/publicIPAddresses/pip-hub"
+    plant(address, {"sku": {"name": "Standard"}, "properties": {}})
+    plant(
+        POLICY,
+        {"properties": {"sku": {"tier": "Premium"}, "threatIntelMode": "Alert"}},
+    )
+    plant(
+        f"{POLICY}/ruleCollectionGroups/production",
+        {"properties": {"priority": 200, "ruleCollections": []}},
+    )
+    data = {
+        "subnet": {"id": f"{VNET}/subnets/AzureFirewallSubnet"},
+        "publicIPAddress": {"id": address},
+    }
+    plant(
+        FIREWALL,
+        {
+            "properties": {
+                "sku": {"name": "AZFW_VNet", "tier": "Premium"},
+                "firewallPolicy": {"id": POLICY},
+                "threatIntelMode": "Alert",
+                "ipConfigurations": [{"name": "data", "properties": data}],
+            }
+        },
+    )
+
+
+def plant_locked_hub(stage: Stage) -> None:
+    """The same, each part under a lock: who touches nothing does not meet it."""
+    plant_hub(stage)
+    for each in (FIREWALL, POLICY, VNET):
+        stage.subscription.plant(
+            f"{each}/providers/Microsoft.Authorization/locks/keep",
+            {"properties": {"level": "CanNotDelete"}},
+        )
+
+
+def plant_landing_zone(stage: Stage) -> None:
+    """The hub, registered providers, and the group and subnets that its owners hand to a range."""
+    plant_locked_hub(stage)
+    stage.subscription.register()
+    stage.subscription.plant(f"{BASE}/resourceGroups/rg-load", {"properties": {}})
+    _network(stage, "load-clients", "10.10.0.0/16", {"agents": "10.10.0.0/21"})
+    _network(stage, "load-servers", "10.11.0.0/16", {"agents": "10.11.0.0/21"})
+    subnets = {
+        "coordinator": "10.12.0.0/26",
+        "AzureBastionSubnet": "10.12.0.64/26",
+        "endpoints": "10.12.0.128/26",
+    }
+    _network(stage, "control", "10.12.0.0/16", subnets)
+
+
+def _network(stage: Stage, name: str, space: str, subnets: dict[str, str]) -> None:
+    path = f"{NETWORK}/virtualNetworks/vnet-{name}"
+    told: dict[str, Any] = {"addressSpace": {"addressPrefixes": [space]}}
+    stage.subscription.plant(path, {"properties": told})
+    for subnet, prefix in subnets.items():
+        stage.subscription.plant(
+            f"{path}/subnets/{subnet}", {"properties": {"addressPrefix": prefix}}
+        )

@@ -1,0 +1,312 @@
+"""What is rehearsed: each example's whole life, and what goes wrong in between."""
+
+import json
+import random
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from tests.azure_emulator import platform, whole
+from tests.azure_emulator.stage import Done, Stage
+from tests.deploy_check.tools import AZURE
+
+
+class Fault(Exception):
+    """The range did not do what it must; the message holds the command's last words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One range: the variables that `up` gets, and what stood before it."""
+
+    name: str
+    words: tuple[str, ...] = ()  # for up and down
+    prepare: Callable[[Stage], None] | None = None
+    inspect: Callable[[Stage], None] | None = None  # while the range stands
+    instances: int = 5
+
+
+@dataclass(kw_only=True)
+class Report:
+    """What a case took."""
+
+    name: str
+    steps_s: dict[str, float] = field(default_factory=dict)
+    resources_count: int = 0
+    bodies_count: int = 0
+    published_count: int = 0
+    unpublished: set[str] = field(default_factory=set)
+
+    def line(self) -> str:
+        steps = ", ".join(f"{name} {took_s:.0f} s" for name, took_s in self.steps_s.items())
+        return (
+            f"{self.name}: {self.resources_count} resources; {steps}; {self.published_count} of "
+            f"{self.bodies_count} bodies held against published types"
+        )
+
+
+def examples() -> Iterator[Case]:
+    """A case for each of the range's example files."""
+    for path in sorted((AZURE / "examples").glob("*.tfvars")):
+        yield Case(
+            name=path.stem,
+            words=("--vars", f"examples/{path.name}"),
+            prepare=PREPARED.get(path.stem),
+            inspect=INSPECTED.get(path.stem),
+        )
+
+
+def variants() -> Iterator[Case]:
+    """Ranges on what stands already, shut to the public, by other names."""
+    existing = ("--vars", "examples/existing-firewall.tfvars")
+    small = ("--vars", "examples/soak.tfvars")
+    yield Case(
+        name="may-change",
+        words=(*existing, "--set", 'may_change=["peerings","rules","metrics"]'),
+        prepare=platform.plant_hub,
+        inspect=is_done,
+    )
+    yield Case(
+        name="landing-zone",
+        words=(
+            *existing,
+            "--set", "existing_resource_group_name=rg-load",
+            "--set", f"existing_subnet_ids={json.dumps(platform.SUBNETS)}",
+            "--set", "register_resource_providers=false", "--set", "diagnostics_enabled=false",
+        ),
+        prepare=platform.plant_landing_zone,
+        inspect=partial(is_proposed, wanted=("routes", "rules", "metrics")),
+    )  # fmt: skip
+    yield Case(
+        name="private",
+        words=(*small, "--set", "private_endpoints=true", "--set", "name_prefix=contoso"),
+        inspect=is_private,
+    )
+    yield Case(
+        name="no-zones",
+        words=(*small, "--set", "location=westus", "--set", "auto_shutdown_time=null"),
+    )
+
+
+def accept_terms(stage: Stage) -> None:
+    """What a person does once in a subscription, by the runbook's own command."""
+    plan = ("--publisher", "cisco", "--offer", "cisco-c8000v-byol", "--plan", "17_15_01a-byol")
+    must(stage.az("vm", "image", "terms", "accept", *plan, "--output", "none"), "accept terms")
+
+
+def proposal(stage: Stage) -> dict[str, list[str]]:
+    told: dict[str, list[str]] = json.loads(
+        must(stage.terraform("output", "-json", "proposal"), "proposal").output
+    )
+    return told
+
+
+def is_proposed(stage: Stage, *, wanted: tuple[str, ...]) -> None:
+    """The owners are told what to do, and az takes the hub's half of the peerings as it is told."""
+    told = proposal(stage)
+    if {name for name, commands in told.items() if commands} != set(wanted):
+        raise Fault(f"proposal: must be of {wanted}: {told}")
+    for command in told["peerings"]:
+        must(stage.az(*shlex.split(command)[1:], "--output", "none"), command)
+    made = peerings_of_hub(stage)
+    if set(made.values()) - {"Connected"} or len(made) != len(told["peerings"]):
+        raise Fault(f"peerings of the hub: {made}")
+    for key in made:  # which their owner takes back, locks or not
+        del stage.subscription.store[key]
+
+
+def peerings_of_hub(stage: Stage) -> dict[str, str]:
+    """States by id."""
+    return {
+        key: each["properties"]["peeringState"]
+        for key, each in stage.subscription.store.items()
+        if key.startswith(f"{platform.VNET.lower()}/virtualnetworkpeerings/")
+    }
+
+
+def is_done(stage: Stage) -> None:
+    """With may_change nothing is left to propose, and the hub is joined."""
+    if any(proposal(stage).values()):
+        raise Fault(f"proposal: {proposal(stage)}")
+    made = peerings_of_hub(stage)
+    if list(made.values()) != ["Connected"] * 2:
+        raise Fault(f"peerings of the hub: {made}")
+
+
+def is_private(stage: Stage) -> None:
+    """The public side is shut once the package is up."""
+    for each in stage.subscription.store.values():
+        told = each.get("properties", {})
+        if each["type"].lower().endswith(("/storageaccounts", "servicebus/namespaces")) and (
+            told.get("publicNetworkAccess") != "Disabled"
+        ):
+            raise Fault(f"{each['id']}: {told.get('publicNetworkAccess')}")
+
+
+def must(done: Done, step: str, code: int = 0) -> Done:
+    """The command, if it ended as it must; raises :class:`Fault`."""
+    if done.returncode != code:
+        errors = re.findall(r"^\W*Error: .*(?:\n.*){0,5}", done.output, re.MULTILINE)
+        told = "\n".join(errors[:6] or done.output.splitlines()[-40:])
+        raise Fault(f"{step}: ended with {done.returncode}, not {code}\n{told}")
+    return done
+
+
+def live(stage: Stage, case: Case) -> Report:
+    """up, plan again, scale, plan again, down; nothing left. Raises :class:`Fault`."""
+    report = Report(name=case.name)
+
+    def step(name: str, done: Done) -> None:
+        must(done, name)
+        report.steps_s[name] = report.steps_s.get(name, 0.0) + done.took_s
+
+    if case.prepare:
+        case.prepare(stage)
+    before = stage.subscription.snapshot()
+    step("up", stage.broadside("up", *case.words, "--yes"))
+    report.resources_count = len(stage.subscription.snapshot()) - len(before)
+    if wanted := list(whole.wants(stage, set(before))):
+        raise Fault("\n".join(wanted))
+    step("plan", plan_again(stage, case))
+    step("scale", stage.broadside("scale", str(case.instances)))
+    _is_scaled(stage, case.instances)
+    step("plan", plan_again(stage, case))
+    if case.inspect:
+        case.inspect(stage)
+    step("down", stage.broadside("down", *case.words, "--yes", "--patience-s", "20"))
+    nothing_left(stage, before)
+    bodies_must_be_sound(stage, report)
+    return report
+
+
+def plan_again(stage: Stage, case: Case) -> Done:
+    """Terraform's own proof that what stands is what was asked for: 0 is *no changes*."""
+    words = [
+        f"-var-file={stage.directory / word}" if name == "--vars" else f"-var={word}"
+        for name, word in zip(case.words[::2], case.words[1::2], strict=True)
+        if not word.endswith("=null")
+    ]
+    if any(word.endswith("=null") for word in case.words):  # as `up` passed them
+        words.append(f"-var-file={stage.directory / '.terraform' / 'null.tfvars.json'}")
+    return stage.terraform("plan", "-input=false", "-no-color", "-detailed-exitcode", *words)
+
+
+def nothing_left(stage: Stage, before: Mapping[str, str]) -> None:
+    """What stood before stands as it was, and nothing else."""
+    after = stage.subscription.snapshot()
+    changed = [each for each in before.keys() | after.keys() if before.get(each) != after.get(each)]
+    if changed:
+        raise Fault(f"left, gone or changed after down: {sorted(changed)}")
+
+
+def bodies_must_be_sound(stage: Stage, report: Report) -> None:
+    sent = stage.subscription.sent
+    report.bodies_count = len(sent)
+    report.published_count = sum(each.is_published for each in sent)
+    report.unpublished = {f"{each.kind}@{each.version}" for each in sent if not each.is_published}
+    faults = [*stage.subscription.body_faults()]
+    faults += [
+        note for note in stage.subscription.notes if note.startswith(("stand-in", "unknown"))
+    ]
+    if faults:
+        raise Fault("\n".join(faults))
+
+
+def _is_scaled(stage: Stage, instances: int) -> None:
+    found = {
+        key.rsplit("/", 1)[1]: each["sku"]["capacity"]
+        for key, each in stage.subscription.store.items()
+        if each["type"].lower().endswith("/virtualmachinescalesets")
+    }
+    if set(found.values()) != {instances} or len(found) != 2:
+        raise Fault(f"scale {instances}: {found}")
+
+
+def parked(stage: Stage, case: Case) -> Report:
+    """park gives firewall and Bastion back, and keeps what cannot be made again; unpark returns."""
+    report = Report(name=f"{case.name}, parked")
+    before = stage.subscription.snapshot()
+    must(stage.broadside("up", *case.words, "--yes"), "up")
+    standing = stage.subscription.snapshot()
+    report.resources_count = len(standing) - len(before)
+    report.steps_s["park"] = must(stage.broadside("park", "--yes"), "park").took_s
+    for each in stage.subscription.store.values():
+        kind = each["type"].lower()
+        if kind.endswith("/bastionhosts") or (
+            kind.endswith("/azurefirewalls") and each["properties"].get("ipConfigurations")
+        ):
+            raise Fault(f"parked, and still paid for: {each['id']}")
+    _is_scaled(stage, 0)
+    report.steps_s["unpark"] = must(stage.broadside("unpark", "--yes"), "unpark").took_s
+    must(plan_again(stage, case), "plan after unpark")
+    if differs := standing.keys() ^ stage.subscription.snapshot().keys():
+        raise Fault(f"unpark does not bring all of it back: {sorted(differs)}")
+    must(stage.broadside("down", "--yes", "--patience-s", "20"), "down")
+    nothing_left(stage, before)
+    bodies_must_be_sound(stage, report)
+    return report
+
+
+def killed(stage: Stage, case: Case, kills_count: int, seed: int) -> Report:
+    """Each command killed whole at random moments; the next command finishes the job."""
+    report, moments = Report(name=f"{case.name}, killed"), random.Random(seed)
+    if case.prepare:
+        case.prepare(stage)
+    before = stage.subscription.snapshot()
+    usual_s = {"up": 110.0, "scale": 4.0, "down": 100.0}
+    words = {
+        "up": (*case.words, "--yes"),
+        "scale": (str(case.instances),),
+        "down": (*case.words, "--yes", "--patience-s", "20"),
+    }
+    for round_ in range(kills_count):
+        for verb in ("up", "scale", "down"):
+            after_s = moments.uniform(0.05, 0.95) * usual_s[verb]
+            first = stage.broadside(verb, *words[verb], kill_after_s=after_s)
+            name = f"{verb} {round_ + 1} killed at {after_s:.0f} s"
+            second = must(stage.broadside(verb, *words[verb]), name)
+            if first.returncode == 0:
+                name = name.replace("killed at", "was through before")
+            usual_s[verb] = max(usual_s[verb] / 3, min(usual_s[verb], second.took_s + after_s))
+            report.steps_s[name] = second.took_s
+            if verb == "up":
+                must(plan_again(stage, case), "plan")
+            if verb == "scale":
+                _is_scaled(stage, case.instances)
+        nothing_left(stage, before)
+    bodies_must_be_sound(stage, report)
+    return report
+
+
+def failed_up(stage: Stage, case: Case) -> Report:
+    """A long operation fails: the next `up` finishes, and `down` removes what a failed one left."""
+    report = Report(name=f"{case.name}, failing")
+    before = stage.subscription.snapshot()
+    for kind in ("virtualmachinescalesets", "azurefirewalls"):
+        stage.subscription.failing[kind] = 1
+        must(stage.broadside("up", *case.words, "--yes"), f"up, {kind} fails", code=4)
+        done = must(stage.broadside("up", *case.words, "--yes"), "the next up")
+        report.steps_s[f"up after a failed {kind}"] = done.took_s
+        report.resources_count = len(stage.subscription.snapshot()) - len(before)
+        must(plan_again(stage, case), "plan")
+        must(stage.broadside("down", *case.words, "--yes", "--patience-s", "20"), "down")
+        nothing_left(stage, before)
+    stage.subscription.failing["natgateways"] = 3
+    must(stage.broadside("up", *case.words, "--yes"), "up, nothing goes", code=4)
+    done = must(stage.broadside("down", *case.words, "--yes", "--patience-s", "20"), "down of it")
+    report.steps_s["down of a failed up"] = done.took_s
+    nothing_left(stage, before)
+    bodies_must_be_sound(stage, report)
+    return report
+
+
+PREPARED: Final = {
+    "other-appliance": accept_terms,
+    "existing-firewall": platform.plant_locked_hub,
+}
+INSPECTED: Final = {
+    "existing-firewall": partial(is_proposed, wanted=("peerings", "rules", "metrics")),
+}

@@ -1,0 +1,203 @@
+"""The rehearsal's stage: tools, a copy of the range's files, commands towards the stand-in."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.azure_emulator.azure_catalogue import SUBSCRIPTION
+from tests.azure_emulator.computed import TENANT
+from tests.azure_emulator.data_plane import DataPlane
+from tests.azure_emulator.proxy import APPLICATION, make_authority, serving
+from tests.azure_emulator.published import Published
+from tests.azure_emulator.subscription import Subscription
+from tests.deploy_check.tools import AZURE, ROOT, install_apart
+
+AZ_VERSION: Final = "2.91.0"
+TERRAFORM_HINT: Final = "terraform is missing: install Terraform 1.9 or newer"
+PROVIDER_HINT: Final = """the azurerm provider is missing; one of
+  terraform -chdir=deploy/azure providers mirror "$PWD/.tools/terraform/mirror" (by its registry)
+  sh deploy/azure/provider.sh build (by Go, about 15 minutes)
+  or name a filesystem mirror in BROADSIDE_TERRAFORM_MIRROR"""
+TYPES_HINT: Final = """Microsoft's published types are missing; one of
+  git clone --depth 1 https://github.com/Azure/bicep-types-az .tools/bicep-types
+  or name a checkout of it in BROADSIDE_BICEP_TYPES"""
+KEY: Final = (
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE3LkOrqJJBWuTgvk5Po/4XjOrWgNJ0rJzQJVhFvjTUR nobody"
+)
+VALUES: Final = f"""\
+subscription_id    = "{SUBSCRIPTION}"
+operator_addresses = ["203.0.113.7"]
+budget_emails      = ["operator@example.com"]
+ssh_public_key     = "{KEY}"
+bundle_path        = "bundle.tar.gz"
+role_settle_s      = 3
+"""
+
+
+class Missing(Exception):
+    """A tool or a folder that a rehearsal needs; the message says how to get it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What was found on this machine."""
+
+    terraform_config: Path
+    types: Path
+    az: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A command that ended, or was killed (``returncode`` below 0)."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    output: str
+    took_s: float
+
+
+def find_tools() -> Tools:
+    """All that is needed; az is brought from PyPI. Raises :class:`Missing`."""
+    if shutil.which("terraform") is None:
+        raise Missing(TERRAFORM_HINT)
+    found = subprocess.run(
+        ["sh", str(AZURE / "provider.sh")], capture_output=True, text=True, check=False
+    )
+    if found.returncode:
+        raise Missing(PROVIDER_HINT)
+    types = Path(os.environ.get("BROADSIDE_BICEP_TYPES") or ROOT / ".tools" / "bicep-types")
+    if not any(types.rglob("types.json")):
+        raise Missing(TYPES_HINT)
+    return Tools(terraform_config=Path(found.stdout.strip()), types=types, az=_find_az())
+
+
+def _find_az() -> Path:
+    """The Azure CLI, in a virtual environment of its own: its pins fit nobody else's."""
+    home = Path(os.environ.get("BROADSIDE_AZ_HOME") or ROOT / ".tools" / "az")
+    if not (home / "bin" / "az").exists() and (
+        fault := install_apart(home, "install", f"azure-cli=={AZ_VERSION}")
+    ):
+        raise Missing(f"the Azure CLI could not be installed: {fault}")
+    return home / "bin" / "az"
+
+
+@dataclass(kw_only=True)
+class Stage:
+    """One copy of the range's files, one subscription, and commands between them."""
+
+    folder: Path
+    data: DataPlane
+    environment: dict[str, str]
+    log: list[Done] = field(default_factory=list)
+
+    @property
+    def subscription(self) -> Subscription:
+        return self.data.subscription
+
+    @property
+    def directory(self) -> Path:
+        return self.folder / "azure"
+
+    def broadside(self, verb: str, *words: str, kill_after_s: float | None = None) -> Done:
+        """The project's own command line."""
+        argv = [
+            sys.executable,
+            "-m",
+            "broadside.coordinator",
+            verb,
+            "--directory",
+            str(self.directory),
+        ]
+        return self.run([*argv, *words], kill_after_s=kill_after_s)
+
+    def terraform(self, *words: str) -> Done:
+        return self.run(["terraform", f"-chdir={self.directory}", *words])
+
+    def az(self, *words: str) -> Done:
+        return self.run(["az", *words])
+
+    def run(
+        self, argv: Sequence[str], *, kill_after_s: float | None = None, cwd: Path = ROOT
+    ) -> Done:
+        """Run a command to its end, or kill it with all that it started."""
+        began_s = time.monotonic()
+        with tempfile.TemporaryFile("w+") as output:
+            process = subprocess.Popen(
+                argv, cwd=cwd, env=self.environment, stdin=subprocess.DEVNULL, stdout=output,
+                stderr=subprocess.STDOUT, text=True, start_new_session=True,
+            )  # fmt: skip
+            try:
+                process.wait(kill_after_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            output.seek(0)
+            told = output.read()
+        done = Done(
+            argv=tuple(argv), returncode=process.returncode, output=told,
+            took_s=time.monotonic() - began_s,
+        )  # fmt: skip
+        self.log.append(done)
+        return done
+
+
+@contextmanager
+def set_stage(tools: Tools, folder: Path) -> Iterator[Stage]:
+    """Copy the range's files, serve a subscription, sign az in."""
+    shutil.copytree(
+        AZURE, folder / "azure",
+        ignore=shutil.ignore_patterns(".terraform*", "*.tfstate*", "terraform.tfvars", "bundle"),
+    )  # fmt: skip
+    (folder / "azure" / "terraform.tfvars").write_text(VALUES)
+    (folder / "azure" / "bundle.tar.gz").write_bytes(os.urandom(200_000))
+    authority = make_authority(folder / "certificates")
+    data = DataPlane(subscription=Subscription(published=Published(folder=tools.types)))
+    with serving(data, folder / "certificates") as proxy:
+        stage = Stage(
+            folder=folder,
+            data=data,
+            environment=_environment(tools, folder, proxy, authority),
+        )
+        words = ["login", "--service-principal", "-u", APPLICATION, "-p", "x", "--tenant", TENANT]
+        done = stage.az(*words, "--output", "none")
+        if done.returncode:
+            raise Missing(f"az login at the stand-in ended with {done.returncode}: {done.output}")
+        yield stage
+
+
+def _environment(tools: Tools, folder: Path, proxy: str, authority: Path) -> dict[str, str]:
+    dropped = ("_PROXY", "_proxy", "SSL_CERT", "CA_BUNDLE", "ARM_", "TF_", "AZURE_", "BROADSIDE_")
+    kept = {
+        name: value for name, value in os.environ.items()
+        if not any(each in name for each in dropped)
+    }  # fmt: skip
+    return kept | {
+        "HTTPS_PROXY": proxy,
+        "NO_PROXY": "127.0.0.1,localhost",
+        "SSL_CERT_FILE": str(authority),
+        "SSL_CERT_DIR": str(folder / "no-other-authorities"),
+        "REQUESTS_CA_BUNDLE": str(authority),
+        "PATH": f"{tools.az.parent}:{os.environ['PATH']}",
+        "ARM_CLIENT_ID": APPLICATION,
+        "ARM_CLIENT_SECRET": "rehearsal",
+        "ARM_TENANT_ID": TENANT,
+        "TF_CLI_CONFIG_FILE": str(tools.terraform_config),
+        "TF_CLI_ARGS_apply": "-parallelism=20",
+        "TF_CLI_ARGS_destroy": "-parallelism=20",
+        "TF_IN_AUTOMATION": "1",
+        "CHECKPOINT_DISABLE": "1",
+        "AZURE_CONFIG_DIR": str(folder / "az"),
+        "AZURE_CORE_COLLECT_TELEMETRY": "0",
+        "AZURE_EXTENSION_DIR": str(folder / "extensions"),
+        "NO_COLOR": "1",
+    }

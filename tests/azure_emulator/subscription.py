@@ -1,0 +1,618 @@
+"""A subscription at the Resource Manager: keeps what is put, answers, and refuses as Azure does."""
+
+import base64
+import copy
+import json
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tests.azure_emulator.azure_catalogue import (
+    ALWAYS,
+    BASE,
+    NAMESPACES,
+    ROLES,
+    SIZES,
+    SUBSCRIPTION,
+    built_in_role,
+    offer_terms,
+    region_shown,
+    sizes_for_sale,
+    start_of_authority,
+    usage_shown,
+    vcpus_of,
+)
+from tests.azure_emulator.azure_refusals import (
+    REGIONS,
+    Refused,
+    Resource,
+    Store,
+    exists,
+    refuse,
+    refuse_delete,
+)
+from tests.azure_emulator.computed import TENANT, complete
+from tests.azure_emulator.published import Published
+from tests.azure_emulator.resource_ids import group_of, guid, kind_of, named, parent_of
+
+SLOW_S: Final[Mapping[str, float]] = {  # kinds that are made by a long operation, hurried
+    "azurefirewalls": 1.5, "bastionhosts": 1.0, "virtualmachinescalesets": 0.8,
+    "virtualmachines": 0.8, "natgateways": 0.2, "firewallpolicies": 0.3, "loadbalancers": 0.2,
+    "rulecollectiongroups": 0.3, "privateendpoints": 0.4,
+}  # fmt: skip
+_SCALE_SET: Final = "microsoft.compute/virtualmachinescalesets"
+# What the provider itself sends against the published types, and the service takes.
+PROVIDERS_OWN: Final = (
+    "Microsoft.Insights/components.properties.ApplicationId: read-only",
+    "Microsoft.Storage/storageAccounts.sku.tier: read-only",
+)
+_KEPT: Final = (  # of a PUT that replaces
+    "ipAddress", "principalId", "clientId", "tenantId", "primaryEndpoints", "customerId", "vmId",
+    "uniqueId", "AppId", "InstrumentationKey", "ConnectionString",
+)  # fmt: skip
+_PARTS: Final = (  # what is shown within its parent, and kept beside it
+    ("virtualnetworks", "subnets"), ("virtualnetworks", "virtualNetworkPeerings"),
+    ("networksecuritygroups", "securityRules"), ("routetables", "routes"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Status, body and headers."""
+
+    status: int
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Operation:
+    """A long operation: over at an instant, well or not."""
+
+    key: str
+    verb: str
+    over_at: float  # monotonic
+    error: str | None = None
+    is_settled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A body that was put."""
+
+    kind: str
+    version: str
+    is_published: bool
+    faults: tuple[str, ...]
+
+
+@dataclass(kw_only=True)
+class Subscription:
+    """One subscription of one tenant. All methods are called under :attr:`lock`."""
+
+    published: Published
+    role_delay_s: float = 2.0  # until a new role assignment counts
+    registration_s: float = 0.5
+    throttle_every: int = 41  # a request of so many is answered 429; 0: none
+    vcpus_max: int = 1000
+    failing: Counter[str] = field(default_factory=Counter)  # kinds whose next operations fail
+    store: Store = field(default_factory=dict)
+    sent: list[Sent] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    _registered: dict[str, float] = field(default_factory=dict)
+    _operations: dict[str, Operation] = field(default_factory=dict)
+    _purged: dict[str, str] = field(default_factory=dict)  # soft-deleted workspaces: name -> group
+    _requests_count: int = 0
+
+    # What the rehearsal itself asks -----------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def plant(self, path: str, body: Resource, location: str = "eastus") -> Resource:
+        """Something that stood before the range."""
+        me = {"location": location, **copy.deepcopy(body), "id": path}
+        me |= {"name": path.rsplit("/", 1)[1], "type": kind_of(path)}
+        complete(self.store, me)
+        self.store[path.lower()] = me
+        return me
+
+    def register(self) -> None:
+        """Every resource provider, as the platform team of a landing zone has done."""
+        now = time.monotonic()
+        self._registered |= {each.lower(): now for each in NAMESPACES}
+
+    def snapshot(self) -> dict[str, str]:
+        """All that is there, as its owner would see it, by id."""
+        with self.lock:
+            self._settle()
+            return {
+                each["id"]: json.dumps(
+                    {key: value for key, value in each.items() if key[0] != "_"}, sort_keys=True
+                )
+                for each in self.store.values()
+            }
+
+    def body_faults(self) -> list[str]:
+        """What the published types say against the bodies that were sent."""
+        found = {f"{each.version} {fault}" for each in self.sent for fault in each.faults}
+        return sorted(each for each in found if not any(own in each for own in PROVIDERS_OWN))
+
+    def may(self, principal: str, role: str, scope: str) -> bool:
+        """Whether a data role that begins so counts for a principal at a scope, by now."""
+        wanted = tuple(value for name, value in ROLES.items() if name.startswith(role))
+        now = time.monotonic()
+        return any(
+            each["properties"]["principalId"] == principal
+            and each["properties"]["roleDefinitionId"].endswith(wanted)
+            and (scope.lower() + "/").startswith(each["properties"]["scope"].lower() + "/")
+            and now - each.get("_at", now) >= self.role_delay_s
+            for each in self.store.values()
+            if each["type"].lower() == "microsoft.authorization/roleassignments"
+        )
+
+    # Requests ---------------------------------------------------------------------------------
+
+    def answer(self, method: str, path: str, query: Mapping[str, list[str]], body: Any) -> Answer:
+        """One request to management.azure.com; raises :class:`Refused`."""
+        self._requests_count += 1
+        if self.throttle_every and self._requests_count % self.throttle_every == 0:
+            return Answer(
+                status=429, headers={"Retry-After": "1"},
+                body={"error": {"code": "TooManyRequests", "message": "slower, please"}},
+            )  # fmt: skip
+        version = (query.get("api-version") or [""])[0]
+        if not version:
+            raise Refused(400, "MissingApiVersionParameter", path)
+        self._settle()
+        low = path.lower()
+        if "/rehearsaloperations/" in low:
+            return self._operation(low.rsplit("/", 1)[1], is_location="/results/" in low)
+        if method == "POST":
+            return self._post(path, low)
+        if method in ("PUT", "PATCH"):
+            if method == "PATCH" and not exists(self.store, path):
+                raise Refused(404, "ResourceNotFound", path)
+            return self._put(path, version, body or {}, patch=method == "PATCH")
+        if method == "DELETE":
+            return self._delete(path, query)
+        if low in self.store:
+            shown = self._shown(self.store[low])
+            return Answer(status=200 if method == "GET" else 204, body=shown)
+        return Answer(status=200, body=self._read(path, low, query))
+
+    def _settle(self) -> None:
+        """End the operations whose time has come."""
+        now = time.monotonic()
+        for operation in self._operations.values():
+            if operation.is_settled or now < operation.over_at:
+                continue
+            operation.is_settled = True
+            if operation.verb == "DELETE":
+                self._remove(operation.key)
+            elif me := self.store.get(operation.key):
+                state = "Failed" if operation.error else "Succeeded"
+                me["properties"]["provisioningState"] = state
+
+    def _pending(self, key: str) -> Operation | None:
+        return next(
+            (each for each in self._operations.values() if each.key == key and not each.is_settled),
+            None,
+        )
+
+    def _begin(self, key: str, verb: str, kind: str) -> str:
+        name = guid(f"{key}{verb}{len(self._operations)}")
+        short = kind.lower().rsplit("/", 1)[1]
+        error = None
+        if self.failing[short] > 0 and verb == "PUT":
+            self.failing[short] -= 1
+            error = "AllocationFailed"
+        took_s = SLOW_S.get(short, 0.0)
+        self._operations[name] = Operation(
+            key=key, verb=verb, over_at=time.monotonic() + took_s, error=error
+        )
+        return name
+
+    def _operation(self, name: str, *, is_location: bool) -> Answer:
+        operation = self._operations.get(name)
+        if operation is None:
+            raise Refused(404, "OperationNotFound", name)
+        if not operation.is_settled:
+            status = 202 if is_location else 200
+            return Answer(status=status, body={"status": "InProgress"}, headers=_links(name))
+        if operation.error:
+            error = {"code": operation.error, "message": "the region is short of this size now"}
+            return Answer(status=200, body={"status": "Failed", "error": error})
+        if is_location and operation.verb == "DELETE":
+            return Answer(status=204)
+        if is_location and operation.key in self.store:
+            return Answer(status=200, body=self._shown(self.store[operation.key]))
+        return Answer(status=200, body={"status": "Succeeded"})
+
+    # PUT and PATCH ----------------------------------------------------------------------------
+
+    def _put(self, path: str, version: str, body: Resource, *, patch: bool) -> Answer:
+        namespace, types, names = named(path)
+        kind, key = kind_of(path), path.lower()
+        self._must_be_registered(namespace)
+        self._check_body(path, kind, version, body, patch=patch)
+        if types and len(types) > len(names):  # a setting without a name
+            fresh: Resource = {"id": path, "name": types[-1], "type": kind}
+            self.store.setdefault(key, fresh).update(body)
+            return Answer(status=200, body=body)
+        if self._pending(key):
+            raise Refused(429, "RetryableError", f"{path}: another operation is in progress")
+        self._parent_must_be(path)
+        before = self.store.get(key)
+        # az's `vmss scale` puts location and SKU alone, and a scale set keeps all else.
+        is_scale = before is not None and types[-1].lower() == "virtualmachinescalesets"
+        is_scale = is_scale and "virtualMachineProfile" not in (body.get("properties") or {})
+        merged = _merged(before, body, patch=patch or is_scale)
+        made = self._deploy(path, merged) if types[-1].lower() == "deployments" else None
+        refuse(self.store, path, kind, merged)
+        self._quota(key, kind, merged)
+        if types[-1].lower() == "deployments":
+            self._empty_for(path, merged, made or [])
+        merged |= {"id": path, "name": names[-1], "type": kind}
+        self._take_parts(path, types[-1], kind, merged)
+        complete(self.store, merged)
+        if made is not None:
+            merged["properties"] |= {"outputResources": made, "outputs": {}, "providers": []}
+        merged.setdefault("_at", time.monotonic())
+        self.store[key] = merged
+        short = types[-1].lower()
+        if short in SLOW_S or self.failing[short] > 0:
+            name = self._begin(key, "PUT", kind)
+            merged["properties"]["provisioningState"] = "Updating"
+            status = 201 if before is None else 200
+            return Answer(status=status, body=self._shown(merged), headers=_links(name))
+        is_new = kind.lower().startswith("microsoft.authorization")
+        return Answer(status=201 if is_new else 200, body=self._shown(merged))
+
+    def _must_be_registered(self, namespace: str) -> None:
+        since = self._registered.get(namespace.lower())
+        ready = since is not None and time.monotonic() >= since
+        if not ready and namespace.lower() not in ALWAYS:
+            raise Refused(
+                409, "MissingSubscriptionRegistration",
+                f"The subscription is not registered to use namespace '{namespace}'.",
+            )  # fmt: skip
+
+    def _check_body(
+        self, path: str, kind: str, version: str, body: Resource, *, patch: bool
+    ) -> None:
+        # A PATCH has a type of its own, in which less is required.
+        told = {"location": "as it was", **body} if patch else body
+        checked = self.published.check(kind, version, path.rsplit("/", 1)[1], told)
+        known = path.lower() in self.store  # what was read comes back in a later PUT
+        self.sent.append(
+            Sent(
+                kind=kind,
+                version=version,
+                is_published=checked.is_published,
+                faults=tuple(
+                    fault
+                    for fault in checked.faults
+                    if not (known and ": read-only" in fault)
+                    and not (patch and fault.endswith("required and missing"))
+                ),
+            )
+        )
+
+    def _parent_must_be(self, path: str) -> None:
+        parent = parent_of(path)
+        if parent is None or "/microsoft.marketplaceordering/" in path.lower():
+            return
+        if not exists(self.store, parent):
+            is_group = re.fullmatch(r"/subscriptions/[^/]+/resourcegroups/[^/]+", parent.lower())
+            code = "ResourceGroupNotFound" if is_group else "ParentResourceNotFound"
+            raise Refused(404, code, f"{parent} could not be found")
+
+    def _deploy(self, path: str, body: Resource) -> list[dict[str, str]]:
+        """A template of plain resources, without expressions."""
+        made = []
+        for each in body["properties"]["template"].get("resources") or ():
+            kinds, called = each["type"].split("/"), each["name"].split("/")
+            within = "/".join(
+                f"{kind}/{name}" for kind, name in zip(kinds[1:], called, strict=True)
+            )
+            child = f"{path.split('/providers/')[0]}/providers/{kinds[0]}/{within}"
+            said = ("type", "name", "apiVersion", "dependsOn")
+            rest = {key: value for key, value in each.items() if key not in said}
+            self._put(child, each["apiVersion"], rest, patch=False)
+            made.append({"id": child})
+        return made
+
+    def _empty_for(self, path: str, body: Resource, made: list[dict[str, str]]) -> None:
+        """A complete deployment deletes what its template does not name."""
+        if body["properties"].get("mode") != "Complete":
+            return
+        kept = {each["id"].lower() for each in made} | {path.lower()}
+        group = f"{(group_of(path) or '')}/providers/"
+        for key in [each for each in self.store if each.startswith(group) and each not in kept]:
+            if not any(each.startswith(f"{key}/") for each in kept):
+                self.store.pop(key, None)
+
+    def _quota(self, key: str, kind: str, body: Resource) -> None:
+        if kind.lower() in ("microsoft.compute/virtualmachines", _SCALE_SET):
+            is_set = kind.lower() == _SCALE_SET
+            size = (
+                body["sku"]["name"] if is_set else body["properties"]["hardwareProfile"]["vmSize"]
+            )
+            if size not in SIZES:
+                raise Refused(400, "InvalidParameter", f"the VM size {size} is not available")
+        if not kind.lower().endswith("/virtualmachinescalesets"):
+            return
+        used = sum(
+            vcpus_of(each) for other, each in self.store.items()
+            if other != key and each["type"].lower().endswith("/virtualmachinescalesets")
+        )  # fmt: skip
+        if used + vcpus_of(body) > self.vcpus_max:
+            raise Refused(
+                409, "OperationNotAllowed",
+                f"exceeding approved Total Regional Cores quota: limit {self.vcpus_max}, usage "
+                f"{used}, additional required {vcpus_of(body)}",
+            )  # fmt: skip
+
+    def _take_parts(self, path: str, last: str, kind: str, body: Resource) -> None:
+        """Subnets, rules and routes that come within their parent are resources too."""
+        for stem, part in _PARTS:
+            if last.lower() == stem:
+                for each in (body.get("properties") or {}).pop(part, None) or ():
+                    child = f"{path}/{part}/{each['name']}"
+                    fresh = {**each, "id": child, "type": f"{kind}/{part}"}
+                    self.store.setdefault(child.lower(), fresh)
+
+    # DELETE -----------------------------------------------------------------------------------
+
+    def _delete(self, path: str, query: Mapping[str, list[str]]) -> Answer:
+        key, kind = path.lower(), kind_of(path)
+        if key not in self.store:
+            return Answer(status=204)
+        if pending := self._pending(key):
+            if pending.verb == "DELETE":
+                names = [name for name, each in self._operations.items() if each is pending]
+                return Answer(status=202, headers=_links(names[0]))
+            raise Refused(429, "RetryableError", f"{path}: another operation is in progress")
+        group = kind.lower().endswith("/resourcegroups")
+        for each in [each for each in self.store if group and each.startswith(key)]:
+            if "/locks/" in each:
+                raise Refused(409, "ScopeLocked", f"{path}: {each}")
+        refuse_delete(self.store, path, kind)
+        if kind.lower().endswith("operationalinsights/workspaces") and "force" not in query:
+            self._purged[path.rsplit("/", 1)[1]] = group_of(path) or ""
+            self.note(f"soft-deleted, and its name is taken for 14 days: {path}")
+        if group or kind.lower().rsplit("/", 1)[1] in SLOW_S:
+            name = self._begin(key, "DELETE", kind)
+            self.store[key].setdefault("properties", {})["provisioningState"] = "Deleting"
+            return Answer(status=202, headers=_links(name))
+        self._remove(key)
+        return Answer(status=200)
+
+    def _remove(self, key: str) -> None:
+        mine = [each for each in self.store if each == key or each.startswith(key + "/")]
+        for each in mine:
+            del self.store[each]
+        disks = [each for each, it in self.store.items() if it.get("managedBy", "").lower() == key]
+        for each in disks:  # the provider deletes them with the VM
+            self.store[each]["managedBy"] = ""
+
+    # POST -------------------------------------------------------------------------------------
+
+    def _post(self, path: str, low: str) -> Answer:
+        if found := re.fullmatch(rf"{BASE}/providers/([^/]+)/register", low):
+            self._registered.setdefault(found[1], time.monotonic() + self.registration_s)
+            return Answer(status=200, body=self._provider(found[1]))
+        if low.endswith("/listkeys"):
+            if "/storageaccounts/" in low:
+                value = base64.b64encode(b"k" * 64).decode()
+                keys = [
+                    {"keyName": f"key{i}", "permissions": "FULL", "value": value} for i in (1, 2)
+                ]
+                return Answer(status=200, body={"keys": keys})
+            names = ("primaryKey", "secondaryKey", "primaryConnectionString",
+                     "secondaryConnectionString", "keyName")  # fmt: skip
+            return Answer(status=200, body=dict.fromkeys(names, "x"))
+        if low.endswith("/sharedkeys"):
+            return Answer(status=200, body={"primarySharedKey": "x", "secondarySharedKey": "y"})
+        last = low.rsplit("/", 1)[1]
+        if last in ("deallocate", "poweroff", "start", "manualupgrade", "delete", "reimage"):
+            return Answer(status=200, body={})
+        if last == "validate":
+            return Answer(status=200, body={"properties": {"provisioningState": "Succeeded"}})
+        if last == "exporttemplate":
+            template = self.store[low.rsplit("/", 1)[0]]["properties"]["template"]
+            return Answer(status=200, body={"template": template})
+        self.note(f"unknown action: POST {path}")
+        raise Refused(404, "UnknownAction", path)
+
+    # GET --------------------------------------------------------------------------------------
+
+    def _read(self, path: str, low: str, query: Mapping[str, list[str]]) -> Any:
+        me = {
+            "id": BASE, "subscriptionId": SUBSCRIPTION, "tenantId": TENANT, "state": "Enabled",
+            "displayName": "rehearsal",
+        }  # fmt: skip
+        match low.removeprefix(BASE).split("/"):
+            case [""]:
+                return me
+            case ["", "subscriptions"]:
+                return {"value": [me]}
+            case ["", "tenants"]:
+                return {"value": [{"id": f"/tenants/{TENANT}", "tenantId": TENANT}]}
+            case ["", "locations"]:
+                return {"value": [region_shown(each) for each in sorted(REGIONS)]}
+            case ["", "providers"]:
+                return {"value": [self._provider(each.lower()) for each in NAMESPACES]}
+            case ["", "providers", namespace]:
+                return self._provider(namespace)
+            case ["", "providers", namespace, "locations", region, "usages"]:
+                return {"value": self._usages(namespace, region)}
+            case ["", "providers", "microsoft.compute", "skus"]:
+                return {"value": sizes_for_sale(query)}
+            case ["", "resourcegroups"]:
+                groups = self._listed(rf"{BASE}/resourcegroups/[^/]+")
+                return {"value": [each for each in groups if _has_tag(each, query)]}
+            case ["", "resources"] | ["", "resourcegroups", _, "resources"]:
+                return {"value": self._resources(low.removesuffix("/resources"), query)}
+            case ["", "providers", "microsoft.authorization", "roledefinitions", name]:
+                return self._role_definition(path, name)
+        return self._read_kind(path, low, query)
+
+    def _read_kind(self, path: str, low: str, query: Mapping[str, list[str]]) -> Any:
+        parent = low.rsplit("/", 2)[0]
+        if low.endswith("/providers/microsoft.authorization/roledefinitions"):
+            return {"value": self._role_definitions((query.get("$filter") or [""])[0])}
+        if found := re.search(r"/roledefinitions/([0-9a-f-]{36})$", low):
+            return self._role_definition(path, found[1])
+        if low.endswith("/soa/@") and parent in self.store:
+            return start_of_authority(path)
+        if low.endswith("/networkrulesets/default") and parent in self.store:
+            rules = {"defaultAction": "Allow", "publicNetworkAccess": "Enabled", "ipRules": [],
+                     "virtualNetworkRules": [], "trustedServiceAccessEnabled": False}  # fmt: skip
+            return {"id": path, "name": "default", "properties": rules}
+        if re.search(r"/storageaccounts/[^/]+/(blob|file|queue|table)services/default$", low):
+            if parent not in self.store:
+                raise Refused(404, "ResourceNotFound", path)
+            cors: Resource = {"cors": {"corsRules": []}}
+            return {"id": path, "name": "default", "type": kind_of(path), "properties": cors}
+        if low.endswith("/currentbillingfeatures"):
+            return {"CurrentBillingFeatures": ["Basic"], "DataVolumeCap": {"Cap": 100}}
+        if low.endswith("/instanceview"):
+            codes = ("PowerState/running", "ProvisioningState/succeeded")
+            return {"statuses": [{"code": code} for code in codes]}
+        if "/microsoft.marketplaceordering/" in low:
+            return offer_terms(path)
+        namespace, types, names = named(path)
+        if "/providers/" in low and len(types) > len(names):
+            if low.startswith(f"{BASE}/providers/"):
+                kind = f"{namespace}/{'/'.join(types)}".lower()
+                return {"value": [self._shown(each) for each in self.store.values()
+                                  if each["type"].lower() == kind]}  # fmt: skip
+            return {"value": self._listed(re.escape(low) + "/[^/]+")}
+        is_group = re.fullmatch(rf"{BASE}/resourcegroups/[^/]+", low)
+        code = "ResourceGroupNotFound" if is_group else "ResourceNotFound"
+        raise Refused(404, code, f"{path} was not found")
+
+    def _listed(self, pattern: str) -> list[Resource]:
+        return [self._shown(it) for key, it in self.store.items() if re.fullmatch(pattern, key)]
+
+    def _resources(self, scope: str, query: Mapping[str, list[str]]) -> list[Resource]:
+        said = (query.get("$filter") or [""])[0]
+        kind = re.search(r"resourcetype eq '([^']+)'", said, re.IGNORECASE)
+        return [
+            self._shown(each)
+            for key, each in self.store.items()
+            if key.startswith(scope + "/")
+            and "/providers/" in key
+            and "/providers/microsoft.authorization/" not in key
+            and "/microsoft.resources/deployments" not in key
+            and len(named(each["id"])[1]) == 1
+            and (kind is None or each["type"].lower() == kind[1].lower())
+            and _has_tag(each, query)
+        ]
+
+    def _provider(self, namespace: str) -> Resource:
+        name = next((each for each in NAMESPACES if each.lower() == namespace), namespace)
+        since = self._registered.get(namespace)
+        if namespace in ALWAYS or (since is not None and time.monotonic() >= since):
+            state = "Registered"
+        else:
+            state = "NotRegistered" if since is None else "Registering"
+        # Azure has the versions of a namespace also where the types given have none.
+        used = {each.version for each in self.sent if each.kind.lower().startswith(namespace + "/")}
+        versions = self.published.versions(namespace) or sorted(used)
+        kinds = {
+            "/".join(named(each["id"])[1]) for each in self.store.values()
+            if each["type"].lower().startswith(namespace + "/")
+        }  # fmt: skip
+        types = [{"resourceType": each, "apiVersions": versions[::-1]} for each in sorted(kinds)]
+        return {
+            "id": f"{BASE}/providers/{name}", "namespace": name, "registrationState": state,
+            "resourceTypes": types,
+        }  # fmt: skip
+
+    def _usages(self, namespace: str, _region: str) -> list[Resource]:
+        if namespace == "microsoft.network":
+            taken = sum(
+                each["type"].lower().endswith("/publicipaddresses") for each in self.store.values()
+            )
+            told = "Public IPv4 Addresses - Standard"
+            return [usage_shown("StandardSkuPublicIpAddresses", told, taken, 20)]
+        used = sum(vcpus_of(each) for each in self.store.values())
+        return [
+            usage_shown("cores", "Total Regional vCPUs", used, self.vcpus_max),
+            *(
+                usage_shown(name, f"Standard {name[8:-6]} Family vCPUs", used, self.vcpus_max)
+                for name in sorted({family for family, _ in SIZES.values()})
+            ),
+        ]
+
+    def _role_definitions(self, said: str) -> list[Resource]:
+        wanted = re.search(r"roleName eq '([^']+)'", said)
+        own = [self._shown(each) for key, each in self.store.items() if "/roledefinitions/" in key]
+        built_in = [built_in_role(name) for name in ROLES]
+        return [
+            each for each in (*built_in, *own)
+            if wanted is None or each["properties"].get("roleName") == wanted[1]
+        ]  # fmt: skip
+
+    def _role_definition(self, path: str, name: str) -> Resource:
+        for role, value in ROLES.items():
+            if value == name:
+                return built_in_role(role)
+        raise Refused(404, "RoleDefinitionDoesNotExist", path)
+
+    def _shown(self, me: Resource) -> Resource:
+        out = {key: value for key, value in copy.deepcopy(me).items() if not key.startswith("_")}
+        kind = me["type"].lower()
+        for stem, part in _PARTS:
+            if kind.endswith("/" + stem):
+                pattern = re.escape(me["id"].lower()) + f"/{part.lower()}/[^/]+"
+                out["properties"][part] = self._listed(pattern)
+        if kind.endswith(("/virtualmachines", "/virtualmachinescalesets")):
+            told = out["properties"]
+            for profile in (told, told.get("virtualMachineProfile") or {}):
+                (profile.get("osProfile") or {}).pop("customData", None)
+        return out
+
+
+def _links(name: str) -> dict[str, str]:
+    stem = f"https://management.azure.com{BASE}/providers/Microsoft.Network/rehearsalOperations"
+    return {
+        "Azure-AsyncOperation": f"{stem}/states/{name}?api-version=2024-05-01",
+        "Location": f"{stem}/results/{name}?api-version=2024-05-01",
+        "Retry-After": "1",  # without it az looks every 30 s
+    }
+
+
+def _merged(before: Resource | None, body: Resource, *, patch: bool) -> Resource:
+    """What a PUT or a PATCH makes of what was there."""
+    me = copy.deepcopy(body)
+    if before is None:
+        return me
+    if patch:
+        merged = copy.deepcopy(before)
+        for key, value in me.items():
+            old = merged.get(key)
+            deep = isinstance(value, dict) and isinstance(old, dict) and key != "tags"
+            merged[key] = {**old, **value} if deep and isinstance(old, dict) else value
+        return merged
+    kept = before.get("properties") or {}
+    told = me.setdefault("properties", {})
+    told |= {key: kept[key] for key in _KEPT if key in kept and key not in told}
+    me |= {key: value for key, value in before.items() if key.startswith("_")}
+    return me
+
+
+def _has_tag(each: Resource, query: Mapping[str, list[str]]) -> bool:
+    """Whether a resource has the tag that a list is filtered by; true where it is not."""
+    said = (query.get("$filter") or [""])[0]
+    tag = re.search(r"tagname eq '([^']+)' and tagvalue eq '([^']+)'", said, re.IGNORECASE)
+    return tag is None or (each.get("tags") or {}).get(tag[1]) == tag[2]

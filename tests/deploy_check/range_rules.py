@@ -1,0 +1,444 @@
+"""What must hold of the range beyond names and types, each rule a function that yields faults.
+
+A rule looks at literal values and at what plain references stand for; where that is unknown it is
+silent, and Terraform's own validations and tests speak (``deploy/azure/tests``).
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.deploy_check.hcl import ROOT, Block, Module, called_folder, expressions
+from tests.deploy_check.schema import Schema
+from tests.deploy_check.values import UNKNOWN, Found, Values
+
+Modules = Mapping[str, Module]  # by folder
+
+# Texts that a service takes, by resource type and argument. The schema does not say.
+TAKEN: Final[Mapping[tuple[str, str], frozenset[str]]] = {
+    ("azurerm_firewall", "sku_tier"): frozenset({"Basic", "Standard", "Premium"}),
+    ("azurerm_firewall", "sku_name"): frozenset({"AZFW_VNet", "AZFW_Hub"}),
+    ("azurerm_firewall_policy", "sku"): frozenset({"Basic", "Standard", "Premium"}),
+    ("azurerm_firewall_policy", "threat_intelligence_mode"): frozenset({"Off", "Alert", "Deny"}),
+    ("azurerm_servicebus_namespace", "sku"): frozenset({"Standard", "Premium"}),
+    ("azurerm_bastion_host", "sku"): frozenset({"Standard", "Premium"}),  # these can tunnel
+    ("azurerm_lb", "sku"): frozenset({"Standard"}),  # HA ports
+    ("azurerm_public_ip", "sku"): frozenset({"Standard"}),
+    ("azurerm_route", "next_hop_type"): frozenset({"VirtualAppliance"}),
+    ("azurerm_linux_virtual_machine_scale_set", "upgrade_mode"): frozenset({"Manual"}),
+}
+IDPS_MODES: Final = frozenset({"Off", "Alert", "Deny"})
+
+# The one name that Azure takes for a subnet, by what refers to it: type, block, argument.
+SUBNETS: Final[Mapping[tuple[str, str, str], str]] = {
+    ("azurerm_firewall", "ip_configuration", "subnet_id"): "AzureFirewallSubnet",
+    (
+        "azurerm_firewall",
+        "management_ip_configuration",
+        "subnet_id",
+    ): "AzureFirewallManagementSubnet",
+    ("azurerm_bastion_host", "ip_configuration", "subnet_id"): "AzureBastionSubnet",
+}
+
+# Doors that stay shut: an argument must be there, and be this.
+SHUT: Final[Mapping[tuple[str, str], Any]] = {
+    ("azurerm_storage_account", "allow_nested_items_to_be_public"): False,
+    ("azurerm_storage_container", "container_access_type"): "private",
+    ("azurerm_servicebus_namespace", "local_auth_enabled"): False,
+    ("azurerm_linux_virtual_machine", "disable_password_authentication"): True,
+    ("azurerm_linux_virtual_machine_scale_set", "disable_password_authentication"): True,
+    ("azurerm_linux_virtual_machine_scale_set", "overprovision"): False,
+}
+
+# Groups of Debian's base-passwd, and names that Azure refuses. cloud-init makes a group of the
+# login's name, so that a login "operator" ends useradd with 9 and nobody can log in.
+TAKEN_LOGINS: Final = frozenset(
+    {
+        "admin", "administrator", "backup", "broadside", "daemon", "games", "guest", "list",
+        "mail", "man", "news", "nobody", "operator", "proxy", "root", "staff", "sudo", "sys",
+        "user", "users",
+    }
+)  # fmt: skip
+
+LOCK_MAX_S: Final = 300
+DUPLICATES_S: Final = (600, 604_800)  # the queue's contract (exchange/ports.py), and Azure's most
+VXLAN_PORT: Final = "4789"  # that of a run which names none (exchange/messages)
+VXLAN_WAYS: Final = (("clients", "servers"), ("servers", "clients"))
+ANYWHERE: Final = frozenset({"*", "Internet", "0.0.0.0/0"})
+_DURATION: Final = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
+_ONE_OF: Final = re.compile(r"contains\(\s*(\[[^\]]*\])\s*,\s*var\.(\w+)\s*\)")
+_ALLOW_OBJECT: Final = re.compile(r"\bto\s*=\s*\"(\*|Internet|0\.0\.0\.0/0)\"")
+_EVERY_PORT: Final = re.compile(r'protocol = "(?!Icmp)\w+", ports = \["\*"\]')
+_LOCAL: Final = re.compile(r"\blocal\.(\w+)")
+_WAY: Final = re.compile(r"\bfrom = local\.prefixes\.(\w+), to = local\.prefixes\.(\w+)")
+_REFERENCE: Final = re.compile(
+    r"(?<![\w.\"])(?:(var|local)\.(\w+)|module\.(\w+)(?:\[[^\]]*\])?\.(\w+)|(azurerm_\w+)\.(\w+))"
+)
+
+_USE: Final = re.compile(r"(?<![\w.\"])var\.(\w+)(?:\.(\w+))?")
+_OBJECT: Final = re.compile(r"\$\{object\(\{(.*)\}\)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """All modules, and the values that one set of variables gives them."""
+
+    modules: Modules
+    values: Values
+    schema: Schema
+
+    def each(self, kind: str) -> Iterator[tuple[str, Module, Block]]:
+        """Every resource of a type, with where it is."""
+        for module in self.modules.values():
+            for (found, name), block in module.resources.items():
+                if found == kind:
+                    yield f"{module}: {kind}.{name}", module, block
+
+
+def faults(range_: Range) -> Iterator[str]:
+    """What is wrong with these values, one line each."""
+    for rule in RULES:
+        yield from rule(range_)
+
+
+def name_faults(range_: Range) -> Iterator[str]:
+    """What is wrong whatever the values are, one line each."""
+    for rule in NAME_RULES:
+        yield from rule(range_)
+
+
+def seconds(duration: object) -> float | None:
+    """Seconds of an ISO 8601 duration; None for what is none."""
+    found = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
+    if found is None or not any(found.groups()):
+        return None
+    sizes_s = (86_400, 3600, 60, 1)
+    return float(sum(int(n) * s for n, s in zip(found.groups("0"), sizes_s, strict=True)))
+
+
+# Rules -------------------------------------------------------------------------------------------
+
+
+def _texts(range_: Range) -> Iterator[str]:
+    for (kind, argument), taken in TAKEN.items():
+        for where, module, block in range_.each(kind):
+            value = range_.values.of(module, block.arguments.get(argument))
+            if isinstance(value, str) and value not in taken:
+                yield f"{where}: {argument} {value!r}: must be {', '.join(sorted(taken))}"
+
+
+def _subnets(range_: Range) -> Iterator[str]:
+    for (kind, block_name, argument), name in SUBNETS.items():
+        for where, module, block in range_.each(kind):
+            for inner in block.blocks.get(block_name, ()):
+                subnet = range_.values.of(module, inner.arguments.get(argument))
+                if isinstance(subnet, Found) and subnet.kind == "azurerm_subnet":
+                    found = range_.values.of(subnet.module, subnet.block.arguments.get("name"))
+                    if found != name:
+                        yield f"{where}.{block_name}: subnet {found!r}: must be named {name}"
+                elif subnet is not UNKNOWN or inner.arguments.get(argument) is None:
+                    yield f"{where}.{block_name}: {argument} names no subnet"
+
+
+def _doors(range_: Range) -> Iterator[str]:
+    for (kind, argument), must in SHUT.items():
+        for where, module, block in range_.each(kind):
+            value = range_.values.of(module, block.arguments.get(argument))
+            if value != must:
+                shown = "not said" if argument not in block.arguments else repr(value)
+                yield f"{where}: {argument}: must be {must}, is {shown}"
+
+
+def _queue(range_: Range) -> Iterator[str]:
+    for where, module, block in range_.each("azurerm_servicebus_queue"):
+
+        def said(name: str, module: Module = module, block: Block = block) -> Any:
+            return range_.values.of(module, block.arguments.get(name))
+
+        lock_s = seconds(said("lock_duration"))
+        if lock_s is None or not 5 <= lock_s <= LOCK_MAX_S:
+            yield f"{where}: lock_duration {said('lock_duration')!r}: must be PT5S to PT5M"
+        window_s = seconds(said("duplicate_detection_history_time_window"))
+        least_s, most_s = DUPLICATES_S
+        if said("requires_duplicate_detection") is not True:
+            yield f"{where}: requires_duplicate_detection: must be true; jobs are sent again"
+        elif window_s is None or not least_s <= window_s <= most_s:
+            yield f"{where}: duplicate_detection_history_time_window: must be PT10M to P7D"
+        if said("dead_lettering_on_message_expiration") is not False:
+            yield f"{where}: dead_lettering_on_message_expiration: must be false; late is not dead"
+        if said("requires_session") is True:
+            yield f"{where}: requires_session: must be false; agents compete for jobs"
+
+
+def _public_addresses(range_: Range) -> Iterator[str]:
+    for where, _, block in range_.each("azurerm_network_interface"):
+        for inner in block.blocks.get("ip_configuration", ()):
+            if inner.arguments.get("public_ip_address_id") is not None:
+                yield f"{where}: public_ip_address_id: no VM has a public address"
+    for kind in (
+        "azurerm_linux_virtual_machine_scale_set",
+        "azurerm_orchestrated_virtual_machine_scale_set",
+    ):
+        for where, _, block in range_.each(kind):
+            for interface in block.blocks.get("network_interface", ()):
+                for inner in interface.blocks.get("ip_configuration", ()):
+                    if "public_ip_address" in inner.blocks:
+                        yield f"{where}: public_ip_address: no VM has a public address"
+
+
+def _security_groups(range_: Range) -> Iterator[str]:
+    """No rule lets anything out to anywhere, in a resource of its own or in a table of rules."""
+    for where, module, block in range_.each("azurerm_network_security_rule"):
+        told = {name: range_.values.of(module, value) for name, value in block.arguments.items()}
+        if told.get("access") == "Allow":
+            yield from _too_wide(where, told)
+    for where, _, block in range_.each("azurerm_network_security_group"):
+        for rule in block.arguments.get("security_rule") or ():
+            if isinstance(rule, dict) and rule.get("access") == "Allow":
+                yield from _too_wide(where, rule)
+    for module in range_.modules.values():
+        for name, value in module.locals.items():
+            for text in _flat(value):
+                if found := _ALLOW_OBJECT.search(text):
+                    yield f"{module}: local.{name}: a rule to {found[1]}: name the destination"
+                if _EVERY_PORT.search(text):
+                    yield f"{module}: local.{name}: a rule for every port: name the traffic's"
+
+
+def _too_wide(where: str, told: Mapping[str, Any]) -> Iterator[str]:
+    to = told.get("destination_address_prefix")
+    if to in ANYWHERE or ANYWHERE & set(_listed(told.get("destination_address_prefixes"))):
+        yield f"{where}: allows everything to {to or 'anywhere'}: name the destination"
+    if told.get("source_address_prefix") in ANYWHERE and told.get("direction") == "Inbound":
+        yield f"{where}: lets anybody in: name the source"
+
+
+def _firewall_rules(range_: Range) -> Iterator[str]:
+    for where, module, block in range_.each("azurerm_firewall_policy_rule_collection_group"):
+        for collection in block.blocks.get("network_rule_collection", ()):
+            if collection.arguments.get("action") != "Allow":
+                continue
+            for rule in collection.blocks.get("rule", ()):
+                name = f"{where}: rule {rule.arguments.get('name')}"
+                for argument in ("source_addresses", "destination_addresses", "destination_fqdns"):
+                    if ANYWHERE & set(
+                        _listed(range_.values.of(module, rule.arguments.get(argument)))
+                    ):
+                        yield f"{name}: {argument}: anywhere; name the spokes"
+                ports = _listed(range_.values.of(module, rule.arguments.get("destination_ports")))
+                if "*" in ports and rule.arguments.get("protocols") != ["ICMP"]:
+                    yield f"{name}: destination_ports: every port; name the traffic's"
+        if "nat_rule_collection" in block.blocks:
+            yield f"{where}: nat_rule_collection: nothing comes in from the internet"
+
+
+def _tunnels(range_: Range) -> Iterator[str]:
+    """VXLAN passes from either end to the other.
+
+    The source port of an outer packet is a hash of what is inside, so what comes back is a flow of
+    its own, not a reply that a stateful rule would know.
+    """
+    for module in range_.modules.values():
+        if not any(kind == "azurerm_network_security_rule" for kind, _ in module.resources):
+            continue
+        allowed = module.locals.get("allowed", {})
+        for source, target in VXLAN_WAYS:
+            for where, said in (
+                ("output flows", module.outputs.get("flows")),  # all that the firewall's rules are
+                (f"local.allowed.{source}.Outbound", allowed.get(source, {}).get("Outbound")),
+                (f"local.allowed.{target}.Inbound", allowed.get(target, {}).get("Inbound")),
+            ):
+                if (source, target) not in _vxlan_ways(module, str(said)):
+                    yield f"{module}: {where}: no rule for VXLAN from {source} to {target}"
+    if VXLAN_PORT in _listed(range_.values.of(range_.modules[ROOT], "${var.extra_udp_ports}")):
+        yield f"extra_udp_ports {VXLAN_PORT!r}: is let through one way only; set vxlan_port"
+
+
+def _vxlan_ways(module: Module, said: str) -> set[tuple[str, str]]:
+    """From where to where tunnels are let through by the lists of rules that are named."""
+    named = [str(module.locals.get(name)) for name in _LOCAL.findall(said)]
+    return {way for text in named if "vxlan_port" in text for way in _WAY.findall(text)}
+
+
+def _intrusion_detection(range_: Range) -> Iterator[str]:
+    for where, module, block in range_.each("azurerm_firewall_policy"):
+        tier = range_.values.of(module, block.arguments.get("sku"))
+        for inner in block.blocks.get("intrusion_detection", ()):
+            mode = range_.values.of(module, inner.arguments.get("mode"))
+            if isinstance(mode, str) and mode not in IDPS_MODES:
+                yield f"{where}: intrusion_detection: mode {mode!r}: must be Off, Alert or Deny"
+            if not inner.dynamic and isinstance(tier, str) and tier != "Premium":
+                yield f"{where}: intrusion_detection: a {tier} firewall has none"
+    root = range_.modules[ROOT]
+    mode = range_.values.of(root, "${var.idps_mode}")
+    tier = range_.values.of(root, "${var.firewall_tier}")
+    if isinstance(mode, str) and mode != "Off" and isinstance(tier, str) and tier != "Premium":
+        yield f"idps_mode {mode!r}: a {tier} firewall detects no intrusions; take Premium"
+
+
+def _tags(range_: Range) -> Iterator[str]:
+    """`broadside down` finds what is left by its tag, so all that can carry tags does."""
+    for module in range_.modules.values():
+        for (kind, name), block in module.resources.items():
+            if range_.schema.takes(kind, "tags") and "tags" not in block.arguments:
+                yield f"{module}: {kind}.{name}: has no tags; `broadside down` would not find it"
+
+
+def _tables(range_: Range) -> Iterator[str]:
+    """A table that the provider itself makes needs the account's shared key, for its ACL."""
+    accounts = [block for _, _, block in range_.each("azurerm_storage_account")]
+    if any(block.literal("shared_access_key_enabled") is False for block in accounts):
+        for where, _, _ in range_.each("azurerm_storage_table"):
+            yield (
+                f"{where}: cannot be made, for shared_access_key_enabled is false and the provider "
+                "sets a table's ACL with the key; make it by the Resource Manager"
+            )
+
+
+def _logins(range_: Range) -> Iterator[str]:
+    for kind in ("azurerm_linux_virtual_machine", "azurerm_linux_virtual_machine_scale_set"):
+        for where, module, block in range_.each(kind):
+            name = range_.values.of(module, block.arguments.get("admin_username"))
+            if name in TAKEN_LOGINS:
+                yield f"{where}: admin_username {name!r}: Debian or Azure has taken that name"
+
+
+def _registration(range_: Range) -> Iterator[str]:
+    """azurerm 5 registers no resource provider by itself; in an empty subscription none is."""
+    for name, block in range_.modules[ROOT].providers.items():
+        if name == "azurerm" and "resource_providers_to_register" not in block.arguments:
+            yield "root: provider azurerm: resource_providers_to_register: not said"
+
+
+def _documented(range_: Range) -> Iterator[str]:
+    for module in range_.modules.values():
+        for what, blocks in (("variable", module.variables), ("output", module.outputs)):
+            for name, block in blocks.items():
+                if not block.arguments.get("description"):
+                    yield f"{module}: {what} {name} has no description"
+        for name, block in module.variables.items():
+            if "type" not in block.arguments:
+                yield f"{module}: variable {name} has no type"
+
+
+def references(range_: Range) -> Iterator[str]:
+    """Every variable, local, output and resource that is named is there; calls are complete."""
+    for module in range_.modules.values():
+        used: dict[str, set[str]] = {}  # variables, and what of their objects: "" is all of it
+        parts = (
+            module.resources, module.data, module.calls, module.outputs, module.locals,
+            module.providers,
+        )  # fmt: skip
+        for part in parts:
+            for text in expressions(part):
+                for name, member in _USE.findall(text):
+                    used.setdefault(name, set()).add(member)
+                for found in _REFERENCE.finditer(text):
+                    if fault := _dangling(range_, module, found):
+                        yield f"{module}: {fault}"
+        for name, variable in sorted(module.variables.items()):
+            if name not in used:
+                yield f"{module}: variable {name} is not used"
+            elif "" not in used[name]:
+                for member in sorted(_members(variable) - used[name]):
+                    yield f"{module}: variable {name}: {member} is not used"
+        for name, call in module.calls.items():
+            yield from _call_faults(range_, module, name, call)
+
+
+def _members(variable: Block) -> set[str]:
+    """The names in the object that a variable is."""
+    found = _OBJECT.fullmatch(str(variable.arguments.get("type")))
+    inner = re.sub(r"object\(\{[^}]*\}\)", "object", found[1]) if found else ""
+    return set(re.findall(r"(\w+) =", inner))
+
+
+def _dangling(range_: Range, module: Module, found: "re.Match[str]") -> str | None:
+    kind, name, called, output, resource, resource_name = found.groups()
+    if kind == "var" and name not in module.variables:
+        return f"var.{name} is not declared"
+    if kind == "local" and name not in module.locals:
+        return f"local.{name} is not declared"
+    if resource:
+        named = (resource, resource_name)
+        if named not in module.resources and named not in module.data:
+            return f"{resource}.{resource_name} is not declared"
+    if called:
+        if called not in module.calls:
+            return f"module.{called} is not declared"
+        target = range_.modules.get(called_folder(module, module.calls[called]))
+        if target is not None and output not in target.outputs:
+            return f"module.{called} has no output {output}"
+    return None
+
+
+def _call_faults(range_: Range, module: Module, name: str, call: Block) -> Iterator[str]:
+    where = f"{module}: module {name}"
+    target = range_.modules.get(called_folder(module, call))
+    if target is None:
+        yield f"{where}: {call.arguments['source']} is no module"
+        return
+    given = call.arguments.keys() - {"source", "count", "for_each", "depends_on", "providers"}
+    for argument in sorted(given - target.variables.keys()):
+        yield f"{where}: {target} has no variable {argument}"
+    for variable, block in target.variables.items():
+        if "default" not in block.arguments and variable not in given:
+            yield f"{where}: {variable} is missing"
+
+
+RULES: Final[tuple[Callable[[Range], Iterator[str]], ...]] = (
+    _texts,
+    _subnets,
+    _doors,
+    _queue,
+    _public_addresses,
+    _security_groups,
+    _firewall_rules,
+    _tunnels,
+    _intrusion_detection,
+    _tags,
+    _tables,
+    _logins,
+)
+NAME_RULES: Final[tuple[Callable[[Range], Iterator[str]], ...]] = (
+    _registration,
+    _documented,
+    references,
+)
+
+
+# Variables ---------------------------------------------------------------------------------------
+
+
+def variable_faults(root: Module, given: Mapping[str, Any], where: str) -> Iterator[str]:
+    """What is wrong with values for the root's variables: unknown names, and texts not taken."""
+    for name in sorted(given.keys() - root.variables.keys()):
+        yield f"{where}: there is no variable {name}"
+    for name, block in root.variables.items():
+        value = given.get(name, block.arguments.get("default"))
+        for validation in block.blocks.get("validation", ()):
+            for found in _ONE_OF.finditer(validation.arguments["condition"]):
+                taken = re.findall(r'"([^"]*)"', found[1])
+                if found[2] == name and value is not None and value not in taken:
+                    yield f"{where}: {name} {value!r}: must be {', '.join(taken)}"
+
+
+def _listed(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _flat(value: Any) -> Iterator[str]:
+    """Texts of a local's value, objects spelt as in Terraform."""
+    match value:
+        case str():
+            yield value
+        case Mapping():
+            yield " ".join(
+                f'{key} = "{inner}"' for key, inner in value.items() if isinstance(inner, str)
+            )
+            for inner in value.values():
+                yield from _flat(inner)
+        case list():
+            for inner in value:
+                yield from _flat(inner)

@@ -1,0 +1,266 @@
+"""``python -m tests.faults``: run the cells, print the table; 1 when a rule does not hold anywhere.
+
+Cells are shared out among labs that stand side by side, each with a worker process of its own.
+Whatever ends this process, the workers take their labs down.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import queue
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, get_args
+
+from pydantic import TypeAdapter
+
+from broadside.lab import privileges as rights
+from broadside.lab.errors import LabError
+from broadside.lab.invariants import left_behind
+from broadside.lab.offspring import die_with_parent, run_to_end
+from broadside.lab.site import free_prefix
+from tests.faults.cell import Result, run_cell
+from tests.faults.fault_range import RangeFabric, standing
+from tests.faults.matrix import FAULTS, Cell, Phase, chosen
+from tests.faults.random_rounds import rounds
+
+CHAPTER: Final = "## The table\n"
+RESULT: Final = TypeAdapter(Result)  # as a worker writes it
+
+
+def text(results: Sequence[Result]) -> str:
+    """A line a cell, and below it every rule that does not hold."""
+    lines = []
+    for result in results:
+        cell = f"{result.fault}/{result.phase}"
+        lines.append(f"{cell:34}{outcome(result):58}{result.verdict:13}{_rules(result)}")
+        lines += [f"    BROKEN {said}" for said in result.broken]
+    return "\n".join(lines)
+
+
+def markdown(results: Sequence[Result]) -> str:
+    """Rows by fault, columns by phase; below it every rule that does not hold."""
+    phases = list(dict.fromkeys(result.phase for result in results))
+    lines = [f"| fault | {' | '.join(phases)} |", "| --- |" + " --- |" * len(phases)]
+    for fault in dict.fromkeys(result.fault for result in results):
+        row = {result.phase: result for result in results if result.fault == fault}
+        cells = (_cell(row[phase]) if phase in row else "" for phase in phases)
+        lines.append(f"| {fault} | {' | '.join(cells)} |")
+    lines += [f"\n{r.fault}/{r.phase}: {said}" for r in results for said in r.broken]
+    return "\n".join(lines)
+
+
+def chapter(document: str, results: Sequence[Result], when: str) -> str:
+    """The document with its last chapter, ``## The table``, written anew. Raises ``ValueError``."""
+    before, mark, _ = document.partition(CHAPTER)
+    if not mark:
+        raise ValueError(f"the document has no chapter {CHAPTER.strip()!r}")
+    legend = [f"| {fault.name} | {fault.says} |" for fault in FAULTS.values()]
+    told = "\n".join(["| fault | what is done |", "| --- | --- |", *legend])
+    return f"{before}{CHAPTER}\n{when}\n\n{markdown(results)}\n\n{told}\n"
+
+
+def outcome(result: Result) -> str:
+    """What became of the pairs, burst after burst."""
+    return " / ".join(result.bursts) + (f" [{result.note}]" if result.note else "")
+
+
+def _cell(result: Result) -> str:
+    return f"{outcome(result)}; {result.verdict}; {_rules(result)}"
+
+
+def _rules(result: Result) -> str:
+    return "BROKEN" if result.broken else "ok"
+
+
+DOCUMENT: Final = Path(__file__).parents[2] / "docs/faults.md"
+STOP_S: Final = 60.0  # s within which a worker's lab is down
+LABS_COUNT: Final = 3  # a cell mostly waits: three labs keep two cores a third busy
+
+
+class Worker:
+    """A process with a lab of its own that runs one cell at a time."""
+
+    def __init__(self, fabric: RangeFabric) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults", "--worker", "--fabric", fabric],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the starter, which then stops its workers
+            preexec_fn=die_with_parent,
+        )
+        self.prefix: str | None = None
+
+    def run(self, cells: "queue.SimpleQueue[Cell]", results: list[Result]) -> None:
+        """Run cells until there are none, or the worker has ended."""
+        into, out = self._process.stdin, self._process.stdout
+        assert into is not None and out is not None
+        self.prefix = out.readline().strip() or None
+        if self.prefix is not None:
+            sys.stderr.write(f"lab {self.prefix}\n")
+        while self.prefix is not None and self._process.poll() is None:
+            try:
+                name, phase = cells.get_nowait()
+            except queue.Empty:
+                return
+            with contextlib.suppress(BrokenPipeError):
+                into.write(f"{name}/{phase.value}\n")
+                into.flush()
+            line = out.readline()
+            if not line:
+                cells.put((name, phase))
+                return
+            result = RESULT.validate_json(line)
+            results.append(result)
+            sys.stderr.write(f"{text([result])}\n")
+
+    def stop(self) -> list[str]:
+        """Take its lab down; what it left behind all the same."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):  # what it was never told
+                    pipe.close()
+        return left_behind(self.prefix) if self.prefix else []
+
+
+def work(fabric: RangeFabric) -> int:
+    """A worker: its lab's prefix, then a line of JSON for every cell that it reads."""
+    answers = sys.stdout
+    sys.stdout = sys.stderr
+    try:
+        with free_prefix() as prefix:
+            answers.write(f"{prefix}\n")
+            answers.flush()
+            with standing(prefix, fabric) as site:
+                for line in sys.stdin:
+                    name, _, phase = line.strip().partition("/")
+                    result = run_cell(site, (name, Phase(phase)))
+                    answers.write(json.dumps(asdict(result)) + "\n")
+                    answers.flush()
+    except LabError as error:
+        sys.stderr.write(f"faults: {error}\n")
+        return 2
+    return 0
+
+
+def run_matrix(
+    cells: Sequence[Cell], labs_count: int, fabric: RangeFabric = "azure"
+) -> tuple[list[Result], list[str]]:
+    """The results in the order of ``cells``, and what went wrong beside them."""
+    waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
+    for cell in cells:
+        waiting.put(cell)
+    results: list[Result] = []
+    workers: list[Worker] = []
+    problems: list[str] = []
+    try:
+        workers += [Worker(fabric) for _ in range(min(labs_count, len(cells)))]
+        threads = [
+            threading.Thread(target=worker.run, args=(waiting, results), daemon=True)
+            for worker in workers
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        # A second Ctrl-C must not stop the cleaning.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        stopping = [threading.Thread(target=lambda w=w: problems.extend(w.stop())) for w in workers]
+        for thread in stopping:
+            thread.start()
+        for thread in stopping:
+            thread.join()
+        signal.signal(signal.SIGINT, before)
+    done = {(result.fault, result.phase) for result in results}
+    problems += [
+        f"{name}/{phase.value}: was not run, its lab did not stand"
+        for name, phase in cells
+        if (name, phase.value) not in done
+    ]
+    order = {(name, phase.value): index for index, (name, phase) in enumerate(cells)}
+    return sorted(results, key=lambda r: order[r.fault, r.phase]), problems
+
+
+def _drawn(given: argparse.Namespace) -> tuple[Cell, ...]:
+    if given.only or given.write or given.random < 1:
+        raise ValueError("--random takes a number from 1, and neither --only nor --write")
+    seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
+    sys.stderr.write(f"seed {seed}\n")
+    return rounds(seed, given.random)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--only", help="FAULT/PHASE, FAULT or /PHASE, several by commas")
+    parser.add_argument("--random", type=int, metavar="N", help="N rounds of luck in their place")
+    parser.add_argument("--seed", type=int, help="of the rounds; without one it is drawn, and told")
+    parser.add_argument("--labs", type=int, default=LABS_COUNT, help="labs side by side")
+    parser.add_argument("--json", action="store_true", help="one document in place of the table")
+    parser.add_argument(
+        "--write", action="store_true", help="write the table in docs/faults.md anew"
+    )
+    parser.add_argument(
+        "--fabric",
+        choices=get_args(RangeFabric),
+        default="azure",
+        help="Azure's services, or agents as any hosts; the table of docs/faults.md is Azure's",
+    )
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker:
+        return work(given.fabric)
+    try:
+        cells = chosen(given.only, given.fabric) if given.random is None else _drawn(given)
+        if rights.find_rights().require().rights is rights.Rights.USER_NAMESPACE:
+            rights.run_inside([sys.executable, "-m", "tests.faults", *sys.argv[1:]])
+    except (ValueError, LabError) as error:
+        sys.stderr.write(f"faults: {error}\n")
+        return 2
+    began_s = time.monotonic()
+    results, problems = run_matrix(cells, given.labs, given.fabric)
+    took_s = time.monotonic() - began_s
+    if given.json:
+        document = {
+            "took_s": round(took_s, 1),
+            "cells": [asdict(result) for result in results],
+            "problems": problems,
+        }
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    else:
+        sys.stdout.write(text(results) + "\n")
+    if given.write:
+        when = (
+            f"{datetime.now(UTC):%Y-%m-%d}, {len(results)} cells in {took_s / 60:.0f} minutes, "
+            f"{given.labs} labs side by side on {os.cpu_count()} cores."
+        )
+        DOCUMENT.write_text(chapter(DOCUMENT.read_text(), results, when))
+    broken = sum(bool(result.broken) for result in results)
+    for problem in problems:
+        sys.stderr.write(f"faults: {problem}\n")
+    sys.stderr.write(
+        f"faults: {len(results)} of {len(cells)} cells in {took_s:.0f} s, "
+        f"{broken} with a broken rule\n"
+    )
+    return 1 if broken or problems else 0
+
+
+if __name__ == "__main__":
+    run_to_end(main)

@@ -1,0 +1,240 @@
+"""The standing range of the matrix: a lab, a fleet, a coordinator, and what carries between them.
+
+Two pairs and a spare client. On Azure's services table and blobs are behind relays that can
+misbehave, and the broker is a process that can die; as any hosts, agents have their cable to the
+coordinator alone. Every agent has a disk that can be full and a clock that can be wrong.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.ports import Outgoing
+from broadside.lab import azure_services, fleet
+from broadside.lab.errors import LabBroken
+from broadside.lab.lab_programs import find_tool
+from broadside.lab.namespaces import list_namespaces, list_processes, run
+from broadside.lab.relay import Relay
+from broadside.lab.servicebus.broker_process import BrokerProcess
+from broadside.lab.serving import READY_S, Serving, is_ready
+from broadside.lab.site import built, sqlite_fabric, staged
+from broadside.lab.topology import Host, Lab, LabSpec, management_name, switch_namespace
+
+PAIRS_COUNT: Final = 2
+SPARES_COUNT: Final = 1
+ENTRY: Final = "tests.faults.small_disk_agents:run"
+BEAT_AGE_MAX_S: Final = 6.0
+RangeFabric = Literal["azure", "http"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Azure's, beside the lab."""
+
+    broker: BrokerProcess
+    tables: Relay
+    blobs: Relay
+
+
+@dataclass(slots=True, kw_only=True)
+class Range:
+    """What faults strike; every verb returns once it is done."""
+
+    lab: Lab
+    agents: fleet.Fleet
+    coordinator: Serving
+    beside: Services | None  # None: agents are any hosts, and ask the coordinator for all
+    fabric: Fabric  # past the relays: what the run left, whatever misbehaves
+    loop: asyncio.Runner
+    plans: Mapping[str, fleet.AgentPlan]
+
+    # Agents ---------------------------------------------------------------------------------
+
+    def kill(self, agent_id: str, number: int = signal.SIGKILL) -> None:
+        """A signal to an agent and all it started, as if to its host."""
+        self.agents.kill(agent_id, number)
+
+    def revive(self) -> None:
+        """Start again the coordinator and every agent that has ended."""
+        self.coordinator.revive()
+        states = self.agents.states()
+        gone = [
+            plan
+            for name, plan in self.plans.items()
+            if name not in states or states[name].exit_code is not None
+        ]
+        if gone:
+            self.agents.add(gone)
+
+    def agent_pid(self, agent_id: str) -> int:
+        return self.agents.states()[agent_id].pid
+
+    def spool_path(self, agent_id: str) -> Path:
+        return Path(self.plans[agent_id].environment["BROADSIDE_AGENT_SPOOL_DIR"])
+
+    def signal_engines(self, agent_id: str, number: int) -> int:
+        """A signal to the iperf3 processes on an agent's host; how many there were."""
+        inode = list_namespaces(self.lab.spec.prefix)[self.lab.spec.prefix + agent_id]
+        pids = [
+            process.pid
+            for process in list_processes()
+            if process.namespace_inode == inode
+            and any(Path(word).name == "iperf3" for word in process.arguments)  # by a loader, too
+        ]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return len(pids)
+
+    def set_cables(self, agent_id: str, *, data: bool, management: bool, up: bool) -> None:
+        """Plug an agent's host in, or out: at the switches' end, as one pulls a cable."""
+        prefix, host = self.lab.spec.prefix, self.host(agent_id)
+        ports = []
+        if data:
+            ports.append((switch_namespace(prefix, host.role), f"p{int(agent_id[1:])}"))
+        if management:
+            ports.append((management_name(prefix), agent_id))
+        for namespace, port in ports:
+            state = "up" if up else "down"
+            run([find_tool("ip"), "link", "set", "dev", port, state], namespace=namespace)
+
+    def host(self, agent_id: str) -> Host:
+        return next(host for host in self.lab.hosts if host.name == agent_id)
+
+    # What all share -------------------------------------------------------------------------
+
+    @property
+    def services(self) -> Services:
+        """Raises :class:`LabBroken` where there are none."""
+        if self.beside is None:
+            raise LabBroken("this fault is one of Azure's services")
+        return self.beside
+
+    def break_queue(self) -> None:
+        """Nobody is given a job."""
+        if self.beside is None:
+            self._set_ways(up=False)
+        else:
+            self.beside.broker.kill()
+
+    def mend_queue(self) -> None:
+        """Idempotent."""
+        if self.beside is None:
+            self._set_ways(up=True)
+        else:
+            self.beside.broker.revive()
+
+    def break_storage(self) -> None:
+        """Nobody can write a row or an output."""
+        if self.beside is None:
+            self._set_ways(up=False)
+        else:
+            self.beside.blobs.refuse(503)
+            self.beside.tables.refuse(503)
+
+    def mend_storage(self) -> None:
+        if self.beside is None:
+            self._set_ways(up=True)
+        else:
+            self.beside.blobs.heal()
+            self.beside.tables.heal()
+
+    def _set_ways(self, *, up: bool) -> None:
+        """Every agent's cable to the coordinator."""
+        for agent_id in self.plans:
+            self.set_cables(agent_id, data=False, management=True, up=up)
+
+    def forget_connections(self) -> None:
+        """Those to agents whose cables were out: a broker sees that by itself only in minutes."""
+        if self.beside is not None:
+            self.beside.broker.ask("drop")
+
+    def send_raw(self, body: bytes, message_id: str) -> None:
+        """A message of anybody's."""
+        outgoing = Outgoing(
+            body=body,
+            message_id=message_id,
+            expires_at=datetime.fromtimestamp(time.time() + 60, UTC),
+        )
+        self.loop.run(self.fabric.queue.send([outgoing]))
+
+    # Between cells --------------------------------------------------------------------------
+
+    def wait_ready(self) -> None:
+        """Every agent beats, is well and idle. Raises :class:`LabBroken`."""
+        end_s = time.monotonic() + READY_S
+        wrong: list[str] = []
+        while time.monotonic() < end_s:
+            there = {p["agent_id"]: p for p in self.coordinator.get("/v1/presences") or []}
+            wrong = [name for name in self.plans if not _is_well(there.get(name))]
+            if not wrong:
+                return
+            time.sleep(0.2)
+        raise LabBroken(f"not ready within {READY_S:g} s: {', '.join(wrong)}")
+
+
+def _is_well(presence: Mapping[str, object] | None) -> bool:
+    if presence is None or not is_ready(presence) or presence["state"] != "idle":
+        return False
+    age_s = time.time() - datetime.fromisoformat(str(presence["beat_at"])).timestamp()
+    return age_s < BEAT_AGE_MAX_S
+
+
+@contextlib.contextmanager
+def standing(prefix: str, fabric: RangeFabric = "azure") -> Iterator[Range]:
+    """A range, gone afterwards. Raises :class:`~broadside.lab.errors.LabError`."""
+    spec = LabSpec(pairs_count=PAIRS_COUNT + SPARES_COUNT, prefix=prefix)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broadside-faults-")))
+        lab = stack.enter_context(built(spec))
+        if lab.limits:
+            raise LabBroken(f"faults need a clock per host: {lab.limits[0]}")
+        host = lab.management_address
+        assert host is not None
+        beside: Services | None = None
+        settings = sqlite_fabric(folder / "data")
+        past = settings
+        if fabric == "azure":
+            azure = stack.enter_context(azure_services.standing(folder, host))
+            beside = Services(
+                broker=azure.broker,
+                tables=stack.enter_context(Relay(azure.azurite.port, host)),
+                blobs=stack.enter_context(Relay(azure.azurite.blob_port, host)),
+            )
+            past = azure.fabric()
+            settings |= azure.fabric(beside.tables, beside.blobs)
+        site = stack.enter_context(
+            staged(
+                lab,
+                folder,
+                fabric=settings,
+                agents={"BROADSIDE_AGENT_HEARTBEAT_S": "1", "BROADSIDE_AGENT_UPLOAD_S": "1"},
+                spares_count=SPARES_COUNT,
+                entry=ENTRY,
+                other_hosts=fabric == "http",
+            )
+        )
+        loop = stack.enter_context(asyncio.Runner())
+        fields = {name.removeprefix("BROADSIDE_").lower(): value for name, value in past.items()}
+        opened = open_fabric(FabricSettings.model_validate(fields))
+        stack.callback(lambda: loop.run(opened.close()))
+        made = Range(
+            lab=lab,
+            agents=site.agents,
+            coordinator=site.coordinator,
+            beside=beside,
+            fabric=opened,
+            loop=loop,
+            plans=site.plans,
+        )
+        made.wait_ready()
+        yield made

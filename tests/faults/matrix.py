@@ -1,0 +1,362 @@
+"""The matrix: what breaks, and when. A fault strikes one victim and heals after a while.
+
+A fault strikes the client that holds the first pair's job (before anybody does: all clients but the
+spare, so that some job meets it), or that pair's server, or what all share.
+"""
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal
+
+from broadside.coordinator.core.live.status import VISIBLE_S
+from broadside.exchange.messages import Claim, Job
+from broadside.exchange.messages import Phase as Told
+from broadside.lab import clocks
+from broadside.lab.azure_services import QUEUE
+from tests.faults.fault_range import Range, RangeFabric
+from tests.faults.small_disk_agents import fill_disk, free_disk
+
+CLOCK_STEP_S: Final = 0.4  # the gate is at 0.05
+SYNC_S: Final = 20.0
+LEAD_BEFORE_CLAIM_S: Final = VISIBLE_S + 7  # s from such a launch to the instant
+ENGINE_S: Final = LEAD_BEFORE_CLAIM_S  # s within which an engine of a job to come appears
+ENGINE_LOOK_S: Final = 0.1
+INTO_S: Final = 1.5  # s into a burst: a whole second has been sent, and told
+NOTHING: Final = "nothing"  # the row without a fault
+FULL_DISK: Final = "full-disk"
+REFILL_S: Final = 7.0  # s for which a full disk is filled again
+REFILL_LOOK_S: Final = 0.1
+EARLY_S: Final = 0.5  # s before the planned end: what strikes an engine must find it there
+SLOW_S: Final = 2.0  # s that every request to the table waits
+STOP_S: Final = 5.0  # s after a burst's end, or a lease's, by which agents are silent
+SILENT_S: Final = 2.0  # s after a burst's end where nothing held its traffic up
+
+
+class Phase(StrEnum):
+    """Where the first pair's job of the first burst stands when the fault strikes."""
+
+    BEFORE_CLAIM = "before-claim"
+    ARMED = "armed"
+    RUNNING = "running"
+    REPORTING = "reporting"
+
+
+def has_come(phase: Phase, claim: Claim | None, now_s: float) -> bool:
+    """Whether a job is in a phase, from its claim row; ``now_s`` is epoch s.
+
+    Before it reports it runs: who strikes then waits for its planned end without another look,
+    which would take as long as a report does.
+    """
+    match phase:
+        case Phase.BEFORE_CLAIM:
+            return claim is None
+        case Phase.ARMED:
+            return claim is not None and claim.armed_at is not None
+        case Phase.RUNNING | Phase.REPORTING:
+            if claim is None or claim.running_at is None or claim.phase is not Told.RUNNING:
+                return False
+            return now_s >= claim.running_at.timestamp() + INTO_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What a fault finds when it strikes."""
+
+    range: Range
+    phase: Phase
+    clients: tuple[str, ...]
+    server: str
+    jobs: tuple[Job, ...]  # of the first burst
+
+
+Verb = Callable[[Scene], str | None]  # what it did, where that is not told by its name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One row of the matrix."""
+
+    name: str
+    says: str  # one line, for the table's foot
+    inject: Verb = lambda scene: None
+    heal: Verb = lambda scene: None
+    lasts_s: float = 0.0  # s from the strike to the healing
+    lasts_before_claim_s: float | None = None  # where a strike before the claim must reach further
+    early_s: float = 0.0  # s before the planned end at which it strikes who reports
+    burst_s: int = 10  # a window under 7 s carries no interval, and so no verdict
+    gap_s: int = 5  # between the two bursts
+    stop_s: float = SILENT_S  # after the first one's end: longer where it holds traffic up
+    lease_s: int = 60
+    cuts_cables: bool = False  # the broker is left with connections to nobody
+    cuts_lease: Literal["client", "all"] | None = None  # who is to be silent when it lapses
+    azure_only: bool = False  # a fault of its services that any hosts do not have
+
+    def lasting_s(self, phase: Phase) -> float:
+        """From the strike to the healing."""
+        before = self.lasts_before_claim_s
+        return self.lasts_s if before is None or phase is not Phase.BEFORE_CLAIM else before
+
+
+def _agents(number: int, *, server: bool = False) -> Verb:
+    def act(scene: Scene) -> None:
+        for agent_id in (scene.server,) if server else scene.clients:
+            scene.range.kill(agent_id, number)
+
+    return act
+
+
+def _engines(number: int, *, server: bool = False) -> Verb:
+    def act(scene: Scene) -> str | None:
+        struck = (scene.server,) if server else scene.clients
+        appears_s = ENGINE_S if scene.phase is Phase.BEFORE_CLAIM else 0.0
+        end_s = time.monotonic() + appears_s
+        while True:
+            count = sum(scene.range.signal_engines(agent_id, number) for agent_id in struck)
+            if count or time.monotonic() > end_s:
+                return None if count else "no iperf3 was running there"
+            time.sleep(ENGINE_LOOK_S)
+
+    return act
+
+
+def _cables(*, data: bool, up: bool) -> Verb:
+    def act(scene: Scene) -> None:
+        for agent_id in scene.clients:
+            scene.range.set_cables(agent_id, data=data, management=True, up=up)
+
+    return act
+
+
+def _fill_disk(scene: Scene) -> None:
+    """The disk matters where table and blobs are away, so they go as well; what an engine frees at
+    its end is taken, too, before the agent has given the table up and needs it."""
+    site = scene.range
+    site.break_storage()
+    end_s = time.monotonic() + REFILL_S
+    while time.monotonic() < end_s:
+        for agent_id in scene.clients:
+            fill_disk(site.agent_pid(agent_id), site.spool_path(agent_id))
+        time.sleep(REFILL_LOOK_S)
+
+
+def _free_disk(scene: Scene) -> None:
+    site = scene.range
+    for agent_id in scene.clients:
+        free_disk(site.agent_pid(agent_id), site.spool_path(agent_id))
+    site.mend_storage()
+
+
+def _clock(offset_s: float) -> Verb:
+    def act(scene: Scene) -> None:
+        for agent_id in scene.clients:
+            clocks.plant_offset(scene.range.lab, agent_id, offset_s)
+        if not offset_s:
+            clocks.wait_synced(scene.range.lab, SYNC_S)
+
+    return act
+
+
+def _deliver_twice(scene: Scene) -> None:
+    """What is still to come is delivered twice; what came already comes again."""
+    scene.range.services.broker.ask("twice", queue=QUEUE, on=True)
+    for job in scene.jobs:
+        scene.range.send_raw(job.body, f"{job.job_id}-again")
+
+
+def _deliver_once(scene: Scene) -> None:
+    scene.range.services.broker.ask("twice", queue=QUEUE, on=False)
+
+
+def _poison(scene: Scene) -> None:
+    job = scene.jobs[0]
+    for index, body in enumerate((b"\x00\xff not JSON", b'{"version": 1}', job.body[:-40])):
+        scene.range.send_raw(body, f"poison-{job.run_id}-{index}")
+
+
+_ALL: Final = (
+    Fault(
+        name=NOTHING,
+        says="no fault: what the other rows are held against",
+    ),
+    Fault(
+        name="sigkill",
+        says="client agent and its engine killed; started again after 6 s",
+        inject=_agents(signal.SIGKILL),
+        heal=lambda scene: scene.range.revive(),
+        lasts_s=6,
+    ),
+    Fault(
+        name="sigkill-server",
+        says="server agent and its engines killed; started again after 3 s",
+        inject=_agents(signal.SIGKILL, server=True),
+        heal=lambda scene: scene.range.revive(),
+        lasts_s=3,
+    ),
+    Fault(
+        name="sigkill-coordinator",
+        says="coordinator killed; started again after 3 s",
+        inject=lambda scene: scene.range.coordinator.kill(),
+        heal=lambda scene: scene.range.coordinator.start(),
+        lasts_s=3,
+    ),
+    Fault(
+        name="sigstop",
+        says="client agent and its engine stopped for 20 s",
+        inject=_agents(signal.SIGSTOP),
+        heal=_agents(signal.SIGCONT),
+        lasts_s=20,
+        gap_s=20,
+        stop_s=STOP_S,
+    ),
+    Fault(
+        name="sigstop-coordinator",
+        says="coordinator stopped for 20 s, lease 5 s",
+        inject=lambda scene: scene.range.coordinator.signal(signal.SIGSTOP),
+        heal=lambda scene: scene.range.coordinator.signal(signal.SIGCONT),
+        lasts_s=20,
+        burst_s=16,
+        lease_s=5,
+        cuts_lease="all",
+    ),
+    Fault(
+        name="network-cut",
+        says="both cables of the client out for 10 s",
+        inject=_cables(data=True, up=False),
+        heal=_cables(data=True, up=True),
+        cuts_cables=True,
+        lasts_s=10,
+        gap_s=20,
+        stop_s=STOP_S,
+    ),
+    Fault(
+        name="control-cut",
+        says="the client's way to queue and table cut for 20 s, lease 5 s; traffic could go on",
+        inject=_cables(data=False, up=False),
+        heal=_cables(data=False, up=True),
+        cuts_cables=True,
+        lasts_s=20,
+        burst_s=16,
+        lease_s=5,
+        cuts_lease="client",
+    ),
+    Fault(
+        name="queue-down",
+        says="the broker killed, or every way to the coordinator cut; there again after 8 s",
+        inject=lambda scene: scene.range.break_queue(),
+        heal=lambda scene: scene.range.mend_queue(),
+        lasts_s=8,
+    ),
+    Fault(
+        name="table-503",
+        azure_only=True,
+        says="the table answers 503 for 20 s, before the claim until 4 s before the instant",
+        inject=lambda scene: scene.range.services.tables.refuse(503),
+        heal=lambda scene: scene.range.services.tables.heal(),
+        lasts_s=20,
+        lasts_before_claim_s=LEAD_BEFORE_CLAIM_S - 4,  # too late to arm in peace
+        gap_s=26,
+    ),
+    Fault(
+        name="table-down",
+        azure_only=True,
+        says="every connection to the table refused for 10 s, those that stand broken",
+        inject=lambda scene: scene.range.services.tables.stop(),
+        heal=lambda scene: scene.range.services.tables.start(),
+        lasts_s=10,
+        gap_s=16,
+    ),
+    Fault(
+        name=FULL_DISK,
+        says="the client's disk full but for 16 KiB, table and blobs away, all for 20 s",
+        inject=_fill_disk,
+        heal=_free_disk,
+        lasts_s=20,
+        gap_s=26,
+    ),
+    Fault(
+        name="clock-step",
+        says=f"the client's clock {CLOCK_STEP_S:g} s off for 12 s, or until its job is armed; "
+        "the gate is 0.05 s",
+        inject=_clock(CLOCK_STEP_S),
+        heal=_clock(0.0),
+        lasts_s=12,
+        lasts_before_claim_s=LEAD_BEFORE_CLAIM_S - 3,  # it is armed 5 s before the instant
+    ),
+    Fault(
+        name="delivered-twice",
+        azure_only=True,
+        says="every message delivered twice, those already taken sent again",
+        inject=_deliver_twice,
+        heal=_deliver_once,
+        lasts_s=15,
+    ),
+    Fault(
+        name="poison",
+        says="three messages that are no jobs",
+        inject=_poison,
+    ),
+    Fault(
+        name="server-stuck",
+        says="the server's iperf3 stopped for 12 s",
+        inject=_engines(signal.SIGSTOP, server=True),
+        heal=_engines(signal.SIGCONT, server=True),
+        lasts_s=12,
+        early_s=EARLY_S,
+        gap_s=20,
+        stop_s=STOP_S,
+    ),
+    Fault(
+        name="server-dead",
+        says="the server's iperf3 killed",
+        inject=_engines(signal.SIGKILL, server=True),
+        early_s=EARLY_S,
+    ),
+    Fault(
+        name="client-dead",
+        says="the client's iperf3 killed, as soon as there is one",
+        inject=_engines(signal.SIGKILL),
+        early_s=EARLY_S,
+    ),
+    Fault(
+        name="slow-table",
+        azure_only=True,
+        says=f"every request to the table waits {SLOW_S:g} s, for 10 s",
+        inject=lambda scene: scene.range.services.tables.slow(SLOW_S),
+        heal=lambda scene: scene.range.services.tables.heal(),
+        lasts_s=10,
+    ),
+)
+FAULTS: Final = {fault.name: fault for fault in _ALL}
+Cell = tuple[str, Phase]
+CELLS: Final[tuple[Cell, ...]] = tuple((name, phase) for name in FAULTS for phase in Phase)
+# What `make test` runs, one after another in one lab: short ones. Its other live tests kill clients
+# and coordinators, step clocks, let leases lapse, take the table away and send poison.
+CORE: Final[tuple[Cell, ...]] = (
+    ("sigkill-server", Phase.RUNNING),
+    ("queue-down", Phase.ARMED),
+    ("client-dead", Phase.RUNNING),
+)
+
+
+def chosen(only: str | None, fabric: RangeFabric = "azure") -> tuple[Cell, ...]:
+    """The cells of ``FAULT``, ``FAULT/PHASE`` or ``/PHASE``, several by commas; None: all.
+
+    Of those that the fabric can have. Raises ``ValueError``, naming what there is.
+    """
+    of_fabric = [c for c in CELLS if fabric == "azure" or not FAULTS[c[0]].azure_only]
+    if only is None:
+        return tuple(of_fabric)
+    cells: list[Cell] = []
+    for part in filter(None, only.split(",")):
+        name, _, phase = part.partition("/")
+        found = [c for c in of_fabric if name in ("", c[0]) and phase in ("", c[1].value)]
+        if not found:
+            names = ", ".join(dict(of_fabric))
+            raise ValueError(
+                f"--only {part!r}: write FAULT/PHASE, of {names} and {', '.join(Phase)}"
+            )
+        cells += [cell for cell in found if cell not in cells]
+    return tuple(cells)

@@ -1,0 +1,229 @@
+"""The rules that every cell is held to: those of any run, and those that the lab alone can see.
+
+Of any run (:mod:`broadside.lab.invariants`): every planned pair-second in exactly one state,
+nothing twice.
+Here: bytes agree from end to end, traffic keeps to its windows and to the lease, no pass below the
+floor, the verdict recomputes, and nothing is left running or spooled.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, Final
+
+from broadside.agent.claimed_job import ENGINE_GRACE_S
+from broadside.coordinator.core import words
+from broadside.coordinator.core.figures import RECEIVED, SENT
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict
+from broadside.exchange.engines import offered_bits_per_second
+from broadside.exchange.messages import EngineReport
+from broadside.exchange.messages import Phase as Told
+from broadside.exchange.second_rows import TestSeconds
+from broadside.lab.invariants import Stored, broken, read_stored
+from broadside.lab.ledger import LedgerReading, parse_ledger
+from tests.faults.fault_range import Range
+from tests.faults.matrix import FULL_DISK, NOTHING, SILENT_S, STOP_S, Fault, Scene
+
+LOUD_BYTES: Final = 20_000  # of a second at the firewall: more than keepalives and goodbyes
+OVERSHOOT_RATIO: Final = 1.25  # of what was offered: iperf3 paces over a second, not within one
+BLOCK_BEYOND_FROM: Final = (3, 16)  # iperf3's first version with a thread a stream
+EARLY_S: Final = 1.0  # s before a burst at which its connections are made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a run left, on record and in the lab."""
+
+    stored: Stored
+    struck_at_s: float  # epoch s
+    addresses: frozenset[str]  # of the struck clients
+    tests: tuple[TestSeconds, ...]
+    ledger: tuple[LedgerReading, ...]
+    recomputed: Mapping[str, Any]
+    engines_left: int  # iperf3 clients that run after the verdict
+    clients: frozenset[str] = frozenset()  # the struck ones
+
+
+def read_evidence(
+    site: Range, plan: Plan, summary: RunSummary, scene: Scene, struck_at_s: float
+) -> Evidence:
+    """Gather it (blocking)."""
+    records = site.fabric.records
+    from_at = plan.created_at
+    stored = site.loop.run(read_stored(records, plan, summary))
+    tests = site.loop.run(records.bursts.read_tests(from_at, datetime.now(UTC)))
+    recomputed = site.coordinator.get(f"/v1/runs/{plan.run_id}/recomputed") or {}
+    ledger_path = site.lab.ledger_path
+    assert ledger_path is not None
+    return Evidence(
+        stored=stored,
+        struck_at_s=struck_at_s,
+        addresses=frozenset(site.host(name).address for name in scene.clients),
+        tests=tuple(tests),
+        ledger=tuple(
+            r for r in parse_ledger(ledger_path.read_text()) if r.at_s >= from_at.timestamp()
+        ),
+        recomputed=recomputed,
+        engines_left=sum(site.signal_engines(host.name, 0) for host in site.lab.clients),
+        clients=frozenset(scene.clients),
+    )
+
+
+def violations(evidence: Evidence, fault: Fault) -> list[str]:
+    """Every rule that does not hold, a line each."""
+    found = [*broken(evidence.stored)]
+    found += _bytes(evidence, fault)
+    found += _windows(evidence, fault)
+    found += _lease(evidence, fault)
+    found += _floor(evidence.stored)
+    found += _rows_first(evidence, fault)
+    verdict = evidence.stored.summary.verdict
+    if fault.name == NOTHING and verdict is not Verdict.PASS:
+        found.append(f"without a fault the verdict is {verdict}")
+    if not evidence.recomputed.get("equal"):
+        found.append(f"does not recompute: {evidence.recomputed.get('differences')}")
+    if evidence.engines_left:
+        found.append(f"{evidence.engines_left} iperf3 clients still run after the verdict")
+    return found
+
+
+def _bytes(evidence: Evidence, fault: Fault) -> Iterator[str]:
+    """What a client says its server received is what the server recorded, to the byte, but for
+    blocks that iperf3 counts after its last interval (:func:`_uncounted_bytes`).
+
+    Without a fault every pair of every burst has both accounts; with one, those that have.
+    """
+    compared_count = 0
+    by_cookie = {t.test.cookie: t for t in evidence.tests if t.test.cookie is not None}
+    for burst_index, reports in evidence.stored.reports.items():
+        for pair_index, report in reports.items():
+            if report.engine is None or report.engine.error or report.engine.truncated:
+                continue
+            test = by_cookie.get(report.engine.cookie or "")
+            [total] = report.engine.totals or (None,)
+            if test is None or total is None or total.received_bytes is None or not test.tracks:
+                continue
+            recorded = sum(i.transferred_bytes for i in test.tracks[0].intervals)
+            if test.test.ended_at is None:
+                continue
+            compared_count += 1
+            if total.received_bytes - recorded not in _uncounted_bytes(report.engine):
+                yield (
+                    f"burst {burst_index + 1}, pair {pair_index + 1}: the client says "
+                    f"{total.received_bytes} bytes arrived, the server recorded {recorded}"
+                )
+    plan = evidence.stored.plan
+    if fault.name == NOTHING and compared_count < len(plan.pairs) * len(plan.bursts):
+        yield f"only {compared_count} tests have an account of their bytes from both ends"
+    offered = offered_bits_per_second(plan.spec.traffic)
+    for burst in evidence.stored.summary.bursts:
+        sent, got = SENT.of_burst(burst), RECEIVED.of_burst(burst)
+        parts = [p.sent_bits_per_second for p in burst.pairs if p.sent_bits_per_second is not None]
+        if sent is not None and not math.isclose(math.fsum(parts), sent, rel_tol=1e-6):
+            whole = math.fsum(parts)
+            yield f"burst {burst.index + 1}: pairs sent {whole:.9g}, the fleet {sent:.9g}"
+        if got and offered and got > burst.pairs_planned * offered * OVERSHOOT_RATIO:
+            yield f"burst {burst.index + 1}: {got:.9g} bit/s received, more than was offered"
+
+
+def _uncounted_bytes(engine: EngineReport) -> range:
+    """What the end's total may hold that no interval does: nothing, or a whole block a stream.
+
+    From 3.16 on a thread a stream receives, and counts what it was receiving when the last interval
+    was closed. One block, because the matrix paces its streams: 8 that were not, at 24 Gbit/s
+    together, were seen to count 31.
+    """
+    version = re.match(r"(\d+)\.(\d+)", engine.version or "")
+    if version is None or tuple(map(int, version.groups())) < BLOCK_BEYOND_FROM:
+        return range(1)
+    block_bytes = engine.block_bytes or 1
+    return range(0, (engine.streams_count or 0) * block_bytes + 1, block_bytes)
+
+
+def _windows(evidence: Evidence, fault: Fault) -> Iterator[str]:
+    """The firewall forwards nothing outside a burst: before it, or a while after it."""
+    windows = [
+        (
+            burst.planned_start_at.timestamp() - EARLY_S,
+            max(
+                burst.planned_end_at.timestamp() + _stop_s(burst, fault),
+                _let_go_s(burst, evidence, fault),
+            ),
+        )
+        for burst in evidence.stored.summary.bursts
+    ]
+    for earlier, later in pairwise(evidence.ledger):
+        moved_bytes = later.up_bytes - earlier.up_bytes
+        if moved_bytes > LOUD_BYTES and not any(a <= earlier.at_s <= b for a, b in windows):
+            at = datetime.fromtimestamp(later.at_s, UTC)
+            yield f"{moved_bytes} bytes crossed the firewall outside any burst, at {at:%H:%M:%S}"
+
+
+def _stop_s(burst: BurstSummary, fault: Fault) -> float:
+    """By when all is silent: at once after a whole burst, so that what crosses before the next one
+    is seen; a pair that began late, and is set apart, may go on until its agent ends its test."""
+    completeness = burst.completeness
+    if completeness.late_s:
+        return STOP_S + ENGINE_GRACE_S
+    return SILENT_S if completeness.measured_s == completeness.planned_s else fault.stop_s
+
+
+def _let_go_s(burst: BurstSummary, evidence: Evidence, fault: Fault) -> float:
+    """By when (epoch s) what the fault held up in this burst is through, after its healing; 0: it
+    held up nothing of it."""
+    struck_s = evidence.struck_at_s
+    ends_s = burst.planned_end_at.timestamp()
+    if fault.stop_s <= SILENT_S or not burst.planned_start_at.timestamp() <= struck_s <= ends_s:
+        return 0.0
+    return struck_s + fault.lasts_s + SILENT_S
+
+
+def _lease(evidence: Evidence, fault: Fault) -> Iterator[str]:
+    """Who is cut off from a coordinator is silent from :data:`STOP_S` after the lease until it is
+    healed; what it sends after that is another lease's."""
+    if not fault.cuts_lease:
+        return
+    limit_s = evidence.struck_at_s + fault.lease_s + STOP_S
+    healed_s = evidence.struck_at_s + fault.lasts_s
+    for test in evidence.tests:
+        if fault.cuts_lease == "client" and test.test.client_address not in evidence.addresses:
+            continue
+        for track in test.tracks:
+            ends_s = (
+                track.first_data_at_s + i.end_s for i in track.intervals if i.transferred_bytes
+            )
+            loud_s = [end_s for end_s in ends_s if limit_s < end_s < healed_s]
+            if loud_s:
+                yield f"sent {max(loud_s) - evidence.struck_at_s:.1f} s after it was cut off"
+
+
+_SOUND: Final = (Verdict.PASS, Verdict.MEASURED)
+
+
+def _floor(stored: Stored) -> Iterator[str]:
+    summary, floor = stored.summary, stored.plan.spec.objective.coverage_floor_ratio
+    for burst in summary.bursts:
+        if burst.verdict in _SOUND and burst.completeness_ratio < floor:
+            share = words.ratio(burst.completeness_ratio, 1)
+            yield f"burst {burst.index + 1} passes at {share} coverage"
+    if summary.verdict in _SOUND and summary.completeness_ratio < floor:
+        yield f"the run passes at {words.ratio(summary.completeness_ratio, 1)} coverage"
+
+
+def _rows_first(evidence: Evidence, fault: Fault) -> Iterator[str]:
+    """On a disk with room for the rows alone each is kept: raw output gives way to them."""
+    if fault.name != FULL_DISK:
+        return
+    for burst_index, claims in evidence.stored.claims.items():
+        for pair_index, claim in claims.items():
+            reported = pair_index in evidence.stored.reports[burst_index]
+            if claim.agent_id in evidence.clients and not (
+                reported and claim.phase is Told.REPORTED
+            ):
+                lost = "claim's last word" if reported else "report"
+                where = f"burst {burst_index + 1}, pair {pair_index + 1}"
+                yield f"{where}: its {lost} was lost on a full disk"

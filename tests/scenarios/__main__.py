@@ -1,0 +1,67 @@
+"""Every scenario of the field's notebook in the lab, with real traffic: ``make scenarios``.
+
+One lab a *bed* (a topology) keeps its fleet and coordinator for all the cases of that bed, is put
+into each case's profile, and what comes is one table. The exit code is 0 when every case ran and
+showed what its profile plants.
+
+Rates are the lab's, as measured. Where the machine itself was busy for nine tenths of a burst's
+time the row says so: its rate is then the machine's, not the path's.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from broadside.lab.errors import LabError
+from broadside.lab.offspring import run_to_end
+from tests.scenarios.scenario_range import carry_out, chosen
+from tests.scenarios.scenario_table import cells, chapter, markdown
+
+DOCUMENT: Final = Path(__file__).parents[2] / "docs/scenarios.md"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.scenarios", description=__doc__)
+    parser.add_argument(
+        "--only", action="append", help="a case whose name holds this, and what it is held against"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON array on standard output")
+    parser.add_argument(
+        "--write", action="store_true", help="write the table in docs/scenarios.md anew"
+    )
+    given = parser.parse_args()
+    cases = chosen(given.only)
+    if not cases:
+        sys.stderr.write(f"--only {given.only}: no such case\n")
+        return 3
+    rows = []
+    began_s = time.monotonic()
+    try:
+        for row in carry_out(cases):
+            rows.append(row)
+            sys.stderr.write(f"{' | '.join(cells(row))}\n")
+    except (LabError, TimeoutError) as error:
+        sys.stderr.write(f"scenarios: {error}\n")
+        return 4
+    if given.json:
+        sys.stdout.write(json.dumps([dataclasses.asdict(row) for row in rows], indent=2) + "\n")
+    else:
+        sys.stdout.write("\n".join(markdown(rows)) + "\n")
+    if given.write:
+        when = (
+            f"{datetime.now(UTC):%Y-%m-%d}, {len(rows)} cases in "
+            f"{(time.monotonic() - began_s) / 60:.0f} minutes on {os.cpu_count()} cores. Lab "
+            "rates: 1:100 of 10 Gbit/s VMs, 1:10 on the long path."
+        )
+        DOCUMENT.write_text(chapter(DOCUMENT.read_text(), rows, when))
+    return 1 if any(row.faults or row.problem for row in rows) else 0
+
+
+if __name__ == "__main__":
+    run_to_end(main)

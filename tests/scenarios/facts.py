@@ -1,0 +1,261 @@
+"""What of a summary or a conclusion is held against what was planted. Pure."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.studies.study import Study
+from tests.scenarios.cases import BEDS, Case, Expected
+from tests.scenarios.scenario_table import Row
+
+MEGA: Final = {"k": 1e-3, "M": 1.0, "G": 1e3}  # MB in a unit of bytes
+# Frames over payload: large ones are counted with one header, each of full size with its own
+SUM_LOW, SUM_HIGH = 0.99, 1.07
+HEADERS: Final = 1.0359  # IP bytes a payload byte of full segments with timestamps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What of a summary or conclusion is held against the expected."""
+
+    limiter: str | None = None
+    words: str = ""
+    cost_ratio: float | None = None
+    knees: tuple[float, ...] = ()
+    found_at_s: float | None = None  # the fleet's collapse, epoch s
+    fell_at_s: tuple[float, ...] = ()  # the device did, or paused, epoch s
+    burst_s: tuple[float, float] = (0.0, 0.0)  # the first burst's start and end, epoch s
+    window_s: tuple[float, float] = (0.0, 0.0)  # that its figures are over, epoch s
+    spikes_s: tuple[tuple[float, float], ...] = ()  # of latency in it, from and to, epoch s
+    problems: tuple[str, ...] = ()  # of a study's trials
+    steps_s: tuple[float, ...] = ()  # of capacity, epoch s
+    unit_bits_per_second: float | None = None  # payload that one adds, as measured
+    outage: tuple[float, float] | None = None  # by probes: from, epoch s, and for how long
+    shares: Mapping[str, float] = field(default_factory=dict)  # of the devices, as found
+    counted_shares: Mapping[str, float] = field(default_factory=dict)  # as the kernel has them
+    devices_ratio: float | None = None  # what the devices say together, of the fleet's payload
+
+    @classmethod
+    def of_run(cls, summary: RunSummary) -> "Facts":
+        details = summary.limiter_details
+        words = " ".join(finding.model_dump_json() for finding in summary.findings)
+        burst = summary.bursts[0]
+        cliff, latency = burst.cliff, burst.latency
+        carried = burst.device.in_bits_per_second if burst.device is not None else None
+        payload = RECEIVED.of_burst(burst)
+        return cls(
+            limiter=summary.limiter.value,
+            words=f"{words} {details}",
+            found_at_s=None if cliff is None else cliff.at.timestamp(),
+            burst_s=(burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()),
+            window_s=(
+                (burst.window.start_at.timestamp(), burst.window.end_at.timestamp())
+                if burst.window is not None
+                else (0.0, 0.0)
+            ),
+            spikes_s=tuple(
+                (spike.from_at.timestamp(), spike.to_at.timestamp())
+                for spike in (latency.spikes if latency else ())
+            ),
+            shares={each.device: each.share_ratio or 0.0 for each in burst.devices},
+            devices_ratio=carried.mean / payload if carried and payload else None,
+        )
+
+    @classmethod
+    def of_study(cls, study: Study) -> "Facts":
+        said = study.conclusion
+        problems = tuple(result.problem for result in study.results if result.problem is not None)
+        if said is None:
+            return cls(words=study.problem or "", problems=problems)
+        metrics = said.comparison.metrics if said.comparison else ()
+        grown, drilled = said.scale_out, said.drilled
+        unit = grown.unit_bits_per_second if grown else None
+        out_at = drilled.outage_from_at if drilled else None
+        received = [m for m in metrics if m.name == "received_bits_per_second"]
+        return cls(
+            words=" ".join((said.sentence, *said.notes)),
+            cost_ratio=received[0].ratio if received else None,
+            knees=tuple(knee.value for knee in said.knees),
+            problems=problems,
+            steps_s=tuple(step.at.timestamp() for step in grown.steps) if grown else (),
+            unit_bits_per_second=None if unit is None else unit / study.spec.spec.scale,
+            outage=((out_at.timestamp(), drilled.outage_s or 0.0) if drilled and out_at else None),
+        )
+
+
+def faults(case: Case, row: Row, facts: Facts, earlier: Mapping[str, Row]) -> Iterator[str]:
+    """What was expected of a case and did not show, a line each."""
+    expected = case.expected
+    yield from facts.problems
+    for each in row.trials or (row,):
+        yield from _unsound(each, expected)
+        yield from _told(each, expected.told)
+    if expected.lost_says is not None and expected.lost_says not in " ".join(row.lost):
+        yield f"no pair was lost to {expected.lost_says!r}"
+    yield from _modes(expected.modes, row.trials)
+    if expected.cpu_within is not None:
+        yield from _cpu(row.trials, expected.cpu_within)
+    if expected.share is not None and row.payload_bits_per_second is not None:
+        low, high = expected.share
+        most = row.pairs_count * BEDS[case.bed].nic_bits_per_second
+        share = row.payload_bits_per_second / most
+        if not low <= share <= high:
+            yield f"{share:.2f} of the NICs' rate, planted {low:g} to {high:g}"
+    if expected.limiter is not None and facts.limiter != expected.limiter:
+        yield f"limiter {facts.limiter}, planted {expected.limiter}"
+    if expected.trials_not_limited_by is not None:
+        yield from _limited_by(expected.trials_not_limited_by, row.trials)
+    if expected.says is not None and expected.says not in facts.words:
+        yield f"nothing says {expected.says!r}"
+    if expected.cost_ratio is not None:
+        low, high = expected.cost_ratio
+        if facts.cost_ratio is None or not low <= facts.cost_ratio <= high:
+            yield f"b / a is {facts.cost_ratio}, planted {low:g} to {high:g}"
+    if expected.knee is not None:
+        low, high = expected.knee
+        if not any(low <= knee <= high for knee in facts.knees):
+            yield f"knees at {facts.knees or 'none'}, planted {low:g} to {high:g}"
+    if expected.product_megabytes is not None:
+        said = re.search(r"bandwidth-delay product .* is ([\d.]+) ([kMG])B a pair", facts.words)
+        megabytes = None if said is None else float(said[1]) * MEGA[said[2]]
+        if megabytes is None or abs(megabytes / expected.product_megabytes - 1) > 0.15:
+            yield f"BDP {megabytes} MB, planted {expected.product_megabytes:g} MB"
+    if expected.fall_within_s is not None:
+        apart_s = [abs(at_s - (facts.found_at_s or 0.0)) for at_s in facts.fell_at_s]
+        if not apart_s or min(apart_s) > expected.fall_within_s:
+            yield f"collapse found at {facts.found_at_s}, planted at {facts.fell_at_s or 'none'}"
+    if expected.pauses_within_s is not None:
+        yield from _pauses(facts, expected.pauses_within_s)
+    if expected.steps_within_s is not None:
+        yield from _steps(facts, expected.steps_within_s)
+    if expected.step_ratio is not None:
+        planted = expected.step_ratio * BEDS[case.bed].firewall_bits_per_second / HEADERS
+        unit = facts.unit_bits_per_second
+        if unit is None or abs(unit / planted - 1) > 0.05:
+            yield f"a step adds {unit} bit/s, planted {planted:g}"
+    if expected.outage_within_s is not None:
+        yield from _outage(facts, expected.outage_within_s)
+    if expected.shares_within is not None:
+        yield from _shares(facts, expected.shares_within)
+    if expected.rate_ratio_of is not None:
+        other, low, high = expected.rate_ratio_of
+        base = earlier[other].payload_bits_per_second if other in earlier else None
+        if not base:
+            why = "has no rate" if other in earlier else "did not run"
+            yield f"cannot be held against {other!r}, which {why}"
+        elif row.payload_bits_per_second:
+            ratio = row.payload_bits_per_second / base
+            if not low <= ratio <= high:
+                yield f"{ratio:.2f} of {other!r}, planted {low:g} to {high:g}"
+
+
+def _unsound(row: Row, expected: Expected) -> Iterator[str]:
+    """What makes a run, or one trial, no measurement of what was planted."""
+    name = f"{row.name}: "
+    sound = ("pass", "measured") if expected.verdict == "pass" else (expected.verdict,)
+    if row.verdict not in sound:  # measured: of a case without a target
+        yield f"{name}verdict {row.verdict or 'none'}, expected {expected.verdict}"
+        yield from row.problems
+    low, high = expected.completeness
+    if row.completeness_ratio is None or not low <= row.completeness_ratio <= high:
+        yield f"{name}completeness {row.completeness_ratio}, expected {low:g} to {high:g}"
+        yield from row.lost
+    if not row.payload_bits_per_second:
+        yield f"{name}no rate"
+
+
+def _told(row: Row, planted: Mapping[str, tuple[float, float]]) -> Iterator[str]:
+    """Figures of the device that are not what was planted."""
+    for name, (low, high) in planted.items():
+        value = row.device.get(name)
+        if value is None or not low <= value <= high:
+            yield f"{row.name}: {name} is {value}, planted {low:g} to {high:g}"
+
+
+def _shares(facts: Facts, within: float) -> Iterator[str]:
+    """Shares of devices that are not what the kernel counted, or that do not add up."""
+    if len(facts.shares) < 2 or facts.shares.keys() != facts.counted_shares.keys():
+        yield f"shares of {list(facts.shares) or 'none'}, counted {list(facts.counted_shares)}"
+        return
+    for device, counted in facts.counted_shares.items():
+        if abs(facts.shares[device] - counted) > within:
+            yield f"{device} has {facts.shares[device]:.3f} of all, counted {counted:.3f}"
+    ratio = facts.devices_ratio
+    if ratio is None or not SUM_LOW <= ratio <= SUM_HIGH:
+        yield f"the devices say {ratio} of the payload, planted {SUM_LOW:g} to {SUM_HIGH:g}"
+
+
+def _limited_by(name: str, trials: Sequence[Row]) -> Iterator[str]:
+    """Trials of which a limit is named that has room in all of them."""
+    if not trials:
+        yield "no trial has a verdict"
+    for trial in trials:
+        if trial.limiter == name:
+            yield f"{trial.name}: limiter {name}, which is not planted"
+
+
+def _modes(planted: Mapping[str, tuple[float, float]], trials: Sequence[Row]) -> Iterator[str]:
+    """Modes whose rate is not what was planted, against that of the first."""
+    rates = {row.name.rpartition(" ")[2]: row.payload_bits_per_second for row in trials}
+    base = trials[0].payload_bits_per_second if trials else None
+    for mode, (low, high) in planted.items():
+        rate = rates.get(mode)
+        ratio = rate / base if rate and base else None
+        if ratio is None or not low <= ratio <= high:
+            yield f"{mode} is at {ratio} of the first mode's rate, planted {low:g} to {high:g}"
+
+
+def _cpu(trials: Sequence[Row], within: float) -> Iterator[str]:
+    """Devices whose CPU is not what the kernel counted, or does not rise from mode to mode."""
+    for trial in trials:
+        if not trial.cpu_counted or trial.cpu.keys() != trial.cpu_counted.keys():
+            yield f"{trial.name}: CPU of {[*trial.cpu]}, counted of {[*trial.cpu_counted]}"
+            return
+        for device, counted in trial.cpu_counted.items():
+            if abs(trial.cpu[device] - counted) > within:
+                yield f"{trial.name}: {device} at {trial.cpu[device]:.3f}, counted {counted:.3f}"
+    for before, after in pairwise(trials):
+        for device, busy in after.cpu.items():
+            if busy <= before.cpu[device]:
+                yield f"{after.name}: {device} at {busy:.3f}, no more than in {before.name}"
+
+
+def _steps(facts: Facts, within_s: float) -> Iterator[str]:
+    """Growths of the device that are no step, and steps that were no growth."""
+    if len(facts.steps_s) != len(facts.fell_at_s) or not facts.steps_s:
+        yield f"{len(facts.steps_s)} steps, planted {len(facts.fell_at_s)}"
+    for found_s, planted_s in zip(facts.steps_s, facts.fell_at_s, strict=False):
+        if abs(found_s - planted_s) > within_s:
+            yield f"a step at {found_s:.1f}, planted at {planted_s:.1f}"
+
+
+def _outage(facts: Facts, within_s: tuple[float, float]) -> Iterator[str]:
+    """What the probes say of an outage, held against when the device died and was replaced."""
+    if facts.outage is None or len(facts.fell_at_s) != 2:
+        yield f"outage {facts.outage}, planted at {facts.fell_at_s or 'no instant'}"
+        return
+    from_s, outage_s = facts.outage
+    died_s, back_s = facts.fell_at_s
+    if abs(outage_s - (back_s - died_s)) > within_s[0]:
+        yield f"out for {outage_s:.3f} s, planted {back_s - died_s:.3f}"
+    if abs(from_s - died_s) > within_s[1]:
+        yield f"out from {from_s:.3f} on, planted {died_s:.3f}"
+
+
+def _pauses(facts: Facts, within_s: float) -> Iterator[str]:
+    """Pauses in the burst that are no spike, and spikes that were no pause."""
+    begun_s, ended_s = facts.burst_s
+    pauses_s = [at_s for at_s in facts.fell_at_s if begun_s + 1 <= at_s <= ended_s - 3]
+    spikes_s = [spike for spike in facts.spikes_s if begun_s + 1 <= spike[0] <= ended_s - 3]
+    if not pauses_s:
+        yield "no pause was planted"
+    for at_s in pauses_s:
+        if not any(abs(from_s - at_s) <= within_s for from_s, _ in spikes_s):
+            yield f"no spike at the pause of {at_s:.1f}: there are {spikes_s or 'none'}"
+    for from_s, to_s in spikes_s:
+        if not any(abs(from_s - at_s) <= within_s for at_s in facts.fell_at_s):
+            yield f"a spike from {from_s:.1f} to {to_s:.1f}, planted were {pauses_s}"

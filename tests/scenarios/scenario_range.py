@@ -1,0 +1,329 @@
+"""A lab that stands with its fleet and a coordinator, carries cases out and watches its load."""
+
+import contextlib
+import dataclasses
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from broadside.agent.counters import NET_DEV, STAT, CoreTicks, parse_net_dev, parse_stat
+from broadside.agent.cpu import parse_process_time
+from broadside.coordinator import scenarios
+from broadside.coordinator.core.summary import RunSummary
+from broadside.coordinator.studies.study import Search, Study
+from broadside.coordinator.studies.trials import next_trial
+from broadside.exchange.engines import find
+from broadside.lab import profiles, topology
+from broadside.lab.device_agent import firewall_agent, follow, witnesses_of
+from broadside.lab.inspection import inspector_argv
+from broadside.lab.namespaces import inside, list_processes
+from broadside.lab.serving import Serving
+from broadside.lab.site import built, free_prefix, staged
+from broadside.lab.snmp_agent import SnmpAgent, answering
+from broadside.lab.topology import Lab, LabSpec
+from tests.scenarios.cases import BEDS, CASES, Bed, Case
+from tests.scenarios.facts import Facts, faults
+from tests.scenarios.scenario_table import Row, failed, run_row, study_row
+
+EVERY_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Busiest:
+    """Busy shares in the busiest stretch; None: there was none."""
+
+    machine_ratio: float | None  # of all cores
+    core_ratio: float | None  # of the fullest core, which a thread that moves leaves unseen
+
+
+def busiest(readings: Sequence[Sequence[CoreTicks]], over_count: int) -> Busiest:
+    """The busiest stretch of so many readings of the cores, or of all where there are fewer."""
+    length = min(over_count, len(readings) - 1)
+    machine: list[float] = []
+    core: list[float] = []
+    for now, then in zip(readings[length:], readings, strict=False):
+        pairs = list(zip(then, now, strict=False))
+        busy = [after.busy - before.busy for before, after in pairs]
+        total = [after.total - before.total for before, after in pairs]
+        core += [part / whole for part, whole in zip(busy, total, strict=True) if whole > 0]
+        if sum(total) > 0:
+            machine.append(sum(busy) / sum(total))
+    return Busiest(machine_ratio=max(machine, default=None), core_ratio=max(core, default=None))
+
+
+class Watch:
+    """Reads the kernel's counters every second while it is open."""
+
+    def __init__(
+        self,
+        carried: Callable[[], Mapping[str, int]] = dict,
+        worked: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
+        self._carried, self._worked = carried, worked
+        self._bytes: list[tuple[float, Mapping[str, int]]] = []
+        self._cpu_s: list[tuple[float, Mapping[str, float]]] = []
+        self._readings = [self._read()]
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def busiest(self, over_s: int) -> Busiest:
+        """The busiest stretch of so many seconds."""
+        return busiest(self._readings, round(over_s / EVERY_S))
+
+    def _watch(self) -> None:
+        while not self._over.wait(EVERY_S):
+            self._readings.append(self._read())
+            self._bytes.append((time.time(), self._carried()))
+            self._cpu_s.append((time.time(), self._worked()))
+
+    def shares(self, from_s: float, to_s: float) -> Mapping[str, float]:
+        """Of what devices carried meanwhile."""
+        _, carried = _counted(self._bytes, from_s, to_s)
+        total = sum(carried.values())
+        return {name: count / total for name, count in carried.items()} if total else {}
+
+    def cpu(self, from_s: float, to_s: float) -> Mapping[str, float]:
+        """Of a core that devices' processes used meanwhile."""
+        over_s, spent_s = _counted(self._cpu_s, from_s, to_s)
+        return {name: each_s / over_s for name, each_s in spent_s.items()}
+
+    @staticmethod
+    def _read() -> Sequence[CoreTicks]:
+        return parse_stat(Path(STAT).read_text())
+
+
+def _counted(
+    readings: Sequence[tuple[float, Mapping[str, float]]], from_s: float, to_s: float
+) -> tuple[float, Mapping[str, float]]:
+    """Seconds from the first to the last of the readings between two instants, and what each
+    counter counted over them; none where there are not two."""
+    inside = [each for each in readings if from_s <= each[0] <= to_s]
+    if len(inside) < 2:
+        return 0.0, {}
+    (begun_s, before), (ended_s, after) = inside[0], inside[-1]
+    return ended_s - begun_s, {
+        name: after[name] - count for name, count in before.items() if name in after
+    }
+
+
+LEAD_S: Final = 6
+TUNNELS_LEAD_S: Final = 5  # more, for the agents to make their devices
+BUSY_RATIO: Final = 0.9  # of the machine's CPU, or of a core: from here on it may be the limit
+VERDICT_WITHIN_S: Final = 60.0
+STUDY_WITHIN_S: Final = 300.0
+
+
+class Range:
+    """A bed that stands, with its fleet and coordinator."""
+
+    def __init__(
+        self, bed: Bed, lab: Lab, coordinator: Serving, agent: SnmpAgent | None = None
+    ) -> None:
+        self.bed, self.lab, self.coordinator, self.agent = bed, lab, coordinator, agent
+
+    def carry_out(self, case: Case, earlier: Mapping[str, Row]) -> Row:
+        """Run one case and hold it against what is expected."""
+        if case.scenario not in scenarios.names():
+            return failed(case.name, f"there is no scenario {case.scenario}")
+        profiles.apply(self.lab, case.profile)
+        if self.agent is not None:
+            follow(self.agent, self.lab, case.profile)
+        burst_s = case.burst_s
+        traffic = scenarios.load(case.scenario).traffic
+        in_tunnels = traffic.encapsulation is not None
+        overrides = {
+            "scale": self.bed.scale,
+            "burst_s": burst_s,
+            "period_s": burst_s + 10,
+            "lead_s": LEAD_S + (TUNNELS_LEAD_S if in_tunnels else 0),
+            "traffic.block_bytes": 32_768,
+            "traffic.probe": "udp",
+            **case.overrides,
+        }
+        engine = find(traffic.engine)
+        if engine is None or "block_bytes" not in engine.honours:
+            del overrides["traffic.block_bytes"]
+        body = {"scenario": case.scenario, "overrides": overrides, "by": "lab"}
+        with Watch(self._carried, self._worked) as watch:
+            try:
+                row, facts = (
+                    self._study(case, body, watch) if case.question else self._run(case, body)
+                )
+            except (ValueError, TimeoutError) as error:
+                return failed(case.name, str(error))
+        busy = watch.busiest(case.burst_s)
+        row = dataclasses.replace(
+            row,
+            machine_was_busy=(busy.machine_ratio or 0.0) >= BUSY_RATIO,
+            core_was_full=(busy.core_ratio or 0.0) >= BUSY_RATIO,
+        )
+        facts = dataclasses.replace(
+            facts,
+            fell_at_s=profiles.falls(self.lab),
+            counted_shares=watch.shares(*facts.window_s),
+        )
+        return dataclasses.replace(row, faults=tuple(faults(case, row, facts, earlier)))
+
+    def _carried(self) -> Mapping[str, int]:
+        """Bytes that each of several devices sent on, as its namespace's kernel counts them."""
+        if len(self.bed.devices) < 2:
+            return {}
+        twins = topology.twin_namespaces(self.lab.spec.prefix)
+        return {
+            device: sent_bytes(namespace)
+            for device, namespace in zip(self.bed.devices, twins, strict=True)
+        }
+
+    def _worked(self) -> Mapping[str, float]:
+        """CPU-seconds of each of several devices' processes, as the kernel's ticks have them."""
+        if not profiles.PROFILES[self.bed.profile].inspects:
+            return {}
+        programs = {
+            inspector_argv(self.lab, letter)[0]: device
+            for letter, device in zip(topology.TWIN_LETTERS, self.bed.devices, strict=True)
+        }
+        return {
+            programs[each.arguments[0]]: parse_process_time(
+                Path(f"/proc/{each.pid}/stat").read_text()
+            ).cpu_s
+            for each in list_processes()
+            if each.arguments and each.arguments[0] in programs
+        }
+
+    def _run(self, case: Case, body: Mapping[str, Any]) -> tuple[Row, Facts]:
+        launched = self.coordinator.launch(body)
+        summary = self._summary(launched["run_id"], case)
+        spec = scenarios.load(case.scenario, body["overrides"])
+        row = run_row(case.name, summary, spec, case.expected.says)
+        return row, Facts.of_run(summary)
+
+    def _study(self, case: Case, body: Mapping[str, Any], watch: Watch) -> tuple[Row, Facts]:
+        asked = {**body, "question": case.question}
+        study_id = self.coordinator.post("/v1/studies", asked)["study_id"]
+        end_s = time.monotonic() + STUDY_WITHIN_S
+        while time.monotonic() < end_s:
+            answer = self.coordinator.get(f"/v1/studies/{study_id}")
+            if answer is not None and answer["ended_at"] is not None:
+                study = Study.model_validate(answer)
+                trials = tuple(self._trials(study, case, watch))
+                return study_row(case.name, study, trials), Facts.of_study(study)
+            time.sleep(0.5)
+        raise TimeoutError(f"study {study_id}: no end within {STUDY_WITHIN_S:g} s")
+
+    def _trials(self, study: Study, case: Case, watch: Watch) -> Iterator[Row]:
+        """A row for each trial that has a verdict."""
+        if isinstance(study.spec.question, Search):
+            return
+        for index, result in enumerate(study.results):
+            trial = next_trial(study.spec, study.results[:index])
+            if trial is None:
+                return
+            if result.run_id is not None:
+                spec = trial.resolve(study.study_id, study.spec)
+                name = ", ".join(f"{what.rpartition('.')[2]} {v}" for what, v in trial.says.items())
+                summary = self._summary(result.run_id, case)
+                row = run_row(f"- {name}", summary, spec)
+                window = summary.bursts[0].window
+                if window is not None:
+                    counted = watch.cpu(window.start_at.timestamp(), window.end_at.timestamp())
+                    row = dataclasses.replace(row, cpu_counted=counted)
+                yield row
+
+    def _summary(self, run_id: str, case: Case) -> RunSummary:
+        within_s = LEAD_S + TUNNELS_LEAD_S + case.burst_s + VERDICT_WITHIN_S
+        return self.coordinator.summary(run_id, within_s)
+
+
+# Beds ---------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def standing(bed: Bed, prefix: str) -> Iterator[Range]:
+    """A bed with fleet and coordinator, gone afterwards."""
+    spec = LabSpec(
+        pairs_count=bed.pairs_count,
+        prefix=prefix,
+        scale=bed.scale,
+        nic_bits_per_second=bed.nic_bits_per_second,
+        firewall_bits_per_second=bed.firewall_bits_per_second,
+    )
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broadside-")))
+        lab = stack.enter_context(built(spec))
+        allowed = {"BROADSIDE_AGENT_ALLOW_TUNNELS": "true"}
+        if bed.services is not None:
+            allowed["BROADSIDE_AGENT_SERVICES"] = bed.services
+        told = {"BROADSIDE_SWITCHES_FILE": str(write_switches(prefix, folder))}
+        profiles.apply(lab, bed.profile)
+        agent = None
+        if bed.devices:
+            agent = firewall_agent(lab, folder / "snmpd", bed.profile)
+            stack.enter_context(answering(agent))
+            witnesses = witnesses_of(agent, bed.devices, folder)
+            told["BROADSIDE_WITNESSES_FILE"] = str(witnesses)
+        site = stack.enter_context(staged(lab, folder, agents=allowed, coordinator=told))
+        yield Range(bed, lab, site.coordinator, agent)
+
+
+def sent_bytes(namespace: str) -> int:
+    """What a firewall's namespace has sent towards the servers."""
+    with inside(namespace):
+        return parse_net_dev(Path(NET_DEV).read_text(), "s0").tx_bytes
+
+
+def write_switches(prefix: str, folder: Path) -> Path:
+    """The coordinator's switches over the lab's profiles, as an operator would declare them."""
+    switches = {
+        "idps": ("plain", "idps-alert", "idps-deny"),
+        "firewalls": ("active-standby", "failover", "failover-cold"),
+        "balanced": ("two-firewalls", "failover"),
+        "services": tuple(f"service-{name}" for name in profiles.SERVICES),
+    }
+    text = ""
+    for switch, names in switches.items():
+        text += f'[{switch}]\nrest = "{names[0]}"\nsettle_s = 1\n[{switch}.states]\n'
+        for name in names:
+            argv = [sys.executable, "-m", "broadside.coordinator", "lab", "profile", name]
+            text += f"{name} = {json.dumps([*argv, '--prefix', prefix])}\n"
+    path = folder / "switches.toml"
+    path.write_text(text)
+    return path
+
+
+def carry_out(cases: Sequence[Case]) -> Iterator[Row]:
+    """Every case, bed by bed, in order within a bed."""
+    rows: dict[str, Row] = {}
+    for name, bed in BEDS.items():
+        here = [case for case in cases if case.bed == name]
+        if not here:
+            continue
+        with free_prefix() as prefix, standing(bed, prefix) as range_:
+            sys.stderr.write(f"lab {prefix}: {bed.pairs_count} pairs\n")
+            for case in here:
+                rows[case.name] = range_.carry_out(case, rows)
+                yield rows[case.name]
+
+
+def chosen(parts: Sequence[str] | None) -> list[Case]:
+    """Every case whose name holds one of ``parts``, and what it is held against; None: all."""
+    wanted = {case.name for case in CASES if not parts or any(part in case.name for part in parts)}
+    wanted |= {
+        case.expected.rate_ratio_of[0]
+        for case in CASES
+        if case.name in wanted and case.expected.rate_ratio_of is not None
+    }
+    return [case for case in CASES if case.name in wanted]

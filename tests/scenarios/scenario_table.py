@@ -1,0 +1,176 @@
+"""Rows of the table: what came of a case, or of one trial of its study. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from broadside.coordinator.core.figures import FIGURES, RECEIVED
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.summary import RunSummary, State
+from broadside.coordinator.studies.study import Study
+
+CHAPTER: Final = "## Measured\n"
+# What says why a rate is what it is stands before what else a run found.
+TELLING: Final = ("residual", "collapse", "limiter-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What came of a case."""
+
+    name: str
+    outcome: str
+    pairs_count: int = 0
+    flows_count: int = 0
+    encapsulation: str = ""
+    engine: str = ""
+    payload_bits_per_second: float | None = None
+    latency_p50_s: float | None = None
+    latency_p99_s: float | None = None
+    cpu_s_per_gigabyte: float | None = None  # both ends' engines
+    faults: tuple[str, ...] = ()  # what was expected and did not show
+    machine_was_busy: bool = False
+    core_was_full: bool = False  # one of several
+    problem: str | None = None  # it did not run
+    trials: "tuple[Row, ...]" = ()  # of a study
+    verdict: str | None = None  # None: a study has none of its own
+    completeness_ratio: float | None = None
+    limiter: str | None = None
+    device: Mapping[str, float] = field(default_factory=dict)  # its figures, by name
+    cpu: Mapping[str, float] = field(default_factory=dict)  # of each device, as witnesses say
+    cpu_counted: Mapping[str, float] = field(default_factory=dict)  # by the kernel, of its process
+    lost: tuple[str, ...] = ()  # pairs that were not wholly measured, and what became of them
+    problems: tuple[str, ...] = ()  # of the verdict
+
+
+def run_row(name: str, summary: RunSummary, spec: RunSpec, says: str | None = None) -> Row:
+    """A run's row; a finding that is to say something stands for all of them."""
+    traffic = spec.traffic
+    sentences = sorted(
+        summary.findings,
+        key=lambda finding: (
+            says is None or says not in f"{finding.id} {finding.sentence}",
+            not finding.id.startswith(TELLING),
+        ),
+    )
+    finding = sentences[0].sentence if sentences else "nothing found"
+    return Row(
+        name=name,
+        pairs_count=summary.pairs_planned,
+        flows_count=summary.pairs_planned * traffic.streams_count,
+        encapsulation=_encapsulation(spec),
+        engine=traffic.engine,
+        payload_bits_per_second=RECEIVED.of_run(summary),
+        latency_p50_s=summary.probe_p50_s,
+        latency_p99_s=summary.probe_p99_s,
+        cpu_s_per_gigabyte=_both(
+            summary.client_cpu_s_per_gigabyte, summary.server_cpu_s_per_gigabyte
+        ),
+        outcome=f"{summary.verdict}: {finding}",
+        verdict=summary.verdict.value,
+        completeness_ratio=summary.completeness_ratio,
+        limiter=summary.limiter.value,
+        device={
+            each.name: value
+            for each in FIGURES
+            if each.name.startswith("device_") and (value := each.of_run(summary)) is not None
+        },
+        cpu={
+            each.device: each.cpu_ratio.mean
+            for each in summary.bursts[0].devices
+            if each.cpu_ratio is not None
+        },
+        lost=tuple(
+            f"burst {burst.index + 1} {pair.pair} {pair.state.value}: {pair.reason or 'no reason'}"
+            for burst in summary.bursts
+            for pair in burst.pairs
+            if pair.state is not State.MEASURED
+        ),
+        problems=tuple(each.sentence for each in summary.findings if each.severity == "problem"),
+    )
+
+
+def study_row(name: str, study: Study, trials: Sequence[Row]) -> Row:
+    """A study's row: its conclusion; what was measured is in its trials' rows."""
+    spec = study.spec.spec
+    said = study.conclusion.sentence if study.conclusion else "no conclusion"
+    return Row(
+        name=name,
+        pairs_count=spec.pairs_count,
+        flows_count=spec.pairs_count * spec.traffic.streams_count,
+        encapsulation=", ".join(dict.fromkeys(row.encapsulation for row in trials))
+        or _encapsulation(spec),
+        engine=spec.traffic.engine,
+        outcome=f"{len(study.results)} trials: {study.problem or said}",
+        problem=study.problem,
+        trials=tuple(trials),
+    )
+
+
+def _encapsulation(spec: RunSpec) -> str:
+    return "none" if spec.traffic.encapsulation is None else "vxlan"
+
+
+def _both(client: float | None, server: float | None) -> float | None:
+    """Both ends' cost; unknown where one of them did not tell."""
+    return None if client is None or server is None else client + server
+
+
+def failed(name: str, problem: str) -> Row:
+    return Row(name=name, outcome="did not run", problem=problem)
+
+
+HEADINGS: Final = (
+    "scenario",
+    "pairs",
+    "flows",
+    "encap",
+    "engine",
+    "payload received, Mbit/s",
+    "latency p50 / p99, ms",
+    "CPU s a GB",
+    "verdict or finding",
+)
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row as text; unknown is a dash."""
+
+    def said(value: float | None, factor: float, form: str) -> str:
+        return "-" if value is None else format(value * factor, form)
+
+    outcome = row.problem or row.outcome
+    if row.faults:
+        outcome = f"NOT SHOWN: {'; '.join(row.faults)}; {outcome}"
+    if row.machine_was_busy:
+        outcome = f"(the machine was the limit) {outcome}"
+    elif row.core_was_full:
+        outcome = f"(one core was full) {outcome}"
+    return (
+        row.name,
+        str(row.pairs_count),
+        str(row.flows_count),
+        row.encapsulation,
+        row.engine,
+        said(row.payload_bits_per_second, 1e-6, ".1f"),
+        f"{said(row.latency_p50_s, 1e3, '.2f')} / {said(row.latency_p99_s, 1e3, '.2f')}",
+        said(row.cpu_s_per_gigabyte, 1, ".2f"),
+        outcome,
+    )
+
+
+def markdown(rows: Sequence[Row]) -> Iterator[str]:
+    """The table, as the docs keep it; a study's trials stand below it."""
+    yield f"| {' | '.join(HEADINGS)} |"
+    yield f"|{' --- |' * len(HEADINGS)}"
+    for row in rows:
+        for each in (row, *row.trials):
+            yield f"| {' | '.join(cell.replace('|', '/') for cell in cells(each))} |"
+
+
+def chapter(document: str, rows: Sequence[Row], when: str) -> str:
+    """The document with its last chapter, ``## Measured``, written anew. Raises ``ValueError``."""
+    before, mark, _ = document.partition(CHAPTER)
+    if not mark:
+        raise ValueError(f"the document has no chapter {CHAPTER.strip()!r}")
+    return f"{before}{CHAPTER}\n{when}\n\n" + "\n".join(markdown(rows)) + "\n"
