@@ -1,0 +1,721 @@
+"""Records that hosts, devices and engines leave of what happened."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tests.worlds.noise import lognormal
+from tests.worlds.records import (
+    ClockReading,
+    CounterDeclaration,
+    DeviceRecord,
+    EndRecord,
+    Floats,
+    ForeignTest,
+    HostCounters,
+    PairRecord,
+    Plan,
+    PlannedBurst,
+    PlannedPair,
+    Recording,
+    Rows,
+    TelemetryRecord,
+)
+from tests.worlds.spec import Background, Counter, Spec
+from tests.worlds.traffic import Burst, Flow, Physics, cumulative, directions_of
+
+# 5 January 2026, 00:00 UTC.
+EPOCH_UNIX_S = 1767571200.0
+# Largest TCP window of a stream where the window is not what limits.
+WINDOW_BYTES = 16 * 1024 * 1024
+
+
+def client(pair: int) -> str:
+    """Return the name of a pair's client host."""
+    return f"client-{pair:02d}"
+
+
+def server(pair: int) -> str:
+    """Return the name of a pair's server host."""
+    return f"server-{pair:02d}"
+
+
+def nic_cap(spec: Spec, physics: Physics) -> float | None:
+    """Return the egress cap of a host in bit/s of frames, or `None` if it is not known."""
+    if spec.bottleneck != "nic":
+        return None
+    per_pair = physics.weights.max() * spec.payload_bytes_per_second * 8.0
+    return float(per_pair * spec.layer_factor("wire") * 1.002)
+
+
+def make_plan(spec: Spec, physics: Physics) -> Plan:
+    """Return what was planned and stated before the run."""
+    known = None
+    if spec.bottleneck == "device":
+        known = spec.payload_bytes_per_second * 8.0 * spec.layer_factor("ip")
+    offered = None
+    if spec.bottleneck == "none":
+        largest = float(physics.weights.max())
+        offered = spec.payload_bytes_per_second * 8.0 * largest / len(directions_of(spec))
+    if spec.pace_error_ratio:
+        offered = (
+            spec.payload_bytes_per_second * 8.0 / spec.pairs_count / (1.0 - spec.pace_error_ratio)
+        )
+    counters = tuple(
+        CounterDeclaration(
+            device=counter.device,
+            layer=counter.layer if counter.declared else None,
+            unit=("bits" if counter.labelled_bits else "bytes") if counter.declared else None,
+            aggregation=("average" if counter.average else "total") if counter.declared else None,
+            directions=counter.directions if counter.declared else None,
+            counts=("before-drop" if counter.before_drop else "after-drop")
+            if counter.declared
+            else None,
+            lag_s=counter.lag_s if counter.declared_lag else None,
+            preset=counter.preset,
+        )
+        for counter in spec.counters
+    )
+    return Plan(
+        epoch_unix_s=EPOCH_UNIX_S,
+        origin=spec.origin,
+        engine=spec.engine,
+        protocol=spec.protocol,
+        direction=spec.direction,
+        streams_count=spec.streams_count,
+        offered_bits_per_second=offered,
+        mtu_bytes=spec.mtu_bytes if spec.mtu_recorded else None,
+        tcp_options_bytes=spec.tcp_options_bytes if spec.mtu_recorded else None,
+        datagram_bytes=spec.datagram_bytes if spec.protocol == "udp" else None,
+        ip_version=spec.ip_version,
+        target_bits_per_second=spec.target_bits_per_second,
+        tolerance_ratio=spec.tolerance_ratio,
+        target_layer=spec.target_layer,
+        completeness_min_ratio=0.95,
+        residual_max_ratio=0.05,
+        start_spread_max_s=0.1,
+        clock_gate_s=0.05,
+        device_cpu_max_ratio=spec.device_cpu_max_ratio,
+        loss_max_ratio=spec.loss_max_ratio,
+        clocks_promised=spec.clocks_promised,
+        device_promised=spec.device_promised,
+        nic_cap_bits_per_second=nic_cap(spec, physics),
+        device_known_rate_bits_per_second=known,
+        bursts=tuple(
+            PlannedBurst(
+                index=index,
+                start_s=spec.lead_s + index * spec.period_s,
+                duration_s=spec.duration_s,
+            )
+            for index in range(spec.bursts_count)
+        ),
+        pairs=tuple(
+            PlannedPair(
+                index=pair,
+                client_host=client(pair),
+                server_host=server(pair),
+                client_address=f"10.2.{pair // 200}.{pair % 200 + 10}",
+                server_address=f"10.1.{pair // 200}.{pair % 200 + 10}",
+                server_port=5201,
+                token=f"token-{pair:04d}",
+            )
+            for pair in range(spec.pairs_count)
+        ),
+        counters=counters,
+    )
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Rows of all pairs of one side, as matrices (pairs, rows)."""
+
+    began_s: Floats
+    edges_s: Floats
+    bytes: Floats
+    lost_bytes: Floats | None
+    resent: Floats | None
+
+
+def _edges(
+    spec: Spec, rng: np.random.Generator, reading_s: float, length_s: Floats
+) -> Floats:
+    """Return elapsed row bounds, shape (pairs, rows + 1). The last is each pair's length."""
+    count = max(1, int(np.ceil(float(np.median(length_s)) / reading_s - 0.01)))
+    edges = np.tile(reading_s * np.arange(count + 1.0), (length_s.size, 1))
+    if count > 1:
+        # Timers of engines fire a little late, never early.
+        edges[:, 1:-1] += np.abs(rng.standard_normal((length_s.size, count - 1))) * 0.001
+    edges[:, -1] = length_s
+    return edges
+
+
+def _sides(spec: Spec, rng: np.random.Generator, flow: Flow) -> tuple[_Side, _Side]:
+    """Return the sender's and the receiver's rows of every pair."""
+    burst = flow.burst
+    starts = np.where(np.isfinite(burst.starts_s), burst.starts_s, burst.start_s)
+    # An engine that was not killed runs its full length.
+    length = np.full(spec.pairs_count, burst.duration_s)
+    began = starts - spec.sender_early_s
+    edges = _edges(spec, rng, spec.sender_reading_s, length + spec.sender_early_s)
+    written = np.floor(flow.written(began[:, None] + edges))
+    resent = None
+    if spec.protocol == "tcp":
+        again = flow.resent_by(began[:, None] + edges)
+        resent = np.diff(np.floor(again / spec.segment_bytes), axis=1)
+    sender = _Side(began, edges, np.diff(written, axis=1), None, resent)
+    began = starts + flow.delay_down_s - spec.receiver_early_s
+    # The receiver counts until the last byte is read.
+    tail = flow.delay_up_s + 0.01
+    edges = _edges(spec, rng, spec.receiver_reading_s, length + tail + spec.receiver_early_s)
+    received = np.floor(flow.received(began[:, None] + edges))
+    lost = None
+    if spec.protocol == "udp":
+        arrived = np.floor(flow.arrived(began[:, None] + edges))
+        lost = np.diff(arrived, axis=1) - np.diff(received, axis=1)
+    return sender, _Side(began, edges, np.diff(received, axis=1), lost, None)
+
+
+def _end(
+    spec: Spec,
+    side: _Side,
+    name: str,
+    direction: str,
+    pair: int,
+    host: str,
+    began_at_s: float | None,
+    dies_at_s: float | None,
+    round_trip: tuple[float, float],
+) -> EndRecord:
+    rows_count = side.bytes.shape[1]
+    complete = dies_at_s is None
+    if dies_at_s is not None:
+        # Rows are written when they end.
+        rows_count = int(np.searchsorted(side.edges_s[pair, 1:], dies_at_s, side="right"))
+    bytes_ = side.bytes[pair, :rows_count]
+    start, end = side.edges_s[pair, :rows_count], side.edges_s[pair, 1 : rows_count + 1]
+    packets = lost = retransmits = rtt = window = None
+    if spec.protocol == "udp":
+        if side.lost_bytes is not None:
+            lost = np.round(side.lost_bytes[pair, :rows_count] / spec.datagram_bytes)
+            packets = np.round(bytes_ / spec.datagram_bytes) + lost
+        else:
+            packets = np.round(bytes_ / spec.datagram_bytes)
+    if side.resent is not None:
+        retransmits = side.resent[pair, :rows_count]
+        idle, loaded = round_trip
+        rtt = np.full(rows_count, loaded)
+        rate = bytes_ / np.maximum(end - start, 1e-9)
+        # A window is the bytes under way, and a little more than that.
+        full = spec.bottleneck == "window"
+        window = rate * idle if full else 1.15 * rate * loaded
+    return EndRecord(
+        host=host,
+        side=name,
+        direction=direction,
+        began_at_s=began_at_s,
+        reading_s=spec.sender_reading_s if name == "sender" else spec.receiver_reading_s,
+        rows=Rows(
+            start_s=start,
+            end_s=end,
+            bytes=bytes_,
+            packets=packets,
+            lost=lost,
+            retransmits=retransmits,
+            rtt_s=rtt,
+            cwnd_bytes=window,
+        ),
+        total_bytes=float(bytes_.sum()) if complete else None,
+        total_s=float(side.edges_s[pair, -1]) if complete else None,
+        total_retransmits=float(retransmits.sum())
+        if complete and retransmits is not None
+        else None,
+        total_packets=float(packets.sum()) if complete and packets is not None else None,
+        total_lost=float(lost.sum()) if complete and lost is not None else None,
+        complete=complete,
+    )
+
+
+def round_trips(spec: Spec, physics: Physics, pair: int) -> tuple[float, float]:
+    """Return the idle and the loaded round-trip time through the path of one pair.
+
+    A shared bottleneck that is full has a queue. A policer, a CPU, a window and a paced sender
+    have none. A full NIC queues in the sender, which TCP sees too.
+    """
+    idle = float(physics.rtt_s[pair])
+    queue = {"device": spec.queue_s, "shared-link": spec.queue_s, "nic": 0.4 * spec.queue_s}
+    return idle, idle + queue.get(spec.bottleneck, 0.02 * idle)
+
+
+def _outcome(spec: Spec, pair: int, burst: int) -> tuple[str, set[str], float | None]:
+    """Return the outcome, the events and the second of death of a pair in a burst."""
+    events = [e for e in spec.events if e.pair == pair and e.burst in (None, burst)]
+    names = {event.what for event in events}
+    dies = min((event.at_s for event in events if event.what == "dies"), default=None)
+    if "failed" in names:
+        return "failed", names, dies
+    if "missed" in names:
+        return "missed", names, dies
+    if "unheard" in names:
+        return "lost", names, dies
+    if dies is not None:
+        return "abandoned", names, dies
+    late = max((event.at_s for event in events if event.what == "late"), default=0.0)
+    return ("late" if late > 1.0 else "measured"), names, dies
+
+
+def _pair_records(
+    spec: Spec, physics: Physics, rng: np.random.Generator, plan: Plan
+) -> list[PairRecord]:
+    records = []
+    for burst in physics.bursts:
+        if burst.index < 0:
+            continue
+        flows = physics.of(burst)
+        sides = [_sides(spec, rng, flow) for flow in flows]
+        unit = rng.integers(0, spec.hidden_units_count, spec.pairs_count)
+        ports = rng.integers(1024, 65000, spec.pairs_count)
+        clocks = [
+            [
+                physics.clock(0 if on_client else 1, side.began_s)
+                for side, on_client in zip(
+                    pair_of_sides,
+                    (True, False) if flow.direction == "forward" else (False, True),
+                    strict=True,
+                )
+            ]
+            for flow, pair_of_sides in zip(flows, sides, strict=True)
+        ]
+        recorded = burst.index not in spec.unrecorded
+        for pair in range(spec.pairs_count):
+            outcome, events, dies = _outcome(spec, pair, burst.index)
+            idle, loaded = round_trips(spec, physics, pair)
+            ends: list[EndRecord] = []
+            ran = np.isfinite(burst.starts_s[pair]) and recorded
+            if not recorded:
+                outcome = "lost"
+            for flow, (sender, receiver), (sender_at, receiver_at) in zip(
+                flows, sides, clocks, strict=True
+            ):
+                if not ran or "unheard" in events:
+                    continue
+                forward = flow.direction == "forward"
+                sending, receiving = client(pair), server(pair)
+                if not forward:
+                    sending, receiving = receiving, sending
+                if spec.sender_recorded and "sender-unheard" not in events:
+                    ends.append(
+                        _end(spec, sender, "sender", flow.direction, pair, sending,
+                             float(sender_at[pair]), dies, (idle, loaded))
+                    )
+                if spec.receiver_recorded and "receiver-unheard" not in events:
+                    ends.append(
+                        _end(spec, receiver, "receiver", flow.direction, pair, receiving,
+                             float(receiver_at[pair]), dies, (idle, loaded))
+                    )
+            planned = plan.pairs[pair]
+            own_port = 40000 + 7 * pair + burst.index
+            address: str | None = planned.client_address
+            port: int | None = own_port
+            if spec.translation in ("address", "address-port"):
+                address = f"10.9.0.{4 + int(unit[pair])}"
+            if spec.translation in ("port", "address-port"):
+                port = int(ports[pair])
+            server_heard = any(end.host == server(pair) for end in ends)
+            window = float(WINDOW_BYTES)
+            if spec.bottleneck == "window":
+                rate = physics.weights[pair] * spec.payload_bytes_per_second
+                window = float(rate * idle / spec.streams_count)
+            path_ping = idle * 0.5
+            # Pings to the device wait in its own queue, not in that of a link elsewhere.
+            waits = spec.queue_s if spec.bottleneck == "device" else 0.05 * idle
+            records.append(
+                PairRecord(
+                    pair=pair,
+                    burst=burst.index,
+                    outcome=outcome,
+                    reason="unable to receive on stream" if outcome == "failed" else "",
+                    ends=tuple(ends),
+                    token=planned.token,
+                    server_token=planned.token if server_heard else None,
+                    client_address=planned.client_address,
+                    client_port=own_port,
+                    seen_address=address if server_heard else None,
+                    seen_port=port if server_heard else None,
+                    idle_rtt_s=idle if spec.rtt_baseline else None,
+                    loaded_rtt_s=loaded,
+                    device_ping_idle_s=path_ping if spec.rtt_baseline else None,
+                    device_ping_loaded_s=path_ping + waits,
+                    window_bytes=window,
+                )
+            )
+    return records
+
+
+def through_device(spec: Spec, physics: Physics, device: int) -> tuple[Floats, float]:
+    """Return the bytes that a device's counter truly counts, per step, with everyone's traffic.
+
+    Args:
+        spec: Parameters.
+        physics: What happened.
+        device: Index of the counter.
+
+    Returns:
+        Cumulative bytes at the counter's layer from instant 0 on, and the length of a step.
+    """
+    counter = spec.counters[device]
+    step = spec.step_s
+    if device in physics.counted_curves:
+        return physics.counted_curves[device], step
+    steps = int(np.ceil(physics.end_s / step))
+    total = np.zeros(steps)
+    for flow in physics.flows:
+        counted = counted_of_flow(spec, flow, counter, physics.pairs_of_devices[device])
+        first = round(flow.burst.grid_start_s / step)
+        total[first : first + counted.size] += counted[: steps - first]
+    nominal = spec.payload_bytes_per_second * spec.layer_factor(counter.layer) * step
+    nominal *= counter.share
+    for background in spec.backgrounds:
+        total += _background(spec, physics, background, device, nominal, steps)
+    physics.counted_curves[device] = cumulative(total)
+    return physics.counted_curves[device], step
+
+
+def counted_of_flow(spec: Spec, flow: Flow, counter: Counter, pairs: Floats) -> Floats:
+    """Return the fleet's own bytes that a counter counts, per step of the flow's grid.
+
+    Args:
+        spec: Parameters.
+        flow: The flow.
+        counter: The counter: layer, directions, before or after drops.
+        pairs: 1 for pairs whose traffic crosses this device, shape (pairs,).
+    """
+    crossing = flow.crossing_ratio * pairs
+    data_counted = counter.directions in ("both", flow.direction)
+    counted = np.zeros(flow.delivered.shape[1])
+    factor = spec.layer_factor(counter.layer)
+    if data_counted:
+        # What is lost before the device reaches it once; what is lost behind it reaches it twice.
+        seen_lost = counter.before_drop and not spec.loss_before_counter
+        counted += crossing @ (flow.sent if seen_lost else flow.delivered)
+        if seen_lost and spec.protocol == "tcp":
+            counted += crossing @ flow.resent
+        counted *= factor
+    other = "reverse" if flow.direction == "forward" else "forward"
+    if counter.directions in ("both", other) and spec.protocol == "tcp":
+        counted += spec.ack_ratio(counter.layer) * (crossing @ flow.delivered)
+    return counted
+
+
+def _background(
+    spec: Spec,
+    physics: Physics,
+    background: Background,
+    device: int,
+    nominal: float,
+    steps: int,
+) -> Floats:
+    """Return others' bytes per step at the counter's layer."""
+    at = spec.step_s * np.arange(steps)
+    level = nominal * background.level_ratio
+    if background.shape == "constant":
+        return np.full(steps, level)
+    if background.shape == "diurnal":
+        # The part of a day that a run sees is a slow slope.
+        return np.asarray(level * (1.0 + 0.6 * np.sin(2 * np.pi * at / 3600.0)), dtype=np.float64)
+    if background.shape in ("in-bursts", "outlasting"):
+        on = np.zeros(steps)
+        for burst in physics.bursts:
+            first = round(burst.start_s / spec.step_s)
+            last = round((burst.start_s + burst.duration_s + background.tail_s) / spec.step_s)
+            on[first:last] = level
+        return on
+    if background.shape == "as-bypass":
+        beside = np.zeros(steps)
+        counter = spec.counters[device]
+        for flow in physics.flows:
+            own = physics.pairs_of_devices[device]
+            all_cross = replace(flow, crossing_ratio=np.ones(spec.pairs_count))
+            whole = counted_of_flow(spec, all_cross, counter, own)
+            first = round(flow.burst.grid_start_s / spec.step_s)
+            missing = whole - counted_of_flow(spec, flow, counter, own)
+            beside[first : first + missing.size] += missing[: steps - first]
+        return beside
+    rng = np.random.default_rng([physics.background_seed, device])
+    seconds = int(np.ceil(steps * spec.step_s)) + 1
+    index = (at + 1e-9).astype(np.int64)
+    if background.shape == "own-bursts":
+        lengths = rng.exponential(1.0, 2 * seconds // int(background.on_s + 1) + 4)
+        lengths[::2] *= background.off_s
+        lengths[1::2] *= background.on_s
+        changes = np.cumsum(lengths)
+        return np.where(np.searchsorted(changes, at) % 2 == 1, level, 0.0)
+    return level * lognormal(rng, (1, seconds), 0.3, 0.9)[0][index]
+
+
+def _device_records(
+    spec: Spec, physics: Physics, rng: np.random.Generator
+) -> list[DeviceRecord]:
+    records = []
+    for device, counter in enumerate(spec.counters):
+        curve, step = through_device(spec, physics, device)
+        count = int(physics.end_s / counter.bin_s)
+        phase = float(rng.random()) * counter.bin_s
+        labels = phase + counter.bin_s * np.arange(count)
+        drift = counter.lag_drift_s * labels / physics.end_s
+        true_edges = labels - counter.lag_s - drift
+        true_edges = true_edges + counter.bin_jitter_s * rng.standard_normal(count)
+        inside = (true_edges >= 0.0) & (true_edges <= physics.end_s - 0.5)
+        labels, true_edges = labels[inside], np.maximum.accumulate(true_edges[inside])
+        grid = step * np.arange(curve.size)
+        value = np.diff(np.interp(true_edges, grid, curve))
+        bins = value.size
+        if counter.bin_trade_ratio:
+            moved = counter.bin_trade_ratio * rng.standard_normal(bins) * value
+            moved[-1] = 0.0
+            # What one bin loses the next one has.
+            value = np.maximum(0.0, value - moved + np.concatenate(([0.0], moved[:-1])))
+        if counter.bin_noise_ratio:
+            value = value * np.maximum(
+                0.0, 1.0 + counter.bin_noise_ratio * rng.standard_normal(bins)
+            )
+        value = np.floor(value)
+        partial = np.zeros(bins, dtype=np.bool_)
+        if counter.partial_ratio:
+            partial = rng.random(bins) < counter.partial_ratio
+            value = np.where(partial, np.floor(value * rng.random(bins)), value)
+        if counter.zero_ratio:
+            value = np.where(rng.random(bins) < counter.zero_ratio, 0.0, value)
+        if counter.missing_ratio:
+            value = np.where(rng.random(bins) < counter.missing_ratio, np.nan, value)
+        if counter.tail_zero_bins:
+            value[-counter.tail_zero_bins :] = 0.0
+        lengths = np.diff(labels)
+        if counter.average:
+            value = value / lengths
+        if counter.bits:
+            value = value * 8.0
+        asked = answered = None
+        if counter.polled:
+            asked = labels[1:] - 0.004 * rng.random(bins)
+            answered = labels[1:] + 0.004 * rng.random(bins)
+        records.append(
+            DeviceRecord(
+                device=counter.device,
+                start_s=labels[:-1],
+                end_s=labels[1:],
+                value=value,
+                asked_at_s=asked,
+                answered_at_s=answered,
+                unit="bits" if counter.labelled_bits else "bytes",
+                aggregation="average" if counter.average else "total",
+                layer=counter.layer if counter.declared else None,
+                directions=counter.directions if counter.declared else None,
+                partial=partial & (not counter.partial_unmarked),
+            )
+        )
+    return records
+
+
+def cpu_at(spec: Spec, physics: Physics, device: int, at_s: Floats) -> Floats:
+    """Return the device's true CPU at true instants: it follows what the device carries."""
+    telemetry = spec.telemetry
+    if telemetry is None:
+        return np.full(at_s.size, np.nan)
+    curve, step = through_device(spec, physics, device)
+    grid = step * np.arange(curve.size)
+    rate = (np.interp(at_s, grid, curve) - np.interp(at_s - 1.0, grid, curve)) * 1.0
+    counter = spec.counters[device]
+    nominal = spec.payload_bytes_per_second * spec.layer_factor(counter.layer) * counter.share
+    load = telemetry.cpu_ratio - telemetry.idle_ratio
+    return np.clip(telemetry.idle_ratio + load * rate / nominal, 0.0, 1.0)
+
+
+def _telemetry(
+    spec: Spec, physics: Physics, rng: np.random.Generator
+) -> list[TelemetryRecord]:
+    telemetry = spec.telemetry
+    if telemetry is None:
+        return []
+    records = []
+    for device, counter in enumerate(spec.counters):
+        count = int((physics.end_s - 2.0) / telemetry.every_s)
+        at = 1.0 + telemetry.every_s * (np.arange(count) + 0.1 * rng.random(count))
+        value = np.clip(
+            cpu_at(spec, physics, device, at) + 0.01 * rng.standard_normal(count), 0.0, 1.0
+        )
+        partial = rng.random(count) < telemetry.partial_ratio
+        # A partial answer holds the idle planes only.
+        value = np.where(partial, telemetry.idle_ratio + 0.02 * rng.random(count), value)
+        wait = 0.02 * rng.random(count)
+        records.append(
+            TelemetryRecord(
+                device=counter.device,
+                quantity="cpu_ratio",
+                own_stamp_s=at + telemetry.stamp_offset_s if telemetry.own_stamps else None,
+                asked_at_s=at - wait if telemetry.asked else None,
+                answered_at_s=at + wait if telemetry.asked else None,
+                value=np.round(value, 3),
+                partial=partial,
+            )
+        )
+        drops = np.zeros(count)
+        if spec.bottleneck == "device":
+            busy = cpu_at(spec, physics, device, at) > telemetry.idle_ratio + 0.05
+            drops = np.where(busy, 40.0 + 10.0 * rng.random(count), 0.0)
+        records.append(
+            TelemetryRecord(
+                device=counter.device,
+                quantity="drops_per_second",
+                own_stamp_s=at + telemetry.stamp_offset_s if telemetry.own_stamps else None,
+                asked_at_s=at - wait if telemetry.asked else None,
+                answered_at_s=at + wait if telemetry.asked else None,
+                value=np.round(drops, 1),
+                partial=np.zeros(count, dtype=np.bool_),
+            )
+        )
+    return records
+
+
+def _host_counters(
+    spec: Spec, physics: Physics, rng: np.random.Generator, burst: Burst
+) -> list[HostCounters]:
+    hosts, pairs = spec.hosts, spec.pairs_count
+    flows = physics.of(burst)
+    span = burst.duration_s + 6.0
+    count = int(span / hosts.every_s) + 1
+    at = burst.start_s - 3.0 + hosts.every_s * np.arange(count)
+    at = np.tile(at, (pairs, 1)) + 0.05 * rng.random((pairs, 1))
+    wire, ack = spec.layer_factor("wire"), spec.ack_ratio("wire")
+    out: Floats = np.zeros((2, pairs, count))
+    into: Floats = np.zeros((2, pairs, count))
+    for flow in flows:
+        sends = 0 if flow.direction == "forward" else 1
+        written = (flow.written(at) + flow.resent_by(at)) * wire
+        received = flow.received(at)
+        out[sends] += written
+        into[1 - sends] += received * wire
+        # Acknowledgements flow the other way.
+        out[1 - sends] += received * ack
+        into[sends] += received * ack
+    records = []
+    elapsed = at - at[:, :1]
+    for side, name in ((0, client), (1, server)):
+        other = hosts.other_bits_per_second / 8.0 * elapsed
+        sent, got = out[side], into[side]
+        if hosts.wrong_interface:
+            sent, got = np.zeros_like(sent), np.zeros_like(got)
+        sent, got = np.floor(sent + other), np.floor(got + other * 1.3)
+        stamps = physics.clock(side, at)
+        load = np.diff(out[side] + into[side], axis=1) / hosts.every_s
+        top = np.maximum(load.max(axis=1, keepdims=True), 1.0)
+        full = 0.99 if spec.bottleneck == "cpu" and side == 0 else hosts.cpu_ratio
+        cpu = np.clip(0.02 + full * load / top, 0.0, 1.0)
+        cpu = np.concatenate((np.full((pairs, 1), np.nan), cpu), axis=1)
+        records.extend(
+            HostCounters(
+                host=name(pair),
+                burst=burst.index,
+                interface="eth0",
+                routed_interface=None
+                if not hosts.routed_known
+                else ("lo" if hosts.wrong_interface else "eth0"),
+                at_s=stamps[pair],
+                rx_bytes=got[pair],
+                tx_bytes=sent[pair],
+                cpu_ratio=cpu[pair],
+            )
+            for pair in range(pairs)
+        )
+    return records
+
+
+def _clock_readings(
+    spec: Spec, physics: Physics, rng: np.random.Generator
+) -> list[ClockReading]:
+    clocks = spec.clocks
+    unread = rng.random((2, spec.pairs_count)) < clocks.unread_ratio
+    error = rng.standard_normal((2, spec.pairs_count)) * 0.0001
+    readings = []
+    for burst in physics.bursts:
+        if burst.index < 0 or burst.index in spec.unrecorded:
+            continue
+        for side, name in ((0, client), (1, server)):
+            for pair in range(spec.pairs_count):
+                if unread[side, pair]:
+                    continue
+                grouped = bool(physics.group[side, pair])
+                hidden = clocks.group_offset_s if grouped and not clocks.admits else 0.0
+                offset = float(physics.offsets_s[side, pair]) - hidden - clocks.common_offset_s
+                for when, at in (
+                    ("before", burst.start_s - 5.0),
+                    ("after", burst.start_s + burst.duration_s + 5.0),
+                ):
+                    at_clock = at + float(physics.offsets_s[side, pair])
+                    readings.append(
+                        ClockReading(
+                            host=name(pair),
+                            burst=burst.index,
+                            when=when,
+                            at_s=at_clock,
+                            offset_s=offset + float(error[side, pair]),
+                            bound_s=clocks.bound_s,
+                            slewing_s=clocks.slewing_s if grouped else 0.0,
+                            synchronised=clocks.synchronised if grouped else True,
+                            reference_id=clocks.reference_id if grouped else "0A000001",
+                            boot_id=f"boot-{name(pair)}",
+                        )
+                    )
+    return readings
+
+
+def _foreign(
+    spec: Spec, physics: Physics, rng: np.random.Generator, plan: Plan
+) -> list[ForeignTest]:
+    tests = []
+    planned = [burst for burst in physics.bursts if burst.index >= 0]
+    for _ in range(spec.foreign_tests_count):
+        burst = planned[int(rng.integers(len(planned)))]
+        pair = plan.pairs[int(rng.integers(spec.pairs_count))]
+        began = burst.start_s + float(rng.uniform(-10.0, burst.duration_s))
+        length = float(rng.uniform(0.05, 5.0))
+        tests.append(
+            ForeignTest(
+                burst=burst.index,
+                server_host=pair.server_host,
+                server_port=pair.server_port,
+                source_address=f"10.7.0.{int(rng.integers(4, 250))}",
+                token=None,
+                began_at_s=began,
+                ended_at_s=began + length,
+                bytes=float(np.floor(length * 1e5)),
+            )
+        )
+    return tests
+
+
+def record(spec: Spec, physics: Physics, rng: np.random.Generator) -> Recording:
+    """Record a world.
+
+    Args:
+        spec: Parameters.
+        physics: What happened.
+        rng: Source of randomness of stamps, jitter and noise of counters.
+
+    Returns:
+        All records, before any manipulation.
+    """
+    plan = make_plan(spec, physics)
+    hosts: list[HostCounters] = []
+    if spec.hosts.recorded:
+        for burst in physics.bursts:
+            if burst.index >= 0 and burst.index not in spec.unrecorded:
+                hosts.extend(_host_counters(spec, physics, rng, burst))
+    return Recording(
+        plan=plan,
+        pairs=tuple(_pair_records(spec, physics, rng, plan)),
+        foreign=tuple(_foreign(spec, physics, rng, plan)),
+        devices=tuple(_device_records(spec, physics, rng)),
+        telemetry=tuple(_telemetry(spec, physics, rng)),
+        hosts=tuple(hosts),
+        clocks=tuple(_clock_readings(spec, physics, rng)),
+    )
