@@ -52,9 +52,7 @@ def _kind(
     """Register a kind."""
 
     def register(draw: Draw) -> Draw:
-        KINDS[name] = Kind(
-            name=name, sentence=sentence, findings=findings, draw=draw, after=after
-        )
+        KINDS[name] = Kind(name=name, sentence=sentence, findings=findings, draw=draw, after=after)
         return draw
 
     return register
@@ -115,7 +113,7 @@ def _below(rng: np.random.Generator) -> float:
 def _fleet(rng: np.random.Generator, level: float | None = None) -> Spec:
     """Draw an ordinary fleet with an ordinary device."""
     duration = _pick(rng, 30.0, 30.0, 45.0, 60.0, 60.0, 90.0)
-    return Spec(
+    spec = Spec(
         pairs_count=_count(rng, 3, 6, 10, 16, 24, 30),
         weights=_word(rng, "equal", "lognormal", "pareto"),
         largest_ratio=_pick(rng, 1.3, 3.0, 10.0, 50.0),
@@ -137,6 +135,19 @@ def _fleet(rng: np.random.Generator, level: float | None = None) -> Spec:
         period_s=duration + _pick(rng, 30.0, 60.0, 90.0),
         counters=(_counter(rng),),
     )
+    if spec.bottleneck in ("nic", "none"):
+        # One size of VM and one pace for all.
+        spec.weights = "equal"
+    if spec.bottleneck == "none":
+        spec.noise.pair_cov = min(spec.noise.pair_cov, _pick(rng, 0.003, 0.03))
+    return spec
+
+
+def _udp(spec: Spec) -> Spec:
+    """Make a fleet send paced UDP."""
+    spec.protocol, spec.weights, spec.ramp_s = "udp", "equal", 0.0
+    spec.noise = Noise(pair_cov=0.003, fleet_cov=0.001, rho=0.0, fine_cov=0.02)
+    return spec
 
 
 def _counter(rng: np.random.Generator) -> Counter:
@@ -183,7 +194,8 @@ def _azure(rng: np.random.Generator) -> Counter:
 def _room_for(spec: Spec) -> Spec:
     """Give the counters' bins quiet time before and after the bursts."""
     longest = max((c.bin_s + abs(c.lag_s) for c in spec.counters), default=0.0)
-    spec.lead_s = max(spec.lead_s, 3.0 * longest)
+    # Bursts begin at whole seconds, so that the grids of all bursts fit together.
+    spec.lead_s = float(np.ceil(max(spec.lead_s, 3.0 * longest)))
     spec.after_s = max(spec.after_s, 3.0 * longest)
     widest = max((c.bin_s for c in spec.counters), default=0.0)
     if spec.bursts_count > 1 and spec.period_s < spec.duration_s + 3.0 * widest:
@@ -235,10 +247,8 @@ def _clean_azure(rng: np.random.Generator) -> Spec:
 
 @_kind("clean-udp", "Paced UDP without loss.")
 def _clean_udp(rng: np.random.Generator) -> Spec:
-    spec = _fleet(rng)
-    spec.protocol, spec.bottleneck = "udp", "none"
-    spec.noise = Noise(pair_cov=0.005, fleet_cov=0.001, rho=0.0, fine_cov=0.02)
-    spec.expect_pass = True
+    spec = _udp(_fleet(rng))
+    spec.bottleneck, spec.expect_pass = "none", True
     return _room_for(spec)
 
 
@@ -278,6 +288,7 @@ def _bursty(rng: np.random.Generator) -> Spec:
 @_kind("heavy-tails", "Pair sizes from a Pareto distribution, up to 50 to 1.")
 def _heavy_tails(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
+    spec.bottleneck = _word(rng, "device", "policer")
     spec.weights, spec.largest_ratio = "pareto", 50.0
     spec.pairs_count = _count(rng, 10, 30)
     spec.expect_pass = True
@@ -520,8 +531,9 @@ def _clocks_common(rng: np.random.Generator) -> Spec:
     return _room_for(spec)
 
 
-@_kind("bidirectional", "Both directions share the device: one gains what the other loses.",
-       ("M10",))
+@_kind(
+    "bidirectional", "Both directions share the device: one gains what the other loses.", ("M10",)
+)
 def _bidirectional(rng: np.random.Generator) -> Spec:
     spec = _fleet(rng)
     spec.direction, spec.bottleneck = "both", _word(rng, "device", "nic")
@@ -605,8 +617,8 @@ def _unheard(rng: np.random.Generator, level: float) -> Spec:
 )
 def _unheard_large_pair(rng: np.random.Generator) -> Spec:
     spec = _unheard(rng, _pick(rng, 1.01, 1.03, 1.08))
-    spec.weights, spec.largest_ratio = "pareto", _pick(rng, 2.0, 3.0, 5.0)
-    spec.flags = ("largest-unheard",)
+    spec.bottleneck = "policer"
+    spec.giant_ratio = float(rng.uniform(2.0, 5.0))
     heard_before = rng.random() < 0.4
     spec.bursts_count = 3
     spec.events = (
@@ -708,10 +720,9 @@ def _foreign_requests(rng: np.random.Generator) -> Spec:
     ("M20",),
 )
 def _udp_first_lost(rng: np.random.Generator) -> Spec:
-    spec = _fleet(rng)
-    spec.protocol, spec.bottleneck, spec.streams_count = "udp", "none", 16
+    spec = _udp(_fleet(rng))
+    spec.bottleneck, spec.streams_count = "none", 16
     spec.loss_ratio = _pick(rng, 0.01, 0.05)
-    spec.noise = Noise(pair_cov=0.005, fleet_cov=0.001, rho=0.0, fine_cov=0.02)
     spec.events = tuple(
         Event(pair=pair, what="failed")
         for pair in _some(rng, spec.pairs_count, _pick(rng, 0.05, 0.2, 0.6))
@@ -827,8 +838,8 @@ def _retransmissions(rng: np.random.Generator) -> Spec:
 
 @_kind("udp-loss", "UDP datagrams are lost before or behind the device's counter.", ("M7",))
 def _udp_loss(rng: np.random.Generator) -> Spec:
-    spec = _fleet(rng)
-    spec.protocol, spec.bottleneck = "udp", "device"
+    spec = _udp(_fleet(rng))
+    spec.bottleneck = "device"
     spec.loss_ratio = _pick(rng, 0.001, 0.01, 0.05, 0.15)
     spec.loss_before_counter = bool(rng.random() < 0.5)
     spec.counters = (Counter(bin_s=_pick(rng, 1.0, 5.0), before_drop=bool(rng.random() < 0.7)),)
@@ -875,6 +886,20 @@ def _lag_280(rng: np.random.Generator) -> Spec:
         spec.unrecorded = (int(rng.integers(spec.bursts_count)),)
     elif draw < 0.6:
         spec.extra_bursts = ((spec.lead_s - spec.period_s, spec.duration_s),)
+    return spec
+
+
+@_kind(
+    "short-in-minutes",
+    "Bursts of 30 s every 60 s or 120 s; bins of 60 s are 75 s late.",
+    ("M8",),
+)
+def _short_in_minutes(rng: np.random.Generator) -> Spec:
+    spec = _fleet(rng)
+    spec.bursts_count, spec.duration_s = _count(rng, 4, 8), 30.0
+    spec.period_s, spec.pairs_count = _pick(rng, 60.0, 120.0), min(spec.pairs_count, 10)
+    spec.counters = (_azure(rng),)
+    spec.lead_s = spec.after_s = 420.0
     return spec
 
 
@@ -985,6 +1010,22 @@ def _device_clock(rng: np.random.Generator) -> Spec:
 
 
 @_kind(
+    "device-stamps-off",
+    "The counter's own stamps are 5 to 300 s off; the coordinator knows when it asked, or not.",
+    ("M13",),
+)
+def _device_stamps_off(rng: np.random.Generator) -> Spec:
+    spec = _fleet(rng)
+    counter = Counter(
+        bin_s=_pick(rng, 1.0, 5.0, 10.0),
+        polled=bool(rng.random() < 0.6),
+        stamp_offset_s=float(rng.choice([-1, 1]) * np.exp(rng.uniform(1.6, 5.7))),
+    )
+    spec.counters = (counter,)
+    return _room_for(spec)
+
+
+@_kind(
     "partial-telemetry",
     "Many CPU readings are partial answers that hold idle planes only; the device may be full.",
     ("M15",),
@@ -1058,9 +1099,9 @@ def _clocks_unread(rng: np.random.Generator) -> Spec:
     ("M17",),
 )
 def _search_paced_low(rng: np.random.Generator) -> Spec:
-    spec = _fleet(rng, _above(rng))
-    spec.protocol, spec.bottleneck, spec.weights = "udp", "none", "equal"
-    spec.noise = Noise(pair_cov=0.001, fleet_cov=0.0005, rho=0.0, fine_cov=0.01)
+    spec = _udp(_fleet(rng, _above(rng)))
+    spec.bottleneck = "none"
+    spec.noise = Noise(pair_cov=0.0005, fleet_cov=0.0, rho=0.0, fine_cov=0.01)
     spec.pace_error_ratio = _pick(rng, 0.001, 0.003, 0.01)
     lossy = rng.random() < 0.3
     spec.loss_max_ratio = _pick(rng, 0.0, 0.001)
@@ -1109,8 +1150,11 @@ def _bottleneck_device(rng: np.random.Generator) -> Spec:
     return spec
 
 
-@_kind("bottleneck-policer", "Each client is policed to its own rate, with noise of 5 to 15 %.",
-       ("M9",))
+@_kind(
+    "bottleneck-policer",
+    "Each client is policed to its own rate, with noise of 5 to 15 %.",
+    ("M9",),
+)
 def _bottleneck_policer(rng: np.random.Generator) -> Spec:
     spec = _bottleneck(rng, "policer")
     spec.noise = Noise(pair_cov=_pick(rng, 0.05, 0.08, 0.12, 0.15), fleet_cov=0.0, rho=0.3)
@@ -1143,8 +1187,9 @@ def _bottleneck_window(rng: np.random.Generator) -> Spec:
     return spec
 
 
-@_kind("bottleneck-shared-link", "A link that is not the device is full; the device has room.",
-       ("M9",))
+@_kind(
+    "bottleneck-shared-link", "A link that is not the device is full; the device has room.", ("M9",)
+)
 def _bottleneck_shared_link(rng: np.random.Generator) -> Spec:
     spec = _bottleneck(rng, "shared-link")
     spec.loss_before_counter = bool(rng.random() < 0.5)
@@ -1166,13 +1211,18 @@ def _bottleneck_stall(rng: np.random.Generator) -> Spec:
     spec = _bottleneck(rng, "device")
     spec.noise = Noise(pair_cov=0.03, fleet_cov=0.002, rho=0.3)
     spec.stalls = (
-        Stall(at_s=float(rng.uniform(5.0, spec.duration_s * 0.6)), for_s=_pick(rng, 8.0, 10.0, 12.0)),
+        Stall(
+            at_s=float(rng.uniform(5.0, spec.duration_s * 0.6)), for_s=_pick(rng, 8.0, 10.0, 12.0)
+        ),
     )
     return spec
 
 
-@_kind("bottleneck-shaper", "A router shapes to its rate with a deep queue; the idle path is "
-       "short.", ("M9",))
+@_kind(
+    "bottleneck-shaper",
+    "A router shapes to its rate with a deep queue; the idle path is short.",
+    ("M9",),
+)
 def _bottleneck_shaper(rng: np.random.Generator) -> Spec:
     spec = _bottleneck(rng, "device")
     spec.rtt_s, spec.queue_s = 0.0001, _pick(rng, 0.005, 0.014, 0.05)

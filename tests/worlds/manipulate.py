@@ -15,9 +15,7 @@ def _change_ends(recording: Recording, change: EndChange) -> Recording:
     """Return the recording with each end replaced; `None` removes it."""
     pairs = []
     for record in recording.pairs:
-        ends = tuple(
-            new for end in record.ends if (new := change(record, end)) is not None
-        )
+        ends = tuple(new for end in record.ends if (new := change(record, end)) is not None)
         pairs.append(replace(record, ends=ends))
     return replace(recording, pairs=tuple(pairs))
 
@@ -148,14 +146,10 @@ def remove_source(world: World, source: str) -> World:
     elif source == "telemetry":
         changed = replace(recording, telemetry=())
     else:
-        changed = _change_ends(
-            recording, lambda record, end: None if end.side == source else end
-        )
+        changed = _change_ends(recording, lambda record, end: None if end.side == source else end)
     return world.with_recording(
         changed,
-        Manipulation(
-            name="remove-source", source=source, amount=1.0, lowers=source == "receiver"
-        ),
+        Manipulation(name="remove-source", source=source, amount=1.0, lowers=source == "receiver"),
     )
 
 
@@ -187,7 +181,7 @@ def remove_rows(world: World, source: str, share: float) -> World:
         changed = _change_ends(recording, change)
     return world.with_recording(
         changed,
-        Manipulation(name="remove-rows", source=source, amount=share, lowers=source != "device"),
+        Manipulation(name="remove-rows", source=source, amount=share, lowers=source == "receiver"),
     )
 
 

@@ -67,7 +67,7 @@ def bursty(rng: np.random.Generator, shape: tuple[int, int], cov: float, rho: fl
     low = max(0.02, (1.0 - share * high) / (1.0 - share))
     high = (1.0 - (1.0 - share) * low) / share
     # The upper quartile of the normal distribution.
-    return np.where(ar1(rng, shape, rho) > 0.6744897501960817, high, low)
+    return np.asarray(np.where(ar1(rng, shape, rho) > 0.6744897501960817, high, low))
 
 
 def pareto(rng: np.random.Generator, shape: tuple[int, int], cov: float, rho: float) -> Floats:

@@ -26,6 +26,8 @@ from tests.worlds.traffic import Burst, Flow, Physics, cumulative, directions_of
 
 # 5 January 2026, 00:00 UTC.
 EPOCH_UNIX_S = 1767571200.0
+# A sender whose seconds vary by more is not paced.
+PACED_COV = 0.006
 # Largest TCP window of a stream where the window is not what limits.
 WINDOW_BYTES = 16 * 1024 * 1024
 
@@ -42,25 +44,29 @@ def server(pair: int) -> str:
 
 def nic_cap(spec: Spec, physics: Physics) -> float | None:
     """Return the egress cap of a host in bit/s of frames, or `None` if it is not known."""
-    if spec.bottleneck != "nic":
-        return None
-    per_pair = physics.weights.max() * spec.payload_bytes_per_second * 8.0
-    return float(per_pair * spec.layer_factor("wire") * 1.002)
+    busier = max(spec.forward_share, 1.0 - spec.forward_share) if spec.direction == "both" else 1.0
+    per_pair = physics.weights.max() * spec.payload_bytes_per_second * 8.0 * busier
+    largest = float(per_pair * spec.layer_factor("wire"))
+    if spec.bottleneck == "nic":
+        return 1.002 * largest
+    # Elsewhere the cap is far away, and a third of the fleets do not know it.
+    return None if physics.background_seed % 3 == 0 else 1.6 * largest
 
 
 def make_plan(spec: Spec, physics: Physics) -> Plan:
     """Return what was planned and stated before the run."""
-    known = None
-    if spec.bottleneck == "device":
-        known = spec.payload_bytes_per_second * 8.0 * spec.layer_factor("ip")
+    fleet = spec.payload_bytes_per_second * 8.0
+    known: float | None = fleet * spec.layer_factor("ip")
+    if spec.bottleneck != "device":
+        # The device could carry more, and half of the operators know how much.
+        known = None if known is None or physics.background_seed % 2 else 1.7 * known
     offered = None
-    if spec.bottleneck == "none":
-        largest = float(physics.weights.max())
-        offered = spec.payload_bytes_per_second * 8.0 * largest / len(directions_of(spec))
-    if spec.pace_error_ratio:
-        offered = (
-            spec.payload_bytes_per_second * 8.0 / spec.pairs_count / (1.0 - spec.pace_error_ratio)
-        )
+    steady = spec.noise.pair_cov <= PACED_COV and spec.weights == "equal"
+    if spec.protocol == "udp" or (spec.bottleneck == "none" and steady):
+        # iperf3 paces each stream; a paced sender is a little below its pace, never above.
+        sent = fleet / (1.0 - spec.loss_ratio if spec.protocol == "udp" else 1.0)
+        below = spec.pace_error_ratio or 3.0 * spec.noise.pair_cov
+        offered = sent / spec.pairs_count / len(directions_of(spec)) * (1.0 + below)
     counters = tuple(
         CounterDeclaration(
             device=counter.device,
@@ -134,11 +140,10 @@ class _Side:
     bytes: Floats
     lost_bytes: Floats | None
     resent: Floats | None
+    rtt_s: Floats | None
 
 
-def _edges(
-    spec: Spec, rng: np.random.Generator, reading_s: float, length_s: Floats
-) -> Floats:
+def _edges(spec: Spec, rng: np.random.Generator, reading_s: float, length_s: Floats) -> Floats:
     """Return elapsed row bounds, shape (pairs, rows + 1). The last is each pair's length."""
     count = max(1, int(np.ceil(float(np.median(length_s)) / reading_s - 0.01)))
     edges = np.tile(reading_s * np.arange(count + 1.0), (length_s.size, 1))
@@ -149,7 +154,7 @@ def _edges(
     return edges
 
 
-def _sides(spec: Spec, rng: np.random.Generator, flow: Flow) -> tuple[_Side, _Side]:
+def _sides(spec: Spec, rng: np.random.Generator, flow: Flow, rtt_s: Floats) -> tuple[_Side, _Side]:
     """Return the sender's and the receiver's rows of every pair."""
     burst = flow.burst
     starts = np.where(np.isfinite(burst.starts_s), burst.starts_s, burst.start_s)
@@ -162,7 +167,10 @@ def _sides(spec: Spec, rng: np.random.Generator, flow: Flow) -> tuple[_Side, _Si
     if spec.protocol == "tcp":
         again = flow.resent_by(began[:, None] + edges)
         resent = np.diff(np.floor(again / spec.segment_bytes), axis=1)
-    sender = _Side(began, edges, np.diff(written, axis=1), None, resent)
+    loaded = np.array([round_trips_of(spec, float(idle))[1] for idle in rtt_s])
+    moves = np.exp(0.08 * rng.standard_normal((spec.pairs_count, edges.shape[1] - 1)))
+    bytes_ = np.diff(written, axis=1)
+    sender = _Side(began, edges, bytes_, None, resent, loaded[:, None] * moves)
     began = starts + flow.delay_down_s - spec.receiver_early_s
     # The receiver counts until the last byte is read.
     tail = flow.delay_up_s + 0.01
@@ -172,7 +180,7 @@ def _sides(spec: Spec, rng: np.random.Generator, flow: Flow) -> tuple[_Side, _Si
     if spec.protocol == "udp":
         arrived = np.floor(flow.arrived(began[:, None] + edges))
         lost = np.diff(arrived, axis=1) - np.diff(received, axis=1)
-    return sender, _Side(began, edges, np.diff(received, axis=1), lost, None)
+    return sender, _Side(began, edges, np.diff(received, axis=1), lost, None, None)
 
 
 def _end(
@@ -184,7 +192,6 @@ def _end(
     host: str,
     began_at_s: float | None,
     dies_at_s: float | None,
-    round_trip: tuple[float, float],
 ) -> EndRecord:
     rows_count = side.bytes.shape[1]
     complete = dies_at_s is None
@@ -202,12 +209,11 @@ def _end(
             packets = np.round(bytes_ / spec.datagram_bytes)
     if side.resent is not None:
         retransmits = side.resent[pair, :rows_count]
-        idle, loaded = round_trip
-        rtt = np.full(rows_count, loaded)
+        rtt = None if side.rtt_s is None else side.rtt_s[pair, :rows_count]
         rate = bytes_ / np.maximum(end - start, 1e-9)
         # A window is the bytes under way, and a little more than that.
-        full = spec.bottleneck == "window"
-        window = rate * idle if full else 1.15 * rate * loaded
+        full = 1.0 if spec.bottleneck == "window" else 1.15
+        window = full * rate * (0.0 if rtt is None else rtt)
     return EndRecord(
         host=host,
         side=name,
@@ -235,13 +241,12 @@ def _end(
     )
 
 
-def round_trips(spec: Spec, physics: Physics, pair: int) -> tuple[float, float]:
-    """Return the idle and the loaded round-trip time through the path of one pair.
+def round_trips_of(spec: Spec, idle: float) -> tuple[float, float]:
+    """Return the idle and the loaded round-trip time of a path with this idle time.
 
     A shared bottleneck that is full has a queue. A policer, a CPU, a window and a paced sender
     have none. A full NIC queues in the sender, which TCP sees too.
     """
-    idle = float(physics.rtt_s[pair])
     queue = {"device": spec.queue_s, "shared-link": spec.queue_s, "nic": 0.4 * spec.queue_s}
     return idle, idle + queue.get(spec.bottleneck, 0.02 * idle)
 
@@ -271,7 +276,7 @@ def _pair_records(
         if burst.index < 0:
             continue
         flows = physics.of(burst)
-        sides = [_sides(spec, rng, flow) for flow in flows]
+        sides = [_sides(spec, rng, flow, physics.rtt_s) for flow in flows]
         unit = rng.integers(0, spec.hidden_units_count, spec.pairs_count)
         ports = rng.integers(1024, 65000, spec.pairs_count)
         clocks = [
@@ -288,7 +293,7 @@ def _pair_records(
         recorded = burst.index not in spec.unrecorded
         for pair in range(spec.pairs_count):
             outcome, events, dies = _outcome(spec, pair, burst.index)
-            idle, loaded = round_trips(spec, physics, pair)
+            idle, loaded = round_trips_of(spec, float(physics.rtt_s[pair]))
             ends: list[EndRecord] = []
             ran = np.isfinite(burst.starts_s[pair]) and recorded
             if not recorded:
@@ -304,13 +309,29 @@ def _pair_records(
                     sending, receiving = receiving, sending
                 if spec.sender_recorded and "sender-unheard" not in events:
                     ends.append(
-                        _end(spec, sender, "sender", flow.direction, pair, sending,
-                             float(sender_at[pair]), dies, (idle, loaded))
+                        _end(
+                            spec,
+                            sender,
+                            "sender",
+                            flow.direction,
+                            pair,
+                            sending,
+                            float(sender_at[pair]),
+                            dies,
+                        )
                     )
                 if spec.receiver_recorded and "receiver-unheard" not in events:
                     ends.append(
-                        _end(spec, receiver, "receiver", flow.direction, pair, receiving,
-                             float(receiver_at[pair]), dies, (idle, loaded))
+                        _end(
+                            spec,
+                            receiver,
+                            "receiver",
+                            flow.direction,
+                            pair,
+                            receiving,
+                            float(receiver_at[pair]),
+                            dies,
+                        )
                     )
             planned = plan.pairs[pair]
             own_port = 40000 + 7 * pair + burst.index
@@ -449,18 +470,16 @@ def _background(
         lengths[1::2] *= background.on_s
         changes = np.cumsum(lengths)
         return np.where(np.searchsorted(changes, at) % 2 == 1, level, 0.0)
-    return level * lognormal(rng, (1, seconds), 0.3, 0.9)[0][index]
+    return np.asarray(level * lognormal(rng, (1, seconds), 0.3, 0.9)[0][index], dtype=np.float64)
 
 
-def _device_records(
-    spec: Spec, physics: Physics, rng: np.random.Generator
-) -> list[DeviceRecord]:
+def _device_records(spec: Spec, physics: Physics, rng: np.random.Generator) -> list[DeviceRecord]:
     records = []
     for device, counter in enumerate(spec.counters):
         curve, step = through_device(spec, physics, device)
         count = int(physics.end_s / counter.bin_s)
         phase = float(rng.random()) * counter.bin_s
-        labels = phase + counter.bin_s * np.arange(count)
+        labels: Floats = phase + counter.bin_s * np.arange(count, dtype=np.float64)
         drift = counter.lag_drift_s * labels / physics.end_s
         true_edges = labels - counter.lag_s - drift
         true_edges = true_edges + counter.bin_jitter_s * rng.standard_normal(count)
@@ -498,6 +517,7 @@ def _device_records(
         if counter.polled:
             asked = labels[1:] - 0.004 * rng.random(bins)
             answered = labels[1:] + 0.004 * rng.random(bins)
+        labels = labels + counter.stamp_offset_s
         records.append(
             DeviceRecord(
                 device=counter.device,
@@ -530,9 +550,7 @@ def cpu_at(spec: Spec, physics: Physics, device: int, at_s: Floats) -> Floats:
     return np.clip(telemetry.idle_ratio + load * rate / nominal, 0.0, 1.0)
 
 
-def _telemetry(
-    spec: Spec, physics: Physics, rng: np.random.Generator
-) -> list[TelemetryRecord]:
+def _telemetry(spec: Spec, physics: Physics, rng: np.random.Generator) -> list[TelemetryRecord]:
     telemetry = spec.telemetry
     if telemetry is None:
         return []
@@ -583,8 +601,8 @@ def _host_counters(
     flows = physics.of(burst)
     span = burst.duration_s + 6.0
     count = int(span / hosts.every_s) + 1
-    at = burst.start_s - 3.0 + hosts.every_s * np.arange(count)
-    at = np.tile(at, (pairs, 1)) + 0.05 * rng.random((pairs, 1))
+    grid = burst.start_s - 3.0 + hosts.every_s * np.arange(count)
+    at: Floats = np.tile(grid, (pairs, 1)) + 0.05 * rng.random((pairs, 1))
     wire, ack = spec.layer_factor("wire"), spec.ack_ratio("wire")
     out: Floats = np.zeros((2, pairs, count))
     into: Floats = np.zeros((2, pairs, count))
@@ -597,8 +615,9 @@ def _host_counters(
         # Acknowledgements flow the other way.
         out[1 - sends] += received * ack
         into[sends] += received * ack
-    records = []
+    records: list[HostCounters] = []
     elapsed = at - at[:, :1]
+    sends = 1 if spec.direction == "reverse" else 0
     for side, name in ((0, client), (1, server)):
         other = hosts.other_bits_per_second / 8.0 * elapsed
         sent, got = out[side], into[side]
@@ -608,7 +627,7 @@ def _host_counters(
         stamps = physics.clock(side, at)
         load = np.diff(out[side] + into[side], axis=1) / hosts.every_s
         top = np.maximum(load.max(axis=1, keepdims=True), 1.0)
-        full = 0.99 if spec.bottleneck == "cpu" and side == 0 else hosts.cpu_ratio
+        full = 0.99 if spec.bottleneck == "cpu" and side == sends else hosts.cpu_ratio
         cpu = np.clip(0.02 + full * load / top, 0.0, 1.0)
         cpu = np.concatenate((np.full((pairs, 1), np.nan), cpu), axis=1)
         records.extend(
@@ -629,9 +648,7 @@ def _host_counters(
     return records
 
 
-def _clock_readings(
-    spec: Spec, physics: Physics, rng: np.random.Generator
-) -> list[ClockReading]:
+def _clock_readings(spec: Spec, physics: Physics, rng: np.random.Generator) -> list[ClockReading]:
     clocks = spec.clocks
     unread = rng.random((2, spec.pairs_count)) < clocks.unread_ratio
     error = rng.standard_normal((2, spec.pairs_count)) * 0.0001

@@ -101,6 +101,7 @@ class Counter:
         bin_s: Length of a bin.
         bin_jitter_s: Standard deviation of the instants at which bins end.
         lag_s: Label minus truth of a bin's start.
+        stamp_offset_s: Error of the device's own stamps; the questions' instants do not have it.
         lag_drift_s: Growth of the lag from the first to the last instant of the run.
         layer: `ip` or `wire`.
         directions: Ways of packets that are counted: `both`, `forward` or `reverse`.
@@ -126,6 +127,7 @@ class Counter:
     bin_s: float = 1.0
     bin_jitter_s: float = 0.0
     lag_s: float = 0.0
+    stamp_offset_s: float = 0.0
     lag_drift_s: float = 0.0
     layer: str = "ip"
     directions: str = "both"
@@ -144,6 +146,11 @@ class Counter:
     declared: bool = True
     declared_lag: bool = False
     preset: str | None = None
+
+    @property
+    def label_lag_s(self) -> float:
+        """Label minus truth of a bin's start, with the error of the device's stamps."""
+        return self.lag_s + self.stamp_offset_s
 
 
 @dataclass(kw_only=True, slots=True)
@@ -228,6 +235,7 @@ class Spec:
     """All parameters of a world. Times are seconds, rates are bit/s at the layer named.
 
     Attributes:
+        giant_ratio: Size of pair 0 over the largest other pair; 0 leaves it as drawn.
         level_ratio: Mean fleet rate over the limit, at the target's layer, before the profile.
         bottleneck: What truly limits: `device`, `policer`, `nic`, `cpu`, `window`, `shared-link`
             or `none`.
@@ -257,6 +265,7 @@ class Spec:
     pairs_count: int = 10
     weights: str = "lognormal"
     largest_ratio: float = 3.0
+    giant_ratio: float = 0.0
     streams_count: int = 8
     engine: str = "iperf3"
     origin: str = "launched"

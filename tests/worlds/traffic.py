@@ -46,7 +46,7 @@ def value_at(curve: Floats, grid_start_s: float, step_s: float, at_s: Floats) ->
     fraction = position - index
     low = np.take_along_axis(curve, index, axis=1)
     high = np.take_along_axis(curve, index + 1, axis=1)
-    return low + (high - low) * fraction
+    return np.asarray(low + (high - low) * fraction, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Physics:
         offset, drift = self.offsets_s[side], self.drift[side]
         if at_s.ndim == 2:
             offset, drift = offset[:, None], drift[:, None]
-        return at_s + offset + drift * at_s
+        return np.asarray(at_s + offset + drift * at_s, dtype=np.float64)
 
     def of(self, burst: Burst) -> tuple[Flow, ...]:
         """Return the flows of one burst."""
@@ -282,7 +282,7 @@ def _flow(
 ) -> Flow:
     pairs, steps, step = spec.pairs_count, burst.steps, spec.step_s
     delay_up, delay_down = delays_s
-    at = burst.grid_start_s + step * np.arange(steps)
+    at: Floats = burst.grid_start_s + step * np.arange(steps, dtype=np.float64)
     begin = burst.starts_s + delay_up
     end = burst.ends_s + delay_up
     with np.errstate(invalid="ignore"):
@@ -327,12 +327,12 @@ def _flow(
         expected = quiet * nominal * profile
     delivered = shares
     if spec.protocol == "udp":
-        loss = np.zeros((pairs, seconds))
+        sent = delivered
         if spec.loss_ratio:
-            loss = np.minimum(
-                0.9, spec.loss_ratio * lognormal(rng, (pairs, seconds), 0.3, noise.rho)
-            )
-        sent = delivered / (1.0 - loss[:, second_of_step]) if spec.loss_ratio else delivered
+            loss = spec.loss_ratio * lognormal(rng, (pairs, seconds), 0.3, noise.rho)
+            # The sender keeps its pace; what varies is the loss.
+            sent = shares / (1.0 - spec.loss_ratio)
+            delivered = sent * (1.0 - np.minimum(0.9, loss)[:, second_of_step])
         resent = np.zeros((pairs, steps))
     else:
         sent = delivered
@@ -370,6 +370,9 @@ def simulate(spec: Spec, rng: np.random.Generator) -> Physics:
     """
     pairs, clocks = spec.pairs_count, spec.clocks
     sizes = draw_weights(rng, pairs, spec.weights, spec.largest_ratio)
+    if spec.giant_ratio and pairs > 1:
+        sizes[0] = spec.giant_ratio * sizes[1:].max()
+        sizes /= sizes.sum()
     group = np.zeros((2, pairs), dtype=np.bool_)
     members = np.zeros(pairs, dtype=np.bool_)
     members[: max(1, round(clocks.group_share * pairs))] = True
@@ -388,7 +391,7 @@ def simulate(spec: Spec, rng: np.random.Generator) -> Physics:
     loaded = spec.queue_s if spec.bottleneck in ("device", "shared-link") else 0.0
     flows = []
     for burst in bursts:
-        trades: dict[str, Floats | None] = {name: None for name in directions_of(spec)}
+        trades: dict[str, Floats | None] = dict.fromkeys(directions_of(spec))
         if spec.directions_trade and spec.direction == "both":
             seconds = int(np.ceil(burst.steps * spec.step_s)) + 1
             wave = lognormal(rng, (1, seconds), spec.directions_trade, spec.noise.rho)[0]
@@ -404,9 +407,7 @@ def simulate(spec: Spec, rng: np.random.Generator) -> Physics:
             # Socket buffers and the sender's queue delay what was written.
             up = rtt / 2 + loaded / 2 + 0.02 * rng.random(pairs)
             down = rtt / 2 + loaded / 2 + 0.001
-            flows.append(
-                _flow(spec, rng, burst, direction, sizes, trades[direction], (up, down))
-            )
+            flows.append(_flow(spec, rng, burst, direction, sizes, trades[direction], (up, down)))
     shares = np.array([counter.share for counter in spec.counters])
     of_devices = np.zeros((len(spec.counters), pairs))
     if len(spec.counters):

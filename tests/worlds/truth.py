@@ -33,6 +33,10 @@ CLOCKS_SHARE = 0.3
 SPREAD_S = 0.5
 # A recorded series that misses by this much, and by five times its own noise, has another shape.
 SHAPE_RATIO, SHAPE_SIGMAS = 0.04, 5.0
+# Longest time from a sender's write to the device, without a queue of seconds.
+EDGE_S = 0.03
+# Bytes in the first quiet bins behind a burst that those before it do not have.
+TAIL_RATIO = 0.02
 # A device threshold is broken if CPU is this much over its limit.
 CPU_MARGIN = 0.03
 WORST_MARGIN = 0.02
@@ -56,6 +60,8 @@ class BurstTruth:
         crossed_high_bits_per_second: Highest reading of what crossed the device.
         lowest_fifth_bits_per_second: Lowest mean of a fifth of the window, after the longest ramp.
         expected_bits_per_second: Expected rate of the process in the window (noise averaged out).
+        process_bits_per_second: The same without this burst's own level: what intervals of a run
+            must hold.
         seconds: Payload bytes that arrived in each second of the window.
         crossed_seconds: The same of what crossed the device.
         lost_bytes: Payload bytes lost for good (UDP) in the burst.
@@ -77,6 +83,7 @@ class BurstTruth:
     crossed_high_bits_per_second: float
     lowest_fifth_bits_per_second: float
     expected_bits_per_second: float
+    process_bits_per_second: float
     seconds: Floats
     crossed_seconds: Floats
     lost_bytes: float
@@ -230,6 +237,7 @@ def burst_truth(spec: Spec, physics: Physics, burst: Burst) -> BurstTruth:
         crossed_high_bits_per_second=readings(crossed * 8.0 * factor)[0],
         lowest_fifth_bits_per_second=lowest_fifth(rates),
         expected_bits_per_second=expected * 8.0 * factor / seconds,
+        process_bits_per_second=expected * 8.0 * factor / seconds / burst.level,
         seconds=arrived,
         crossed_seconds=crossed,
         lost_bytes=lost,
@@ -252,6 +260,7 @@ class _Sources:
     residual: float | None = None
     shape: tuple[float, float] | None = None
     tail: float | None = None
+    tail_noise: float = 0.0
     device_coverage: float = 1.0
 
 
@@ -268,19 +277,17 @@ def _points(end: EndRecord, began_s: float) -> tuple[Floats, Floats]:
 
 def _source_view(
     spec: Spec, recording: Recording, truth: BurstTruth, claimed: dict[str, float]
-) -> tuple[_Sources, list[tuple[Floats, Floats]]]:
+) -> tuple[_Sources, list[tuple[int, Floats, Floats]]]:
     """Return what the engines' records of a burst show, and the receivers' points."""
     view = _Sources()
     factor = spec.layer_factor(spec.target_layer) * 8.0
     seconds = round(truth.window_s)
     flows = 2 if spec.direction == "both" else 1
-    receivers: list[tuple[Floats, Floats]] = []
-    planned_start = next(
-        b.start_s for b in recording.plan.bursts if b.index == truth.index
-    )
+    receivers: list[tuple[int, Floats, Floats]] = []
+    planned_start = next(b.start_s for b in recording.plan.bursts if b.index == truth.index)
     for side in ("receiver", "sender"):
         ends = [
-            end
+            (record.pair, end)
             for record in recording.pairs
             if record.burst == truth.index
             for end in record.ends
@@ -291,9 +298,9 @@ def _source_view(
         began = [
             (end.began_at_s if end.began_at_s is not None else planned_start)
             - claimed.get(end.host, 0.0)
-            for end in ends
+            for _, end in ends
         ]
-        amounts = np.array([max(1.0, float(end.rows.bytes.sum())) for end in ends])
+        amounts = np.array([max(1.0, float(end.rows.bytes.sum())) for _, end in ends])
         order = np.argsort(began)
         middle = int(np.searchsorted(np.cumsum(amounts[order]), amounts.sum() / 2))
         common = began[int(order[middle])] - planned_start
@@ -302,11 +309,11 @@ def _source_view(
         edges = planned_start + np.arange(seconds + 1.0)
         total = np.zeros(seconds)
         covered = 0.0
-        for end, at in zip(ends, began, strict=True):
+        for (pair, end), at in zip(ends, began, strict=True):
             points = _points(end, at - moved)
             total += np.diff(np.interp(edges, *points))
             if side == "receiver":
-                receivers.append(points)
+                receivers.append((pair, *points))
                 inside = np.clip(points[0], edges[0], edges[-1])
                 covered += float((inside[1::2] - inside[0::2]).sum())
         if side == "receiver":
@@ -316,9 +323,9 @@ def _source_view(
             view.series[side] = total * factor
         late = [at - moved - planned_start for at in began]
         view.spread_s[side] = float(np.ptp([x for x in late if x < 1e9])) if late else 0.0
-        known = [end for end in ends if end.total_bytes is not None]
+        known = [end for _, end in ends if end.total_bytes is not None]
         if len(known) >= flows * len(truth.ran):
-            amount = sum(end.total_bytes for end in known if end.total_bytes is not None)
+            amount = sum(end.total_bytes or 0.0 for end in known)
             view.totals[f"{side}-total"] = amount * factor / seconds
     hosts = [h for h in recording.hosts if h.burst == truth.index]
     comparable = hosts and all(
@@ -348,13 +355,22 @@ def _true_bins(
     return start, end
 
 
+def _clock_of(at: Floats) -> tuple[Floats, Floats]:
+    """Return interpolation points of the time that pairs of start and end cover."""
+    lengths = at[1::2] - at[0::2]
+    sums = np.cumsum(lengths)
+    covered = np.empty_like(at)
+    covered[0::2], covered[1::2] = sums - lengths, sums
+    return at, covered
+
+
 def _device_view(
     spec: Spec,
     physics: Physics,
     recording: Recording,
     truth: BurstTruth,
     view: _Sources,
-    receivers: list[tuple[Floats, Floats]],
+    receivers: list[tuple[int, Floats, Floats]],
     device_shift_s: float,
 ) -> None:
     """Add what the device counters show of a burst to `view`."""
@@ -366,36 +382,44 @@ def _device_view(
     squares: list[float] = []
     noise = 0.0
     usable = bool(recording.devices)
-    coverage = 1.0
+    coverage = told = 1.0
     tail: float | None = None
     for device, counter in enumerate(spec.counters):
         record = next((r for r in recording.devices if r.device == counter.device), None)
         if record is None:
-            usable, coverage = False, 0.0
+            usable, coverage, told = False, 0.0, 0.0
             continue
-        scale = (1.0 / 8.0 if counter.bits else 1.0)
+        scale = 1.0 / 8.0 if counter.bits else 1.0
         amount = record.value * scale
         if counter.average:
             amount = amount * (record.end_s - record.start_s)
         start, end = _true_bins(
-            physics, counter.lag_s + device_shift_s, counter.lag_drift_s, record
+            physics, counter.label_lag_s + device_shift_s, counter.lag_drift_s, record
         )
         good = np.isfinite(amount) & ~record.partial
         inside = np.clip(end, edges[0], edges[-1]) - np.clip(start, edges[0], edges[-1])
-        coverage = min(coverage, float(inside[good].sum()) / seconds)
+        told = min(told, float(inside[good].sum()) / seconds)
         width = end - start
         rate = np.where(good, np.nan_to_num(amount) / width, 0.0)
         quiet = good.copy()
         before = np.zeros(good.size, dtype=np.bool_)
         after = np.zeros(good.size, dtype=np.bool_)
+        own_bins = np.zeros(good.size, dtype=np.bool_)
+        of_others = np.zeros(good.size, dtype=np.bool_)
+        own_first, own_last = edges[0], edges[-1]
         for burst in physics.bursts:
             first = min(burst.start_s, float(np.min(burst.starts_s))) - 1.0
             finite = burst.ends_s[np.isfinite(burst.ends_s)]
             last = max(burst.start_s + burst.duration_s, float(finite.max(initial=0.0))) + 1.0
             quiet &= (end <= first) | (start >= last)
+            near = max(60.0, 3 * counter.bin_s)
+            touches = (end > first) & (start < last)
             if burst.index == truth.index:
-                before = end <= first
-                after = (start >= last) & (start <= last + max(60.0, 3 * counter.bin_s))
+                before = (end <= first) & (end >= first - near)
+                after = (start >= last) & (start <= last + near)
+                own_bins, own_first, own_last = touches, first + 1.0, last - 1.0 + EDGE_S
+            else:
+                of_others |= touches
         idle = float(rate[quiet].mean()) if quiet.any() else 0.0
         nominal = spec.payload_bytes_per_second * spec.layer_factor(counter.layer) * counter.share
         if (quiet & before).any() and (quiet & after).any() and nominal > 0.0:
@@ -403,6 +427,7 @@ def _device_view(
             first_after = rate[quiet & after][:2]
             more = (float(first_after.mean()) - float(rate[quiet & before].mean())) / nominal
             tail = max(tail or 0.0, more)
+            view.tail_noise = max(view.tail_noise, float(rate[quiet & before].std()) / nominal)
         pairs = physics.pairs_of_devices[device]
         counted = sum(float(counted_of_flow(spec, f, counter, pairs).sum()) for f in flows)
         crossed = sum(float(f.crossing_ratio * pairs @ f.delivered.sum(axis=1)) for f in flows)
@@ -413,24 +438,41 @@ def _device_view(
             usable = usable and whole <= 0.0
             continue
         per_payload = counted / crossed
-        curve = np.concatenate(([0.0], np.cumsum(np.where(good, (rate - idle) * width, 0.0))))
-        bin_edges = np.concatenate((start, end[-1:]))
-        shown += np.diff(np.interp(edges, bin_edges, curve)) / per_payload
-        # The prediction uses the receivers' records, for this device's share of the pairs.
-        share = whole / sum(float(f.delivered.sum()) for f in flows)
+        # What a bin holds beside the idle level belongs to the part of it that the burst covers.
+        alone = good & own_bins & ~of_others
+        clipped_start = np.clip(start, own_first, own_last)
+        clipped_end = np.clip(end, own_first, own_last)
+        excess_bytes = (rate - idle) * width
+        at = np.empty(2 * int(alone.sum()))
+        at[0::2], at[1::2] = clipped_start[alone], clipped_end[alone]
+        sums = np.cumsum(excess_bytes[alone])
+        amounts = np.empty_like(at)
+        amounts[0::2], amounts[1::2] = sums - excess_bytes[alone], sums
+        if at.size:
+            of_seconds = np.diff(np.interp(edges, at, amounts))
+            known = np.diff(np.interp(edges, *_clock_of(at)))
+            covered = float(known.sum())
+            coverage = min(coverage, covered / seconds)
+            # Seconds that no bin of this burst covers alone get the mean of the others.
+            filled = of_seconds + (1.0 - known) * of_seconds.sum() / max(covered, 1e-9)
+            shown += filled / per_payload
+        else:
+            coverage = 0.0
+        # The prediction uses the receivers' records of the pairs that this device carries.
         inner = good & (start >= edges[0] + 2.0) & (end <= edges[-1] - 2.0)
         group = max(1, int(np.ceil(2.0 * spec.receiver_reading_s / counter.bin_s)))
         group = 1 if spec.receiver_reading_s <= 1.0 and counter.bin_s >= 5.0 else group
+        predicted_bins = np.zeros(good.size)
+        for pair, at, amounts in receivers:
+            if pairs[pair]:
+                predicted_bins += np.interp(end, at, amounts) - np.interp(start, at, amounts)
+        predicted_bins *= per_payload
+        residual_sum += float((excess_bytes - predicted_bins)[alone].sum())
+        predicted_sum += float(predicted_bins[alone].sum())
         where = np.flatnonzero(inner)
         if where.size and receivers:
-            low, high = start[where], end[where]
-            sums = np.zeros(where.size)
-            for at, amounts in receivers:
-                sums += np.interp(high, at, amounts) - np.interp(low, at, amounts)
-            predicted = sums * share * per_payload
-            excess = (rate[where] - idle) * width[where] - predicted
-            residual_sum += float(excess.sum())
-            predicted_sum += float(predicted.sum())
+            predicted = predicted_bins[where]
+            excess = excess_bytes[where] - predicted
             whole_groups = where.size // group
             if whole_groups >= 3:
                 cut = whole_groups * group
@@ -441,15 +483,16 @@ def _device_view(
                     squares.append(float(np.sqrt(np.mean((relative - relative.mean()) ** 2))))
                     own = counter.bin_noise_ratio**2 + 2 * counter.bin_trade_ratio**2
                     own += (counter.bin_jitter_s * 1.5 / counter.bin_s) ** 2
-                    own += (0.05 / counter.bin_s) ** 2 + 0.004**2
+                    own += (0.01 / counter.bin_s) ** 2 + 0.003**2
                     noise = max(noise, float(np.sqrt(own / group)))
-    view.device_coverage = coverage
+    view.device_coverage = told
     view.tail = tail
-    if predicted_sum > 0.0:
+    # A few bytes at an edge are no residual.
+    if predicted_sum > 0.3 * sum(float(f.delivered.sum()) for f in flows):
         view.residual = residual_sum / predicted_sum
     if squares:
         view.shape = (max(squares), noise)
-    if usable and coverage > 0.95:
+    if usable and coverage > 0.8:
         view.series["device"] = shown * 8.0 * spec.layer_factor(spec.target_layer)
 
 
@@ -461,13 +504,9 @@ def _device_doubts(view: _Sources, recording: Recording) -> frozenset[str]:
         doubts.add("device-residual")
     if view.shape is not None and view.shape[0] > max(SHAPE_RATIO, SHAPE_SIGMAS * view.shape[1]):
         doubts.add("device-shape")
-    if view.tail is not None and view.tail > max(0.03, SHAPE_SIGMAS * _noise(view)):
+    if view.tail is not None and view.tail > max(TAIL_RATIO, SHAPE_SIGMAS * view.tail_noise):
         doubts.add("device-tail")
     return frozenset(doubts)
-
-
-def _noise(view: _Sources) -> float:
-    return view.shape[1] if view.shape is not None else 0.01
 
 
 def _clock_violation(spec: Spec, recording: Recording) -> Violation | None:
@@ -475,8 +514,8 @@ def _clock_violation(spec: Spec, recording: Recording) -> Violation | None:
     if not recording.plan.clocks_promised:
         return None
     gate = recording.plan.clock_gate_s
-    proven = set()
-    bad = set()
+    proven: set[tuple[str, int]] = set()
+    bad: set[tuple[str, int]] = set()
     for reading in recording.clocks:
         unknown = reading.reference_id == "7F7F0101" or not reading.synchronised
         over = reading.bound_s + abs(reading.slewing_s) > gate or abs(reading.offset_s) > gate
@@ -519,10 +558,12 @@ def _cpu_violations(
             continue
         honest_stamps = spec.telemetry is not None and spec.telemetry.stamp_offset_s == 0.0
         at = record.asked_at_s
-        if at is None and honest_stamps:
+        placed = at is not None or honest_stamps
+        if at is None:
             at = record.own_stamp_s
         if at is None:
             continue
+        # Stamps that nothing proves are no evidence, and the values that they carry are on record.
         for burst in bursts:
             end = burst.window_start_s + burst.window_s
             inside = (at >= burst.window_start_s + 1.0) & (at <= end)
@@ -530,7 +571,9 @@ def _cpu_violations(
             known += int(inside.sum())
             partial += int((inside & record.partial).sum())
             whole = inside & ~record.partial
-            shows |= bool(whole.sum() >= 3 and np.quantile(record.value[whole], 0.9) > limit)
+            shows |= not placed or bool(
+                whole.sum() >= 3 and np.quantile(record.value[whole], 0.9) > limit
+            )
     if cpu_p95 > limit + CPU_MARGIN:
         found.append(
             Violation(
@@ -759,8 +802,8 @@ def find_truth(
         target_met=all(b.high_bits_per_second >= limit for b in bursts),
         violations=tuple(violations),
         bottleneck=spec.bottleneck,
-        lag_s={counter.device: counter.lag_s + device_shift_s for counter in spec.counters},
-        lag_end_s={c.device: c.lag_s + c.lag_drift_s + device_shift_s for c in spec.counters},
+        lag_s={counter.device: counter.label_lag_s + device_shift_s for counter in spec.counters},
+        lag_end_s={c.device: c.label_lag_s + c.lag_drift_s + device_shift_s for c in spec.counters},
         clock_offsets_s={
             f"{name}-{pair:02d}": float(physics.offsets_s[side, pair])
             for side, name in ((0, "client"), (1, "server"))

@@ -75,9 +75,7 @@ class World:
             recording: The changed records.
             manipulation: What was changed.
         """
-        return replace(
-            self, recording=recording, manipulations=(*self.manipulations, manipulation)
-        )
+        return replace(self, recording=recording, manipulations=(*self.manipulations, manipulation))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
