@@ -162,10 +162,14 @@ def _sides(spec: Spec, rng: np.random.Generator, flow: Flow, rtt_s: Floats) -> t
     length = np.full(spec.pairs_count, burst.duration_s)
     began = starts - spec.sender_early_s
     edges = _edges(spec, rng, spec.sender_reading_s, length + spec.sender_early_s)
-    written = np.floor(flow.written(began[:, None] + edges))
+    # A step of the grid spreads its bytes evenly; the first and the last row
+    # take all of theirs.
+    whole_step = np.zeros_like(edges)
+    whole_step[:, 0], whole_step[:, -1] = -flow.step_s, flow.step_s
+    written = np.floor(flow.written(began[:, None] + edges + whole_step))
     resent = None
     if spec.protocol == "tcp":
-        again = flow.resent_by(began[:, None] + edges)
+        again = flow.resent_by(began[:, None] + edges + whole_step)
         resent = np.diff(np.floor(again / spec.segment_bytes), axis=1)
     loaded = np.array([round_trips_of(spec, float(idle))[1] for idle in rtt_s])
     moves = np.exp(0.08 * rng.standard_normal((spec.pairs_count, edges.shape[1] - 1)))
@@ -175,10 +179,12 @@ def _sides(spec: Spec, rng: np.random.Generator, flow: Flow, rtt_s: Floats) -> t
     # The receiver counts until the last byte is read.
     tail = flow.delay_up_s + 0.01
     edges = _edges(spec, rng, spec.receiver_reading_s, length + tail + spec.receiver_early_s)
-    received = np.floor(flow.received(began[:, None] + edges))
+    whole_step = np.zeros_like(edges)
+    whole_step[:, 0], whole_step[:, -1] = -flow.step_s, flow.step_s
+    received = np.floor(flow.received(began[:, None] + edges + whole_step))
     lost = None
     if spec.protocol == "udp":
-        arrived = np.floor(flow.arrived(began[:, None] + edges))
+        arrived = np.floor(flow.arrived(began[:, None] + edges + whole_step))
         lost = np.diff(arrived, axis=1) - np.diff(received, axis=1)
     return sender, _Side(began, edges, np.diff(received, axis=1), lost, None, None)
 
