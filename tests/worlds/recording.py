@@ -452,8 +452,8 @@ def _background(
     if background.shape in ("in-bursts", "outlasting"):
         on = np.zeros(steps)
         for burst in physics.bursts:
-            first = round(burst.start_s / spec.step_s)
-            last = round((burst.start_s + burst.duration_s + background.tail_s) / spec.step_s)
+            first = round(burst.origin_s / spec.step_s)
+            last = round((burst.origin_s + burst.duration_s + background.tail_s) / spec.step_s)
             on[first:last] = level
         return on
     if background.shape == "as-bypass":
@@ -610,17 +610,18 @@ def _host_counters(
     grid = burst.start_s - 3.0 + hosts.every_s * np.arange(count)
     at: Floats = np.tile(grid, (pairs, 1)) + 0.05 * rng.random((pairs, 1))
     wire, ack = spec.layer_factor("wire"), spec.ack_ratio("wire")
+    # A host reads its counters when its own clock says so.
+    of_sides = [at - physics.offsets_s[side][:, None] for side in (0, 1)]
     out: Floats = np.zeros((2, pairs, count))
     into: Floats = np.zeros((2, pairs, count))
     for flow in flows:
         sends = 0 if flow.direction == "forward" else 1
-        written = (flow.written(at) + flow.resent_by(at)) * wire
-        received = flow.received(at)
-        out[sends] += written
-        into[1 - sends] += received * wire
+        sending, receiving = of_sides[sends], of_sides[1 - sends]
+        out[sends] += (flow.written(sending) + flow.resent_by(sending)) * wire
+        into[1 - sends] += flow.received(receiving) * wire
         # Acknowledgements flow the other way.
-        out[1 - sends] += received * ack
-        into[sends] += received * ack
+        out[1 - sends] += flow.received(receiving) * ack
+        into[sends] += flow.received(sending) * ack
     records: list[HostCounters] = []
     elapsed = at - at[:, :1]
     sends = 1 if spec.direction == "reverse" else 0
@@ -630,7 +631,7 @@ def _host_counters(
         if hosts.wrong_interface:
             sent, got = np.zeros_like(sent), np.zeros_like(got)
         sent, got = np.floor(sent + other), np.floor(got + other * 1.3)
-        stamps = physics.clock(side, at)
+        stamps = physics.clock(side, of_sides[side])
         load = np.diff(out[side] + into[side], axis=1) / hosts.every_s
         top = np.maximum(load.max(axis=1, keepdims=True), 1.0)
         full = 0.99 if spec.bottleneck == "cpu" and side == sends else hosts.cpu_ratio

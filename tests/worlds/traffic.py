@@ -20,6 +20,9 @@ PRE_S = 2.0
 # Quiet time on the grid after the last byte that can be under way.
 POST_S = 3.0
 
+# Starts that are this close to the planned instant are on time.
+COMMON_S = 0.05
+
 
 def cumulative(steps: Floats) -> Floats:
     """Return the running sum along the last axis, with a leading zero."""
@@ -56,6 +59,7 @@ class Burst:
     Attributes:
         index: Index of the planned burst, or -1 for a burst that nobody planned.
         start_s: Planned instant.
+        origin_s: True instant at which most of the fleet began.
         duration_s: Planned length.
         grid_start_s: Instant of the grid's first step.
         steps: Number of steps of the grid.
@@ -66,6 +70,7 @@ class Burst:
 
     index: int
     start_s: float
+    origin_s: float
     duration_s: float
     grid_start_s: float
     steps: int
@@ -193,10 +198,8 @@ def directions_of(spec: Spec) -> tuple[str, ...]:
 
 
 def _profile(spec: Spec, at_s: Floats) -> Floats:
-    """Return the fleet-wide factor of the rate at seconds after the planned instant."""
+    """Return the fleet-wide factor of the rate at seconds after the burst's origin."""
     profile = np.ones_like(at_s)
-    if spec.ramp_s > 0.0:
-        profile *= 1.0 - np.exp(-np.maximum(at_s, 0.0) / spec.ramp_s)
     if spec.slow_ramp_s > 0.0:
         risen = np.clip(at_s / spec.slow_ramp_s, 0.0, 1.0)
         profile *= spec.slow_ramp_from + (1.0 - spec.slow_ramp_from) * risen
@@ -205,6 +208,24 @@ def _profile(spec: Spec, at_s: Floats) -> Floats:
     for from_s, ratio in spec.steps:
         profile = np.where(at_s >= from_s, profile * ratio, profile)
     return profile
+
+
+def _ramp(spec: Spec, shares: Floats, at: Floats, begin: Floats) -> None:
+    """Apply each pair's own ramp to `shares` (pairs, steps), in place.
+
+    Args:
+        spec: Parameters.
+        shares: Traffic of the pairs.
+        at: Instants of the steps' middles.
+        begin: Instant of each pair's first byte; not finite if it never ran.
+    """
+    ran = begin[np.isfinite(begin)]
+    if spec.ramp_s <= 0.0 or not ran.size:
+        return
+    # Ten time constants after the last start the ramp is over.
+    part = slice(*np.searchsorted(at, [ran.min(), ran.max() + 10.0 * spec.ramp_s]).tolist())
+    since = np.maximum(at[part] - np.where(np.isfinite(begin), begin, 0.0)[:, None], 0.0)
+    shares[:, part] *= 1.0 - np.exp(-since / spec.ramp_s)
 
 
 def _stall_factors(spec: Spec, burst: Burst, at_s: Floats) -> tuple[Floats, Floats | None]:
@@ -251,6 +272,7 @@ def _bursts(spec: Spec, rng: np.random.Generator, client_offsets_s: Floats) -> t
             elif event.what in ("missed", "failed"):
                 starts[event.pair] = ends[event.pair] = np.inf
         ran = np.isfinite(starts)
+        origin = float(np.median(starts[ran])) if ran.any() else start_s
         first = min(start_s, float(starts[ran].min(initial=start_s)))
         last = max(start_s + duration_s, float(ends[ran].max(initial=start_s)))
         # The grid keeps whole seconds at the planned instants.
@@ -260,6 +282,7 @@ def _bursts(spec: Spec, rng: np.random.Generator, client_offsets_s: Floats) -> t
             Burst(
                 index=index,
                 start_s=start_s,
+                origin_s=origin if abs(origin - start_s) > COMMON_S else start_s,
                 duration_s=duration_s,
                 grid_start_s=float(grid_start),
                 steps=steps,
@@ -294,18 +317,19 @@ def _flow(
     if spec.direction == "both":
         share = spec.forward_share if direction == "forward" else 1.0 - spec.forward_share
     nominal = spec.payload_bytes_per_second * share * burst.level * step
-    # The profile belongs to the middle of a step of a pair that starts in time.
-    profile = _profile(spec, at + step / 2 - burst.start_s - float(np.median(delay_up)))
+    middle = at + step / 2
+    profile = _profile(spec, middle - burst.origin_s - float(np.median(delay_up)))
     if trade is not None:
         profile = profile * trade
     seconds = int(np.ceil(steps * step)) + 1
     second_of_step = (np.arange(steps) * step + 1e-9).astype(np.int64)
     noise = spec.noise
     shares = active * weights[:, None]
-    fleet_stalls, pair_stalls = _stall_factors(spec, burst, at - burst.start_s)
+    fleet_stalls, pair_stalls = _stall_factors(spec, burst, at - burst.origin_s)
     profile = profile * fleet_stalls
     if pair_stalls is not None:
         shares *= pair_stalls
+    _ramp(spec, shares, middle, begin)
     quiet = shares.sum(axis=0)
     per_second = DRAW[noise.family](rng, (pairs, seconds), noise.pair_cov, noise.rho)
     shares *= per_second[:, second_of_step]

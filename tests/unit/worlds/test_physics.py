@@ -51,15 +51,22 @@ SPECS = {
         pairs_count=2, bursts_count=1, duration_s=15.0, protocol="udp", loss_ratio=0.05, ramp_s=0.0
     ),
     "readings": Spec(
-        pairs_count=2, bursts_count=1, duration_s=45.0, sender_reading_s=20.0,
+        pairs_count=2,
+        bursts_count=1,
+        duration_s=45.0,
+        sender_reading_s=20.0,
         receiver_reading_s=10.0,
     ),
     "late": Spec(
-        pairs_count=3, bursts_count=1, duration_s=20.0,
+        pairs_count=3,
+        bursts_count=1,
+        duration_s=20.0,
         events=(Event(pair=1, what="late", at_s=7.0),),
     ),
     "stalled": Spec(
-        pairs_count=3, bursts_count=1, duration_s=20.0,
+        pairs_count=3,
+        bursts_count=1,
+        duration_s=20.0,
         stalls=(Stall(at_s=5.0, for_s=4.0), Stall(at_s=12.0, for_s=3.0, pairs=(0,))),
     ),
     "bypass": Spec(pairs_count=3, bursts_count=1, duration_s=20.0, bypass_ratio=0.3),
@@ -140,8 +147,14 @@ def test_readings_and_lowest_fifth_by_a_slow_method() -> None:
 def test_device_counts_what_crosses_it(before_drop: bool, loss_before: bool, layer: str) -> None:
     counter = Counter(bin_s=1.0, layer=layer, before_drop=before_drop, directions="forward")
     spec = Spec(
-        pairs_count=3, bursts_count=2, duration_s=20.0, resend_ratio=0.03, bypass_ratio=0.25,
-        loss_before_counter=loss_before, counters=(counter,), short_packet_ratio=0.0,
+        pairs_count=3,
+        bursts_count=2,
+        duration_s=20.0,
+        resend_ratio=0.03,
+        bypass_ratio=0.25,
+        loss_before_counter=loss_before,
+        counters=(counter,),
+        short_packet_ratio=0.0,
     )
     world = make(spec)
     delivered = sum(float(f.delivered.sum()) for f in world.physics.flows)
@@ -155,9 +168,14 @@ def test_device_counts_what_crosses_it(before_drop: bool, loss_before: bool, lay
 
 def test_acknowledgements_and_background_add_to_the_counter() -> None:
     spec = Spec(
-        pairs_count=2, bursts_count=1, duration_s=30.0, ack_every=2.0, resend_ratio=0.0,
+        pairs_count=2,
+        bursts_count=1,
+        duration_s=30.0,
+        ack_every=2.0,
+        resend_ratio=0.0,
         short_packet_ratio=0.0,
-        counters=(Counter(bin_s=1.0),), backgrounds=(Background(shape="constant", level_ratio=0.1),),
+        counters=(Counter(bin_s=1.0),),
+        backgrounds=(Background(shape="constant", level_ratio=0.1),),
     )
     world = make(spec)
     curve, step = through_device(spec, world.physics, 0)
@@ -172,7 +190,9 @@ def test_acknowledgements_and_background_add_to_the_counter() -> None:
 @pytest.mark.parametrize("before_drop", [True, False])
 def test_udp_counter_before_a_drop_counts_what_was_sent(before_drop: bool) -> None:
     spec = replace(
-        SPECS["udp"], counters=(Counter(bin_s=1.0, before_drop=before_drop),), short_packet_ratio=0.0
+        SPECS["udp"],
+        counters=(Counter(bin_s=1.0, before_drop=before_drop),),
+        short_packet_ratio=0.0,
     )
     world = make(spec)
     flow = world.physics.flows[0]
@@ -180,8 +200,11 @@ def test_udp_counter_before_a_drop_counts_what_was_sent(before_drop: bool) -> No
     counted = float(counted_of_flow(spec, flow, spec.counters[0], np.ones(2)).sum())
     assert counted == pytest.approx(amount * 1428.0 / 1400.0, rel=1e-9)
     assert float(flow.delivered.sum()) == pytest.approx(0.95 * float(flow.sent.sum()), rel=0.02)
-    lost = sum(float(e.rows.lost.sum()) for e in ends_of(world, "receiver", 0, "forward")
-               if e.rows.lost is not None)
+    lost = sum(
+        float(e.rows.lost.sum())
+        for e in ends_of(world, "receiver", 0, "forward")
+        if e.rows.lost is not None
+    )
     missing = (flow.sent.sum() - flow.delivered.sum()) / 1400.0
     assert lost == pytest.approx(float(missing), rel=0.02)
 
@@ -194,7 +217,11 @@ def test_several_devices_share_all_pairs_once() -> None:
 def test_level_is_reached_at_the_targets_layer() -> None:
     for layer in ("ip", "payload"):
         spec = Spec(
-            target_layer=layer, level_ratio=1.04, ramp_s=0.0, bursts_count=2, duration_s=60.0,
+            target_layer=layer,
+            level_ratio=1.04,
+            ramp_s=0.0,
+            bursts_count=2,
+            duration_s=60.0,
             noise=Noise(pair_cov=0.01, fleet_cov=0.0, rho=0.0, fine_cov=0.0),
         )
         for burst in make(spec).truth.bursts:
@@ -208,28 +235,39 @@ def test_level_is_reached_at_the_targets_layer() -> None:
 
 def test_expected_rate_is_the_mean_over_many_draws() -> None:
     spec = Spec(
-        bottleneck="policer", bursts_count=1, duration_s=30.0, slow_ramp_s=10.0, counters=(),
-        noise=Noise(pair_cov=0.2, fleet_cov=0.05, rho=0.5), hosts=replace(Spec().hosts, recorded=False),
+        bottleneck="policer",
+        bursts_count=1,
+        duration_s=30.0,
+        slow_ramp_s=10.0,
+        counters=(),
+        noise=Noise(pair_cov=0.2, fleet_cov=0.05, rho=0.5),
+        hosts=replace(Spec().hosts, recorded=False),
     )
     ratios = []
     for seed in range(60):
         burst = make(spec, seed).truth.bursts[0]
         realised = burst.payload_bits_per_second * spec.layer_factor(spec.target_layer)
         ratios.append(realised / burst.expected_bits_per_second)
-    assert float(np.mean(ratios)) == pytest.approx(1.0, abs=3 * float(np.std(ratios)) / 60**0.5 + 1e-3)
+    assert float(np.mean(ratios)) == pytest.approx(
+        1.0, abs=3 * float(np.std(ratios)) / 60**0.5 + 1e-3
+    )
 
 
 def test_measured_rho_of_a_pairs_seconds() -> None:
     for rho in (0.0, 0.5, 0.9):
         spec = Spec(
-            bottleneck="policer", weights="equal", pairs_count=30, bursts_count=1, duration_s=600.0,
-            counters=(), telemetry=None, ramp_s=0.0,
+            bottleneck="policer",
+            weights="equal",
+            pairs_count=30,
+            bursts_count=1,
+            duration_s=600.0,
+            counters=(),
+            telemetry=None,
+            ramp_s=0.0,
             noise=Noise(pair_cov=0.1, fleet_cov=0.0, rho=rho, fine_cov=0.0),
         )
         world = make(spec)
-        rows = np.array(
-            [e.rows.bytes[2:598] for e in ends_of(world, "receiver", 0, "forward")]
-        )
+        rows = np.array([e.rows.bytes[2:598] for e in ends_of(world, "receiver", 0, "forward")])
         centred = rows - rows.mean()
         found = float((centred[:, 1:] * centred[:, :-1]).mean() / (centred**2).mean())
         # Delays of some ms put a little of each second into the next one.
@@ -238,7 +276,11 @@ def test_measured_rho_of_a_pairs_seconds() -> None:
 
 def test_shares_of_a_full_device_are_traded() -> None:
     spec = Spec(
-        bottleneck="device", weights="equal", pairs_count=10, bursts_count=1, duration_s=120.0,
+        bottleneck="device",
+        weights="equal",
+        pairs_count=10,
+        bursts_count=1,
+        duration_s=120.0,
         noise=Noise(pair_cov=0.1, fleet_cov=0.0, rho=0.0, fine_cov=0.0),
     )
     full = make(spec).physics.flows[0].delivered[:, 60:-60]
@@ -249,7 +291,11 @@ def test_shares_of_a_full_device_are_traded() -> None:
 
 def test_directions_trade_while_their_sum_is_flat() -> None:
     spec = Spec(
-        direction="both", directions_trade=0.2, pairs_count=4, bursts_count=1, duration_s=60.0,
+        direction="both",
+        directions_trade=0.2,
+        pairs_count=4,
+        bursts_count=1,
+        duration_s=60.0,
         noise=Noise(pair_cov=0.05, fleet_cov=0.0, rho=0.5, fine_cov=0.0),
     )
     forward, reverse = make(spec).physics.flows
@@ -259,7 +305,9 @@ def test_directions_trade_while_their_sum_is_flat() -> None:
 
 def test_a_clock_that_is_ahead_starts_early_and_its_record_does_not_show_it() -> None:
     spec = Spec(
-        pairs_count=4, bursts_count=1, duration_s=30.0,
+        pairs_count=4,
+        bursts_count=1,
+        duration_s=30.0,
         clocks=Clocks(group="pairs", group_offset_s=8.0, group_share=0.5, drift_ppm=0.0),
     )
     world = make(spec)
