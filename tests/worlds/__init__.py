@@ -4,9 +4,10 @@
 The package knows nothing of the engine that judges. `README.md` documents the recording format.
 """
 
+from tests.worlds.bursts import BurstTruth
 from tests.worlds.kinds import KINDS, Kind, generate
 from tests.worlds.spec import Spec
-from tests.worlds.truth import BurstTruth, Truth, Violation
+from tests.worlds.truth import Truth, Violation
 from tests.worlds.world import Judgement, Manipulation, World, build, judge, permitted
 
 __all__ = [

@@ -5,11 +5,12 @@ from functools import cached_property
 
 import numpy as np
 
+from tests.worlds.bursts import BurstTruth
 from tests.worlds.recording import record
 from tests.worlds.records import Floats, Recording
 from tests.worlds.spec import Spec
 from tests.worlds.traffic import Physics, simulate
-from tests.worlds.truth import BurstTruth, Truth, find_truth
+from tests.worlds.truth import Truth, find_truth
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tests.worlds import KINDS, Spec, World, build, generate
-from tests.worlds.recording import counted_of_flow, through_device
+from tests.worlds.bursts import lowest_fifth, ramp_cut_max, readings
+from tests.worlds.devices import counted_of_flow, through_device
 from tests.worlds.records import EndRecord, Floats
 from tests.worlds.spec import Background, Clocks, Counter, Event, Noise, Stall
 from tests.worlds.traffic import Flow
-from tests.worlds.truth import lowest_fifth, ramp_cut_max, readings
 
 
 def make(spec: Spec, seed: int = 1) -> World:
