@@ -6,7 +6,7 @@ The package knows nothing of the engine that judges. `README.md` documents the r
 
 from tests.worlds.bursts import BurstTruth
 from tests.worlds.kinds import KINDS, Kind, generate
-from tests.worlds.spec import Spec
+from tests.worlds.parameters import Spec
 from tests.worlds.truth import Truth, Violation
 from tests.worlds.world import Judgement, Manipulation, World, build, judge, permitted
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.worlds.records import Floats
-from tests.worlds.spec import Spec
+from tests.worlds.parameters import Spec
+from tests.worlds.record_format import Floats
 from tests.worlds.traffic import Burst, Physics
 
 # A ramp may be cut: at most a fifth of the window and 30 s (docs/verdict.md, "Rate of a burst").

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from tests.worlds.noise import lognormal
-from tests.worlds.records import DeviceRecord, Floats, TelemetryRecord
-from tests.worlds.spec import Background, Counter, Spec
+from tests.worlds.parameters import Background, Counter, Spec
+from tests.worlds.record_format import DeviceRecord, Floats, TelemetryRecord
 from tests.worlds.traffic import Flow, Physics, cumulative
 
 

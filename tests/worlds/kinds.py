@@ -7,7 +7,7 @@ from zlib import crc32
 import numpy as np
 
 from tests.worlds import manipulate
-from tests.worlds.spec import (
+from tests.worlds.parameters import (
     Background,
     Clocks,
     Counter,

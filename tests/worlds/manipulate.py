@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.worlds.records import EndRecord, Floats, PairRecord, Recording, Rows
+from tests.worlds.record_format import EndRecord, Floats, PairRecord, Recording, Rows
 from tests.worlds.world import Manipulation, World
 
 EndChange = Callable[[PairRecord, EndRecord], EndRecord | None]

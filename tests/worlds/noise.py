@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from tests.worlds.records import Floats
+from tests.worlds.record_format import Floats
 
 Family = Literal["lognormal", "bursty", "pareto"]
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tests.worlds.devices import device_records, telemetry_records
-from tests.worlds.records import (
+from tests.worlds.parameters import Spec
+from tests.worlds.record_format import (
     ClockReading,
     CounterDeclaration,
     EndRecord,
@@ -19,7 +20,6 @@ from tests.worlds.records import (
     Recording,
     Rows,
 )
-from tests.worlds.spec import Spec
 from tests.worlds.traffic import Burst, Flow, Physics, directions_of
 
 # 5 January 2026, 00:00 UTC.

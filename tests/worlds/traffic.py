@@ -12,8 +12,8 @@ import numpy as np
 
 from tests.worlds.noise import DRAW, lognormal
 from tests.worlds.noise import weights as draw_weights
-from tests.worlds.records import Floats
-from tests.worlds.spec import Spec
+from tests.worlds.parameters import Spec
+from tests.worlds.record_format import Floats
 
 # Quiet time on the grid before a burst. Hosts whose clock is ahead start in it.
 PRE_S = 2.0

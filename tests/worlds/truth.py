@@ -11,8 +11,8 @@ import numpy as np
 
 from tests.worlds.bursts import SPREAD_S, BurstTruth, burst_truth, lowest_fifth, readings
 from tests.worlds.devices import counted_of_flow, cpu_at, through_device
-from tests.worlds.records import Recording
-from tests.worlds.spec import Spec
+from tests.worlds.parameters import Spec
+from tests.worlds.record_format import Recording
 from tests.worlds.traffic import Physics
 from tests.worlds.visible import add_view_of_devices, doubts_of_devices, view_of_ends
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from tests.worlds.bursts import SPREAD_S, BurstTruth
 from tests.worlds.devices import counted_of_flow
-from tests.worlds.records import DeviceRecord, EndRecord, Floats, Recording
-from tests.worlds.spec import Spec
+from tests.worlds.parameters import Spec
+from tests.worlds.record_format import DeviceRecord, EndRecord, Floats, Recording
 from tests.worlds.traffic import Physics
 
 # A residual within one point of its limit may be read either way.

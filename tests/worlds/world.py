@@ -6,9 +6,9 @@ from functools import cached_property
 import numpy as np
 
 from tests.worlds.bursts import BurstTruth
+from tests.worlds.parameters import Spec
+from tests.worlds.record_format import Floats, Recording
 from tests.worlds.recording import record
-from tests.worlds.records import Floats, Recording
-from tests.worlds.spec import Spec
 from tests.worlds.traffic import Physics, simulate
 from tests.worlds.truth import Truth, find_truth
 

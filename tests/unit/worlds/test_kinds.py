@@ -1,13 +1,13 @@
 """Each kind is deterministic, and what its sentence says is really there."""
 
+import pickle
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 
 import numpy as np
 import pytest
 
 from tests.worlds import KINDS, World, generate, judge, permitted
-from tests.worlds.records import EndRecord
+from tests.worlds.record_format import EndRecord
 
 SEEDS = range(3)
 
@@ -15,15 +15,9 @@ SEEDS = range(3)
 FINDINGS = {f"M{number}" for number in (*range(1, 18), 19, 20, 21, 22)}
 
 
-def alike(one: object, two: object) -> bool:
-    """Compare values, dataclasses and arrays by content; unknown values are alike."""
-    if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
-        return bool(np.array_equal(one, two, equal_nan=one.dtype.kind == "f"))
-    if is_dataclass(one) and type(one) is type(two):
-        return all(alike(getattr(one, f.name), getattr(two, f.name)) for f in fields(one))
-    if isinstance(one, tuple) and isinstance(two, tuple):
-        return len(one) == len(two) and all(alike(a, b) for a, b in zip(one, two, strict=True))
-    return one == two
+def alike(one: World, two: World) -> bool:
+    """Compare the records of two worlds, value by value."""
+    return pickle.dumps(one.recording) == pickle.dumps(two.recording)
 
 
 def ends(world: World, side: str) -> list[EndRecord]:
@@ -421,10 +415,10 @@ def test_some_seed_has_the_trouble(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_seed_gives_the_same_world_twice(kind: str) -> None:
     one, two = generate(kind, 3), generate(kind, 3)
-    assert alike(one.recording, two.recording)
+    assert alike(one, two)
     assert one.manipulations == two.manipulations
     assert judge(one) == judge(two)
-    assert not alike(one.recording, generate(kind, 4).recording)
+    assert not alike(one, generate(kind, 4))
 
 
 def test_an_unknown_kind_is_refused() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.worlds import World, generate, judge, manipulate, permitted
-from tests.worlds.records import EndRecord, Floats
+from tests.worlds.record_format import EndRecord, Floats
 
 
 def rows(world: World, side: str) -> list[Floats]:

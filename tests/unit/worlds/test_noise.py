@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.worlds.noise import DRAW, PARETO_MAX, ar1, weights
-from tests.worlds.records import Floats
+from tests.worlds.record_format import Floats
 
 
 def measured_rho(series: Floats) -> float:

@@ -8,8 +8,8 @@ import pytest
 from tests.worlds import KINDS, Spec, World, build, generate
 from tests.worlds.bursts import lowest_fifth, ramp_cut_max, readings
 from tests.worlds.devices import counted_of_flow, through_device
-from tests.worlds.records import EndRecord, Floats
-from tests.worlds.spec import Background, Clocks, Counter, Event, Noise, Stall
+from tests.worlds.parameters import Background, Clocks, Counter, Event, Noise, Stall
+from tests.worlds.record_format import EndRecord, Floats
 from tests.worlds.traffic import Flow
 
 

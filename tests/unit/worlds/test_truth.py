@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.worlds import Spec, World, build, generate, judge, manipulate, permitted
-from tests.worlds.spec import Background, Clocks, Counter, Event, Noise, Stall
+from tests.worlds.parameters import Background, Clocks, Counter, Event, Noise, Stall
 
 QUIET = Noise(pair_cov=0.02, fleet_cov=0.002, rho=0.2)
 
