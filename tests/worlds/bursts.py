@@ -1,0 +1,164 @@
+"""Truth of one burst: rates, readings that the documents allow, and seconds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.worlds.parameters import Spec
+from tests.worlds.record_format import Floats
+from tests.worlds.traffic import Burst, Physics
+
+# A ramp may be cut: at most a fifth of the window and 30 s (docs/verdict.md, "Rate of a burst").
+RAMP_RATIO, RAMP_MAX_S = 0.2, 30.0
+# A slow part is a fifth of the window and at least 5 s (docs/verdict.md, "Shape").
+STRETCH_RATIO, STRETCH_LEAST_S = 0.2, 5.0
+# Starts further apart than this are not one burst; the documented limit is 0.1 s.
+SPREAD_S = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class BurstTruth:
+    """What truly happened in one planned burst. Rates are bit/s of both directions together.
+
+    Attributes:
+        index: Index of the burst.
+        window_start_s: Start of the window in true UTC: the planned instant, moved by the shift
+            that all hosts' clocks have in common.
+        window_s: Length of the window.
+        payload_bits_per_second: Payload that arrived in the window.
+        ip_bits_per_second: The same with headers at the IP layer.
+        sent_bits_per_second: Payload that senders wrote in the window, first transmissions.
+        crossed_payload_bits_per_second: Payload that arrived and crossed the device.
+        high_bits_per_second: Highest reading at the target's layer that the ramp rule allows.
+        low_bits_per_second: Lowest reading.
+        crossed_high_bits_per_second: Highest reading of what crossed the device.
+        lowest_fifth_bits_per_second: Lowest mean of a fifth of the window, after the longest ramp.
+        expected_bits_per_second: Expected rate of the process in the window (noise averaged out).
+        process_bits_per_second: The same without this burst's own level: what intervals of a run
+            must hold.
+        seconds: Payload bytes that arrived in each second of the window.
+        crossed_seconds: The same of what crossed the device.
+        lost_bytes: Payload bytes lost for good (UDP) in the burst.
+        sent_bytes: Payload bytes sent in the burst.
+        resent_bytes: Payload bytes sent again in the burst.
+        start_spread_s: Distance of the first and the last true start, late pairs left out.
+        ran: Pairs that truly sent.
+    """
+
+    index: int
+    window_start_s: float
+    window_s: float
+    payload_bits_per_second: float
+    ip_bits_per_second: float
+    sent_bits_per_second: float
+    crossed_payload_bits_per_second: float
+    high_bits_per_second: float
+    low_bits_per_second: float
+    crossed_high_bits_per_second: float
+    lowest_fifth_bits_per_second: float
+    expected_bits_per_second: float
+    process_bits_per_second: float
+    seconds: Floats
+    crossed_seconds: Floats
+    lost_bytes: float
+    sent_bytes: float
+    resent_bytes: float
+    start_spread_s: float
+    ran: tuple[int, ...]
+
+
+def ramp_cut_max(seconds: int) -> int:
+    """Return the largest number of seconds that the documents allow to cut as a ramp."""
+    return int(min(RAMP_RATIO * seconds, RAMP_MAX_S))
+
+
+def readings(series: Floats) -> tuple[float, float]:
+    """Return the highest and the lowest mean of a series over all allowed ramp cuts."""
+    cuts = range(ramp_cut_max(series.size) + 1)
+    means = [float(series[cut:].mean()) for cut in cuts]
+    return max(means), min(means)
+
+
+def lowest_fifth(series: Floats) -> float:
+    """Return the lowest mean of a fifth of the window that lies behind the longest ramp."""
+    length = max(int(STRETCH_LEAST_S), round(STRETCH_RATIO * series.size))
+    kept = series[ramp_cut_max(series.size) :]
+    if kept.size <= length:
+        return float(kept.mean())
+    sums = np.convolve(kept, np.ones(length), mode="valid")
+    return float(sums.min() / length)
+
+
+def _shift(physics: Physics, burst: Burst) -> float:
+    """Return the shift of the starts that most of the fleet has in common."""
+    ran = np.isfinite(burst.starts_s)
+    if not ran.any():
+        return 0.0
+    late = burst.starts_s[ran] - burst.start_s
+    order = np.argsort(late)
+    weights = np.cumsum(physics.weights[ran][order])
+    middle = float(late[order][np.searchsorted(weights, weights[-1] / 2)])
+    return middle if abs(middle) > SPREAD_S else 0.0
+
+
+def burst_truth(spec: Spec, physics: Physics, burst: Burst) -> BurstTruth:
+    """Compute the truth of one burst from the physics.
+
+    Args:
+        spec: Parameters.
+        physics: What happened.
+        burst: The burst.
+
+    Returns:
+        Its truth.
+    """
+    seconds = round(burst.duration_s)
+    start = burst.start_s + _shift(physics, burst)
+    edges = np.tile(start + np.arange(seconds + 1.0), (spec.pairs_count, 1))
+    arrived = np.zeros(seconds)
+    crossed = np.zeros(seconds)
+    expected = 0.0
+    sent_window = sent = lost = resent = 0.0
+    factor = spec.layer_factor(spec.target_layer)
+    for flow in physics.of(burst):
+        of_pairs = np.diff(flow.received(edges), axis=1)
+        arrived += of_pairs.sum(axis=0)
+        crossed += flow.crossing_ratio @ of_pairs
+        written = flow.written(edges[:, [0, -1]])
+        sent_window += float((written[:, 1] - written[:, 0]).sum())
+        sent += float(flow.sent.sum())
+        resent += float(flow.resent.sum())
+        lost += float(flow.sent.sum() - flow.delivered.sum())
+        at = flow.burst.grid_start_s + flow.step_s * np.arange(flow.expected.size + 1)
+        delay = float(np.median(flow.delay_down_s))
+        curve = np.concatenate(([0.0], np.cumsum(flow.expected)))
+        ends = np.interp([start - delay, start + seconds - delay], at, curve)
+        expected += float(ends[1] - ends[0])
+    rates = arrived * 8.0 * factor
+    high, low = readings(rates)
+    ran = np.isfinite(burst.starts_s)
+    late = {event.pair for event in spec.events if event.what == "late"}
+    on_time = [p for p in range(spec.pairs_count) if ran[p] and p not in late]
+    starts = burst.starts_s[on_time]
+    return BurstTruth(
+        index=burst.index,
+        window_start_s=start,
+        window_s=float(seconds),
+        payload_bits_per_second=float(arrived.mean()) * 8.0,
+        ip_bits_per_second=float(arrived.mean()) * 8.0 * spec.layer_factor("ip"),
+        sent_bits_per_second=sent_window * 8.0 / seconds,
+        crossed_payload_bits_per_second=float(crossed.mean()) * 8.0,
+        high_bits_per_second=high,
+        low_bits_per_second=low,
+        crossed_high_bits_per_second=readings(crossed * 8.0 * factor)[0],
+        lowest_fifth_bits_per_second=lowest_fifth(rates),
+        expected_bits_per_second=expected * 8.0 * factor / seconds,
+        process_bits_per_second=expected * 8.0 * factor / seconds / burst.level,
+        seconds=arrived,
+        crossed_seconds=crossed,
+        lost_bytes=lost,
+        sent_bytes=sent,
+        resent_bytes=resent,
+        start_spread_s=float(np.ptp(starts)) if starts.size else 0.0,
+        ran=tuple(int(p) for p in np.flatnonzero(ran)),
+    )
