@@ -64,6 +64,9 @@ attack: setup ## try every attack on every boundary; print what stopped each
 hunt: setup ## look for a wrong verdict in fleets with planted truth; ARGS="--minutes 10 --seed N"
 	@$(BIN)/python -m tests.hunt $(ARGS)
 
+hunt-worlds: setup ## look for a wrong verdict in an independent generator's worlds; ARGS="--cases 3000 --seed N"
+	@$(BIN)/python -m tests.worlds_hunt $(ARGS)
+
 bench: setup .tools/peers/peers.lock ## one table: what it costs, its limits, peers beside; ARGS="--json"; bench-all: every bench
 	@PYTHONPATH=.tools/peers $(BIN)/python -m tests.bench $(ARGS)
 
@@ -104,4 +107,4 @@ hosts-archive: setup ## dist/broadside-hosts.tar.gz: what any hosts without inte
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test costs ratios waiting computing lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse hosts-archive clean
+.PHONY: help setup tools demo soak faults scenarios test costs ratios waiting computing lint types unit fuzz attack hunt hunt-worlds bench bench-all lock deploy-check rehearse wheelhouse hosts-archive clean

@@ -1,0 +1,155 @@
+"""The adapter between neutral recordings and the engine, and the counts of a hunt."""
+
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.summary import Verdict
+from broadside.exchange.messages import Flow, Side
+from tests.worlds import World, generate, judge, manipulate
+from tests.worlds.kinds import KINDS
+from tests.worlds_hunt.adapter import clock_of, conclude, engine_files, evidence_of, ledger_of
+from tests.worlds_hunt.cases import Case, numbered, run_case
+from tests.worlds_hunt.report import is_failed, report
+
+
+def owed(kind: str, count: int = 1) -> list[World]:
+    """The first worlds of a kind that owe a pass."""
+    worlds = (generate(kind, number) for number in range(40))
+    return list(islice((world for world in worlds if judge(world).should_pass), count))
+
+
+@pytest.mark.parametrize("kind", ["clean-30s", "bidirectional", "reverse", "clean-udp"])
+def test_bytes_of_each_end_are_conserved(kind: str) -> None:
+    recording = generate(kind, 3).recording
+    flows = {"forward": Flow.UP, "reverse": Flow.DOWN}
+    for burst in evidence_of(recording).bursts:
+        for pair in burst.pairs:
+            record = next(
+                r
+                for r in recording.pairs
+                if (r.pair, r.burst) == (pair.pair_index, burst.burst.index)
+            )
+            said = {
+                (track.side, track.flow): float(track.transferred_bytes.sum())
+                for track in (*pair.client_tracks, *pair.server_tracks)
+            }
+            told = {
+                (
+                    Side.CLIENT if end.host.startswith("client") else Side.SERVER,
+                    flows[end.direction],
+                ): float(end.rows.bytes.sum())
+                for end in record.ends
+            }
+            assert said == told
+            assert record.ends
+
+
+def test_the_ledger_holds_the_devices_bytes() -> None:
+    world = generate("clean-azure", 2)
+    evidence = evidence_of(world.recording)
+    (device,) = world.recording.devices
+    assert evidence.ledger is not None
+    # Azure Monitor states a mean rate in bit/s.
+    assert (device.unit, device.aggregation) == ("bits", "average")
+    assert np.nansum(evidence.ledger.bytes) == pytest.approx(
+        float((device.value / 8 * (device.end_s - device.start_s)).sum())
+    )
+
+
+def test_several_devices_are_added_up() -> None:
+    world = generate("several-devices", 1)
+    recording = world.recording
+    ledger = ledger_of(recording, evidence_of(recording).now)
+    assert ledger is not None
+    assert len(recording.devices) > 1
+    whole = sum(float(np.nansum(device.value)) for device in recording.devices)
+    # Bins at the edges of the shorter records are unknown; nothing ran there.
+    assert float(np.nansum(ledger.bytes)) == pytest.approx(whole, rel=1e-6)
+
+
+def test_partial_bins_are_unknown() -> None:
+    world = generate("partial-bins", 1)
+    ledger = ledger_of(world.recording, evidence_of(world.recording).now)
+    assert ledger is not None
+    assert (np.isnan(ledger.bytes) == world.recording.devices[0].partial).all()
+    assert world.recording.devices[0].partial.any()
+
+
+def test_a_free_running_clock_has_no_bound() -> None:
+    recording = generate("clean-30s", 1).recording
+    reading = recording.clocks[0]
+    assert clock_of(recording.plan, reading).bound_s is not None
+    free = clock_of(recording.plan, replace(reading, reference_id="7F7F0101"))
+    assert (free.synchronised, free.bound_s, free.offset_s) == (False, None, None)
+    slewing = clock_of(recording.plan, replace(reading, slewing_s=-3.0))
+    assert slewing.bound_s is not None
+    assert slewing.bound_s > 3.0
+
+
+@pytest.mark.parametrize("kind", ["clean", "clean-30s", "clean-no-device", "clean-udp"])
+def test_clean_worlds_pass(kind: str) -> None:
+    verdicts = [conclude(world.recording).verdict for world in owed(kind, 3)]
+    # An interval may be wide by chance; a clean world never fails.
+    assert verdicts.count(Verdict.PASS) >= 2
+    assert Verdict.FAIL not in verdicts
+
+
+def test_a_planted_bypass_does_not_pass() -> None:
+    worlds = [generate("bypass", seed) for seed in range(12)]
+    planted = [w for w in worlds if judge(w).permitted and "pass" not in judge(w).permitted]
+    assert len(planted) > 3
+    for world in planted:
+        assert conclude(world.recording).verdict is not Verdict.PASS
+
+
+def test_a_promised_counter_that_is_absent_does_not_pass() -> None:
+    world = manipulate.remove_source(owed("clean-30s")[0], "device")
+    assert conclude(world.recording).verdict is Verdict.INCONCLUSIVE
+
+
+def test_recordings_and_tables_go_through_the_importer() -> None:
+    world = generate("clock-apart", 1)
+    files = engine_files(world.recording)
+    assert {file.side for file in files.recordings} == set(Side)
+    summary = conclude(world.recording)
+    assert summary.scenario == "iperf3"
+    table = next(
+        w
+        for n in range(20)
+        if (w := generate("metric-declaration", n)).recording.plan.origin == "table"
+    )
+    assert conclude(table.recording).scenario == "original"
+    assert len(conclude(table.recording).bursts) == len(table.recording.plan.bursts)
+
+
+def test_a_case_is_the_same_again() -> None:
+    assert run_case("clean-30s", 5, manipulated=True) == run_case("clean-30s", 5, manipulated=True)
+
+
+def test_numbers_are_spread_over_kinds_and_differ_by_seed() -> None:
+    kinds = ("clean", "bypass")
+    first, other = numbered(6, 1, kinds), numbered(6, 2, kinds)
+    assert [kind for kind, _ in first] == ["clean", "bypass"] * 3
+    assert not {n for _, n in first} & {n for _, n in other}
+
+
+def test_a_report_counts_and_decides() -> None:
+    right = Case(kind="clean", seed=1, verdict="pass", should_pass=True)
+    wrong = replace(right, seed=2, wrong=("rate in burst 0",))
+    late = replace(right, seed=3, verdict="inconclusive", why=("residual",))
+    fail = replace(wrong, seed=4, verdict="fail")
+    assert not is_failed([right, late])
+    assert is_failed([right, wrong])
+    assert is_failed([fail, *[right] * 99])
+    assert not is_failed([fail, *[right] * 299])
+    assert is_failed([replace(late, flip="inconclusive to pass")])
+    lines = "\n".join(report([right, wrong, late, fail]))
+    assert "clean 2: wrong pass: rate in burst 0" in lines
+    assert "clean 3: needless inconclusive: residual" in lines
+
+
+def test_kinds_are_known() -> None:
+    assert {"resolution-device", "unheard-large-pair", "anything"} <= set(KINDS)

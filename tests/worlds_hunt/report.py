@@ -1,0 +1,94 @@
+"""Counts of a hunt, by kind of world."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from tests.worlds import KINDS
+from tests.worlds_hunt.cases import ERROR, FAIL, INCONCLUSIVE, PASS, Case
+
+# A wrong fail has no cause that can be excluded for good; issue 31 allows fewer than this.
+WRONG_FAILS_MAX_RATIO: Final = 0.005
+HEAD: Final = (
+    f"{'kind':24} cases  pass  fail incon error !pass !fail  needless  cover   r/unknown/w flips"
+)
+EXAMPLES: Final = 3  # seeds of each kind of fault
+
+
+def is_failed(cases: Sequence[Case]) -> bool:
+    """Return whether a wrong pass, an exception or too many wrong fails were found."""
+    wrong_fails = sum(case.wrong_fail for case in cases)
+    return any(
+        case.wrong_pass or case.verdict == ERROR or case.flip for case in cases
+    ) or wrong_fails > WRONG_FAILS_MAX_RATIO * len(cases)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:5.1f}" if whole else "    -"
+
+
+def _row(name: str, cases: Sequence[Case]) -> str:
+    verdicts = Counter(case.verdict for case in cases)
+    owed = [case for case in cases if case.should_pass]
+    held = [held for case in cases for held in case.covered]
+    found = Counter(case.bottleneck for case in cases)
+    numbers = (
+        len(cases),
+        verdicts[PASS],
+        verdicts[FAIL],
+        verdicts[INCONCLUSIVE],
+        verdicts[ERROR],
+        sum(case.wrong_pass for case in cases),
+        sum(case.wrong_fail for case in cases),
+    )
+    cells = "".join(f"{number:6d}" for number in numbers)
+    needless = f"{sum(case.needless for case in owed)}/{len(owed)}"
+    names = f"{found['right']}/{found['unknown']}/{found['wrong']}"
+    flips = sum(case.flip is not None for case in cases)
+    return f"{name:24}{cells}{needless:>10}  {_share(sum(held), len(held))}{names:>14}{flips:6d}"
+
+
+def _examples(cases: Iterable[Case]) -> Iterator[str]:
+    """Yield the first seeds of each fault of each kind."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for case in cases:
+        faults = []
+        if case.wrong_pass or case.wrong_fail:
+            faults.append((f"wrong {case.verdict}", f"{case.wrong[0]}; findings {case.why[:3]}"))
+        if case.verdict == ERROR:
+            faults.append((ERROR, case.why[0]))
+        if case.needless:
+            faults.append((f"needless {case.verdict}", ", ".join(case.why[:4])))
+        if case.bottleneck == "wrong":
+            named, true = case.named
+            faults.append((f"bottleneck {named}", f"truth {true}"))
+        if case.flip:
+            faults.append(("flip", case.flip))
+        for fault, text in faults:
+            seen[case.kind, fault] += 1
+            if seen[case.kind, fault] <= EXAMPLES:
+                yield f"{case.kind} {case.seed}: {fault}: {text}"
+
+
+def report(cases: Sequence[Case]) -> list[str]:
+    """Return the lines of a report.
+
+    Args:
+        cases: All cases of a hunt.
+    """
+    by_kind: dict[str, list[Case]] = {}
+    for case in cases:
+        by_kind.setdefault(case.kind, []).append(case)
+    lines = [
+        HEAD,
+        *(_row(kind, by_kind[kind]) for kind in KINDS if kind in by_kind),
+        _row("all", cases),
+        "",
+        *_examples(cases),
+    ]
+    unseen = Counter(case.kind for case in cases if case.verdict == PASS and case.unseen)
+    if unseen:
+        lines.append("")
+        lines.append("passes of what no recorded source contradicts:")
+        lines += [f"  {kind}: {count}" for kind, count in unseen.most_common()]
+    return lines
