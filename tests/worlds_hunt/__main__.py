@@ -11,7 +11,7 @@ import traceback
 
 from tests.worlds import KINDS, generate, judge
 from tests.worlds_hunt.adapter import conclude
-from tests.worlds_hunt.cases import hunt
+from tests.worlds_hunt.world_cases import hunt
 from tests.worlds_hunt.report import is_failed, report
 
 
