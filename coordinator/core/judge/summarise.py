@@ -98,7 +98,14 @@ def summarise_run(
         whole, held = _reconciled(spec, measured, ledger, neighbours, absent_spans)
     between = between_bursts([burst.summary for burst in measured])
     judged = [
-        _judged(plan, _with_devices(burst.summary, testimony), part, ledger, between)
+        _judged(
+            plan,
+            _with_devices(burst.summary, testimony),
+            part,
+            ledger,
+            between,
+            others=[other.summary for other in measured if other is not burst],
+        )
         for burst, part in zip(measured, held, strict=True)
     ]
     absent = len(plan.bursts) - len(judged)
@@ -239,6 +246,8 @@ def _judged(
     held: Reconciliation | None,
     ledger: FirewallLedger | None,
     between: float | None,
+    *,
+    others: Sequence[BurstSummary] = (),
 ) -> BurstSummary:
     spec = plan.spec
     limiter = find_limiter(
@@ -269,6 +278,7 @@ def _judged(
         between_bits_per_second=between,
         clocks_promised=plan.clocks_promised,
         clocks_shared=plan.shared_boot_id is not None,
+        others=others,
     )
     results = [(check.stage, check.evaluate(given)) for check in BURST_CHECKS]
     findings = [finding for _, result in results for finding in result.findings]

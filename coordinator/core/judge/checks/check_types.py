@@ -24,6 +24,7 @@ class BurstInput:
         between_bits_per_second: Scatter between the run's bursts (payload); None for under three.
         clocks_promised: Every agent reported its clock at launch, so an unread clock is a gap.
         clocks_shared: All ends read the clock of one kernel.
+        others: The run's other measured bursts.
     """
 
     spec: RunSpec
@@ -31,6 +32,7 @@ class BurstInput:
     between_bits_per_second: float | None = None
     clocks_promised: bool = True
     clocks_shared: bool = False
+    others: Sequence[BurstSummary] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,14 +15,14 @@ from broadside.coordinator.core.judge.checks.check_types import (
 from broadside.coordinator.core.judge.rates import (
     WHOLE_RATIO,
     Interval,
+    carried,
     compared,
     factor_of,
     limit_of,
     received,
 )
+from broadside.coordinator.core.judge.unseen import unseen_bits_per_second
 from broadside.coordinator.core.summary import Finding, Verdict, problem
-
-UNSEEN_FACTOR: Final = 1.5  # of the fullest seen pair's rate: what an unseen one may have sent
 
 
 def _evaluate(given: BurstInput) -> Result:
@@ -73,17 +73,8 @@ def _hold_fleet(given: BurstInput, fleet: Interval, limit: float) -> Result | No
     whole = seen.completeness_ratio >= WHOLE_RATIO and burst.proven_ratio >= WHOLE_RATIO
     said = compared(spec, burst, fleet, limit)
     if fleet.high < limit:
-        unseen_s = seen.planned_s - seen.measured_s
-        peak = (burst.peak_pair_bits_per_second or 0.0) * factor
-        filled = UNSEEN_FACTOR * peak * unseen_s / max(1, burst.duration_s)
-        if not whole and fleet.high + filled >= limit:
-            return inconclusive(
-                "target-open",
-                85,
-                f"{said}; the {unseen_s} unseen pair-seconds could make up the "
-                f"{words.rate(limit - fleet.value)} that it falls short",
-                "run again with every pair",
-            )
+        if not whole and (reason := _is_open(given, fleet, limit)) is not None:
+            return inconclusive("target-open", 85, f"{said}; {reason}", "run again with every pair")
         missed = problem(
             "target-missed",
             100,
@@ -111,13 +102,35 @@ def _hold_fleet(given: BurstInput, fleet: Interval, limit: float) -> Result | No
     return None
 
 
+def _is_open(given: BurstInput, fleet: Interval, limit: float) -> str | None:
+    """Return why a rate below the limit is no fail where records are missing; None: it is one."""
+    spec, burst = given.spec, given.burst
+    unseen_s = burst.completeness.planned_s - burst.completeness.measured_s
+    filled = unseen_bits_per_second(spec, burst, given.others) * factor_of(spec, burst)
+    if fleet.high + filled >= limit:
+        return (
+            f"the {unseen_s} unseen pair-seconds could make up the "
+            f"{words.rate(limit - fleet.value)} that it falls short"
+        )
+    device = carried(spec, burst, fleet)
+    if device is not None and device.high >= limit:
+        return (
+            f"{unseen_s} pair-seconds are unseen, and the device counted {device}, which may be "
+            "what they carried"
+        )
+    return None
+
+
 RATE: Final = Check(
     id="rate",
     stage=Stage.RATE,
     question="Did the fleet receive the target rate?",
     formula="R - h > limit passes, R + h < limit fails, with limit = target x (1 - tolerance)",
-    reads="receivers' seconds over the common window",
-    when_absent="inconclusive; missing pairs can prevent a fail by what they may have carried",
+    reads="receivers' seconds over the common window; where pairs are missing, what these carried "
+    "in other bursts, and the device counter",
+    when_absent="inconclusive; missing pairs can prevent a fail by what they may have carried "
+    "(their own largest rate of the run, else a prediction from the other pairs), and so can a "
+    "device counter that may hold it",
     findings=(
         "no-window",
         "no-target",

@@ -1,0 +1,110 @@
+"""What pairs without a record may have carried: their history, else the others' distribution."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from broadside.coordinator.core.judge.unseen import unseen_bits_per_second
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.summary import BurstSummary, PairSummary, State, Verdict
+from tests.planted import ids, summarise
+from tests.synthetic import Plant, fleet
+from tests.worlds import generate
+from tests.worlds_hunt.adapter import conclude
+
+MADE = fleet(Plant(pairs=6, bursts=2, burst_s=30, period_s=60, ledger=False))
+SPEC = MADE.plan.spec
+BURSTS = summarise(MADE).bursts
+
+
+def rates(burst: BurstSummary, *values: float | None) -> BurstSummary:
+    """The burst with these rates of its pairs; `None`: nobody heard of it."""
+
+    def changed(pair: PairSummary, rate: float | None) -> PairSummary:
+        unheard = {"state": State.LOST, "completeness_ratio": 0.0}
+        heard = {"state": State.MEASURED, "completeness_ratio": 1.0}
+        return pair.model_copy(
+            update={"received_bits_per_second": rate, **(unheard if rate is None else heard)}
+        )
+
+    pairs = zip(burst.pairs[: len(values)], values, strict=True)
+    return burst.model_copy(update={"pairs": tuple(changed(pair, rate) for pair, rate in pairs)})
+
+
+def test_a_pair_with_a_history_counts_with_its_own_rate() -> None:
+    here = rates(BURSTS[0], None, 100.0, 100.0, 100.0)
+    before = rates(BURSTS[1], 400.0, 100.0, 100.0, 100.0)
+    assert unseen_bits_per_second(SPEC, here, [before]) == pytest.approx(400.0)
+
+
+def test_a_history_grows_as_much_as_that_of_a_heard_pair() -> None:
+    here = rates(BURSTS[0], None, 100.0, 120.0, 90.0)
+    before = rates(BURSTS[1], 400.0, 100.0, 100.0, 100.0)
+    assert unseen_bits_per_second(SPEC, here, [before]) == pytest.approx(480.0)
+
+
+def test_a_pair_without_a_history_is_predicted_from_the_others() -> None:
+    equal = rates(BURSTS[0], None, 100.0, 100.0, 100.0)
+    assert unseen_bits_per_second(SPEC, equal) == pytest.approx(100.0)
+    # Student's t of 2 degrees is 4.303; of ln 50, ln 100 and ln 200 the deviation is ln 2.
+    unlike = rates(BURSTS[0], None, 50.0, 100.0, 200.0)
+    expected = 100.0 * math.exp(4.303 * math.log(2) * math.sqrt(4 / 3))
+    assert unseen_bits_per_second(SPEC, unlike) == pytest.approx(expected, rel=1e-3)
+
+
+def test_too_few_heard_pairs_bound_nothing() -> None:
+    assert unseen_bits_per_second(SPEC, rates(BURSTS[0], None, 100.0)) == math.inf
+
+
+def test_a_paced_pair_carries_no_more_than_its_pace() -> None:
+    traffic = SPEC.traffic.model_copy(update={"stream_bits_per_second": 30, "streams_count": 4})
+    paced = SPEC.model_copy(update={"traffic": traffic})
+    assert unseen_bits_per_second(paced, rates(BURSTS[0], None, 50.0, 200.0)) == 120.0
+
+
+def test_nothing_unseen_is_nothing() -> None:
+    assert unseen_bits_per_second(SPEC, rates(BURSTS[0], 1.0, 2.0)) == 0.0
+
+
+def test_a_large_pair_that_was_heard_in_other_bursts_makes_no_fail() -> None:
+    """A pair of three times the others' size left no record of one burst, and no counter told."""
+    made = fleet(Plant(pairs=4, bursts=3, burst_s=60, period_s=120, ledger=False, noise=0.01))
+
+    def thrice(amounts: Floats) -> Floats:
+        return 3 * amounts
+
+    large = made.told(
+        lambda pair: replace(
+            pair,
+            client_tracks=tuple(
+                replace(t, transferred_bytes=thrice(t.transferred_bytes))
+                for t in pair.client_tracks
+            ),
+            server_tracks=tuple(
+                replace(t, transferred_bytes=thrice(t.transferred_bytes))
+                for t in pair.server_tracks
+            ),
+        ),
+        [0],
+    )
+    first = large.evidence[0]
+    lost = tuple(
+        replace(p, report=None, client_tracks=(), server_test=None, server_tracks=())
+        if p.pair_index == 0
+        else p
+        for p in first.pairs
+    )
+    unheard = replace(large, evidence=(replace(first, pairs=lost), *large.evidence[1:]))
+    whole = summarise(large).bursts[0].fleet_received_bits_per_second
+    assert whole is not None
+    found = summarise(unheard.aiming(target_bits_per_second=whole, tolerance_ratio=0.05))
+    assert "target-open" in ids(found)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    twice = summarise(unheard.aiming(target_bits_per_second=2 * whole, tolerance_ratio=0.05))
+    assert twice.verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize("seed", [1000002, 1000003, 1000006])
+def test_a_device_that_counted_an_unheard_pair_contradicts_a_fail(seed: int) -> None:
+    assert conclude(generate("unheard-large-pair", seed).recording).verdict is Verdict.INCONCLUSIVE
