@@ -189,6 +189,8 @@ class Window(Message):
     slowest_proven_bits_per_second: float | None = None  # by receivers' own seconds alone, where
     # some are missing
     covered_ratio: float = 1.0  # of the measured pairs' seconds in it, that are on record
+    # Length of the receivers' readings; None: seconds.
+    reading_s: float | None = None
     short: bool  # under the 300 s that RFC 9411 recommends
 
 
@@ -606,6 +608,11 @@ class Reconciliation(Message):
     full_bins_count: int = 0
     ledger_cov_ratio: float | None = None  # over full bins
     rejected_bins_count: int = 0  # that no device can have counted
+    # The most payload that the bins of the slowest part of the window may hold, its length and the
+    # standard deviation of such a mean; None: not asked for, or the bins are too long to show one.
+    slowest_bits_per_second: float | None = None
+    slowest_noise_bits_per_second: float | None = None
+    slowest_s: int | None = None
     bypassed: bool = False  # the run was not to cross the device
     neighbours: tuple[str, ...] = ()  # other runs whose traffic this ledger counts too
     causes: tuple[Cause, ...] = ()

@@ -11,8 +11,8 @@ from broadside.exchange.messages import Flow, Side
 from tests.worlds import World, generate, judge, manipulate
 from tests.worlds.kinds import KINDS
 from tests.worlds_hunt.adapter import clock_of, conclude, engine_files, evidence_of, ledger_of
-from tests.worlds_hunt.world_cases import Case, numbered, run_case
 from tests.worlds_hunt.report import is_failed, report
+from tests.worlds_hunt.world_cases import Case, numbered, run_case
 
 
 def owed(kind: str, count: int = 1) -> list[World]:

@@ -11,8 +11,8 @@ import traceback
 
 from tests.worlds import KINDS, generate, judge
 from tests.worlds_hunt.adapter import conclude
-from tests.worlds_hunt.world_cases import hunt
 from tests.worlds_hunt.report import is_failed, report
+from tests.worlds_hunt.world_cases import hunt
 
 
 def _show(name: str) -> int:

@@ -63,6 +63,7 @@ from broadside.coordinator.core.measure.headers import (
     OVERHEAD_MORE_WIRE_RATIO,
     Headers,
 )
+from broadside.coordinator.core.measure.resolution import READINGS_A_PART
 from broadside.coordinator.core.measure.series import BurstSeries
 from broadside.coordinator.core.measure.steady import t95
 from broadside.coordinator.core.summary import Reconciliation, figure
@@ -159,11 +160,14 @@ def reconcile(
     neighbours: Sequence[Neighbour] = (),
     absent: Sequence[tuple[float, float]] = (),
     bypassed: bool = False,
+    parts_s: Sequence[int | None] = (),
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
     """Reconcile a run: the whole, and each burst in the order given, under one lag.
 
     ``missing`` has one element a burst; ``absent`` are the spans (epoch s) of planned bursts that
-    are not in ``bursts``; ``bypassed`` runs were not to cross the device. A bin that two bursts
+    are not in ``bursts``; ``bypassed`` runs were not to cross the device. ``parts_s`` has, for each
+    burst, the length of the parts of its window of which the slowest is asked for, or None. A bin
+    that two bursts
     share is split by what each is expected to have in it; what ``neighbours`` put into it is taken
     off first.
     """
@@ -204,8 +208,12 @@ def reconcile(
     return (
         _account(held, _sum(shares), gone, DOUBT_FACTOR, whole=True, scatter_ratio=of_mean),
         tuple(
-            _account(held, share, part, doubt, whole=one, scatter_ratio=of_one)
-            for share, part in zip(shares, missing, strict=True)
+            _account(held, share, part, doubt, whole=one, scatter_ratio=of_one).model_copy(
+                update=_slowest(held, share, part_s)
+            )
+            for share, part, part_s in zip(
+                shares, missing, parts_s or [None] * len(shares), strict=True
+            )
         ),
     )
 
@@ -702,6 +710,35 @@ def _account(
             ),
         }
     )
+
+
+def _slowest(held: _Held, share: _Share, part_s: int | None) -> dict[str, float | int | None]:
+    """Fields of the slowest part of a burst's window by the device's own bins.
+
+    It is the most that the fleet may have sent through the device in it: of others' traffic only
+    what surely ran is taken off, of the headers the least that there may be.
+    """
+    overhead, idle, grain_s = held.overhead, held.idle, held.ledger.grain_s
+    if part_s is None or not held.lag.known or READINGS_A_PART * grain_s > part_s:
+        return {}
+    count = math.ceil(part_s / grain_s)
+    full = share.full
+    if len(full.ledger) < 2 * count or held.bypassed:
+        return {}
+    level = 0.0 if idle is None else max(0.0, idle.bytes_per_s - idle.below)
+    least = overhead.ratio * (1 - overhead.less_ratio - overhead.layer_ratio)
+    payload = (full.ledger - level * full.width) * 8 / least
+    sums = np.concatenate(([0.0], np.cumsum(payload)))
+    widths = np.concatenate(([0.0], np.cumsum(full.width)))
+    rates = (sums[count:] - sums[:-count]) / (widths[count:] - widths[:-count])
+    steps = np.abs(np.diff(payload / full.width))
+    return {
+        "slowest_bits_per_second": figure(float(rates.min())),
+        "slowest_noise_bits_per_second": figure(
+            1.4826 * float(np.median(steps)) / math.sqrt(2 * count)
+        ),
+        "slowest_s": part_s,
+    }
 
 
 def _foreign_ratio(idle: IdleLevel, below: float, s_per_byte: float) -> float | None:

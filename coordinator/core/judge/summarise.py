@@ -29,7 +29,7 @@ from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.measure.headers import Headers
 from broadside.coordinator.core.measure.outages import coordinator_findings, outage_findings
 from broadside.coordinator.core.measure.series import MeasuredBurst
-from broadside.coordinator.core.measure.steady import VALUES_MIN, mean_of_bursts
+from broadside.coordinator.core.measure.steady import VALUES_MIN, mean_of_bursts, stretch_s
 from broadside.coordinator.core.measure.testimony import Witnessed
 from broadside.coordinator.core.plan.spec import Plan, RunSpec
 from broadside.coordinator.core.summary import (
@@ -204,7 +204,16 @@ def _reconciled(
         neighbours=neighbours,
         absent=absent,
         bypassed=spec.bypasses_device,
+        parts_s=[_part_s(burst.summary, ledger) for burst in bursts],
     )
+
+
+def _part_s(burst: BurstSummary, ledger: FirewallLedger) -> int | None:
+    """The length of the part whose rate the device is asked for; None: receivers have seconds."""
+    window = burst.window
+    if window is None or window.reading_s is None or len(burst.flows) > len(ledger.flows):
+        return None
+    return stretch_s(window.window_s)
 
 
 def _missing(burst: BurstSummary) -> Missing:

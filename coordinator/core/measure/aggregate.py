@@ -15,10 +15,15 @@ from broadside.coordinator.core.measure.evidence import PairEvidence
 from broadside.coordinator.core.measure.grid_rows import FlowSeconds, HostSeconds
 from broadside.coordinator.core.measure.headers import Headers
 from broadside.coordinator.core.measure.latency import buffer_delay
+from broadside.coordinator.core.measure.resolution import (
+    TimeScale,
+    half_width,
+    slowest_part,
+    time_scale,
+)
 from broadside.coordinator.core.measure.series import BurstSeries, FlowSeries
 from broadside.coordinator.core.measure.steady import (
     cliff,
-    correlated_mean,
     ramp_s,
     slowest_stretch,
 )
@@ -99,11 +104,14 @@ def aggregate(
     fleet = np.sum([cells.sum(axis=0) for cells in filled], axis=0)
     span: slice | None = None
     window = None
+    scale = TimeScale()
     if common is not None:
         cut = ramp_s(fleet[common[0] : common[1]])
         span = slice(common[0] + cut, common[1])
-        means_only = all(flow.means_only for flow in aligned.flows)
-        slowest = None if means_only else slowest_stretch(fleet[span])
+        planned_s = math.floor(burst.planned_start_at.timestamp())
+        offset = aligned.grid.start_s + span.start - planned_s
+        scale = time_scale(aligned.flows, span, offset)
+        slowest = slowest_part(aligned.flows, filled, span, scale)
         window = Window(
             start_at=instant(aligned.grid.start_s + span.start),
             end_at=instant(aligned.grid.start_s + span.stop),
@@ -122,21 +130,25 @@ def aggregate(
             slowest_proven_bits_per_second=(
                 None if slowest is None else _slowest_proven(aligned, fleet, span)
             ),
+            reading_s=None if scale.has_seconds else figure(round(scale.receivers_s, 1)),
         )
     bounds = np.nan_to_num(aligned.clock_bound_s[measured or seen], nan=clock_bound_max_s)
     bound_s = float(bounds.mean()) if len(bounds) else clock_bound_max_s
     flows = tuple(
-        _flow(flow, cells, aligned, grades, headers, span, bound_s)
+        _flow(flow, cells, aligned, grades, headers, span, bound_s, scale)
         for flow, cells in zip(aligned.flows, filled, strict=True)
     )
-    pairs = _pairs(aligned, filled, grades, headers, span)
+    pairs = _pairs(aligned, filled, grades, headers, span, has_seconds=scale.has_seconds)
     return Aggregate(
         window=window,
         flows=flows,
         pairs=pairs,
         client=_hosts(aligned.client, [pair.client_nic_ratio for pair in pairs], span),
         server=_hosts(aligned.server, [pair.server_nic_ratio for pair in pairs], span),
-        cliff=None if span is None else _cliff(aligned, filled, measured, span),
+        # Of readings spread over seconds nobody knows when they fell.
+        cliff=None
+        if span is None or not scale.has_seconds
+        else _cliff(aligned, filled, measured, span),
         series=series_of(burst, aligned, span),
         worst_bits_per_second=_worst(burst, aligned, late_after_s),
         peak_pair_bits_per_second=figure(
@@ -198,6 +210,7 @@ def _flow(
     headers: Headers,
     span: slice | None,
     bound_s: float,
+    scale: TimeScale,
 ) -> FlowSummary:
     if span is None:
         return FlowSummary(flow=flow.flow)
@@ -205,7 +218,8 @@ def _flow(
     bytes_in = filled[:, span]
     bits = bytes_in.sum(axis=0) * 8
     received = float(bits.mean())
-    moving = bytes_in[:, : 0 if flow.means_only else None]  # what says how the load moved
+    # What says how the load moved: seconds that were recorded as such.
+    moving = bytes_in[:, : None if scale.has_seconds else 0]
     seconds = bits[: moving.shape[1]]
     clock_half = received * min(1.0, 2 * bound_s / length_s)
     pair_bits = bytes_in.sum(axis=1) * 8 / length_s
@@ -232,7 +246,7 @@ def _flow(
         received_bits_per_second=figure(received),
         received_half_width_bits_per_second=None
         if flow.means_only
-        else figure(math.hypot(correlated_mean(bits).half_width, clock_half)),
+        else figure(math.hypot(half_width(flow, filled, span, scale), clock_half)),
         ip_bits_per_second=figure(received * headers.ip_ratio),
         sent_bits_per_second=figure(sent),
         sent_pairs_count=_known_rows(flow.sent_bytes[:, span]),
@@ -386,8 +400,12 @@ def _pairs(
     grades: Sequence[PairGrade],
     headers: Headers,
     span: slice | None,
+    *,
+    has_seconds: bool,
 ) -> tuple[PairSummary, ...]:
-    figures = {} if span is None else _pair_figures(aligned, filled, headers, span)
+    figures = {}
+    if span is not None:
+        figures = _pair_figures(aligned, filled, headers, span, has_seconds=has_seconds)
     summaries = []
     for row, (pair, grade) in enumerate(zip(aligned.pairs, grades, strict=True)):
         test, claim, report = pair.server_test, pair.claim, pair.report
@@ -413,7 +431,12 @@ def _pairs(
 
 
 def _pair_figures(
-    aligned: Aligned, filled: Sequence[Floats], headers: Headers, span: slice
+    aligned: Aligned,
+    filled: Sequence[Floats],
+    headers: Headers,
+    span: slice,
+    *,
+    has_seconds: bool,
 ) -> dict[str, Floats]:
     """Figures of every pair over the window, by their name in :class:`PairSummary`.
 
@@ -427,7 +450,7 @@ def _pair_figures(
     received = np.where(seen, per_second.sum(axis=1) * 8 / length_s, np.nan)
     total = float(np.nansum(received))
     cov = unknown.copy()
-    if length_s > 1 and not aligned.flows[0].means_only:
+    if length_s > 1 and has_seconds:
         means = per_second.mean(axis=1)
         np.divide(per_second.std(axis=1, ddof=1), means, out=cov, where=means > 0)
     lead = aligned.flows[0]

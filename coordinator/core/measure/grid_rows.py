@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broadside.coordinator.core.measure.columns import Floats, HostColumns, Singles, TrackColumns
+from broadside.coordinator.core.measure.readings import reading_of
 from broadside.coordinator.core.measure.spread import Spread
 from broadside.coordinator.core.summary import Basis
 from broadside.exchange.messages import Flow, Side
@@ -59,6 +60,8 @@ class FlowSeconds:
     own_bytes: Singles  # the same cells' received bytes; of the covered part where covered in part
     own_coverage: Singles  # 0..1, the share of the cell for which own_bytes speaks
     proven_s: Floats  # per pair: planned seconds that the receiver's own seconds cover
+    received_reading_s: Floats  # per pair: length of the readings that received_bytes rests on
+    sent_reading_s: Floats  # per pair, of sent_bytes; NaN: none
     means_only: bool = False  # nobody kept seconds: of each pair one mean, spread evenly
 
 
@@ -167,13 +170,18 @@ class FlowRows:
         self._receivers_only: list[int] = []
         self._has_receivers = False
         self._means_only = True  # so far
+        self._received_reading_s = np.full(shape[0], np.nan)
+        self._sent_reading_s = np.full(shape[0], np.nan)
 
     def add(
         self, row: int, received: TrackColumns | None, sent: TrackColumns | None, edges: Floats
     ) -> None:
         """One more pair's, in the order of rows; ``edges`` are those of the grid by now."""
         self._means_only &= all(len(each) == 1 for each in (received, sent) if each is not None)
+        if sent is not None:
+            self._sent_reading_s[row] = self._received_reading_s[row] = reading_of(sent)
         if received is not None:
+            self._received_reading_s[row] = reading_of(received)
             self._has_receivers = True
             if sent is None:
                 self._receivers_only.append(row)
@@ -221,6 +229,8 @@ class FlowRows:
             own_bytes=self._own_bytes,
             own_coverage=self._own_coverage,
             proven_s=self._proven_s,
+            received_reading_s=self._received_reading_s,
+            sent_reading_s=self._sent_reading_s,
             means_only=self._means_only,
         )
 

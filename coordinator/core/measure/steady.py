@@ -206,20 +206,34 @@ class Stretch:
     noise: float  # standard deviation of such a mean, by differences of neighbouring seconds
 
 
-def slowest_stretch(fleet: Floats) -> Stretch | None:
+def stretch_s(window_s: int) -> int:
+    """Return how long a part of a window lasts that is held against the limit."""
+    return max(STRETCH_LEAST_S, math.ceil(STRETCH_RATIO * window_s))
+
+
+def slowest_stretch(
+    fleet: Floats, readings: Floats | None = None, reading_s: float = 1.0
+) -> Stretch | None:
     """The lowest mean over any stretch of a fifth of the window, at least :data:`STRETCH_LEAST_S`;
     None: the window is shorter than two of them.
 
-    Its noise is taken from the differences of neighbouring seconds, which a fall touches once.
+    Its noise is taken from the differences of neighbouring readings, which a fall touches once.
+
+    Args:
+        fleet: Seconds of the window.
+        readings: Means of the readings that the seconds were made of; None: they are seconds.
+        reading_s: Length of those.
     """
-    length = max(STRETCH_LEAST_S, math.ceil(STRETCH_RATIO * len(fleet)))
+    length = stretch_s(len(fleet))
     if len(fleet) < 2 * length:
         return None
     sums = np.concatenate(([0.0], np.cumsum(fleet)))
     means = (sums[length:] - sums[:-length]) / length
     at = int(np.argmin(means))
-    steps = np.abs(np.diff(fleet))
-    noise = 1.4826 * float(np.median(steps)) / math.sqrt(2 * length)
+    steps = np.abs(np.diff(fleet if readings is None else readings))
+    noise = 0.0
+    if len(steps):
+        noise = 1.4826 * float(np.median(steps)) / math.sqrt(2 * length / max(1.0, reading_s))
     return Stretch(at=at, length_s=length, mean=float(means[at]), noise=noise)
 
 

@@ -12,6 +12,8 @@ from broadside.coordinator.core.judge.checks.check_types import (
     Stage,
 )
 from broadside.coordinator.core.judge.rates import factor_of, limit_of
+from broadside.coordinator.core.measure.resolution import READINGS_A_PART
+from broadside.coordinator.core.measure.steady import stretch_s
 from broadside.coordinator.core.summary import BurstSummary, Finding, Verdict, Window, note, problem
 
 SLOW_RATIO: Final = 0.015  # of the limit: what a part of a window may fall short as noise does
@@ -49,6 +51,12 @@ def _evaluate(given: BurstInput) -> Result:
                 "look at what the device and the hosts did at that time",
             )
             return Result(Verdict.INCONCLUSIVE, (*cut, slow))
+    device = _slow_by_device(given, limit)
+    if device is not None:
+        return Result(Verdict.INCONCLUSIVE, (*cut, device))
+    if (open_shape := _not_assessed(given, window)) is not None:
+        verdict = Verdict.INCONCLUSIVE if given.clocks_promised else Verdict.PASS
+        return Result(verdict, (*cut, open_shape))
     proven = window.slowest_proven_bits_per_second
     noise = SLOW_SIGMAS * (window.slowest_noise_bits_per_second or 0.0)
     if proven is not None and (proven + noise) * factor < limit * (1 - SLOW_RATIO):
@@ -62,6 +70,48 @@ def _evaluate(given: BurstInput) -> Result:
         )
         return Result(Verdict.INCONCLUSIVE, (*cut, unproven))
     return Result(Verdict.PASS, cut)
+
+
+def _slow_by_device(given: BurstInput, limit: float) -> Finding | None:
+    """Return a finding where the device's own bins hold less than the limit for a lasting part."""
+    held, spec = given.burst.reconciliation, given.spec
+    if held is None or held.slowest_bits_per_second is None:
+        return None
+    factor = factor_of(spec, given.burst)
+    noise = SLOW_SIGMAS * (held.slowest_noise_bits_per_second or 0.0)
+    most = held.slowest_bits_per_second * factor
+    if most + noise * factor >= limit * (1 - SLOW_RATIO):
+        return None
+    return problem(
+        "slow-stretch-device",
+        84,
+        f"for {held.slowest_s} s the device {held.source} counted at most {words.rate(most)} at "
+        f"the {spec.objective.layer} layer, less than the {words.rate(limit)} that is needed; the "
+        "receivers' readings are too long to show it",
+        "look at what the device and the hosts did at that time",
+    )
+
+
+def _not_assessed(given: BurstInput, window: Window) -> Finding | None:
+    """Return a finding where no source shows how the rate moved within the window."""
+    held = given.burst.reconciliation
+    by_device = held is not None and held.slowest_bits_per_second is not None
+    if window.reading_s is None or window.slowest_bits_per_second is not None or by_device:
+        return None
+    sentence = (
+        f"the rate was not assessed below {window.reading_s:g} s: receivers recorded means of "
+        "that length, and neither senders nor the device recorded shorter ones, so a part of the "
+        "window below the limit would not show"
+    )
+    if not given.clocks_promised:
+        return note(id="shape-not-assessed", weight=30, sentence=sentence)
+    bin_s = stretch_s(window.window_s) // READINGS_A_PART
+    return problem(
+        "shape-not-assessed",
+        83,
+        sentence,
+        f"set traffic.interval_s to 1, or read the device counter in bins of {bin_s} s or less",
+    )
 
 
 def _slow_parts(burst: BurstSummary, window: Window) -> Iterator[tuple[int, int, float, float]]:
@@ -88,8 +138,16 @@ SHAPE: Final = Check(
     question="Did every part of the window that lasts reach the target?",
     formula="the lowest mean of a fifth of the window, plus 3 of its own standard errors, "
     ">= limit x (1 - 0.015); the same of the seconds after a collapse",
-    reads="receivers' seconds over the common window",
-    when_absent="nothing is concluded where there is no window; the rate check reports that",
-    findings=("slow-stretch", "stretch-unproven", "ramp-cut"),
+    reads="receivers' seconds over the common window; where their readings are longer, the TCP "
+    "senders' and the device's bins",
+    when_absent="inconclusive where no reading is at most half as long as the part (an import of "
+    "means states it); nothing is concluded where there is no window",
+    findings=(
+        "slow-stretch",
+        "slow-stretch-device",
+        "shape-not-assessed",
+        "stretch-unproven",
+        "ramp-cut",
+    ),
     evaluate=_evaluate,
 )

@@ -1,0 +1,14 @@
+"""Length of an end's readings."""
+
+import math
+
+from broadside.coordinator.core.measure.columns import TrackColumns
+
+
+def reading_of(track: TrackColumns) -> float:
+    """Return the length of a track's readings, weighted by what they carried; NaN without rows."""
+    length_s = track.end_s - track.start_s
+    total = float(track.transferred_bytes.sum())
+    if total > 0:
+        return float(length_s @ track.transferred_bytes) / total
+    return float(length_s.max(initial=0.0)) or math.nan

@@ -1,0 +1,151 @@
+"""Time scale of readings: how long they are, and what can be told from them.
+
+A reading is a mean over its length. Spread over the seconds of a grid it says nothing of a single
+second, so shape and scatter are taken from what is fine enough to show them: receivers' readings,
+else the senders' of TCP, whose bytes all arrive, else nothing.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.grid_rows import FlowSeconds
+from broadside.coordinator.core.measure.steady import (
+    Stretch,
+    correlated_mean,
+    slowest_stretch,
+    stretch_s,
+)
+
+# Engines' seconds are not exact; a reading of 2 s is none.
+SECOND_MAX_S: Final = 1.5
+# Pairs that carry no more than this hide no shortfall that the shape check looks for (1.5 %).
+HIDDEN_RATIO: Final = 0.01
+# A part that is twice as long as a reading holds one that lies wholly inside, whatever its phase.
+READINGS_A_PART: Final = 2
+
+
+def fleet_reading_s(reading_s: Floats, carried: Floats) -> float:
+    """Return the reading length at or under which pairs carry nearly all bytes.
+
+    Args:
+        reading_s: Length of each pair's readings; NaN where there are none.
+        carried: Bytes of each pair.
+
+    Returns:
+        Seconds; infinite where more than :data:`HIDDEN_RATIO` of the bytes has no readings.
+    """
+    total = float(carried.sum())
+    if total <= 0:
+        return math.inf
+    length_s = np.where(np.isnan(reading_s), np.inf, reading_s)
+    order = np.argsort(length_s, kind="stable")
+    reached = np.cumsum(carried[order]) / total
+    return float(length_s[order][int(np.argmax(reached >= 1 - HIDDEN_RATIO))])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeScale:
+    """How finely the flows of a burst were recorded over its window.
+
+    Attributes:
+        receivers_s: Length of the receivers' readings.
+        senders_s: Length of the senders' readings; infinite where they cannot stand for receivers.
+        offset: Seconds from the planned instant to the window.
+    """
+
+    receivers_s: float = math.inf
+    senders_s: float = math.inf
+    offset: int = 0
+
+    @property
+    def has_seconds(self) -> bool:
+        """Whether receivers recorded seconds."""
+        return self.receivers_s <= SECOND_MAX_S
+
+    def shows(self, part_s: float, reading_s: float) -> bool:
+        """Whether readings of this length show a fall that lasts for ``part_s``."""
+        return READINGS_A_PART * reading_s <= part_s
+
+
+def time_scale(flows: Sequence[FlowSeconds], span: slice, offset: int) -> TimeScale:
+    """Return the time scale of a burst's flows over a window; the coarsest flow decides.
+
+    Datagrams are lost on the way, so that UDP senders' seconds say nothing of what arrived.
+
+    Args:
+        flows: The aligned flows.
+        span: The window's cells.
+        offset: Seconds from the planned instant to the window.
+    """
+    receivers, senders = 0.0, 0.0
+    for flow in flows:
+        carried = flow.received_bytes[:, span].sum(axis=1)
+        receivers = max(receivers, fleet_reading_s(flow.received_reading_s, carried))
+        if np.isnan(flow.packets_count).all():
+            whole = ~np.isnan(flow.sent_bytes[:, span]).any(axis=1)
+            sent_s = np.where(whole, flow.sent_reading_s, np.nan)
+            senders = max(senders, fleet_reading_s(sent_s, carried))
+        else:
+            senders = math.inf
+    return TimeScale(receivers_s=receivers, senders_s=senders, offset=offset)
+
+
+def sent_shape(flow: FlowSeconds, received: Floats, span: slice) -> Floats:
+    """Return the senders' seconds of a window, scaled to what arrived in it."""
+    sent: Floats = np.asarray(np.nansum(flow.sent_bytes[:, span], axis=0, dtype=np.float64))
+    total = float(sent.sum())
+    return sent * (float(received[:, span].sum()) / total) if total > 0 else sent
+
+
+def means_of_readings(seconds: Floats, reading_s: float, offset: int) -> Floats:
+    """Return means over blocks as long as a reading.
+
+    Args:
+        seconds: Values of a window, each reading spread over its seconds.
+        reading_s: Length of a reading.
+        offset: Seconds from the start of the first reading to the window.
+    """
+    if not math.isfinite(reading_s):
+        return seconds[:0]
+    size = max(1, math.ceil(reading_s - 0.5))
+    first = -offset % size
+    count = max(0, (len(seconds) - first) // size)
+    blocks = seconds[first : first + count * size].reshape(count, size)
+    return np.asarray(blocks.mean(axis=1))
+
+
+def half_width(flow: FlowSeconds, received: Floats, span: slice, scale: TimeScale) -> float:
+    """Return half of the 95 % interval of a flow's mean over a window, in bit/s; NaN: unknown."""
+    seconds = received[:, span].sum(axis=0) * 8
+    if scale.has_seconds:
+        return correlated_mean(seconds).half_width
+    if scale.senders_s <= SECOND_MAX_S:
+        return correlated_mean(sent_shape(flow, received, span) * 8).half_width
+    readings = means_of_readings(seconds, scale.receivers_s, scale.offset)
+    return correlated_mean(readings).half_width
+
+
+def slowest_part(
+    flows: Sequence[FlowSeconds], received: Sequence[Floats], span: slice, scale: TimeScale
+) -> Stretch | None:
+    """Return the slowest part of a window that lasts; None where no source is fine enough."""
+    fleet = np.asarray(np.sum([cells[:, span].sum(axis=0) for cells in received], axis=0))
+    if scale.has_seconds:
+        return slowest_stretch(fleet)
+    part_s = stretch_s(len(fleet))
+    reading_s = scale.receivers_s
+    if scale.senders_s < reading_s and scale.shows(part_s, scale.senders_s):
+        reading_s = scale.senders_s
+        shapes = [
+            sent_shape(flow, cells, span) for flow, cells in zip(flows, received, strict=True)
+        ]
+        fleet = np.asarray(np.sum(shapes, axis=0))
+    elif not scale.shows(part_s, reading_s):
+        return None
+    readings = means_of_readings(fleet, reading_s, scale.offset)
+    return slowest_stretch(fleet, readings, reading_s)
