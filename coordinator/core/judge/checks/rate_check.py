@@ -22,7 +22,7 @@ from broadside.coordinator.core.judge.rates import (
     received,
 )
 from broadside.coordinator.core.judge.unseen import unseen_bits_per_second
-from broadside.coordinator.core.summary import Finding, Verdict, problem
+from broadside.coordinator.core.summary import BurstSummary, Finding, Verdict, problem
 
 
 def _evaluate(given: BurstInput) -> Result:
@@ -90,6 +90,19 @@ def _hold_fleet(given: BurstInput, fleet: Interval, limit: float) -> Result | No
             f"{said}: the limit lies within the interval, so neither a pass nor a failure is shown",
             "run longer or more bursts, or state another target",
         )
+    sent = _sent(burst)
+    if sent is not None and sent * factor < fleet.value:
+        # What was received was sent before: the part above is within the ends' tolerance, and is
+        # no evidence of the rate.
+        low = fleet.low - (fleet.value - sent * factor)
+        if low <= limit:
+            return inconclusive(
+                "target-above-sent",
+                82,
+                f"{said}; senders recorded {words.rate(sent * factor)}, and by that the limit is "
+                "not surely reached",
+                "find out why receivers recorded more than was sent, and run again",
+            )
     worst = (burst.worst_bits_per_second or 0.0) * factor
     if not whole and worst - fleet.below <= limit:
         return inconclusive(
@@ -100,6 +113,14 @@ def _hold_fleet(given: BurstInput, fleet: Interval, limit: float) -> Result | No
             "run again with every pair",
         )
     return None
+
+
+def _sent(burst: BurstSummary) -> float | None:
+    """Return the payload that all senders recorded, in bit/s; None where one of them is unheard."""
+    heard = sum(pair.received_bits_per_second is not None for pair in burst.pairs)
+    if not burst.flows or any(flow.sent_pairs_count < heard for flow in burst.flows):
+        return None
+    return burst.fleet_sent_bits_per_second
 
 
 def _is_open(given: BurstInput, fleet: Interval, limit: float) -> str | None:
@@ -125,9 +146,10 @@ RATE: Final = Check(
     id="rate",
     stage=Stage.RATE,
     question="Did the fleet receive the target rate?",
-    formula="R - h > limit passes, R + h < limit fails, with limit = target x (1 - tolerance)",
-    reads="receivers' seconds over the common window; where pairs are missing, what these carried "
-    "in other bursts, and the device counter",
+    formula="min(R, S) - h > limit passes, R + h < limit fails, with limit = "
+    "target x (1 - tolerance) and S what all senders recorded",
+    reads="receivers' and senders' seconds over the common window; where pairs are missing, what "
+    "these carried in other bursts, and the device counter",
     when_absent="inconclusive; missing pairs can prevent a fail by what they may have carried "
     "(their own largest rate of the run, else a prediction from the other pairs), and so can a "
     "device counter that may hold it",
@@ -138,6 +160,7 @@ RATE: Final = Check(
         "target-missed",
         "target-open",
         "target-undecided",
+        "target-above-sent",
         "target-unproven",
         "target-reached",
     ),

@@ -177,3 +177,23 @@ def test_what_is_worse() -> None:
     assert worse([Verdict.PASS, Verdict.MEASURED]) is Verdict.MEASURED
     assert worse([Verdict.MEASURED, Verdict.INCONCLUSIVE]) is Verdict.INCONCLUSIVE
     assert worse([Verdict.FAIL, Verdict.INCONCLUSIVE]) is Verdict.FAIL
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, Verdict.FAIL), (1.03, Verdict.INCONCLUSIVE)])
+def test_receivers_rows_above_what_was_sent_are_no_evidence(
+    factor: float, verdict: Verdict
+) -> None:
+    """Rows that are 3 % too large are within a block a stream, by which ends may differ."""
+    plant = replace(MINUTE, streams=64, ledger=False, noise=0.005, pair_bits_per_second=5e7)
+    made = fleet(replace(plant, firewall_bits_per_second=None, nic_bits_per_second=None))
+
+    def larger(pair: PairEvidence) -> PairEvidence:
+        tracks = (
+            replace(track, transferred_bytes=np.round(track.transferred_bytes * factor))
+            for track in pair.server_tracks
+        )
+        return replace(pair, server_tracks=tuple(tracks))
+
+    found = judged(made.told(larger), share=0.985)
+    assert found.verdict is verdict
+    assert ("target-above-sent" in ids(found)) == (verdict is Verdict.INCONCLUSIVE)
