@@ -84,6 +84,8 @@ UNSEEN_MARGIN_S: Final = 5.0  # and round a burst with pairs that nobody saw
 FREE_FACTOR: Final = 1.5  # of a seen pair's rate: what an unseen one may have sent
 SEEN_RATIO: Final = 0.995  # of a burst's pair-seconds: nothing to speak of is unseen
 FREE_RATIO: Final = 0.1  # of a bin: what unseen pairs may add before it is no use
+AFTER_BINS: Final = 2  # right after a burst: one alone may hold the burst's own last bytes
+AFTER_LEAST_RATIO: Final = 0.005  # of the fleet's bytes: less is within what two counters differ by
 BESIDE_RATIO: Final = 0.015  # uncertainty of what other runs put into the ledger
 # Of a ledger that counts both ways: the other way's TCP acknowledgements. Measured in the lab: 0.1
 # to 0.5 % of the payload, as receivers merge 7 to 40 segments before they answer; without that it
@@ -283,6 +285,7 @@ class _Share:
     moved: tuple["_Moved", "_Moved"]  # the same at either end of the lag's interval
     unseen_bytes: float  # what other bursts' unseen pairs may have added, at most
     tail_bytes: float  # sent and never counted by a receiver: on the way when the test ended
+    after_bytes: float  # the ledger's, had it run on over the bins as in quiet right after them
     parts: _Parts  # of the bins that count
     full: _Parts  # of those in the steady window
     fleet_bytes_per_s: float  # in the steady window
@@ -504,10 +507,27 @@ class _Device:
             moved=(moved[0], moved[1]),
             unseen_bytes=float(free[use].sum()) / FREE_FACTOR,
             tail_bytes=max(0.0, sent - total),
+            after_bytes=self._rate_after(step.last_s, lag) * float((part[use] * width[use]).sum()),
             parts=_Parts(ledger=ledger, fleet=fleet, width=part[use] * width[use]),
             full=_Parts(ledger=(seen - beside)[full], fleet=mine[full], width=width[full]),
             fleet_bytes_per_s=float(steady.mean()) if len(steady) else 0.0,
         )
+
+    def _rate_after(self, end_s: float, lag: Lag) -> float:
+        """Bytes a second in the quiet bins right after a burst; 0: there are none.
+
+        Others' traffic that began with the burst and has not ended shows there and nowhere else.
+        """
+        start, end = self.true_bins(lag)
+        margin = min(lag.uncertainty_s, LAG_MAX_S) + MARGIN_S
+        quiet = quiet_bins(start - margin, end + margin, self.spans)
+        quiet &= ~unread_bins(self.bins.bytes, quiet)
+        near = quiet & (start >= end_s) & (start < end_s + margin + AFTER_BINS * self.grain_s)
+        after = np.flatnonzero(near)[:AFTER_BINS]
+        if len(after) < AFTER_BINS:
+            return 0.0
+        net = self.bins.bytes[after] - self._beside(start[after], end[after])
+        return float((net / self.bins.width_s[after]).min())
 
     def _beside(self, start: Floats, end: Floats) -> Floats:
         """The ledger's bytes of other runs in each bin."""
@@ -811,6 +831,11 @@ def _comparisons(
         )
         layer = overhead.layer_ratio * shrinks
         idle_below, idle_above = (each * width / expected for each in idle_ends)
+        # What the bins right after show above the level's interval may have run during the burst.
+        lasting = share.after_bytes / max(share.width_s, 1e-9) * width / expected
+        lasting = max(0.0, lasting - level * width / expected - idle_above)
+        if lasting < AFTER_LEAST_RATIO or held.bypassed:
+            lasting = 0.0
         shared = held.idle is not None and held.idle.how != "quiet"
         found.append(
             _Comparison(
@@ -818,7 +843,7 @@ def _comparisons(
                 ledger_bytes=float(net.sum()),
                 fleet_bytes=fleet,
                 residual_ratio=crossed if held.bypassed else crossed - 1,
-                below_ratio=math.hypot(below, idle_above, beside) + layer,
+                below_ratio=math.hypot(below, idle_above, beside) + layer + lasting,
                 above_ratio=math.hypot(above, idle_below, beside) + layer,
                 between_ratio=math.hypot(
                     unsure,

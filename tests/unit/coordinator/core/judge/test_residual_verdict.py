@@ -71,3 +71,26 @@ def test_what_cannot_be_true_of_a_ledger_is_no_pass(odd: float) -> None:
     summary = judged(built, replace(ledger, bytes=told))
     assert summary.verdict is Verdict.INCONCLUSIVE
     assert "ledger-untrue" in ids(summary)
+
+
+@pytest.mark.parametrize(("after_s", "verdict"), [(0, Verdict.PASS), (40, Verdict.INCONCLUSIVE)])
+def test_traffic_that_outlasts_the_bursts_may_have_hidden_a_bypass(
+    after_s: int, verdict: Verdict
+) -> None:
+    """Six percent of the bytes pass by, and the traffic of others makes up for them.
+
+    It begins with each burst. Where it ends 40 s later, the bins after the burst show it.
+    """
+    built = fleet(replace(PLANT, period_s=600), target_bits_per_second=30e9)
+    ledger = built.ledger
+    assert ledger is not None
+    level = 0.06 * float(np.median(ledger.bytes[ledger.bytes > 0.9 * ledger.bytes.max()]))
+    others = np.zeros(len(ledger))
+    for burst in built.plan.bursts:
+        from_s = burst.planned_end_at.timestamp() + PLANT.lag_s
+        before_s = np.minimum(ledger.end_s, from_s + after_s)
+        others += np.clip(before_s - np.maximum(ledger.start_s, from_s), 0, None) / 10 * level
+    assert others.any() == bool(after_s)
+    summary = judged(built, replace(ledger, bytes=ledger.bytes + others))
+    assert summary.verdict is verdict
+    assert ("residual" in ids(summary)) == bool(after_s)
