@@ -79,6 +79,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
 # Called by containers, units and install scripts; docs/commands.md has them, the help does not.
 SERVICE_COMMANDS: Final[Mapping[str, str]] = {
     "healthy": "Exit 0 if this host's coordinator or agent works, else print why and exit 1.",
+    "baseline": "Print the newest accepted run of a scenario that has a rate and did not fail.",
     "emulators-ready": "Wait for the Service Bus emulator, then create the tables in Azurite.",
 }
 COMMANDS: Final = {
@@ -130,6 +131,7 @@ PLACES: Final = {  # in this package: a module and its function, or its group of
     "down": "range_commands.down",
     "capacity": "capacity_commands.app",
     "healthy": "health_commands.healthy",
+    "baseline": "result_commands.baseline",
     "emulators-ready": "health_commands.emulators_ready",
 }
 
@@ -206,5 +208,6 @@ EXAMPLES: Final = {  # by command, what to write after `broadside`
     "capacity restore": "capacity restore",
     "doctor": "doctor --as client",
     "healthy": "healthy agent",
+    "baseline": "baseline burst-30s",
     "emulators-ready": "emulators-ready http://servicebus:5300/health",
 }
