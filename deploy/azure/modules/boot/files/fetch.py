@@ -5,10 +5,11 @@ installer, waits until the service works, and publishes each step as the VM's bo
     fetch.py /etc/broadside/bundle.json
 
 ``broadside-install.service`` runs it at every boot and starts it again after every failure, so one
-run makes one attempt and nothing here retries. A package that is not uploaded yet is such a failure.
+run makes one attempt and nothing here retries. A package that is not uploaded yet is a failure too.
 
 The boot status is one row of the table of results (partition ``boot``, the host's name), and one
-line on standard error, which the unit also sends to the serial console. ``broadside up`` reads both.
+line on standard error, which the unit also sends to the serial console. ``broadside up`` reads
+both.
 
 Standard library only: nothing else is on the image.
 """
@@ -26,7 +27,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 IMDS = os.environ.get("BROADSIDE_IMDS", "http://169.254.169.254")
@@ -86,7 +87,7 @@ def publish(bundle: dict, stage: str, error: str = "") -> None:
         error: why the attempt ended in that stage; empty while it is under way.
     """
     error = " ".join(error.split())[:ERROR_MAX_CHARACTERS]
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     status = {"stage": stage, "at": now, "error": error, "package": bundle["sha256"][:12]}
     host = socket.gethostname()
     sys.stderr.write(f"broadside-boot: {json.dumps({'host': host, **status})}\n")
