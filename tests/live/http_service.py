@@ -31,7 +31,9 @@ class Answer:
 
 
 @contextlib.contextmanager
-def serving(answer: Callable[[Asked], Answer]) -> Iterator[str]:
+def serving(
+    answer: Callable[[Asked], Answer], address: tuple[str, int] = ("127.0.0.1", 0)
+) -> Iterator[str]:
     """Its URL. Requests that come together are answered in threads of their own."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -62,11 +64,11 @@ def serving(answer: Callable[[Asked], Answer]) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Nothing on standard error."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(address, Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            yield f"http://{address[0]}:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()

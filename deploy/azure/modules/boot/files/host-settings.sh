@@ -1,19 +1,27 @@
 #!/bin/sh
 # Applies /etc/sysctl.d/90-broadside.conf, and gives each network interface that has hardware behind
-# it the default queueing discipline of that file (fq).
+# it fair queueing (fq), which is also the default of that file.
 #
-# An interface takes the default when it comes up. One that is up keeps what it has, and keeps it also
-# through down and up, so its root discipline is replaced: "mq" makes one fq for each of its queues;
-# an interface with a single queue has no mq, and takes fq itself.
+# An interface takes the default when it comes up. One that is up keeps what it has, also through down
+# and up, so it is replaced here: one fq for each queue of the interface below an "mq", or a single fq
+# where the interface has a single queue and therefore no mq.
 set -eu
 settings=/etc/sysctl.d/90-broadside.conf
 class=${BROADSIDE_NET_CLASS:-/sys/class/net}
 failed=0
-sysctl -q -p "$settings" || failed=1
+# What this kernel does not take is named in the journal; an agent also reports what holds.
+sysctl -q -p "$settings" || true
 for link in "$class"/*; do
     [ -e "$link/device" ] || continue # loopback, tunnels, bridges
     name=${link##*/}
-    tc qdisc replace dev "$name" root mq 2>/dev/null ||
+    if tc qdisc replace dev "$name" root handle 1: mq 2>/dev/null; then
+        number=0
+        for queue in /sys/class/net/"$name"/queues/tx-*; do
+            number=$((number + 1))
+            tc qdisc replace dev "$name" parent "1:$(printf %x $number)" fq || failed=1
+        done
+    else
         tc qdisc replace dev "$name" root fq || failed=1
+    fi
 done
 exit $failed
