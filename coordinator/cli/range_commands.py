@@ -17,6 +17,7 @@ import typer
 
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.range_check import shortages, usd_a_day
+from broadside.coordinator.cli.range_ready import READY_WITHIN_S, wait_ready
 from broadside.coordinator.cli.terraform import (
     RESUME,
     Orphan,
@@ -91,8 +92,19 @@ def up(
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
+    ready_within_s: Annotated[
+        float,
+        typer.Option(
+            help="seconds to wait until all agents and the coordinator are ready; 0: do not wait",
+            min=0,
+        ),
+    ] = READY_WITHIN_S,
 ) -> None:
-    """Build the range, or bring it to what the variables say (`terraform apply`)."""
+    """Build the range, or bring it to what the variables say, and wait until its agents are ready.
+
+    After a failed one the same command goes on: VMs that are up look for their package until it
+    is there.
+    """
     command = terraform(directory)
     mend_state(directory)
     given = variables_of(directory, variables, settings)
@@ -109,6 +121,8 @@ def up(
     _apply(directory, given, yes, dry_run)
     if not dry_run:
         _upload(directory)
+        if ready_within_s:
+            _wait_ready(directory, ready_within_s)
         typer.echo("up; when you are done: broadside down")
 
 
@@ -246,10 +260,7 @@ def _apply(directory: Path, given: Sequence[str], yes: bool, dry_run: bool) -> N
 
 
 def _upload(directory: Path) -> None:
-    """With private endpoints: open the account to the operators' addresses, upload, close it.
-
-    VMs look for the package for a quarter of an hour after they started.
-    """
+    """With private endpoints: open the account to the operators' addresses, upload, close it."""
     told = _outputs(directory)
     package = told.get("package")
     if package is None:
@@ -273,6 +284,14 @@ def _upload(directory: Path) -> None:
             time.sleep(LOOK_PAUSE_S)
     finally:
         run([*access, "Disabled"], dry_run=False)
+
+
+def _wait_ready(directory: Path, within_s: float) -> None:
+    outputs = _outputs(directory)
+    if outputs.get("boot") is None or outputs.get("parked"):
+        return
+    range_ = _range(outputs)
+    wait_ready(range_.place, range_.scale_sets, outputs["boot"], within_s)
 
 
 def _must_be_ours(directory: Path, given: Sequence[str], found: Sequence[Orphan]) -> None:

@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from deploy.azure.wheelhouse import KEYRING, ROOT, own_archive
+from deploy.azure.wheelhouse import own_archive
 
+ROOT: Final = Path(__file__).parents[2]
 BOOKWORM: Final = "bookworm"  # Debian 12, Python 3.11.2
 TRIXIE: Final = "trixie"  # Debian 13, Python 3.13
 SUITES: Final = (BOOKWORM, TRIXIE)
@@ -74,13 +75,12 @@ def debian_root(suite: str, packages: Sequence[str] = HOST_PACKAGES) -> Path:
 
 
 def _make(folder: Path, suite: str, packages: Sequence[str]) -> None:
-    signed = f"[signed-by={KEYRING}] " if KEYRING.exists() else ""
     made = subprocess.run(
         [
             "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase",
             "--aptopt=APT::Sandbox::User \"root\"",
             f"--include={','.join(packages)}",
-            suite, str(folder), f"deb {signed}{own_archive()} {suite} main",
+            "--components=main", suite, str(folder), own_archive(),
         ],
         capture_output=True,
         text=True,

@@ -162,7 +162,7 @@ def test_the_image_trusts_the_authorities_of_the_site(
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(built[1].issue("localhost", compose_on_machine.folder))
-    with serving(lambda _: Answer(status=418), context) as url:
+    with serving(lambda _: Answer(status=418), tls=context) as url:
         command = ("runs", "--api", url.replace("127.0.0.1", "localhost"))
         code, said = compose_on_machine.run("coordinator", *command)
         assert code == 4, said
