@@ -7,9 +7,10 @@ import typer
 
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.options import Json, print_json
+from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.exchange.checks import Check
 
-app = typer.Typer()
+app = CommandGroup()
 
 
 @app.command()
