@@ -1,12 +1,12 @@
 """``broadside agent``: become an agent on this host."""
 
 import os
-import sys
 from typing import Annotated
 
 import typer
 
 from broadside.exchange.messages import Role
+from broadside.exchange.programs import module_command
 
 
 def agent(
@@ -39,4 +39,5 @@ def agent(
         if value is not None:
             os.environ[f"BROADSIDE_AGENT_{name.upper()}"] = value
     # An agent is a small process of its own: it must not carry what the coordinator imports.
-    os.execv(sys.executable, [sys.executable, "-m", "broadside.agent"])  # noqa: S606 - no shell wanted
+    command = module_command("broadside.agent")
+    os.execv(command[0], command)  # noqa: S606 - no shell wanted

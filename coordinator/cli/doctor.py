@@ -2,7 +2,6 @@
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
@@ -40,6 +39,7 @@ from broadside.exchange.identity_rights import (
 )
 from broadside.exchange.messages import Direction, Message, Passport, Presence, Role, plain_text
 from broadside.exchange.ports import ExchangeError, ExchangeUnavailable, RawName, RawStore
+from broadside.exchange.programs import module_command
 from broadside.exchange.records import RunHeader
 from broadside.exchange.records.keys import (
     LAUNCHES,
@@ -109,7 +109,7 @@ def agent_checks(servers: Sequence[str]) -> list[Check]:
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "broadside.agent.check", *servers],
+            module_command("broadside.agent.check", *servers),
             capture_output=True,
             text=True,
             timeout=AGENT_CHECK_TIMEOUT_S,
