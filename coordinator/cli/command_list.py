@@ -79,7 +79,14 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         ),
     },
 }
-COMMANDS: Final = {name: line for group in GROUPS.values() for name, line in group.items()}
+# Called by containers, units and install scripts; docs/commands.md has them, the help does not.
+SERVICE_COMMANDS: Final[Mapping[str, str]] = {
+    "healthy": "Exit 0 if this host's coordinator or agent works, else print why and exit 1.",
+    "emulators-ready": "Wait for the Service Bus emulator, then create the tables in Azurite.",
+}
+COMMANDS: Final = {
+    name: line for group in (*GROUPS.values(), SERVICE_COMMANDS) for name, line in group.items()
+}
 
 PLACES: Final = {  # in this package: a module and its function, or its group of commands
     "demo": "demo.demo",
@@ -126,6 +133,8 @@ PLACES: Final = {  # in this package: a module and its function, or its group of
     "down": "range_commands.down",
     "capacity": "capacity_commands.app",
     "policy-switch": "policy_command.policy_switch",
+    "healthy": "health_commands.healthy",
+    "emulators-ready": "health_commands.emulators_ready",
 }
 
 EXAMPLES: Final = {  # by command, what to write after `broadside`
@@ -201,4 +210,6 @@ EXAMPLES: Final = {  # by command, what to write after `broadside`
     "capacity restore": "capacity restore",
     "policy-switch": "policy-switch --policy ID --idps Deny",
     "doctor": "doctor --as client",
+    "healthy": "healthy agent",
+    "emulators-ready": "emulators-ready http://servicebus:5300/health",
 }
