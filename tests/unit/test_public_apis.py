@@ -190,9 +190,9 @@ def internals(source: str, own_names: set[str]) -> set[str]:
             ):
                 found.add(ast.unparse(node))
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr"):
-            name = node.args[1]
-            if isinstance(name, ast.Constant) and is_private(str(name.value)):
-                found |= {str(name.value)} - known
+            attribute = node.args[1]
+            if isinstance(attribute, ast.Constant) and is_private(str(attribute.value)):
+                found |= {str(attribute.value)} - known
     return found
 
 
