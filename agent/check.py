@@ -133,7 +133,15 @@ def _address(settings: AgentSettings) -> Check:
     except HostUnknown as error:
         found, _, fix = str(error).partition("; ")
         return Check(name="address", ok=False, detail=found, fix=fix, required=False)
-    return Check(name="address", ok=True, detail=f"{host.address} on {host.nic}")
+    mtu = "" if host.nic_mtu_bytes is None else f", MTU {host.nic_mtu_bytes} bytes"
+    detail = f"{host.address} on {host.nic or 'an unknown interface'}{mtu}"
+    if not host.warnings:
+        return Check(name="address", ok=True, detail=detail)
+    found, _, fix = host.warnings[0].partition("; ")
+    unread = "; ".join([found, *host.warnings[1:]])
+    return Check(
+        name="address", ok=False, detail=f"{detail}; {unread}", fix=fix or None, required=False
+    )
 
 
 def _networks(settings: AgentSettings, servers: Sequence[str]) -> Check:

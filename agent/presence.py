@@ -77,6 +77,7 @@ def describe(
         vm_size=settings.vm_size,
         clock=clock,
         problem=condition.problem,
+        warnings=tuple(text[:300] for text in host.warnings),
         engines=condition.engines,
         echo_port=condition.echo_port,
         tunnels=condition.tunnels,

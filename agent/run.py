@@ -161,6 +161,8 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
         loop.add_signal_handler(number, stopping.set)
     try:
         host = find_host(settings)
+        for warning in host.warnings:
+            log.warning("%s", warning, extra={"action": "host"})
         settings = settings.reaching(host.address)
         spool = Spool(settings.spool_path, settings.spool_max_bytes)
         sweep(settings.agent_id)

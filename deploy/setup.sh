@@ -34,6 +34,7 @@ if [ "${1-}" = all ]; then # beside the demo's: the traffic engines, and what te
     want snmpd snmpd
     want cloud-init cloud-init
     want systemd-analyze systemd
+    want mmdebstrap mmdebstrap
 fi
 [ -x .tools/uv/bin/uv ] || "$python" -c 'import ensurepip' 2>/dev/null ||
     packages="$packages $("$python" -c 'import sys; print("python3.%d-venv" % sys.version_info[1])')"

@@ -157,6 +157,11 @@ def is_none(value: object) -> bool:
     return value is None
 
 
+def is_empty(value: object) -> bool:
+    """As :func:`is_none`, of fields that are sequences."""
+    return value == ()
+
+
 # Clocks
 
 
@@ -742,6 +747,8 @@ class Presence(Message):
     vm_size: Text | None = None
     clock: ClockReading | None = None
     problem: Text | None = None  # why the agent cannot work, in one line
+    # What the agent could not read of its host, with the fix; it works without.
+    warnings: Annotated[tuple[Text, ...], Field(max_length=16, exclude_if=is_empty)] = ()
     engines: Annotated[tuple[EngineState, ...], Field(max_length=16)] = ()  # beside iperf3
     echo_port: Port | None = None  # server role: UDP, answers probes
     tunnels: bool = False  # it makes VXLAN devices: allowed, and tried

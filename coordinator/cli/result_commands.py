@@ -352,7 +352,7 @@ def agents(form: RowsOption = None, api: Api = None, as_json: Json = False) -> N
             "bound": lambda presence: words.time(
                 presence.clock.bound_s if presence.clock else None
             ),
-            "problem": lambda presence: presence.problem or "",
+            "problem": lambda presence: presence.problem or "; ".join(presence.warnings),
         },
         of="broadside.exchange.messages:Presence",
         none="no agent was heard of; start one on each host: `broadside agent -h`",

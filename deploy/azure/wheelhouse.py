@@ -59,10 +59,10 @@ def build_wheel(wheels: Path, work: Path) -> None:
     source.mkdir()
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, source / name)
-    for name in ("agent", "coordinator", "dashboards", "exchange", "lab"):
-        if (ROOT / name).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__", "*.so", "node_modules")
-            shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    for name in ("agent", "coordinator", "dashboards", "exchange", "lab", "src"):
+        ignored = shutil.ignore_patterns("__pycache__", "*.so", "node_modules")
+        # src holds links to the other folders.
+        shutil.copytree(ROOT / name, source / name, ignore=ignored, symlinks=True)
     run(
         [
             ROOT / ".tools/uv/bin/uv", "build", "-q", "--wheel", "--no-build-isolation",

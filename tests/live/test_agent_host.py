@@ -1,15 +1,18 @@
 """What an agent finds out about its host agrees with the kernel asked another way."""
 
+import contextlib
 import fcntl
 import socket
 import struct
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 
 from broadside.agent.clock import read_kernel_clock
 from broadside.agent.counters import CountersUnreadable, HostCounters
-from broadside.agent.host import HostUnknown, find_address, find_nic
+from broadside.agent.host import HostUnknown, find_address
+from broadside.agent.interfaces import interface_of, mtu_bytes
 from broadside.agent.sockets import read_ports
 from tests.unit.agent.jobs import INSTANT_AT
 
@@ -34,13 +37,27 @@ def first_addresses() -> dict[str, str]:
 
 def test_every_address_has_its_interface() -> None:
     addresses = first_addresses()
-    found = {name: find_nic(address) for name, address in addresses.items()}
+    found = {name: interface_of(address) for name, address in addresses.items()}
     # Other tests' labs come and go meanwhile.
     steady = dict(addresses.items() & first_addresses().items())
     assert "lo" in steady
     assert {name: found[name] for name in steady} == {name: name for name in steady}
-    assert find_nic("127.0.0.77") == "lo"
-    assert find_nic("203.0.113.77") is None  # a documentation address that nobody has
+    assert interface_of("127.0.0.77") == "lo"
+    assert interface_of("203.0.113.77") is None  # a documentation address that nobody has
+
+
+def test_every_interface_has_its_mtu() -> None:
+    steady = {name for _, name in socket.if_nameindex()}
+    found = {}
+    for name in steady:
+        with contextlib.suppress(OSError):  # of another test's lab, and gone
+            found[name] = mtu_bytes(name)
+    for name, mtu in found.items():
+        with contextlib.suppress(OSError):
+            assert int(Path(f"/sys/class/net/{name}/mtu").read_text()) == mtu
+    assert found["lo"] > 0
+    with pytest.raises(OSError, match="No such device"):
+        mtu_bytes("nosuch0")
 
 
 def test_the_default_address_is_one_of_ours() -> None:
