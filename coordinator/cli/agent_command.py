@@ -1,12 +1,12 @@
 """``broadside agent``: become an agent on this host, or check that it could be one."""
 
 import os
-import sys
 from typing import Annotated
 
 import typer
 
 from broadside.exchange.messages import Role
+from broadside.exchange.programs import module_command
 
 
 def agent(
@@ -78,6 +78,6 @@ def agent(
         module = ["broadside.agent.check", "--rights"]
     elif remove_tunnels:
         module = ["broadside.agent", "--remove-tunnels"]
+    command = module_command(*module)
     # An agent is a small process of its own: it must not carry what the coordinator imports.
-    # -P: a file named like one of its modules in the current folder is not imported.
-    os.execv(sys.executable, [sys.executable, "-P", "-m", *module])  # noqa: S606 - no shell wanted
+    os.execv(command[0], command)  # noqa: S606 - no shell wanted
