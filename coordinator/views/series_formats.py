@@ -14,6 +14,7 @@ JSON: Final = "application/json"
 CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 PARQUET: Final = "application/vnd.apache.parquet"
+FILE: Final = "application/octet-stream"  # any of them, as a file
 
 
 class NotAcceptable(Exception):
