@@ -1,4 +1,4 @@
-"""Runs a command as the user nobody, wherever the checkout lies and whoever owns it.
+"""Runs a command without rights, wherever the checkout lies and whoever owns it.
 
 Interpreter and checkout often lie below a folder that other users cannot enter, such as root's
 home, or were made under a umask of 077. So the command gets a mount namespace of its own, which
@@ -21,15 +21,20 @@ _OTHERS_READ: Final = 0o004
 _OTHERS_ENTER: Final = 0o001
 
 
-def as_nobody(open_folder: Path | None = None) -> list[str]:
-    """Return the words before a command that run it as nobody.
+def opened(*folders: Path) -> list[str]:
+    """Return the words before a command that show it a checkout that every user can read.
 
     Args:
-        open_folder: A folder that the command also needs; it may lie in a closed one.
+        folders: What the command also needs to reach and may lie in a closed folder.
     """
-    more = [] if open_folder is None else [str(open_folder)]
     alone = ["unshare", "--mount", "--propagation=private", sys.executable, __file__]
-    return [*alone, *more, "--"]
+    return [*alone, *map(str, folders), "--"]
+
+
+def as_nobody(*folders: Path) -> list[str]:
+    """Return the words before a command that run it as nobody; ``folders`` as of :func:`opened`."""
+    user = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    return [*opened(*folders), "setpriv", *user, "--"]
 
 
 def first_closed(path: Path) -> Path | None:
@@ -64,15 +69,13 @@ def main(words: Sequence[str]) -> None:
         for path in kept:
             while (closed := first_closed(path)) is not None:
                 _replace(closed, kept)
-        for path in sorted(read):
-            if not is_readable(path):
+            if path in read and not is_readable(path):
                 _make_readable(path)
     finally:
         for handle in kept.values():
             os.close(handle)
     os.chdir(CHECKOUT)
-    user = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    os.execvp("setpriv", ["setpriv", *user, "--", *words[end + 1 :]])  # noqa: S606 - no shell
+    os.execvp(words[end + 1], words[end + 1 :])  # noqa: S606 - no shell
 
 
 def _replace(closed: Path, kept: Mapping[Path, int]) -> None:

@@ -17,7 +17,7 @@ from broadside.lab.namespaces import list_processes
 from broadside.lab.privileges import Finding, Rights
 from broadside.lab.site import built
 from broadside.lab.topology import LabSpec
-from tests.live.as_nobody import as_nobody
+from tests.live.as_nobody import as_nobody, opened
 from tests.live.labs import new_prefix
 from tests.live.waiting import wait_for
 
@@ -62,6 +62,7 @@ def test_without_any_rights_one_line_says_what_to_do() -> None:
     """A world whose own limit is zero: neither its stripped root nor a new world gets on."""
     script = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
     inside = [
+        *opened(),
         sys.executable,
         "-m",
         "broadside.lab.privileges",
