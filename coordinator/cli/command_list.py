@@ -64,7 +64,8 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "prune": "List the runs that are old enough to forget; with --delete, remove all of them.",
     },
     "Range on Azure": {
-        "up": "Build the range, or bring it to what the variables say (`terraform apply`).",
+        "up": "Build the range, or bring it to what the variables say; wait until its agents are "
+        "ready.",
         "scale": (
             "Set how many clients and how many servers there are: 30 before a test, 0 after it."
         ),

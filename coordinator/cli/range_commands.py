@@ -122,7 +122,7 @@ def up(
         ),
     ] = READY_WITHIN_S,
 ) -> None:
-    """Build the range, or bring it to what the variables say, and wait until its agents are ready.
+    """Build the range, or bring it to what the variables say; wait until its agents are ready.
 
     After a failed one the same command goes on: VMs that are up look for their package until it
     is there.

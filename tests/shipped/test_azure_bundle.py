@@ -118,9 +118,7 @@ class Range:
 def package(build_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """The bundle as `make wheelhouse` builds it."""
 
-    import os  # DEV
-    if os.environ.get("DEV_BUNDLE"):  # DEV
-        return Path(os.environ["DEV_BUNDLE"])  # DEV
+
 
     def build(path: Path) -> None:
         argv = [sys.executable, str(tools.AZURE / "wheelhouse.py"), "--output", str(path)]
@@ -268,6 +266,11 @@ def cloud_init_ran(range_: Range) -> None:
         units = "broadside-host.service broadside-install.service"
         assert host.run(f"systemctl is-enabled {units}").stdout == "enabled\nenabled\n"
         assert host.run("stat -c '%a %U' /usr/local/lib/broadside/fetch.py").stdout == "755 root\n"
+        written = host.run("ls /etc/systemd/system/broadside-*.service").stdout.split()
+        assert len(written) == 3
+        # As Debian 13's own systemd reads them; the service's program is not installed yet.
+        said = host.run(f"systemd-analyze verify {' '.join(written)} 2>&1 || true").stdout
+        assert not [line for line in said.splitlines() if "is not executable" not in line], said
 
 
 def kill_installer(host: Host, moment: str) -> None:
@@ -310,7 +313,7 @@ def heartbeats_are_whole(range_: Range) -> None:
 
 
 def host_settings_hold(range_: Range) -> None:
-    """Azure's reserved port is never a client's, and each queue of the interface has the discipline."""
+    """Azure's reserved port is no client's, and each queue of the interface is paced."""
     for host in range_.hosts.values():
         host.wait_for_unit("broadside-host.service")
         assert host.run(f"cat {RESERVED}").stdout == "65330\n"
