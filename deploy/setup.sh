@@ -85,7 +85,7 @@ if [ ! -x .venv/bin/broadside ] || [ "$(cat $stamp 2>/dev/null)" != "$key" ]; th
     .tools/uv/bin/uv pip sync -q --python .venv/bin/python --require-hashes requirements.lock
     .tools/uv/bin/uv pip install -q --python .venv/bin/python --no-deps --no-build-isolation -e .
     # Also where Python is told to write no bytecode: every start would compile some 700 modules.
-    env -u PYTHONDONTWRITEBYTECODE .venv/bin/python deploy/import_modules.py
+    env -u PYTHONDONTWRITEBYTECODE .venv/bin/python deploy/write_bytecode.py
     printf '%s' "$key" > $stamp
 fi
 

@@ -148,7 +148,7 @@ def test_a_planted_program_is_found(text: str) -> None:
         "$venv/bin/python -W ignore -m compileall -qq -x '/pip/' lib",
         "python3 -m pip install -c constraints.txt -r requirements.lock",
         "apt-get install -y python3 python3-venv",
-        "python3 deploy/import_modules.py",
+        "python3 deploy/write_bytecode.py",
         "[ -n \"$python\" ] || stop 'no Python 3.11'",
         "for name in python3.13 python3.12; do command -v $name; done",
         "pip --python /opt/venv/bin/python install -r lock",
