@@ -23,7 +23,7 @@ from broadside.coordinator.cli.command_list import (
 )
 from broadside.coordinator.cli.exits import DEBUG, Exit, code_of
 from broadside.coordinator.cli.screen_text import printable
-from broadside.coordinator.cli.token_option import offer_token
+from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.coordinator.process_memory import collect_rarely
 
 
@@ -51,13 +51,15 @@ def load(name: str) -> Any:
     """A command, or a group of commands, with all its options: `--token-file` beside `--api`."""
     module, attribute = PLACES[name].split(".")
     found = getattr(import_module(f"broadside.coordinator.cli.{module}"), attribute)
-    holder = typer.Typer(add_completion=False, rich_markup_mode=None)
+    holder = CommandGroup(add_completion=False, rich_markup_mode=None)
+    command: Any
     if isinstance(found, typer.Typer):
         holder.add_typer(found, name=name, help=COMMANDS[name])
+        command = typer.main.get_command(holder)
+        command = command.commands[name]
     else:
         holder.command(name=name)(found)
-    command = typer.main.get_group(holder).commands[name]
-    offer_token(command)
+        command = typer.main.get_command(holder)
     _show_examples(command, name)
     return command
 

@@ -1,12 +1,12 @@
 """``broadside agent``: become an agent on this host, or check that it could be one."""
 
 import os
-import sys
 from typing import Annotated
 
 import typer
 
 from broadside.exchange.messages import Role
+from broadside.exchange.programs import module_command
 
 
 def agent(
@@ -42,6 +42,14 @@ def agent(
         list[str] | None,
         typer.Option("--engine", help="with --check: an engine that must be usable; default: all"),
     ] = None,
+    rights: Annotated[
+        bool,
+        typer.Option(
+            "--rights",
+            help="start nothing: print as JSON what this host's identity may do with queue and "
+            "tables, and exit 4 where a right is missing, or is one too many",
+        ),
+    ] = False,
     remove_tunnels: Annotated[
         bool,
         typer.Option(
@@ -66,8 +74,10 @@ def agent(
     module = ["broadside.agent"]
     if check:
         module = ["broadside.agent.check", "--ready", *(engines or ())]
+    elif rights:
+        module = ["broadside.agent.check", "--rights"]
     elif remove_tunnels:
         module = ["broadside.agent", "--remove-tunnels"]
+    command = module_command(*module)
     # An agent is a small process of its own: it must not carry what the coordinator imports.
-    # -P: a file named like one of its modules in the current folder is not imported.
-    os.execv(sys.executable, [sys.executable, "-P", "-m", *module])  # noqa: S606 - no shell wanted
+    os.execv(command[0], command)  # noqa: S606 - no shell wanted

@@ -75,11 +75,15 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "unpark": "Bring firewall and Bastion back, and the routes to the firewall's new address.",
         "down": "Destroy the range, and prove that nothing with its tag is left (else exit 1).",
         "capacity": "Capacity units of an Azure Firewall: look, raise for a test, put back.",
+        "policy-switch": (
+            "Set an Azure Firewall policy's mode of intrusion detection or threat intelligence."
+        ),
     },
 }
 # Called by containers, units and install scripts; docs/commands.md has them, the help does not.
 SERVICE_COMMANDS: Final[Mapping[str, str]] = {
     "healthy": "Exit 0 if this host's coordinator or agent works, else print why and exit 1.",
+    "baseline": "Print the newest accepted run of a scenario that has a rate and did not fail.",
     "emulators-ready": "Wait for the Service Bus emulator, then create the tables in Azurite.",
 }
 COMMANDS: Final = {
@@ -130,7 +134,9 @@ PLACES: Final = {  # in this package: a module and its function, or its group of
     "unpark": "range_commands.unpark",
     "down": "range_commands.down",
     "capacity": "capacity_commands.app",
+    "policy-switch": "policy_command.policy_switch",
     "healthy": "health_commands.healthy",
+    "baseline": "result_commands.baseline",
     "emulators-ready": "health_commands.emulators_ready",
 }
 
@@ -205,7 +211,9 @@ EXAMPLES: Final = {  # by command, what to write after `broadside`
     "capacity set": "capacity set --min 20 --max 20 -- broadside launch scale-180g",
     "capacity units": "capacity units 150G",
     "capacity restore": "capacity restore",
+    "policy-switch": "policy-switch --policy ID --idps Deny",
     "doctor": "doctor --as client",
     "healthy": "healthy agent",
+    "baseline": "baseline burst-30s",
     "emulators-ready": "emulators-ready http://servicebus:5300/health",
 }

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -48,6 +47,7 @@ from broadside.exchange.identity_rights import (
 )
 from broadside.exchange.messages import Direction, Message, Passport, Presence, Role, plain_text
 from broadside.exchange.ports import ExchangeError, ExchangeUnavailable, RawName, RawStore
+from broadside.exchange.programs import module_command
 from broadside.exchange.records import RunHeader
 from broadside.exchange.records.keys import (
     LAUNCHES,
@@ -124,7 +124,7 @@ def agent_checks(servers: Sequence[str], services: Sequence[Service] = ()) -> li
 
     Asked of a process of its own: in the installed agent's sandbox, where root asks.
     """
-    argv = [sys.executable, "-m", "broadside.agent.check", *servers]
+    argv = module_command("broadside.agent.check", *servers)
     try:
         if "agent" in services and os.geteuid() == 0:
             done = run_in_sandbox("agent", argv, AGENT_CHECK_TIMEOUT_S)

@@ -17,6 +17,12 @@ import typer
 
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.range_check import shortages, usd_a_day
+from broadside.coordinator.cli.range_files import (
+    default_directory,
+    lay_files,
+    note_bundle,
+    require_bundle,
+)
 from broadside.coordinator.cli.range_ready import READY_WITHIN_S, wait_ready
 from broadside.coordinator.cli.terraform import (
     RESUME,
@@ -39,7 +45,7 @@ from broadside.coordinator.cli.terraform import (
 )
 from broadside.coordinator.core.words import dollars
 
-DIRECTORY: Final = Path(__file__).parents[2] / "deploy" / "azure"
+DIRECTORY: Final = default_directory()
 FLEET_MAX: Final = 1000
 LOOK_PAUSE_S: Final = 10.0
 RESUMES_MAX: Final = 8  # an apply meets what is there layer by layer: a network, then its subnets
@@ -49,7 +55,13 @@ FIREWALL_API: Final = "2025-05-01"  # from 2024-10-01 it keeps autoscaleConfigur
 LOCK: Final = "-lock-timeout=10m"  # of a terraform that outlived the command that began it
 
 Directory = Annotated[
-    Path, typer.Option(help="the Terraform directory", metavar="DIR", show_default=False)
+    Path,
+    typer.Option(
+        help="the Terraform directory; default: deploy/azure of a checkout, else broadside/azure "
+        "under $XDG_STATE_HOME",
+        metavar="DIR",
+        show_default=False,
+    ),
 ]
 Vars = Annotated[
     list[Path] | None,
@@ -62,6 +74,15 @@ Set = Annotated[
 Backend = Annotated[
     Path | None,
     typer.Option("--backend", metavar="FILE", help="where the state is: -backend-config of init"),
+]
+Bundle = Annotated[
+    Path | None,
+    typer.Option(
+        "--bundle",
+        metavar="FILE",
+        help="broadside-bundle-VERSION.tar.gz of a release, which the VMs install; later commands "
+        "know it. A checkout builds its own: make wheelhouse",
+    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask before changing or destroying")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="print the commands and run none")]
@@ -87,6 +108,7 @@ def up(
     variables: Vars = None,
     settings: Set = None,
     backend: Backend = None,
+    bundle: Bundle = None,
     check: Annotated[
         bool, typer.Option("--check", help="only say what quota or size the subscription lacks")
     ] = False,
@@ -105,9 +127,13 @@ def up(
     After a failed one the same command goes on: VMs that are up look for their package until it
     is there.
     """
+    lay_files(directory, update=True)
     command = terraform(directory)
     mend_state(directory)
     given = variables_of(directory, variables, settings)
+    if not dry_run:
+        note_bundle(directory, bundle)
+        require_bundle(directory, given)
     (directory / RESUME).unlink(missing_ok=True)
     state = [] if backend is None else [f"-backend-config={backend.resolve()}"]
     run([*command, "init", "-input=false", *state], dry_run)
@@ -190,6 +216,7 @@ def down(
 
     What is left after that, of an `up` that was cut short for instance, it deletes by its tag.
     """
+    lay_files(directory)
     command = terraform(directory)
     mend_state(directory)
     (directory / RESUME).unlink(missing_ok=True)
@@ -495,6 +522,7 @@ class Remains:
 
 
 def _must_stand(directory: Path) -> RangeOutputs:
+    lay_files(directory)
     mend_state(directory)
     outputs = _read_outputs(directory)
     if outputs is None:

@@ -25,6 +25,7 @@ from broadside.coordinator.cli.saved_files import (
     save_chart,
     save_report,
 )
+from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.coordinator.core import words
 from broadside.coordinator.core.quantities import parse_rate, parse_time
 from broadside.coordinator.studies.study import (
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 POLL_S = 1.0
 
-app = typer.Typer()
+app = CommandGroup()
 
 
 Name = Annotated[str | None, typer.Option(help="the study's name; the question's kind otherwise")]

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from broadside.agent.agent_settings import AgentSettings
+from broadside.coordinator.cli import load
 from broadside.coordinator.cli.range_commands import RangeOutputs
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
@@ -314,14 +315,13 @@ def test_the_coordinators_switches_are_read_and_their_commands_understood(tmp_pa
         assert switch.states.keys() == {"off", "alert", "deny"}
         assert switch.timeout_s > firewall_policy.PATIENCE_S
         for state, (*program, policy_flag, policy, flag, mode) in switch.states.items():
-            assert program == [
-                "/opt/broadside/venv/bin/python",
-                "-m",
-                "broadside.coordinator.device.policy_switch",
-            ]
+            assert program == ["/opt/broadside/venv/bin/broadside", "policy-switch"]
             assert (policy_flag, mode.lower()) == ("--policy", state)
             Resource(policy, firewall_policy.POLICY, token=str).close()
-            assert firewall_policy.arguments([policy_flag, policy, flag, mode])[1]
+            given = (
+                load("policy-switch").make_context("x", [policy_flag, policy, flag, mode]).params
+            )
+            assert [one for one in given.values() if one] == [policy, mode]
 
 
 def test_without_switches_there_is_no_file_of_them() -> None:
