@@ -3,12 +3,9 @@
 Each host boots a Debian root with systemd and that release's own Python. The page's blocks of
 commands run as they are written; the words behind ``sh`` say on which host. What the reader does
 between them (carry a file to a host, export the firewall's counter) is done here.
-
-``SHIPPED_HOSTS_ARCHIVE`` names an archive to test in place of one built from this checkout.
 """
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -23,9 +20,8 @@ from typing import Any, Final
 
 import pytest
 
-from deploy.hosts.archive import build
 from tests.live.waiting import wait_for
-from tests.shipped.conftest import AddRow
+from tests.shipped.conftest import HOST_PYTHONS, AddRow
 from tests.shipped.debian_roots import BOOKWORM, ROOT, TRIXIE, debian_root
 from tests.shipped.systemd_hosts import Host, HostNetwork
 
@@ -34,7 +30,6 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(1200)]
 ARTEFACT: Final = "hosts archive"
 API: Final = "--api http://127.0.0.1:8080"
 NAMES: Final = ("coordinator", "client", "server", "standby")
-PYTHONS: Final = ("3.11", "3.13")
 SYSTEMS: Final = {BOOKWORM: ("Debian 12", "Python 3.11.2"), TRIXIE: ("Debian 13", "Python 3.13.")}
 # The last commit whose archive users may have; a release replaces it by its own tag. Where history
 # is not there (a shallow clone), this tree's own archive under a lower version stands for it.
@@ -54,15 +49,6 @@ def blocks(heading: str) -> list[tuple[tuple[str, ...], str]]:
 
 
 @pytest.fixture(scope="session")
-def archive(build_once: Built) -> Path:
-    """The archive of this checkout, for the Pythons of both releases."""
-    given = os.environ.get("SHIPPED_HOSTS_ARCHIVE")
-    if given:
-        return Path(given)
-    return build_once("broadside-hosts.tar.gz", lambda path: build(path, PYTHONS))
-
-
-@pytest.fixture(scope="session")
 def previous_archive(build_once: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The archive that users upgrade from."""
 
@@ -77,7 +63,7 @@ def previous_archive(build_once: Built, tmp_path_factory: pytest.TempPathFactory
             _copy_with_lower_version(tree)
         for tools in (".venv", ".tools"):
             (tree / tools).symlink_to(ROOT / tools)
-        words = [word for python in PYTHONS for word in ("--python", python)]
+        words = [word for python in HOST_PYTHONS for word in ("--python", python)]
         subprocess.run(
             [sys.executable, "-m", "deploy.hosts.archive", "--output", str(path), *words],
             cwd=tree,
@@ -193,9 +179,11 @@ def export_counter(fleet: Fleet, ended: threading.Event) -> None:
         new.replace(path)
 
 
-def test_from_the_archive_to_a_verdict(fleet: Fleet, archive: Path, shipped_row: AddRow) -> None:
+def test_from_the_archive_to_a_verdict(
+    fleet: Fleet, hosts_archive: Path, shipped_row: AddRow
+) -> None:
     for name in ("coordinator", "client", "server"):
-        fleet.boot(name, archive)
+        fleet.boot(name, hosts_archive)
     coordinator, client = fleet.hosts["coordinator"], fleet.hosts["client"]
     for (name, *more), script in blocks("Ten minutes to a verdict"):
         if more:  # doctor and upgrade have tests of their own
@@ -252,7 +240,7 @@ def test_doctor_names_nothing_that_is_not_there(fleet: Fleet, shipped_row: AddRo
 
 
 def test_a_backup_is_restored_on_an_empty_host(
-    fleet: Fleet, archive: Path, shipped_row: AddRow
+    fleet: Fleet, hosts_archive: Path, shipped_row: AddRow
 ) -> None:
     coordinator = fleet.hosts["coordinator"]
     (_, backup), (_, restore) = blocks("The coordinator's own end")
@@ -265,7 +253,7 @@ def test_a_backup_is_restored_on_an_empty_host(
     shipped_row(ARTEFACT, fleet.system, "backup beside a running burst")
 
     coordinator.stop()
-    standby = fleet.boot("standby", archive)
+    standby = fleet.boot("standby", hosts_archive)
     standby.put("/root/fleet.backup", packed, 0o600)
     standby.run(restore, timeout_s=400)
     standby.wait_for_unit("broadside-coordinator.service")
@@ -282,7 +270,7 @@ def test_a_backup_is_restored_on_an_empty_host(
 
 def test_upgrade_from_the_previous_archive(
     fleet: Fleet,
-    archive: Path,
+    hosts_archive: Path,
     previous_archive: Path,
     tmp_path: Path,
     shipped_row: AddRow,
@@ -308,7 +296,7 @@ def test_upgrade_from_the_previous_archive(
         shipped_row(ARTEFACT, fleet.system, f"install the previous archive, {version_of(old)}")
 
         for name in names:
-            old.carry(archive, name)
+            old.carry(hosts_archive, name)
         for words, script in blocks("Ten minutes to a verdict"):
             if words[-1] == "upgraded":
                 old.hosts[words[0]].run(script, timeout_s=400)

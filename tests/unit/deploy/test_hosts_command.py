@@ -60,3 +60,17 @@ def test_the_callers_environment_wins_even_where_it_is_empty(
     told = started_with(command, tmp_path, **own)
     assert {name: told[name] for name in own} == own
     assert told["BROADSIDE_LAST"] == "no newline behind it"
+
+
+def test_the_installer_keeps_secrets_to_root_from_the_first_byte(tmp_path: Path) -> None:
+    """Whatever the caller's umask: with no right taken away afterwards, none was there."""
+    text = (ROOT / "deploy" / "hosts" / "install.sh").read_text()
+    part = text.partition("mkdir -p /etc/broadside\n")[2].partition("\nfor word in")[0]
+    settings = tmp_path / "environment"
+    (tmp_path / "environment.new").touch(0o666)  # of an installer that was killed
+    script = f"settings={settings}; service=agent; chmod() {{ :; }}\n{part}\n"
+    script += "set_to A=1; set_to B=2; set_to A=3\n"
+    subprocess.run(["sh", "-euc", f"umask 0; {script}"], check=True)
+    assert settings.read_text() == "B=2\nA=3\n"
+    assert settings.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["environment"]
