@@ -31,6 +31,7 @@ from broadside.exchange.engines.iperf3 import streams_json
 from broadside.exchange.engines.port import Tool
 from broadside.exchange.fabric_settings import FabricSettings
 from broadside.exchange.identity_rights import Identity, rights_checks
+from broadside.exchange.installation import bring_recent_iperf3
 from broadside.exchange.messages import DEFAULT_ENGINE, Role
 from broadside.exchange.ports import ExchangeMisconfigured
 
@@ -66,7 +67,7 @@ def _engine(settings: AgentSettings) -> Check:
         name=DEFAULT_ENGINE,
         ok=True,
         detail=f"{detail}: no seconds while it runs, those come from host counters",
-        fix="make setup brings 3.17 or newer where the machine's Debian mirror has one",
+        fix=bring_recent_iperf3("3.17"),
     )
 
 

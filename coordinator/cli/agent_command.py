@@ -42,6 +42,14 @@ def agent(
         list[str] | None,
         typer.Option("--engine", help="with --check: an engine that must be usable; default: all"),
     ] = None,
+    rights: Annotated[
+        bool,
+        typer.Option(
+            "--rights",
+            help="start nothing: print as JSON what this host's identity may do with queue and "
+            "tables, and exit 4 where a right is missing, or is one too many",
+        ),
+    ] = False,
     remove_tunnels: Annotated[
         bool,
         typer.Option(
@@ -66,6 +74,8 @@ def agent(
     module = ["broadside.agent"]
     if check:
         module = ["broadside.agent.check", "--ready", *(engines or ())]
+    elif rights:
+        module = ["broadside.agent.check", "--rights"]
     elif remove_tunnels:
         module = ["broadside.agent", "--remove-tunnels"]
     command = module_command(*module)

@@ -16,6 +16,7 @@ from broadside.coordinator.cli.connection import coordinator_client, operator_na
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.options import Api
 from broadside.coordinator.cli.refused import ApiError
+from broadside.exchange.installation import bring_extra
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -48,7 +49,7 @@ def mcp_server(
     try:
         server = make_server(api, launch_budget)
     except ImportError:
-        stop("mcp is not installed; run: pip install 'broadside[mcp]'", Exit.CANNOT_RUN)
+        stop(f"mcp is not installed; {bring_extra('mcp')}", Exit.CANNOT_RUN)
     server.run("stdio")
 
 

@@ -161,7 +161,7 @@ class Client(Verbs):
         try:
             detail = cleaned(response.json()["detail"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            detail = response.text[:200]
+            detail = response.text[:200] or f"HTTP {response.status_code} without a reason"
         match response.status_code:
             case httpx.codes.UNAUTHORIZED:
                 detail = (

@@ -64,7 +64,8 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "prune": "List the runs that are old enough to forget; with --delete, remove all of them.",
     },
     "Range on Azure": {
-        "up": "Build the range, or bring it to what the variables say (`terraform apply`).",
+        "up": "Build the range, or bring it to what the variables say; wait until its agents are "
+        "ready.",
         "scale": (
             "Set how many clients and how many servers there are: 30 before a test, 0 after it."
         ),
@@ -82,6 +83,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
 # Called by containers, units and install scripts; docs/commands.md has them, the help does not.
 SERVICE_COMMANDS: Final[Mapping[str, str]] = {
     "healthy": "Exit 0 if this host's coordinator or agent works, else print why and exit 1.",
+    "baseline": "Print the newest accepted run of a scenario that has a rate and did not fail.",
     "emulators-ready": "Wait for the Service Bus emulator, then create the tables in Azurite.",
 }
 COMMANDS: Final = {
@@ -134,6 +136,7 @@ PLACES: Final = {  # in this package: a module and its function, or its group of
     "capacity": "capacity_commands.app",
     "policy-switch": "policy_command.policy_switch",
     "healthy": "health_commands.healthy",
+    "baseline": "result_commands.baseline",
     "emulators-ready": "health_commands.emulators_ready",
 }
 
@@ -211,5 +214,6 @@ EXAMPLES: Final = {  # by command, what to write after `broadside`
     "policy-switch": "policy-switch --policy ID --idps Deny",
     "doctor": "doctor --as client",
     "healthy": "healthy agent",
+    "baseline": "baseline burst-30s",
     "emulators-ready": "emulators-ready http://servicebus:5300/health",
 }

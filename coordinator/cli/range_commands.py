@@ -23,6 +23,7 @@ from broadside.coordinator.cli.range_files import (
     note_bundle,
     require_bundle,
 )
+from broadside.coordinator.cli.range_ready import READY_WITHIN_S, wait_ready
 from broadside.coordinator.cli.terraform import (
     RESUME,
     Orphan,
@@ -113,8 +114,19 @@ def up(
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
+    ready_within_s: Annotated[
+        float,
+        typer.Option(
+            help="seconds to wait until all agents and the coordinator are ready; 0: do not wait",
+            min=0,
+        ),
+    ] = READY_WITHIN_S,
 ) -> None:
-    """Build the range, or bring it to what the variables say (`terraform apply`)."""
+    """Build the range, or bring it to what the variables say; wait until its agents are ready.
+
+    After a failed one the same command goes on: VMs that are up look for their package until it
+    is there.
+    """
     lay_files(directory, update=True)
     command = terraform(directory)
     mend_state(directory)
@@ -135,6 +147,8 @@ def up(
     _apply(directory, given, yes, dry_run)
     if not dry_run:
         _upload(directory)
+        if ready_within_s:
+            _wait_ready(directory, ready_within_s)
         typer.echo("up; when you are done: broadside down")
 
 
@@ -273,10 +287,7 @@ def _apply(directory: Path, given: Sequence[str], yes: bool, dry_run: bool) -> N
 
 
 def _upload(directory: Path) -> None:
-    """With private endpoints: open the account to the operators' addresses, upload, close it.
-
-    VMs look for the package for a quarter of an hour after they started.
-    """
+    """With private endpoints: open the account to the operators' addresses, upload, close it."""
     told = _outputs(directory)
     package = told.get("package")
     if package is None:
@@ -300,6 +311,14 @@ def _upload(directory: Path) -> None:
             time.sleep(LOOK_PAUSE_S)
     finally:
         run([*access, "Disabled"], dry_run=False)
+
+
+def _wait_ready(directory: Path, within_s: float) -> None:
+    outputs = _outputs(directory)
+    if outputs.get("boot") is None or outputs.get("parked"):
+        return
+    range_ = _range(outputs)
+    wait_ready(range_.place, range_.scale_sets, outputs["boot"], within_s)
 
 
 def _must_be_ours(directory: Path, given: Sequence[str], found: Sequence[Orphan]) -> None:

@@ -91,6 +91,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             Passport.nic_driver Passport.nic_driver_version Passport.nic_firmware Passport.offloads
             Passport.sysctls Presence.broadside_version
             Presence.engine_version Presence.kernel Presence.nic Presence.problem Presence.vm_size
+            Presence.warnings
             Traffic.options
         """,
         Kind.LINES: "EngineReport.files",

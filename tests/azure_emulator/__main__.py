@@ -16,6 +16,7 @@ from tests.azure_emulator.range_cases import (
     Report,
     examples,
     failed_up,
+    healed,
     killed,
     live,
     parked,
@@ -41,6 +42,8 @@ def plays(arguments: argparse.Namespace) -> Iterator[tuple[str, Callable[[Stage]
     yield "day-one-existing", day_one_existing
     yield "parked", lambda stage: parked(stage, small)
     yield "failing", lambda stage: failed_up(stage, small)
+    soak = next(case for case in all_ if case.name == "soak")
+    yield "healed", lambda stage: healed(stage, soak)
     yield "killed", lambda stage: killed(stage, small, arguments.kills, arguments.seed)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from broadside.exchange.messages import Role
+from tests.live.as_nobody import opened
 from tests.live.live_site import BROADSIDE, PACED, Site, wait_for_fleet
 
 pytestmark = pytest.mark.live
@@ -96,7 +97,7 @@ def test_an_agent_without_a_usable_iperf3_is_named_at_launch(site: Site) -> None
 def test_without_rights_lab_up_says_what_would_help(site: Site) -> None:
 
     done = subprocess.run(
-        [*NO_RIGHTS, *BROADSIDE, "lab", "up"],
+        [*opened(), *NO_RIGHTS, *BROADSIDE, "lab", "up"],
         env=site.environment,
         capture_output=True,
         text=True,

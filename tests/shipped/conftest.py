@@ -9,6 +9,9 @@ from typing import Final, Protocol
 
 import pytest
 
+from deploy.hosts.archive import build as build_archive
+
+HOST_PYTHONS: Final = ("3.11", "3.13")
 ROW: Final = "shipped-row"  # name of the property by which rows reach pytest's main process
 HEADINGS: Final = ("artefact", "system", "what ran", "seconds")
 
@@ -63,6 +66,18 @@ def build_once(
         return path
 
     return build
+
+
+@pytest.fixture(scope="session")
+def hosts_archive(build_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """The archive of this checkout, for the Pythons of Debian 12 and 13.
+
+    ``SHIPPED_HOSTS_ARCHIVE`` names one to test in place of it.
+    """
+    given = os.environ.get("SHIPPED_HOSTS_ARCHIVE")
+    if given:
+        return Path(given)
+    return build_once("broadside-hosts.tar.gz", lambda path: build_archive(path, HOST_PYTHONS))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

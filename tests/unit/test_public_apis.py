@@ -305,7 +305,8 @@ def requirements() -> Iterator[tuple[str, str]]:
     extras = project["optional-dependencies"].values()
     for line in [*project["dependencies"], *(one for extra in extras for one in extra)]:
         name, bounds = re.fullmatch(r"([\w.-]+)(?:\[[^]]*\])?(.*)", line).groups()  # type: ignore[union-attr]
-        yield canonical(name), bounds
+        if name != project["name"]:  # an extra that has another one's
+            yield canonical(name), bounds
 
 
 def canonical(name: str) -> str:

@@ -258,7 +258,7 @@ def _engine_problems(
         "traffic.engine",
         [_without(client, name) for client in clients if _without(client, name)],
         f"of {len(clients)} client agents cannot run {name}, and any client may take a job",
-        "run make tools on them, or stop them",
+        "install what broadside doctor names there, or stop them",
     )
     absent = [_without(server, name) for server in servers if _without(server, name)]
     if absent and len(absent) == len(servers):
