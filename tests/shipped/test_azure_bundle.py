@@ -118,8 +118,6 @@ class Range:
 def package(build_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """The bundle as `make wheelhouse` builds it."""
 
-
-
     def build(path: Path) -> None:
         argv = [sys.executable, str(tools.AZURE / "wheelhouse.py"), "--output", str(path)]
         subprocess.run(argv, check=True, timeout=600, cwd=tools.ROOT)

@@ -42,8 +42,8 @@ def build(output: Path, *options: str, source: Path | None = None) -> Path:
             if path.is_file() and path.name != ".git":
                 shutil.copy(path, source)
     python = ROOT / ".venv" / "bin" / "python"
-    argv = [UV, "build", "-q", "--no-build-isolation", "--python", python, "-o", output]
-    subprocess.run([*argv, *options, source], check=True, capture_output=True, text=True)
+    argv = [str(UV), "build", "-q", "--no-build-isolation", f"--python={python}", "-o", str(output)]
+    subprocess.run([*argv, *options, str(source)], check=True, capture_output=True, text=True)
     [made] = [path for path in output.iterdir() if path.suffix in (".whl", ".gz")]
     return made
 
@@ -78,7 +78,7 @@ def test_an_installed_wheel_works(
     files, cache = tmp_path / "files", Path.home() / ".cache" / "uv"
     files.mkdir()
     cache.mkdir(parents=True, exist_ok=True)
-    for name in ("wheel_user.sh", "planted.py", "import_modules.py"):
+    for name in ("wheel_user.sh", "same_name.py", "import_modules.py"):
         shutil.copy(HERE / name, files)
     shutil.copy(wheel, files)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BROADSIDE_")}
