@@ -96,7 +96,7 @@ rehearse: setup ## Azure in rehearsal: up, plan, scale, down of each example wit
 	@$(BIN)/python -m tests.azure_emulator $(ARGS)
 
 wheelhouse: setup ## dist/broadside-bundle.tar.gz: what VMs without internet install
-	@$(BIN)/python deploy/azure/wheelhouse.py $(ARGS)
+	@$(BIN)/python -m deploy.azure.wheelhouse $(ARGS)
 
 hosts-archive: setup ## dist/broadside-hosts.tar.gz: what any hosts without internet install
 	@$(BIN)/python -m deploy.hosts.archive $(ARGS)
