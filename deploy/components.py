@@ -24,8 +24,6 @@ _LICENCE_FILE: Final = re.compile(r"(?i)(licen[cs]e|copying|copyright|notice)[^/
 _NAME_MAX: Final = 80  # characters; some metadata hold a whole licence text in this field
 _COMMON: Final = re.compile(r"/usr/share/common-licenses/([A-Za-z0-9.+-]*[A-Za-z0-9])")
 _RULE: Final = "=" * 100
-# Their wheels hold no licence text. What the metadata or the project's sources say stands here.
-WITHOUT_TEXT: Final[Mapping[str, str]] = {}
 
 
 class Kind(StrEnum):
@@ -55,8 +53,10 @@ class Carried:
 
 def read_wheels(wheels: Iterable[Path]) -> Sequence[Carried]:
     """Return what wheels say of themselves, without Broadside's own."""
-    found = [_read_wheel(path) for path in sorted(wheels)]
-    return [each for each in found if each.name != "broadside"]
+    found = [_read_wheel(path) for path in wheels]
+    others = (each for each in found if each.name != "broadside")
+    # One package may have a wheel for each Python.
+    return sorted(others, key=lambda each: (each.name, each.version, each.sha256))
 
 
 def _read_wheel(path: Path) -> Carried:
@@ -74,7 +74,7 @@ def _read_wheel(path: Path) -> Carried:
         kind=Kind.PYTHON,
         name=name,
         version=str(fields["Version"]),
-        licence=_licence(fields) or WITHOUT_TEXT.get(name, "") or ("see its text" if texts else ""),
+        licence=_licence(fields) or ("see its text" if texts else ""),
         texts=texts,
         sha256=sha256(path),
     )
@@ -233,7 +233,7 @@ def notices(title: str, carried: Sequence[Carried]) -> str:
         if not own:
             continue
         lines += [_HEADINGS[kind], ""]
-        for each in own:
+        for each in {each.title: each for each in own}.values():
             sources = f"; sources: {each.source}" if each.source else ""
             remark = "" if each.texts else "; the package holds no licence text"
             lines.append(f"  {each.title}: {each.licence}{sources}{remark}")
@@ -243,7 +243,14 @@ def notices(title: str, carried: Sequence[Carried]) -> str:
         for text in each.texts:
             holders.setdefault(text.strip(), {})[each.title] = None
     for text, names in holders.items():
-        lines += [_RULE, *textwrap.wrap(", ".join(names), width=100), _RULE, "", text, ""]
+        lines += [
+            _RULE,
+            *textwrap.wrap(", ".join(names), width=100, break_on_hyphens=False),
+            _RULE,
+            "",
+            text,
+            "",
+        ]
     return "\n".join(lines)
 
 

@@ -21,6 +21,7 @@ PACKAGES: Final = ("iperf3", "chrony", "lftp", "nginx", "vsftpd", "openssl", "ip
 LICENCE_TEXTS: Final = "base-files"  # read by builds and not shipped: copyright files refer to it
 _KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _APT_HELPER: Final = Path("/usr/lib/apt/apt-helper")
+_MOVED_ON: Final = ("404 ", "No such file", "Hash Sum mismatch")  # of apt, where others are outages
 _HEAD: Final = f"""\
 # Debian packages of {SUITE} for amd64: {", ".join(PACKAGES)} and all that they need.
 # Written by `make lock`. Name, version, SHA-256, path in the Debian archive.
@@ -70,9 +71,12 @@ def fetch(packages: Sequence[DebianPackage], folder: Path, archive: str | None =
         )
     ]
     try:
-        run([_APT_HELPER, "-oAPT::Sandbox::User=root", "download-file", *wanted])
+        run(
+            [_APT_HELPER, "-oAPT::Sandbox::User=root", "download-file", *wanted],
+            {"LC_ALL": "C.UTF-8"},
+        )
     except SystemExit as error:
-        moved = "404" in str(error) or "Hash Sum mismatch" in str(error)
+        moved = any(words in str(error) for words in _MOVED_ON)
         advice = (
             f"the Debian archive {archive} no longer has a package as {LOCK.relative_to(ROOT)} pins"
             " it. Run `make lock` for what it has now, review the difference and commit it; or"
@@ -98,10 +102,9 @@ def refresh(archive: str | None = None, lock: Path = LOCK) -> None:
         state = Path(folder)
         options = _apt_options(state, archive)
         run(["apt-get", "-qq", *options, "update"])
-        plan = run(
-            ["apt-get", "-qq", *options, "install", "-y", "--print-uris",
-             "--no-install-recommends", *PACKAGES, LICENCE_TEXTS]
-        )  # fmt: skip
+        apt = ["apt-get", "-qq", "--print-uris", *options]
+        plan = run([*apt, "install", "-y", "--no-install-recommends", *PACKAGES])
+        plan += run([*apt, "download", LICENCE_TEXTS])
         paths = {
             unquote(line.split()[0].strip("'").removeprefix(f"{archive}/"))
             for line in plan.splitlines()

@@ -91,7 +91,9 @@ def broadside(
     ] = False,
     _: Annotated[
         bool,
-        typer.Option("--version", callback=_say_version, is_eager=True, help="print version and commit"),
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="print version and commit"
+        ),
     ] = False,
 ) -> None:
     if debug:

@@ -26,14 +26,7 @@ from deploy.components import (
     write_notices,
 )
 from deploy.debian_packages import LICENCE_TEXTS, PACKAGES, read_lock
-from deploy.packaging import (
-    ROOT,
-    build_wheel,
-    fetch_wheels,
-    pack,
-    run,
-    version_line,
-)
+from deploy.packaging import ROOT, build_wheel, fetch_wheels, pack, run, version_line
 
 BUNDLE: Final = ROOT / "deploy" / "azure" / "bundle"
 PYTHON: Final = "3.13"

@@ -2,8 +2,9 @@
 
 One file, ``dist/broadside-hosts.tar.gz``, for x86_64 with systemd and a Python 3.11, 3.12 or 3.13:
 Debian 12 and 13, Ubuntu 24.04, RHEL 9 and 10 with theirs. In it are the installer, two units, every
-locked wheel for each of those Pythons (by hash), and Debian's iperf3 with the libraries that it runs
-on (by hash), so that it is the same one everywhere. Needs what deploy/azure/wheelhouse.py needs.
+locked wheel for each of those Pythons (by hash), and Debian's iperf3 with the libraries that it
+runs on (by hash), so that it is the same one everywhere. Needs what deploy/azure/wheelhouse.py
+needs.
 """
 
 import argparse
@@ -15,32 +16,20 @@ from pathlib import Path
 from typing import Final
 
 from deploy import debian_packages
-from deploy.components import (
-    Carried,
-    read_common_licences,
-    read_debs,
-    read_wheels,
-    write_notices,
-)
+from deploy.components import Carried, read_common_licences, read_debs, read_wheels, write_notices
 from deploy.debian_packages import LICENCE_TEXTS, read_lock
-from deploy.packaging import (
-    ROOT,
-    build_wheel,
-    fetch_wheels,
-    pack,
-    run,
-    sha256,
-    version_line,
-)
+from deploy.packaging import ROOT, build_wheel, fetch_wheels, pack, run, sha256, version_line
 
 HERE: Final = ROOT / "deploy" / "hosts"
 BOOT: Final = ROOT / "deploy" / "azure" / "modules" / "boot" / "files"
 LOCK: Final = HERE / "hosts.lock"
 PYTHONS: Final = ("3.11", "3.12", "3.13")
 GLIBC_MINOR_MAX: Final = 34  # RHEL 9's
-# iperf3 and the libraries that it loads; gcc-14-base has the licence of libgcc-s1.
+# iperf3 and the libraries that it loads: libgcc-s1 when it ends a thread, whose licence is in
+# gcc-14-base.
 ENGINE: Final = (
-    "iperf3", "libiperf0", "libc6", "libsctp1", "libssl3t64", "libzstd1", "zlib1g",
+    "iperf3", "libiperf0", "libc6", "libgcc-s1", "gcc-14-base", "libsctp1", "libssl3t64",
+    "libzstd1", "zlib1g",
 )  # fmt: skip
 CAPABILITIES: Final = ""  # an agent without tunnels needs none
 
