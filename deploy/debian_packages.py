@@ -19,7 +19,7 @@ LOCK: Final = ROOT / "deploy" / "debian.lock"
 SUITE: Final = "trixie"
 PACKAGES: Final = ("iperf3", "chrony", "lftp", "nginx", "vsftpd", "openssl", "iproute2")
 LICENCE_TEXTS: Final = "base-files"  # read by builds and not shipped: copyright files refer to it
-_KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _APT_HELPER: Final = Path("/usr/lib/apt/apt-helper")
 _MOVED_ON: Final = ("404 ", "No such file", "Hash Sum mismatch")  # of apt, where others are outages
 _HEAD: Final = f"""\
@@ -127,7 +127,7 @@ def _apt_options(state: Path, archive: str) -> Sequence[str]:
     for name in ("lists/partial", "cache/archives/partial"):
         (state / name).mkdir(parents=True)
     (state / "status").touch()
-    signed = f"[signed-by={_KEYRING}] " if _KEYRING.exists() else ""
+    signed = f"[signed-by={KEYRING}] " if KEYRING.exists() else ""
     (state / "sources.list").write_text(f"deb {signed}{archive} {SUITE} main\n")
     values = {
         "Dir::Etc::sourcelist": state / "sources.list",

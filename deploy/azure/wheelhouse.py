@@ -25,8 +25,11 @@ from deploy.components import (
     read_wheels,
     write_notices,
 )
+from deploy.debian_packages import KEYRING as KEYRING  # for tests
 from deploy.debian_packages import LICENCE_TEXTS, PACKAGES, read_lock
-from deploy.packaging import ROOT, build_wheel, fetch_wheels, pack, run, version_line
+from deploy.debian_packages import own_archive as own_archive
+from deploy.packaging import ROOT as ROOT
+from deploy.packaging import build_wheel, fetch_wheels, pack, run, version_line
 
 BUNDLE: Final = ROOT / "deploy" / "azure" / "bundle"
 PYTHON: Final = "3.13"
