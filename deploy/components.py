@@ -74,13 +74,14 @@ def _read_wheel(path: Path) -> Carried:
         kind=Kind.PYTHON,
         name=name,
         version=str(fields["Version"]),
-        licence=_licence(fields) or ("see its text" if texts else ""),
+        licence=licence_of(fields) or ("see its text" if texts else ""),
         texts=texts,
         sha256=sha256(path),
     )
 
 
-def _licence(fields: Message) -> str:
+def licence_of(fields: Message) -> str:
+    """Return the licence that a Python package's metadata name; empty where there is none."""
     if expression := fields["License-Expression"]:
         return str(expression)
     words = " ".join(str(fields["License"] or "").split())
@@ -131,7 +132,6 @@ def _read_deb(
     text, instead = notices[package.name]
     # A folder of documentation may be a link to that of another package of the same sources.
     text = text or notices.get(instead, ("", ""))[0]
-    licences = dict.fromkeys(re.findall(r"(?m)^License:[ \t]*(\S.*?)[ \t]*$", text))
     referred = dict.fromkeys(_COMMON.findall(text))
     words = run_bytes(["dpkg-deb", "--show", "--showformat=${source:Package} ${source:Version}",
                        path]).decode()  # fmt: skip
@@ -139,11 +139,17 @@ def _read_deb(
         kind=Kind.DEBIAN,
         name=package.name,
         version=package.version,
-        licence=", ".join(licences) or ", ".join(referred) or ("see its text" if text else ""),
+        licence=licence_names(text) or ("see its text" if text else ""),
         texts=[text, *(common[name] for name in referred if name in common)] if text else [],
         sha256=package.sha256,
         source=words,
     )
+
+
+def licence_names(text: str) -> str:
+    """Return the licences that a Debian copyright file names; empty where it names none."""
+    names = re.findall(r"(?m)^License:[ \t]*(\S.*?)[ \t]*$", text) or _COMMON.findall(text)
+    return ", ".join(dict.fromkeys(names))
 
 
 def _copyright(deb: Path) -> tuple[str, str]:

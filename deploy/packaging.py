@@ -64,9 +64,15 @@ def copy_sources(source: Path) -> None:
     ignored = shutil.ignore_patterns(*_NOT_SOURCES)
     for name in _FOLDERS:
         shutil.copytree(ROOT / name, source / name, ignore=ignored, symlinks=True)
-    for path in (source, *source.rglob("*")):
+    normalise_modes(source)
+
+
+def normalise_modes(folder: Path) -> None:
+    """Give everything in a folder the modes that it has with a umask of 022."""
+    for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
-            path.chmod(0o755 if path.is_dir() else 0o644)
+            executable = path.is_dir() or path.stat().st_mode & 0o100
+            path.chmod(0o755 if executable else 0o644)
 
 
 def build_wheel(wheels: Path, work: Path) -> Path:
@@ -151,6 +157,14 @@ def pack(folder: Path, output: Path, top: str = "") -> None:
         output: the archive.
         top: a folder that every member's name begins with.
     """
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_bytes(gzip.compress(tar(folder, top), 6, mtime=0))
+    size_mb = output.stat().st_size / 1e6
+    sys.stdout.write(f"{output}: {size_mb:.1f} MB, SHA-256 {sha256(output)}\n")
+
+
+def tar(folder: Path, top: str = "") -> bytes:
+    """Return a folder as a tar file, its members sorted, without owners and with one time."""
     date_s = source_date_s()
 
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -166,10 +180,7 @@ def pack(folder: Path, output: Path, top: str = "") -> None:
         for path in sorted(folder.rglob("*")):
             name = str(top / path.relative_to(folder))
             archive.add(path, name, recursive=False, filter=plain)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_bytes(gzip.compress(members.getvalue(), 6, mtime=0))
-    size_mb = output.stat().st_size / 1e6
-    sys.stdout.write(f"{output}: {size_mb:.1f} MB, SHA-256 {sha256(output)}\n")
+    return members.getvalue()
 
 
 def sha256(path: Path) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from deploy import image
 from deploy.azure import wheelhouse
 from deploy.hosts import archive
 from deploy.packaging import ROOT, build_sdist, build_wheel, commit, sha256, version_number
@@ -29,6 +30,9 @@ def main() -> int:
         "--output", type=Path, help="default: dist/release-VERSION; emptied before the build"
     )
     parser.add_argument("--archive", help="a Debian archive's URI; default: this machine's own")
+    parser.add_argument(
+        "--base-image", help="build the image on this one; default: the one that is pinned"
+    )
     parser.add_argument("--python", action="append", help="of hosts; default: all that are known")
     parser.add_argument(
         "--only", action="append", choices=PARTS, help="build only this; may be repeated"
@@ -40,6 +44,7 @@ def main() -> int:
         options.only or PARTS,
         pythons=options.python or archive.PYTHONS,
         debian=options.archive,
+        base=options.base_image,
     )
     return 0
 
@@ -50,6 +55,7 @@ def build(
     *,
     pythons: Sequence[str] = archive.PYTHONS,
     debian: str | None = None,
+    base: str | None = None,
 ) -> None:
     """Build a release.
 
@@ -58,6 +64,7 @@ def build(
         parts: which of :data:`PARTS` to build.
         pythons: the Pythons of hosts that the archive is for.
         debian: a Debian archive's URI; None for the one of this machine's own apt.
+        base: the image to build on; None for the one that the Dockerfile pins.
     """
     version = version_number()
     known = commit() or "unknown commit"
@@ -81,6 +88,11 @@ def build(
             path = output / f"broadside-bundle-{version}.tar.gz"
             carried = wheelhouse.build(path, wheel=wheel, archive=debian)
             write_sbom(path, carried_components(carried))
+        if "image" in parts and shutil.which(image.BUILDAH) is None:
+            _say("the image is left out: no buildah here; run: apt-get install buildah")
+        elif "image" in parts:
+            path = output / f"broadside-image-{version}.oci.tar"
+            write_sbom(path, carried_components(image.build(path, base)))
     files = sorted(path for path in output.iterdir())
     sums = "".join(f"{sha256(path)}  {path.name}\n" for path in files)
     (output / SUMS).write_text(sums, "ascii")
