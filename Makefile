@@ -45,6 +45,9 @@ waiting: setup # for clocks and processes, but not for a core: what computes bes
 computing: setup
 	@nice $(PYTEST) -n 2 tests/unit $(ARGS)
 
+shipped: tools ## execute what is shipped on the systems of its users: one table
+	@$(PYTEST) -n 2 tests/shipped $(ARGS)
+
 lint: setup ## ruff: rules and format; vulture: dead code; hadolint and a compose parser: Docker files
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/vulture
 	@$(BIN)/hadolint deploy/docker/Dockerfile && $(BIN)/python deploy/docker/lint.py
@@ -77,7 +80,7 @@ LOCK := .tools/uv/bin/uv pip compile pyproject.toml --generate-hashes --universa
 
 lock: setup ## resolve pyproject.toml anew into requirements.lock, what images need of it, and Debian packages
 	@$(LOCK) --all-extras --group dev -o requirements.lock
-	@$(LOCK) --extra azure --extra reports --extra witnesses --group build -c requirements.lock -o deploy/docker/requirements.lock
+	@$(LOCK) --extra azure --extra tables --extra witnesses --group build -c requirements.lock -o deploy/docker/requirements.lock
 	@.tools/uv/bin/uv pip compile tests/bench/peers.in -c requirements.lock --generate-hashes --universal --python-version 3.11 --no-header -q -o tests/bench/peers.lock
 	@$(VM_LOCK) deploy/azure/bundle/agent.in -o deploy/azure/bundle/agent.lock
 	@$(VM_LOCK) pyproject.toml --extra azure --extra reports --extra witnesses -o deploy/azure/bundle/coordinator.lock
@@ -108,4 +111,4 @@ hosts-archive: setup ## dist/broadside-hosts.tar.gz: what any hosts without inte
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test costs ratios waiting computing lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse release hosts-archive clean
+.PHONY: help setup tools demo soak faults scenarios test shipped costs ratios waiting computing lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse release hosts-archive clean

@@ -118,13 +118,27 @@ def run_from_environment() -> int:
     """Be the agent that ``BROADSIDE_AGENT_*`` describes."""
     # A thread that is started in mid-burst takes no heap of its own: it grew by 2 to 5 MB.
     set_heap({HEAPS_MAX_COUNT: 1})
+    settings = _settings()
+    return EXIT_USAGE if settings is None else run_agent(settings)
+
+
+def remove_tunnels() -> int:
+    """Delete the tunnel devices that a killed agent of this environment's settings left."""
+    settings = _settings()
+    if settings is None:
+        return EXIT_USAGE
+    sweep_tunnels(mark_of(settings.agent_id, settings.role))
+    return EXIT_STOPPED
+
+
+def _settings() -> AgentSettings | None:
+    """Read the environment's settings; None after a log line that says which one is wrong."""
     try:
-        settings = AgentSettings()
+        return AgentSettings()
     except ValidationError as error:
         start_log("agent", level="INFO", as_json=False)
         log.error("%s", one_line(error), extra={"action": "settings"})
-        return EXIT_USAGE
-    return run_agent(settings)
+        return None
 
 
 def one_line(error: ValidationError) -> str:

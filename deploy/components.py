@@ -17,8 +17,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from deploy.build_tools import NOTICES, run_bytes, sha256, version_line
 from deploy.debian_packages import DebianPackage
-from deploy.packaging import NOTICES, run_bytes, sha256, version_line
 
 _LICENCE_FILE: Final = re.compile(r"(?i)(licen[cs]e|copying|copyright|notice)[^/]*$")
 _NAME_MAX: Final = 80  # characters; some metadata hold a whole licence text in this field

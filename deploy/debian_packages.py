@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
 
-from deploy.packaging import ROOT, run
+from deploy.build_tools import ROOT, run
 
 LOCK: Final = ROOT / "deploy" / "debian.lock"
 SUITE: Final = "trixie"

@@ -19,8 +19,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.components import Carried, Kind, licence_names, licence_of
-from deploy.packaging import (
+from deploy.build_tools import (
     ROOT,
     commit,
     copy_sources,
@@ -31,6 +30,7 @@ from deploy.packaging import (
     tar,
     version_number,
 )
+from deploy.components import Carried, Kind, licence_names, licence_of
 
 BUILDAH: Final = "buildah"
 STAGE: Final = "broadside"

@@ -15,8 +15,8 @@ from typing import Final
 
 from deploy import image
 from deploy.azure import wheelhouse
+from deploy.build_tools import ROOT, build_sdist, build_wheel, commit, sha256, version_number
 from deploy.hosts import archive
-from deploy.packaging import ROOT, build_sdist, build_wheel, commit, sha256, version_number
 from deploy.sbom import carried_components, required_components, write_sbom
 
 SUMS: Final = "SHA256SUMS"

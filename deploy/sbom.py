@@ -19,8 +19,8 @@ from cyclonedx.schema import OutputFormat, SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
+from deploy.build_tools import commit, sha256, source_date_s, version_number
 from deploy.components import Carried, Kind
-from deploy.packaging import commit, sha256, source_date_s, version_number
 
 SUFFIX: Final = ".cdx.json"
 _SPACE: Final = uuid.UUID(

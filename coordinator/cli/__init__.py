@@ -13,7 +13,13 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from broadside.coordinator.cli.command_list import COMMANDS, EXAMPLES, GROUPS, PLACES
+from broadside.coordinator.cli.command_list import (
+    COMMANDS,
+    EXAMPLES,
+    GROUPS,
+    PLACES,
+    SERVICE_COMMANDS,
+)
 from broadside.coordinator.cli.exits import DEBUG, Exit, code_of
 from broadside.coordinator.cli.screen_text import printable
 from broadside.coordinator.cli.token_option import offer_token
@@ -27,7 +33,8 @@ class Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for name, line in COMMANDS.items():
-            self.add_command(TyperCommand(name, help=line, callback=None))
+            hidden = name in SERVICE_COMMANDS
+            self.add_command(TyperCommand(name, help=line, callback=None, hidden=hidden))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """By group, in the order of use."""

@@ -76,7 +76,15 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "capacity": "Capacity units of an Azure Firewall: look, raise for a test, put back.",
     },
 }
-COMMANDS: Final = {name: line for group in GROUPS.values() for name, line in group.items()}
+# Called by containers, units and install scripts; docs/commands.md has them, the help does not.
+SERVICE_COMMANDS: Final[Mapping[str, str]] = {
+    "healthy": "Exit 0 if this host's coordinator or agent works, else print why and exit 1.",
+    "baseline": "Print the newest accepted run of a scenario that has a rate and did not fail.",
+    "emulators-ready": "Wait for the Service Bus emulator, then create the tables in Azurite.",
+}
+COMMANDS: Final = {
+    name: line for group in (*GROUPS.values(), SERVICE_COMMANDS) for name, line in group.items()
+}
 
 PLACES: Final = {  # in this package: a module and its function, or its group of commands
     "demo": "demo.demo",
@@ -122,6 +130,9 @@ PLACES: Final = {  # in this package: a module and its function, or its group of
     "unpark": "range_commands.unpark",
     "down": "range_commands.down",
     "capacity": "capacity_commands.app",
+    "healthy": "health_commands.healthy",
+    "baseline": "result_commands.baseline",
+    "emulators-ready": "health_commands.emulators_ready",
 }
 
 EXAMPLES: Final = {  # by command, what to write after `broadside`
@@ -196,4 +207,7 @@ EXAMPLES: Final = {  # by command, what to write after `broadside`
     "capacity units": "capacity units 150G",
     "capacity restore": "capacity restore",
     "doctor": "doctor --as client",
+    "healthy": "healthy agent",
+    "baseline": "baseline burst-30s",
+    "emulators-ready": "emulators-ready http://servicebus:5300/health",
 }

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from deploy import debian_packages
+from deploy.build_tools import ROOT as ROOT
+from deploy.build_tools import build_wheel, fetch_wheels, pack, run, version_line
 from deploy.components import (
     Carried,
     read_common_licences,
@@ -28,8 +30,6 @@ from deploy.components import (
 from deploy.debian_packages import KEYRING as KEYRING  # for tests
 from deploy.debian_packages import LICENCE_TEXTS, PACKAGES, read_lock
 from deploy.debian_packages import own_archive as own_archive
-from deploy.packaging import ROOT as ROOT
-from deploy.packaging import build_wheel, fetch_wheels, pack, run, version_line
 
 BUNDLE: Final = ROOT / "deploy" / "azure" / "bundle"
 PYTHON: Final = "3.13"

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from deploy import debian_packages
+from deploy.build_tools import ROOT, build_wheel, fetch_wheels, pack, run, sha256, version_line
 from deploy.components import Carried, read_common_licences, read_debs, read_wheels, write_notices
 from deploy.debian_packages import LICENCE_TEXTS, read_lock
-from deploy.packaging import ROOT, build_wheel, fetch_wheels, pack, run, sha256, version_line
 
 HERE: Final = ROOT / "deploy" / "hosts"
 BOOT: Final = ROOT / "deploy" / "azure" / "modules" / "boot" / "files"

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ class Answer:
 
 
 @contextlib.contextmanager
-def serving(answer: Callable[[Asked], Answer]) -> Iterator[str]:
+def serving(answer: Callable[[Asked], Answer], tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """Its URL. Requests that come together are answered in threads of their own."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -63,10 +64,13 @@ def serving(answer: Callable[[Asked], Answer]) -> Iterator[str]:
             """Nothing on standard error."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        scheme = "http" if tls is None else "https"
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            yield f"{scheme}://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()

@@ -102,6 +102,6 @@ def hold_starts(spec: RunSpec, burst: BurstSummary) -> Check:
             f"{words.time(most_s)} that is allowed, and share {common_s} of {burst.duration_s} s; "
             f"the latest: {named}",
             next_step="give busy hosts fewer streams or more cores, see that the start gate is "
-            "built (`broadside-agent check`), or allow more (objective.start_spread_max_s)",
+            "built (`broadside agent --check`), or allow more (objective.start_spread_max_s)",
         )
     ]

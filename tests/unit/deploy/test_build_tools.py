@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from deploy import debian_packages
+from deploy.build_tools import pack
 from deploy.components import read_wheels
 from deploy.debian_packages import LICENCE_TEXTS, PACKAGES, DebianPackage, read_lock
 from deploy.hosts.archive import ENGINE
-from deploy.packaging import pack
 
 CONTENT = b"a package"
 PACKAGE = DebianPackage(
