@@ -1,12 +1,11 @@
-"""The files of a release: built twice, from two folders, they are the same and hold what they say.
-
-The image is built where buildah and a base image are; tests/shipped/test_image.py runs it.
-"""
+"""The files of a release: two builds, in two folders, are the same and hold what they say."""
 
 import hashlib
+import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -22,6 +21,8 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.shipped.conftest import AddRow
+from tests.shipped.debian_roots import roots_folder
+from tests.shipped.image_build import BASE, MACHINE_AUTHORITIES, built_images
 
 ROOT: Final = Path(__file__).parents[2]
 VERSION: Final[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -29,8 +30,10 @@ WHEEL: Final = f"broadside-{VERSION}-cp311-abi3-linux_x86_64.whl"
 SDIST: Final = f"broadside-{VERSION}.tar.gz"
 HOSTS: Final = f"broadside-hosts-{VERSION}.tar.gz"
 BUNDLE: Final = f"broadside-bundle-{VERSION}.tar.gz"
+IMAGE: Final = f"broadside-image-{VERSION}.oci.tar"
 ARTEFACTS: Final = (WHEEL, SDIST, HOSTS, BUNDLE)
 BUILD_TIMEOUT_S: Final = 1500
+UMASKS: Final = (0o022, 0o077)
 # The tree as it is, committed: one commit in both folders, whether or not this checkout is clean.
 COMMIT: Final = {
     f"GIT_{role}_{name}": value
@@ -66,21 +69,38 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Release]:
         timeout=BUILD_TIMEOUT_S,
     )
     places = [tmp_path_factory.mktemp("a"), tmp_path_factory.mktemp("other") / "deeper"]
+    parts = ("wheel", "sdist", "hosts", "azure")
     started = [
-        (place, commit_of(place), start(place, umask))
-        for place, umask in zip(places, (0o022, 0o077), strict=True)
+        (place, commit_of(place), start(place, umask, parts))
+        for place, umask in zip(places, UMASKS, strict=True)
     ]
+    return [ended(place, commit, process) for place, commit, process in started]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Release]:
+    """The image of one commit, built in two folders with two umasks, one after the other."""
     built = []
-    for place, commit, process in started:
-        printed, _ = process.communicate(timeout=BUILD_TIMEOUT_S)
-        assert process.returncode == 0, printed
-        built.append(Release(folder=place / "dist" / "out", commit=commit, printed=printed))
+    store = roots_folder() / "containers"
+    with built_images():  # makes the base image; the store is this process's until it is left
+        environment = {
+            "STORAGE_DRIVER": (store / "driver").read_text(),
+            "CONTAINERS_STORAGE_CONF": str(store / "storage.conf"),
+            "CONTAINERS_REGISTRIES_CONF": os.devnull,  # no image is looked for anywhere else
+        }
+        for name, umask in zip(("c", "d"), UMASKS, strict=True):
+            place = tmp_path_factory.mktemp(name) / "checkout"
+            commit = commit_of(place)
+            for authority in MACHINE_AUTHORITIES.glob("*.crt"):
+                shutil.copyfile(authority, place / "deploy" / "docker" / "ca" / authority.name)
+            process = start(place, umask, ("image",), "--base-image", BASE, **environment)
+            built.append(ended(place, commit, process))
     return built
 
 
 def commit_of(place: Path) -> str:
     """Copy this checkout's files and commit them; returns the commit's short id."""
-    place.mkdir(exist_ok=True)
+    place.mkdir(parents=True, exist_ok=True)
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True).stdout.split(b"\0")
     files = b"\0".join(name for name in names if name and os.path.lexists(ROOT / os.fsdecode(name)))
@@ -101,20 +121,28 @@ def commit_of(place: Path) -> str:
     return subprocess.run(asked, cwd=place, check=True, capture_output=True, text=True).stdout[:-1]
 
 
-def start(place: Path, umask: int) -> "subprocess.Popen[str]":
-    parts = [word for part in ("wheel", "sdist", "hosts", "azure") for word in ("--only", part)]
+def start(
+    place: Path, umask: int, parts: Sequence[str], *options: str, **environment: str
+) -> "subprocess.Popen[str]":
+    only = [word for part in parts for word in ("--only", part)]
     return subprocess.Popen(
         [
             sys.executable, "-m", "deploy.release", "--output", "dist/out", "--python", "3.11",
-            *parts,
+            *only, *options,
         ],
         cwd=place,
-        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | environment,
         umask=umask,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )  # fmt: skip
+
+
+def ended(place: Path, commit: str, process: "subprocess.Popen[str]") -> Release:
+    printed, _ = process.communicate(timeout=BUILD_TIMEOUT_S)
+    assert process.returncode == 0, printed
+    return Release(folder=place / "dist" / "out", commit=commit, printed=printed)
 
 
 def test_two_builds_of_a_commit_are_the_same(
@@ -234,6 +262,42 @@ def test_licences_of_programs_are_the_ones_they_have(releases: Sequence[Release]
     assert "GNU GENERAL PUBLIC LICENSE" in notices  # chrony's and lftp's
     assert "vegeta" in notices
     assert "no licence text" not in notices.partition("=" * 100)[0]
+
+
+@pytest.mark.needs_root
+@pytest.mark.skipif(os.geteuid() != 0, reason="the base image's root is made as root")
+def test_two_images_of_a_commit_are_the_same(
+    images: Sequence[Release], shipped_row: AddRow
+) -> None:
+    one, other = (
+        {path.name: digest(path) for path in release.folder.iterdir()} for release in images
+    )
+    assert {*one} == {IMAGE, f"{IMAGE}.cdx.json", "SHA256SUMS"}
+    assert one == other
+    text = (images[0].folder / f"{IMAGE}.cdx.json").read_text()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    carried = {component["name"] for component in json.loads(text)["components"]}
+    assert {"iperf3", "chrony", "python3", "fastapi", "numpy"} <= carried
+    layout = members(images[0].folder / IMAGE)
+    (described,) = json.loads(layout["index.json"])["manifests"]
+    manifest = blob(layout, described["digest"])
+    settings = blob(layout, manifest["config"]["digest"])["config"]
+    assert settings["Labels"]["org.opencontainers.image.revision"] == images[0].commit
+    assert settings["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
+    last = layout[f"blobs/{manifest['layers'][-1]['digest'].replace(':', '/')}"]
+    with tarfile.open(fileobj=io.BytesIO(last)) as opened:
+        names = opened.getnames()
+        (commit,) = (name for name in names if name.endswith("broadside/exchange/commit.txt"))
+        written = opened.extractfile(commit)
+        assert written is not None
+        assert written.read().decode().strip() == images[0].commit
+    assert any(name.endswith(f"broadside-{VERSION}.dist-info/licenses/LICENSE") for name in names)
+    assert any(name.endswith("usr/share/doc/iperf3/copyright") for name in names)
+    shipped_row("image", "two folders, two umasks", "OCI archive, the same bytes")
+
+
+def blob(layout: Mapping[str, bytes], name: str) -> Any:
+    return json.loads(layout[f"blobs/{name.replace(':', '/')}"])
 
 
 def bill(artefact: Path) -> Any:
