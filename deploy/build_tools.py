@@ -51,7 +51,7 @@ def source_date_s() -> int:
     """Return the commit's time in seconds since 1970, or ``SOURCE_DATE_EPOCH`` where it is set."""
     if given := os.environ.get("SOURCE_DATE_EPOCH"):
         return max(_ZIP_MIN_AT_S, int(given))
-    if not (ROOT / ".git").exists():
+    if not (ROOT / ".git").exists() or commit() is None:
         return _ZIP_MIN_AT_S
     return max(_ZIP_MIN_AT_S, int(run(["git", "-C", ROOT, "log", "-1", "--format=%ct"])))
 
