@@ -78,12 +78,13 @@ bench-all: setup .tools/peers/peers.lock ## print the figures of every file of t
 
 LOCK := .tools/uv/bin/uv pip compile pyproject.toml --generate-hashes --universal --python-version 3.11 --no-header -q
 
-lock: setup ## resolve pyproject.toml anew into requirements.lock, and what images need of it
+lock: setup ## resolve pyproject.toml anew into requirements.lock, what images need of it, and Debian packages
 	@$(LOCK) --all-extras --group dev -o requirements.lock
 	@$(LOCK) --extra azure --extra tables --extra witnesses --group build -c requirements.lock -o deploy/docker/requirements.lock
 	@.tools/uv/bin/uv pip compile tests/bench/peers.in -c requirements.lock --generate-hashes --universal --python-version 3.11 --no-header -q -o tests/bench/peers.lock
 	@$(VM_LOCK) deploy/azure/bundle/agent.in -o deploy/azure/bundle/agent.lock
 	@$(VM_LOCK) pyproject.toml --extra azure --extra reports --extra witnesses -o deploy/azure/bundle/coordinator.lock
+	@$(BIN)/python -m deploy.debian_packages
 	@$(HOST_LOCK) pyproject.toml --extra witnesses deploy/hosts/hosts.in -o deploy/hosts/hosts.lock
 
 # What Azure's VMs run: Debian 13.
@@ -99,7 +100,10 @@ rehearse: setup ## Azure in rehearsal: up, plan, scale, down of each example wit
 	@$(BIN)/python -m tests.azure_emulator $(ARGS)
 
 wheelhouse: setup ## dist/broadside-bundle.tar.gz: what VMs without internet install
-	@$(BIN)/python deploy/azure/wheelhouse.py $(ARGS)
+	@$(BIN)/python -m deploy.azure.wheelhouse $(ARGS)
+
+release: setup ## dist/release-VERSION: wheel, sdist, archive, bundle, image, bills of materials, checksums
+	@$(BIN)/python -m deploy.release $(ARGS)
 
 hosts-archive: setup ## dist/broadside-hosts.tar.gz: what any hosts without internet install
 	@$(BIN)/python -m deploy.hosts.archive $(ARGS)
@@ -107,4 +111,4 @@ hosts-archive: setup ## dist/broadside-hosts.tar.gz: what any hosts without inte
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test shipped costs ratios waiting computing lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse hosts-archive clean
+.PHONY: help setup tools demo soak faults scenarios test shipped costs ratios waiting computing lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse release hosts-archive clean

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import importlib.metadata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -21,6 +20,7 @@ from broadside.coordinator.views.charts.chart_inputs import BurstView
 from broadside.coordinator.views.charts.stored_views import read_burst_view
 from broadside.exchange.messages import JobReport, Presence, ServerTest
 from broadside.exchange.records import Document, Records, RunHeader
+from broadside.exchange.version import version_text
 
 DETAILED_MAX: Final = 3  # bursts whose seconds and pairs are shown
 READ_MAX: Final = 200  # bursts whose agents' own reports are read: clocks, engine settings
@@ -100,7 +100,7 @@ async def gather(
         means_only=imported and plan.spec.scenario == TABLES_SCENARIO,
         generated_at=now,
         fleet=await read_fleet(records, run_id),
-        broadside_version=importlib.metadata.version("broadside"),
+        broadside_version=version_text(),
         price=None if imported or read_price is None else await read_price(),
     )
 
