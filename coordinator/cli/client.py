@@ -54,7 +54,7 @@ class Client(Verbs):
         arguments: dict[str, Any] = {"timeout": LONG_S} if route.is_slow else {}
         message = next((value for value in rest.values() if isinstance(value, Message)), None)
         if message is not None:
-            arguments["content"] = message.model_dump_json()
+            arguments["content"] = message.to_json()
             arguments["headers"] = {"Content-Type": "application/json"}
         else:
             if "accept" in rest:
