@@ -176,6 +176,11 @@ class Message(BaseModel):
         """
         return self.model_dump_json(exclude=_unset(self) | dict.fromkeys(without, True) or None)
 
+    def to_fields(self) -> dict[str, Any]:
+        """Return what :meth:`to_json` writes, as plain values."""
+        fields: dict[str, Any] = json.loads(self.to_json())
+        return fields
+
     @classmethod
     def later_fields(cls) -> Mapping[str, object]:
         """Return the fields that came after the model's first version, with their defaults."""

@@ -126,7 +126,7 @@ class Client(Verbs):
             return kind(answer)
         model = pkgutil.resolve_name(kind)
         try:
-            return model.model_validate(answer)
+            return model.model_validate(answer, extra="ignore")  # of a later version
         except (ValueError, RecursionError) as error:
             raise ApiError(
                 f"coordinator at {self._http.base_url}: it answered no {model.__name__}; is "

@@ -1,4 +1,4 @@
-"""Print the JSON schema of every message of the checkout in which this runs.
+"""Print the JSON schema of every message, and every setting, of the checkout in which this runs.
 
 ``tests/compat/write.py`` runs it with that checkout's Python, whatever its packages are called.
 """
@@ -19,11 +19,9 @@ def import_all(name: str) -> None:
             importlib.import_module(module.name)
 
 
-def subclasses(kind: type) -> list[Any]:
-    found: list[Any] = []
-    for each in kind.__subclasses__():
-        found += [each, *subclasses(each)]
-    return found
+def subclasses(kind: Any) -> list[Any]:
+    below: list[Any] = kind.__subclasses__()
+    return below + [each for direct in below for each in subclasses(direct)]
 
 
 def main() -> None:
@@ -40,7 +38,14 @@ def main() -> None:
         for kind in subclasses(message)
         if not kind.__qualname__.startswith("_")
     }
-    json.dump(schemas, sys.stdout, sort_keys=True)
+    importlib.import_module(f"{prefix}agent.agent_settings")
+    settings = sorted(
+        f"{kind.model_config.get('env_prefix', '')}{name}".upper()
+        for kind in subclasses(importlib.import_module("pydantic_settings").BaseSettings)
+        for name in kind.model_fields
+        if kind.__module__.startswith((f"{prefix}agent", f"{prefix}exchange", f"{prefix}coord"))
+    )
+    json.dump({"messages": schemas, "settings": settings}, sys.stdout, sort_keys=True)
 
 
 if __name__ == "__main__":
