@@ -179,7 +179,7 @@ def wait_for(what: str, holds: Any, within_s: float = 60) -> Any:
     while time.monotonic() < end_s:
         if found := holds():
             return found
-        time.sleep(0.2)
+        time.sleep(0.5)
     raise SystemExit(f"{what}: not within {within_s:g} s")
 
 
@@ -213,6 +213,11 @@ def ready(writer: Writer, *names: str) -> bool:
     well = [agent for agent in found if agent["problem"] is None]
     able = {agent["agent_id"] for agent in well if agent["role"] == "client" or agent["ports"]}
     return able.issuperset(names)
+
+
+def has_ended(writer: Writer, name: str) -> bool:
+    runs = json.loads(writer.run("runs", "--json", "--api", writer.url))
+    return any(name in run["run_id"] and run["outcome"] for run in runs)
 
 
 def files(folder: Path) -> Path:
@@ -313,7 +318,7 @@ def on_loopback(writer: Writer, clock: Path, at: Path) -> None:
         *("--json", "--api", writer.url),
         *settings(SHORT | {"traffic.stream_bits_per_second": 10_000_000}),
     )
-    soon_at = datetime.now(UTC) + timedelta(seconds=4)
+    soon_at = datetime.now(UTC) + timedelta(seconds=40)
     writer.run(
         *("schedule", "add", "once", "--scenario", "smoke", "--at", soon_at.isoformat()),
         *("--json", "--api", writer.url, *settings(SHORT | paced)),
@@ -323,7 +328,7 @@ def on_loopback(writer: Writer, clock: Path, at: Path) -> None:
         *("--timezone", "Europe/Amsterdam", "--until", "2040-01-01", "--max-runs", "3"),
         *("--overlap", "queue", "--missed", "run-late", "--set", "pairs_count=1", "--json"),
     )
-    time.sleep(6)
+    wait_for("the schedule's run", lambda: has_ended(writer, "-once-"), 180)
     aborted = json.loads(
         writer.run(
             *("launch", "smoke", "--detach", "--json", "--api", writer.url),

@@ -52,17 +52,14 @@ def test_fields_of_a_later_version_do_not_move_the_seal() -> None:
 
 def old_document(sealed: Plan) -> bytes:
     """What 6cca7b45 stored of such a plan, with the seal that it computed."""
-    fields = json.loads(sealed.model_dump_json())
-    hashed = json.loads(sealed.model_dump_json())
+    hashed = json.loads(sealed.to_json())
     del hashed["seal_sha256"]
-    if not sealed.witnesses:
-        del hashed["witnesses"]
-    if sealed.spec.raw is RawPolicy.FAILED:
-        del hashed["spec"]["raw"]
-    objective = hashed["spec"]["objective"]
-    for name in [name for name in objective if name.startswith("device_")]:
-        if objective[name] is None:
-            del objective[name]
+    fields = json.loads(json.dumps(hashed))
+    spec = fields["spec"]
+    # Where they stand is of no matter, for they were not hashed.
+    fields.setdefault("witnesses", [])
+    spec.setdefault("raw", "failed")
+    spec["objective"].setdefault("device_memory_max_ratio", None)
 
     def text(value: object) -> str:
         said = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
@@ -99,7 +96,7 @@ def test_a_seal_of_6cca7b45_is_verified(made: Plan) -> None:
     [
         (b'"burst_s":30', b'"burst_s":31'),
         (b'"witnesses":[]', b'"witnesses":["x"]'),
-        (b'"raw":"failed","budget', b'"raw":"none","budget'),
+        (b',"raw":"failed"}', b',"raw":"none"}'),
         (b'"device_memory_max_ratio":null', b'"device_memory_max_ratio":0.5'),
         (b'"pairs":[]', b'"pairs": []'),
         (b'"pairs":[]', b'"pairs":[],"pairs":[]'),
