@@ -181,11 +181,6 @@ class Message(BaseModel):
         fields: dict[str, Any] = json.loads(self.to_json())
         return fields
 
-    @classmethod
-    def later_fields(cls) -> Mapping[str, object]:
-        """Return the fields that came after the model's first version, with their defaults."""
-        return _later_fields(cls)
-
 
 class AgentMessage(Message):
     """A message that only tells what was seen: its reader ignores fields of a later version."""
@@ -195,6 +190,7 @@ class AgentMessage(Message):
 
 @cache
 def _later_fields(kind: type[Message]) -> Mapping[str, object]:
+    """Return the fields that came after the model's first version, with their defaults."""
     names = [f"{each.__module__}.{each.__qualname__}" for each in kind.__mro__]
     first = " ".join(_FIRST_FIELDS.get(name.removeprefix("broadside."), "") for name in names)
     return {

@@ -15,12 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from pydantic_settings import BaseSettings
 
 from broadside.agent.agent_settings import AgentSettings
 from broadside.coordinator import scenarios
 from broadside.coordinator.auth.signin_settings import SignInSettings
+from broadside.coordinator.cli.client import Client
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core.plan.planner import plan as make_plan
 from broadside.coordinator.core.plan.spec import Plan
@@ -175,7 +177,52 @@ def test_no_stored_field_goes_becomes_required_or_changes_its_default(version: s
     assert problems == []
 
 
+# The command line and a coordinator of another version -----------------------------------------
+
+
+def test_a_launch_names_no_field_that_an_older_coordinator_may_not_know() -> None:
+    spec = scenarios.load("smoke", {"raw": "all"})
+    assert spec.to_fields()["raw"] == "all"
+    assert "raw" not in scenarios.load("smoke").to_fields()
+
+
+async def test_an_answer_of_a_later_coordinator_is_read() -> None:
+    """As far as this version knows it, also deep inside."""
+    bursts: list[dict[str, object]] = [
+        {
+            "index": 0,
+            "planned_start_at": "2026-11-26T12:00:00Z",
+            "planned_end_at": "2026-11-26T12:00:30Z",
+            "phase": "over",
+            "pairs_planned": 2,
+            "claimed_count": 2,
+            "armed_count": 2,
+            "reported_count": 2,
+            "outcomes": {"measured": 2},
+            "colour": "red",
+        }
+    ]
+    answer = {
+        "run_id": "run-1",
+        "scenario": "smoke",
+        "state": "finished",
+        "created_at": "2026-11-26T12:00:00Z",
+        "ends_at": "2026-11-26T12:01:00Z",
+        "bursts": bursts,
+        "shade": {"deep": 1},
+    }
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, json=answer))
+    async with httpx.AsyncClient(transport=transport, base_url="http://later") as http:
+        status = await Client(http).status("run-1")
+    assert (status.run_id, status.bursts[0].reported_count) == ("run-1", 2)
+
+
 # The version before -----------------------------------------------------------------------------
+
+
+def test_the_source_of_one_version_is_kept() -> None:
+    """The newest: a release deletes the one before."""
+    assert [path.parent.name for path in FIXTURES.glob("*/source.tar.xz")] == [PREVIOUS.parent.name]
 
 
 @pytest.fixture(scope="module")
