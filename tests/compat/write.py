@@ -383,7 +383,7 @@ def over_https(writer: Writer, clock: Path, listen: str, paced: Mapping[str, obj
 
 def ask(writer: Writer) -> None:
     """What this version says of each run: its verdict and its seal."""
-    for run in json.loads(writer.run("runs", "--json")):
+    for run in json.loads(writer.run("runs", "--json", "--limit", "100")):
         run_id = run["run_id"]
         said = writer.run("verdict", run_id, "--json", allowed=(0, 1, 2, 4))
         if not said.startswith("{"):
@@ -391,7 +391,8 @@ def ask(writer: Writer) -> None:
         again = writer.run("verdict", run_id, "--recompute", "--json", allowed=(0, 1, 2))
         summary = json.loads(said)
         ids = [finding["id"] for finding in summary["findings"]]
-        writer.facts.setdefault(run_id, {"name": run["scenario"]}).update(
+        name = "in the lab" if run["created_by"] == "demo" else run["scenario"]
+        writer.facts.setdefault(run_id, {"name": name}).update(
             verdict=summary["verdict"],
             plan_sha256=summary["plan_sha256"],
             seal="altered" if "plan-altered" in ids else "verified",
@@ -400,12 +401,12 @@ def ask(writer: Writer) -> None:
         )
 
 
-def pack_source(checkout: Path, file: Path) -> None:
+def pack_source(checkout: Path, file: Path, *, preset: int = 9) -> None:
     """Keep the packages that a rolling upgrade starts from, as one folder on Python's path."""
     src = checkout / "src"
     roots = [src / "broadside"] if src.is_dir() else [checkout / each for each in FOLDERS]
     top = src if src.is_dir() else checkout
-    with tarfile.open(file, "w:xz", preset=9) as archive:
+    with tarfile.open(file, "w:xz", preset=preset) as archive:
         for root in roots:
             for folder, folders, names in os.walk(root, followlinks=True):
                 folders[:] = sorted(set(folders) - {"__pycache__", "lab", "dashboards"})

@@ -63,7 +63,7 @@ def broken_promises(
             id="plan-altered",
             weight=106,
             sentence="the stored plan is not the one that was sealed at launch: its SHA-256 is "
-            f"{plan.digest[:16]}..., the seal says {(plan.seal_sha256 or '')[:16]}...",
+            f"{plan.digest()[:16]}..., the seal says {(plan.seal_sha256 or '')[:16]}...",
             next_step="find out who wrote to the table; launch again",
         )
     if plan.ledger is not None and ledger is None:

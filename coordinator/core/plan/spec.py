@@ -264,7 +264,6 @@ class Plan(Message):
         """The plan as it is stored: its seal is the last member, whatever fields came after it."""
         return with_seal(self.to_json(without=("seal_sha256",)).encode(), self.seal_sha256)
 
-    @property
     def digest(self) -> str:
         """SHA-256 of the plan's document without its seal, in hexadecimal."""
         return self._stored_sha256 or document_digest(self.document, self.seal_sha256)
@@ -276,7 +275,7 @@ class Plan(Message):
     @property
     def is_intact(self) -> bool:
         """Whether nothing of it changed since it was sealed."""
-        return self.seal_sha256 is None or self.seal_sha256 == self.digest
+        return self.seal_sha256 is None or self.seal_sha256 == self.digest()
 
     @property
     def traffic(self) -> Traffic:

@@ -107,6 +107,6 @@ def test_a_plan_that_was_changed_is_not_intact() -> None:
     plan = Plan(run_id="r", created_at=NOW, spec=TWO, pairs=(), bursts=()).sealed()
     stored = Plan.model_validate_json(plan.model_dump_json())
     assert stored.is_intact
-    assert stored.seal_sha256 == plan.digest
+    assert stored.seal_sha256 == plan.digest()
     eased = TWO.model_copy(update={"clock_bound_max_s": 5.0})
     assert not stored.model_copy(update={"spec": eased}).is_intact
