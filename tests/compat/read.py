@@ -9,6 +9,7 @@ import json
 import re
 import sqlite3
 import sys
+import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -48,6 +49,7 @@ from broadside.exchange.rows import parse_row
 
 FIXTURES: Final = Path(__file__).parents[1] / "data" / "compat"
 VERSIONS: Final = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir())
+(PREVIOUS,) = FIXTURES.glob("*/source.tar.xz")  # of the newest version alone
 
 # What stands where, by table, partition and key: broadside.exchange.records.keys
 MODELS: Final[tuple[tuple[str, str, str, type[Message]], ...]] = (
@@ -80,6 +82,15 @@ def laid_out(version: str, folder: Path) -> Path:
     """Restore a version's backup; the data directory."""
     restore(FIXTURES / version / "backup.tar.gz", folder / "data")
     return folder / "data"
+
+
+def unpack_source(file: Path, folder: Path) -> Path:
+    """Lay the packages of a version out as a folder for PYTHONPATH."""
+    with tarfile.open(file) as archive:
+        # As Python's documentation has it for versions without filters.
+        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+        archive.extractall(folder)  # noqa: S202 - our own
+    return folder
 
 
 async def rows_of(fabric: Fabric, data_dir: Path, table: str) -> AsyncIterator[Entity]:

@@ -7,6 +7,7 @@ names of its packages do not matter. Needs root: two runs are fired in the lab.
 
 import argparse
 import contextlib
+import io
 import json
 import lzma
 import os
@@ -406,7 +407,8 @@ def pack_source(checkout: Path, file: Path, *, preset: int = 9) -> None:
     src = checkout / "src"
     roots = [src / "broadside"] if src.is_dir() else [checkout / each for each in FOLDERS]
     top = src if src.is_dir() else checkout
-    with tarfile.open(file, "w:xz", preset=preset) as archive:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
         for root in roots:
             for folder, folders, names in os.walk(root, followlinks=True):
                 folders[:] = sorted(set(folders) - {"__pycache__", "lab", "dashboards"})
@@ -417,6 +419,7 @@ def pack_source(checkout: Path, file: Path, *, preset: int = 9) -> None:
                     member.size = path.stat().st_size
                     with path.open("rb") as content:
                         archive.addfile(member, content)
+    file.write_bytes(lzma.compress(packed.getvalue(), preset=preset))
 
 
 def write(version: str, checkout: Path) -> None:

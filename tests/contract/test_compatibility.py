@@ -7,7 +7,6 @@ import lzma
 import os
 import subprocess
 import sys
-import tarfile
 import tomllib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import cache
@@ -30,11 +29,19 @@ from broadside.exchange.engines import engines
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.messages import Message
 from tests.compat import older_reader
-from tests.compat.read import FIXTURES, VERSIONS, laid_out, messages_of, queued_bodies, read_all
+from tests.compat.read import (
+    FIXTURES,
+    PREVIOUS,
+    VERSIONS,
+    laid_out,
+    messages_of,
+    queued_bodies,
+    read_all,
+    unpack_source,
+)
 from tests.compat.write import ROOT, pack_source
 from tests.unit.coordinator.presences import NOW, fleet
 
-PREVIOUS = max(FIXTURES.glob("*/source.tar.xz"), key=lambda path: path.parent.name)
 KINDS = {  # that every version's runs leave behind
     *("AuditRow", "Claim", "ClosedBurst", "Control", "Enrolled", "Firing", "Join", "JobReport"),
     *("Passport", "Presence", "RunHeader", "Schedule", "ServerTest", "Study", "Token"),
@@ -200,8 +207,7 @@ def test_the_next_release_can_write_its_own(tmp_path: Path) -> None:
     assert {name for name, _ in stored_models()} - written["messages"].keys() == set()
     assert "BROADSIDE_DATA_DIR" in written["settings"]
     pack_source(ROOT, tmp_path / "source.tar.xz", preset=0)
-    with tarfile.open(tmp_path / "source.tar.xz") as archive:
-        archive.extractall(tmp_path)  # noqa: S202 - our own
+    unpack_source(tmp_path / "source.tar.xz", tmp_path)
     plan = planned()
     texts = [("Plan", plan.document.decode())]
     texts += [("Job", job.body.decode()) for job in plan.jobs(plan.bursts[0])]
@@ -255,18 +261,10 @@ async def test_an_answer_of_a_later_coordinator_is_read() -> None:
 # The version before -----------------------------------------------------------------------------
 
 
-def test_the_source_of_one_version_is_kept() -> None:
-    """The newest: a release deletes the one before."""
-    assert [path.parent.name for path in FIXTURES.glob("*/source.tar.xz")] == [PREVIOUS.parent.name]
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The previous version's packages."""
-    folder = tmp_path_factory.mktemp("previous")
-    with tarfile.open(PREVIOUS) as archive:
-        archive.extractall(folder)  # noqa: S202 - our own
-    return folder
+    return unpack_source(PREVIOUS, tmp_path_factory.mktemp("previous"))
 
 
 def read_by(source: Path, texts: list[tuple[str, str]]) -> list[str]:

@@ -216,7 +216,7 @@ def test_it_is_found() -> None:
                 '        *((("--zerocopy", ""),) if traffic.zero_copy else ()),\n',
             )
         },
-        proof=(f"{CORE}/plan/test_plain_fields.py", "tests/unit/exchange/test_iperf3_argv.py"),
+        proof=(f"{CORE}/plan/test_plain_fields.py", f"{ENGINES}/test_port.py"),
     ),
 )
 

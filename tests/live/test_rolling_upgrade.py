@@ -5,7 +5,6 @@ The earlier version is run from the source that it left in ``tests/data/compat``
 
 import json
 import sqlite3
-import tarfile
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from broadside.exchange.messages import Role
-from tests.compat.read import FIXTURES
+from tests.compat.read import PREVIOUS, unpack_source
 from tests.live.free_ports import free_port
 from tests.live.live_agents import find_any_engine
 from tests.live.live_site import GENTLE, Site, call, end, wait_for_fleet, wait_for_summary
@@ -23,7 +22,6 @@ from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
-PREVIOUS = max(FIXTURES.glob("*/source.tar.xz"), key=lambda path: path.parent.name)
 PAIRS = 2
 BURST_S = 4
 # A burst's jobs are taken from 20 s before it: between its end and that agents are replaced.
@@ -56,10 +54,7 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("previous")
-    with tarfile.open(PREVIOUS) as archive:
-        archive.extractall(folder)  # noqa: S202 - our own
-    return folder
+    return unpack_source(PREVIOUS, tmp_path_factory.mktemp("previous"))
 
 
 @pytest.fixture
