@@ -132,8 +132,10 @@ async def read_runs(fabric: Fabric) -> dict[str, dict[str, Any]]:
     found = {}
     async for header in fabric.records.private.list_runs(limit=1_000):
         plan = await coordinator.stored.read_plan(header.run_id)
-        said: dict[str, Any] = {"seal": "verified" if plan.is_intact else "altered"}
-        said["plan_sha256"] = plan.seal_sha256
+        seal = plan.seal_sha256  # imports have none
+        said: dict[str, Any] = {"plan_sha256": seal, "seal": "altered"}
+        if plan.is_intact:
+            said["seal"] = "none" if seal is None else "verified"
         stored = await coordinator.stored.summary(header.run_id)
         again = await coordinator.recompute(header.run_id)
         if stored is not None and again is not None:

@@ -310,7 +310,8 @@ def test_after_a_recipe_all_that_earlier_versions_wrote_reads_as_it_did(
     after = read_in(tree)
     for version, found in before.items():
         assert found["runs"], version
-        assert {run["seal"] for run in found["runs"].values()} == {"verified"}
+        seals = [run["seal"] for run in found["runs"].values()]
+        assert seals.count("verified") == len(seals) - seals.count("none") >= 10
         assert set(found["jobs"].values()) == {True}, "jobs are written byte by byte as they were"
         assert after[version] == found
 
