@@ -149,6 +149,24 @@ async def read_runs(fabric: Fabric) -> dict[str, dict[str, Any]]:
     return found
 
 
+async def jobs_again(fabric: Fabric) -> dict[str, bool]:
+    """Whether each run's jobs, written anew from its plan, have the bytes that were queued."""
+    coordinator = Coordinator(fabric)
+    found = {}
+    async for header in fabric.records.private.list_runs(limit=1_000):
+        plan = await coordinator.stored.read_plan(header.run_id)
+        if await coordinator.stored.imported(header.run_id) is not None:
+            continue
+        for burst in plan.bursts:
+            for job in plan.jobs(burst):
+                planned = await fabric.records.runs.read_jobs(
+                    job.run_id, job.burst_index, job.pair_index
+                )
+                assert planned is not None, job.job_id
+                found[job.job_id] = planned.by_pair[job.pair_index] == digest_of(job.body)
+    return found
+
+
 async def read_all(version: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         data_dir = laid_out(version, Path(folder))
@@ -157,17 +175,11 @@ async def read_all(version: str) -> dict[str, Any]:
             kinds: Counter[str] = Counter()
             async for message, _ in messages_of(fabric, data_dir):
                 kinds[type(message).__name__] += 1
-            jobs = {}
+            jobs = await jobs_again(fabric)
             for body in queued_bodies(data_dir):
                 job = read_job(body)
                 assert isinstance(job, Job), body
-                planned = await fabric.records.runs.read_jobs(
-                    job.run_id, job.burst_index, job.pair_index
-                )
-                assert planned is not None
-                assert planned.by_pair[job.pair_index] == digest_of(body)
-                # As another coordinator sends it again: agents compare digests.
-                jobs[job.job_id] = job.body == body
+                jobs[job.job_id] &= job.body == body
             runs = await read_runs(fabric)
         finally:
             await fabric.close()

@@ -85,8 +85,9 @@ def test_a_run_that_waits_is_sealed_and_its_jobs_are_those_of_its_plan(version: 
     waiting = [run_id for run_id, said in expected(version).items() if "verdict" not in said]
     assert waiting
     assert all(found["runs"][run_id]["seal"] == "verified" for run_id in waiting)
-    assert len(found["jobs"]) >= 3
-    assert set(found["jobs"].values()) == {True}, "sent again, each has the bytes that it had"
+    assert len(found["jobs"]) >= 25
+    different = [job_id for job_id, same in found["jobs"].items() if not same]
+    assert different == [], "sent again, each has the bytes that it had"
 
 
 @every_version
