@@ -108,7 +108,10 @@ release: setup ## dist/release-VERSION: wheel, sdist, archive, bundle, image, bi
 hosts-archive: setup ## dist/broadside-hosts.tar.gz: what any hosts without internet install
 	@$(BIN)/python -m deploy.hosts.archive $(ARGS)
 
+compat-fixtures: tools ## what this version writes, for every later one to read; VERSION=0.9.0
+	@$(BIN)/python -m tests.compat.write $(VERSION)
+
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test shipped costs ratios waiting computing lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse release hosts-archive clean
+.PHONY: help setup tools demo soak faults scenarios test shipped costs ratios waiting computing lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse release hosts-archive compat-fixtures clean
