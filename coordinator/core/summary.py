@@ -52,14 +52,6 @@ caution = partial(Finding, kind="context", severity="warning")  # what else was 
 note = partial(Finding, kind="context", severity="note")  # what a reader should bear in mind
 
 
-Check = tuple[Verdict, list[Finding]]
-
-
-def inconclusive(id: str, weight: float, sentence: str, next_step: str) -> Check:
-    """That nothing is concluded, and the one problem that is why."""
-    return Verdict.INCONCLUSIVE, [problem(id, weight, sentence, next_step)]
-
-
 def order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Heaviest first; equal weights by id, so that the order is always the same."""
     return tuple(sorted(findings, key=lambda finding: (-finding.weight, finding.id)))
