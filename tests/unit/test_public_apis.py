@@ -306,7 +306,6 @@ def requirements() -> Iterator[tuple[str, str]]:
     for line in [*project["dependencies"], *(one for extra in extras for one in extra)]:
         name, bounds = re.fullmatch(r"([\w.-]+)(?:\[[^]]*\])?(.*)", line).groups()  # type: ignore[union-attr]
         if name != project["name"]:  # an extra that has another one's
-            if name != "broadside":  # an extra of our own that another one includes
             yield canonical(name), bounds
 
 
