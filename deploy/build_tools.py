@@ -23,9 +23,17 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 UV: Final = ROOT / ".tools" / "uv" / "bin" / "uv"
 PIP: Final = ROOT / ".tools" / "uv" / "bin" / "pip"
 NOTICES: Final = "NOTICES.txt"  # in every archive
-_FOLDERS: Final = ("agent", "coordinator", "dashboards", "exchange", "lab", "src")
+_FOLDERS: Final = ("agent", "coordinator", "dashboards", "deploy/azure", "exchange", "lab", "src")
 _FILES: Final = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "THIRD-PARTY-NOTICES.md")
-_NOT_SOURCES: Final = ("__pycache__", "*.so", "*.egg-info", "node_modules")
+_NOT_SOURCES: Final = (
+    "__pycache__",
+    "*.so",
+    "*.egg-info",
+    "node_modules",
+    ".terraform",
+    "*.tfstate*",
+    "*.tfplan",
+)
 _ZIP_MIN_AT_S: Final = 315_532_800  # 1980: a wheel is a zip file, which has no time before
 
 
