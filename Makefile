@@ -26,9 +26,9 @@ faults: setup ## break a fleet in every phase of a run: the table of faults, eac
 scenarios: tools ## every test of the field's notebook in the lab, in one table; ARGS="--only FTP"
 	@$(BIN)/python -m tests.scenarios $(ARGS)
 
-test: tools ## everything: lint, types, deploy-check, unit, contract, live
+test: tools ## everything in the checkout: lint, types, deploy-check, unit, contract, live
 	@$(MAKE) --no-print-directory -j3 --output-sync=target lint types costs
-	@$(MAKE) --no-print-directory -j3 deploy-check waiting computing
+	@$(MAKE) --no-print-directory -j4 deploy-check waiting computing $(BESIDE)
 	@$(PYTEST) -n 3 $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
 
 costs: setup # in CPU-seconds beside others: what runs at the same time slows both alike
@@ -45,7 +45,7 @@ waiting: setup # for clocks and processes, but not for a core: what computes bes
 computing: setup
 	@nice $(PYTEST) -n 2 tests/unit $(ARGS)
 
-shipped: tools ## execute what is shipped on the systems of its users: one table
+shipped: tools ## execute what leaves the checkout on the systems of its users: one table
 	@$(PYTEST) -n 2 tests/shipped $(ARGS)
 
 lint: setup ## ruff: rules and format; vulture: dead code; hadolint and a compose parser: Docker files
