@@ -79,7 +79,7 @@ def _carry_out(
         request = StudyRequest(
             name=name,
             question=question,
-            spec=spec.model_dump(mode="json"),
+            spec=spec.to_fields(),
             pause_s=pause_s,
             by=operator_name(),
         )

@@ -17,6 +17,7 @@ from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict
 from broadside.coordinator.imports.import_requests import TABLES_SCENARIO
 from broadside.coordinator.refusals import BurstNotOver, RunNotOver, UnknownRun
 from broadside.coordinator.runs.stored import read_fleet, read_ledger, whole_summary
+from broadside.coordinator.runs.stored_runs import parse_plan
 from broadside.coordinator.views.charts.chart_inputs import BurstView
 from broadside.coordinator.views.charts.stored_views import read_burst_view
 from broadside.exchange.messages import JobReport, Presence, ServerTest
@@ -76,7 +77,7 @@ async def gather(
         raise UnknownRun(run_id)
     if document is None:
         raise RunNotOver(run_id)
-    plan = Plan.model_validate_json(stored[1])
+    plan = parse_plan(run_id, stored[1])
     summary = parse_run(document)
     views = []
     for burst_index in detailed(summary.bursts):
