@@ -101,7 +101,10 @@ wheelhouse: setup ## dist/broadside-bundle.tar.gz: what VMs without internet ins
 hosts-archive: setup ## dist/broadside-hosts.tar.gz: what any hosts without internet install
 	@$(BIN)/python -m deploy.hosts.archive $(ARGS)
 
+compat-fixtures: tools ## what this version writes, for every later one to read; VERSION=0.9.0
+	@$(BIN)/python -m tests.compat.write $(VERSION)
+
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test costs ratios waiting computing lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse hosts-archive clean
+.PHONY: help setup tools demo soak faults scenarios test costs ratios waiting computing lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse hosts-archive compat-fixtures clean
