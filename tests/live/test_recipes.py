@@ -25,6 +25,7 @@ COPIED: Final = (
 )
 CORE: Final = "tests/unit/coordinator/core"
 SOURCES: Final = "tests/unit/coordinator/device/ledgers"
+WITNESSES: Final = "tests/unit/coordinator/device/witnesses"
 ENGINES: Final = "tests/unit/exchange/engines"
 
 Edits = Mapping[str, tuple[str, str]]  # by file: what stands there, and what stands before it then;
@@ -144,6 +145,37 @@ async def test_totals_become_bins(tmp_path: Path) -> None:
             f"{SOURCES}/test_csv_counter_source.py",
             "tests/unit/test_documented.py",
         ),
+    ),
+    Recipe(
+        title="A witness",
+        begun={
+            "coordinator/device/witnesses/local_csv_witness.py": (
+                "",
+                '''"""A device's figures in a CSV file whose times are local."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from broadside.coordinator.device.witnesses import csv_witness
+from broadside.coordinator.device.witnesses.witness_file import ArchiveWitness
+
+
+def open_source(entry: Mapping[str, Any]) -> ArchiveWitness:
+    """As ``csv``, in the zone of the site."""
+    return csv_witness.open_source({"zone": "Europe/Amsterdam", **entry})
+''',
+            )
+        },
+        fails=(f"{WITNESSES}/test_witness_file.py::test_every_source_has_its_case_here",),
+        whole={
+            f"{WITNESSES}/test_witness_file.py": (
+                '    "prometheus": \'url',
+                """    "local-csv": 'csv_file = "x"\\n'
+    'read = [{quantity = "cpu_ratio", column = "c"}]',
+""",
+            ),
+        },
+        proof=(f"{WITNESSES}/test_witness_file.py",),
     ),
     Recipe(
         title="A traffic engine",
