@@ -419,7 +419,7 @@ def test_the_package_holds_all_that_an_agent_imports() -> None:
         for path in (ROOT / package).rglob("*.py"):
             for name in imported_names(path.read_text("utf-8"), str(path.relative_to(ROOT))):
                 top, _, rest = name.partition(".")
-                if top in sys.stdlib_module_names or top in ("agent", "exchange"):
+                if top in sys.stdlib_module_names or top == "broadside":
                     continue
                 key = f"azure.{rest.partition('.')[0]}" if top == "azure" else top
                 needed.add(distributions.get(key, f"unknown: {name} in {path.name}"))
