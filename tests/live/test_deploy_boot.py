@@ -73,7 +73,7 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wanted.write_text("\n".join(line for line in lines if line != "pip"))
     lock = str(ROOT / "requirements.lock")
     for argv in (
-        [UV, "venv", "-q", "--python", system_python(), home],
+        [UV, "venv", "-q", "--relocatable", "--python", system_python(), home],
         [UV, "pip", "install", "-q", "--python", home / "bin/python", "-r", wanted, "-c", lock],
         [UV, "pip", "install", "-q", "--python", home / "bin/python", "-c", lock, wheel],
     ):
@@ -127,7 +127,7 @@ def notebook(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[M
     """Services and tunnels as examples/notebook.tfvars gives them, in a network of its own."""
     if reason := why_not():
         pytest.skip(reason)
-    own = next((venv / "lib").glob("python3*")) / "site-packages" / ".tools"
+    own = next((venv / "lib").glob("python3*")) / "site-packages" / "broadside" / ".tools"
     if not own.exists():  # /usr/local/bin of a VM
         shutil.copytree(ROOT / ".tools" / "vegeta", own / "vegeta")
     told = {
@@ -166,7 +166,8 @@ def agent_pid(machine: Machine) -> int | None:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return None
-    return pid if b"agent" in words else None
+    own = b"broadside.agent" in words and b"--remove-tunnels" not in words
+    return pid if own else None
 
 
 def status(pid: int) -> dict[str, str]:
