@@ -129,6 +129,6 @@ def require_bundle(directory: Path, words: Sequence[str]) -> None:
     name = f"broadside-bundle-{version('broadside')}.tar.gz"
     stop(
         f"bundle: the VMs install {name}, which is not in this package; get it from the release "
-        "that this package is of and give --bundle FILE (a checkout builds it: make wheelhouse)",
+        "that this package is of, and give --bundle FILE",
         Exit.USAGE,
     )
