@@ -31,6 +31,7 @@ for word in "$@"; do
     esac
 done
 umask 022
+unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX # packages of the caller's are not the service's
 [ "$(id -u)" = 0 ] || stop "run it as root"
 [ "$(uname -m)" = x86_64 ] || stop "$(uname -m): the archive is for x86_64"
 command -v systemctl >/dev/null || stop "no systemd here"
