@@ -240,7 +240,10 @@ class Container:
         child = _child(self._first)
         if not child:
             return 0
-        status = Path(f"/proc/{child}/status").read_text()
+        try:
+            status = Path(f"/proc/{child}/status").read_text()
+        except (FileNotFoundError, ProcessLookupError):  # a command that prepared the container
+            return 0
         return child if f"\nUid:\t{self._image.uid}\t" in status else 0
 
     def _script(self) -> str:
