@@ -7,6 +7,7 @@ Two sources: chronyd, asked with ``chronyc -c tracking``; or the kernel's own ac
 import asyncio
 import contextlib
 import ctypes
+import ipaddress
 from datetime import UTC, datetime
 from functools import cache
 from math import isfinite
@@ -20,6 +21,8 @@ TIME_ERROR: Final = 5  # adjtimex(2): the clock is not synchronised
 STA_UNSYNC: Final = 0x0040
 STA_NANO: Final = 0x2000
 LEAP_UNSYNCHRONISED: Final = "Not synchronised"
+# chronyd's reference id (127.127.1.1) when it serves its own clock: the directive `local`.
+LOCAL_REFERENCE: Final = "7F7F0101"
 
 
 async def read_clock(chronyc_socket: str | None = None) -> ClockReading:
@@ -34,8 +37,23 @@ async def read_clock(chronyc_socket: str | None = None) -> ClockReading:
         reading = read_kernel_clock(now_at) if text is None else parse_tracking(text, now_at)
         return reading.model_copy(update={"boot_id": _boot_id()})
     if text is not None:
-        return parse_tracking(text, now_at)
+        reading = parse_tracking(text, now_at)
+        # A free-running chronyd says nothing of another clock. On this kernel it names the clock
+        # that every other process here reads too.
+        if reading.reference == LOCAL_REFERENCE and _is_on_this_host(chronyc_socket):
+            return reading.model_copy(update={"boot_id": _boot_id()})
+        return reading
     return ClockReading(source=ClockSource.UNKNOWN, read_at=now_at, synchronised=False)
+
+
+def _is_on_this_host(chronyc_socket: str) -> bool:
+    """Return whether a command socket of chronyd is a path or a loopback address."""
+    if chronyc_socket.startswith("/"):
+        return True
+    try:
+        return ipaddress.ip_address(chronyc_socket).is_loopback
+    except ValueError:
+        return chronyc_socket == "localhost"
 
 
 @cache
@@ -54,7 +72,8 @@ def parse_tracking(text: str, now_at: datetime) -> ClockReading:
     frequency, residual frequency, skew, root delay, root dispersion, update interval, leap.
     A positive *system time* means that the local clock is slow (measured with 4.3), hence the
     change of sign. The bound is the one chrony documents:
-    ``|system time| + root dispersion + root delay / 2``.
+    ``|system time| + root dispersion + root delay / 2``. A chronyd that serves its own clock
+    (``local``) reports zero for all three, although nothing disciplines it: its bound is unknown.
     """
     unknown = ClockReading(source=ClockSource.UNKNOWN, read_at=now_at, synchronised=False)
     fields = text.strip().split(",")
@@ -68,7 +87,7 @@ def parse_tracking(text: str, now_at: datetime) -> ClockReading:
     bound_s = abs(slow_s) + dispersion_s + delay_s / 2
     if not isfinite(bound_s) or delay_s < 0 or dispersion_s < 0:
         return unknown
-    synchronised = fields[13] != LEAP_UNSYNCHRONISED
+    synchronised = fields[13] != LEAP_UNSYNCHRONISED and fields[0] != LOCAL_REFERENCE
     return ClockReading(
         source=ClockSource.CHRONY,
         read_at=now_at,
@@ -87,7 +106,7 @@ class _Timex(ctypes.Structure):
         ("modes", ctypes.c_uint),
         ("offset", ctypes.c_long),  # us, or ns with STA_NANO, still to be added to the clock
         ("freq", ctypes.c_long),
-        ("maxerror", ctypes.c_long),  # us
+        ("maxerror", ctypes.c_long),  # us, without the offset
         ("esterror", ctypes.c_long),  # us
         ("status", ctypes.c_int),
         ("rest", ctypes.c_long * 40),
@@ -95,7 +114,11 @@ class _Timex(ctypes.Structure):
 
 
 def read_kernel_clock(now_at: datetime) -> ClockReading:
-    """The kernel's account of its clock; ``maxerror`` is the bound."""
+    """Return the kernel's account of its clock.
+
+    The bound is ``maxerror`` plus the offset that is still to be corrected: the kernel counts the
+    first from the time at which the second will be gone.
+    """
     timex = _Timex(modes=0)
     state = ctypes.CDLL(None).adjtimex(ctypes.byref(timex))
     return judge_timex(state, timex.status, timex.offset, timex.maxerror, now_at)
@@ -108,12 +131,13 @@ def judge_timex(
     if state < 0:
         return ClockReading(source=ClockSource.UNKNOWN, read_at=now_at, synchronised=False)
     synchronised = state != TIME_ERROR and not status & STA_UNSYNC
+    offset_s = -offset * (1e-9 if status & STA_NANO else 1e-6)
     return ClockReading(
         source=ClockSource.ADJTIMEX,
         read_at=now_at,
         synchronised=synchronised,
-        offset_s=-offset * (1e-9 if status & STA_NANO else 1e-6) if synchronised else None,
-        bound_s=maxerror_us * 1e-6 if synchronised else None,
+        offset_s=offset_s if synchronised else None,
+        bound_s=abs(offset_s) + maxerror_us * 1e-6 if synchronised else None,
     )
 
 
@@ -131,6 +155,12 @@ def clock_problem(
         return (
             "clock unknown: chronyd did not answer and the kernel does not know; start chronyd, or "
             "set BROADSIDE_AGENT_CHRONYC_SOCKET to its command socket"
+        )
+    if reading.reference == LOCAL_REFERENCE:
+        return (
+            "clock free-running: chronyd serves this host's own clock (reference 7F7F0101, the "
+            "directive `local`), so its error is unknown; give chronyd a time source, or run both "
+            "ends of each pair on one host"
         )
     if not reading.synchronised or reading.bound_s is None:
         return (

@@ -1,4 +1,4 @@
-"""Writes docs/settings.md and docs/commands.md from what there is: ``python docs/tables.py``."""
+"""Writes the generated pages of docs/ from the code: ``python docs/tables.py``."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +13,7 @@ from broadside.coordinator.auth.signin_settings import SignInSettings
 from broadside.coordinator.cli import load
 from broadside.coordinator.cli.command_list import EXAMPLES, GROUPS, SERVICE_COMMANDS
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.core.judge.checks import BURST_CHECKS, PRECEDENCE, RUN_CHECKS
 from broadside.exchange.fabric import FabricSettings
 
 DOCS = Path(__file__).parent
@@ -39,6 +40,20 @@ each place by `pointer` (RFC 6901, into the body) or `parameter`. This page is w
 `python docs/tables.py`.
 
 | type | status | title | meaning |
+| --- | --- | --- | --- |"""
+CHECKS = """\
+# Checks of a verdict
+
+A verdict is decided by checks. Each check asks one question of the recorded evidence and returns
+*pass*, *fail*, *inconclusive* or *measured*, with findings that say why. The symbols are those of
+[verdict.md](verdict.md). This page is written by `python docs/tables.py`.
+
+## Order of precedence
+
+The first row that applies decides: first for each burst, from the checks of that burst; then for
+the run, from the checks of the run and the bursts' verdicts. A burst that fails counts in row 2.
+
+| row | situation | verdict | checks |
 | --- | --- | --- | --- |"""
 CLASSES: tuple[tuple[str, type[BaseSettings]], ...] = (
     ("Fabric: where coordinator and agents meet (set on both)", FabricSettings),
@@ -87,6 +102,27 @@ def commands_page() -> str:
     return "\n".join(parts) + "\n"
 
 
+def checks_page() -> str:
+    """Return the order of precedence and all checks as Markdown."""
+    checks = [*BURST_CHECKS, *RUN_CHECKS]
+    parts = [CHECKS]
+    for number, row in enumerate(PRECEDENCE, 1):
+        stage = row.stage
+        named = "all" if stage is None else ", ".join(c.id for c in checks if c.stage is stage)
+        parts.append(f"| {number} | {row.situation} | {row.verdict} | {named} |")
+    for title, group in (("Checks of a burst", BURST_CHECKS), ("Checks of a run", RUN_CHECKS)):
+        parts.append(f"\n## {title}")
+        for check in group:
+            parts += [
+                f"\n### {check.id}\n\n{check.question}\n",
+                f"- Formula: {check.formula}.",
+                f"- Reads: {check.reads}.",
+                f"- Without that: {check.when_absent}.",
+                "- Findings: " + ", ".join(f"`{each}`" for each in check.findings) + ".",
+            ]
+    return "\n".join(parts) + "\n"
+
+
 def _leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
     inner = getattr(command, "commands", None)
     if inner is None:
@@ -106,6 +142,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "commands.md": commands_page,
     "problems.md": problems_page,
+    "checks.md": checks_page,
 }
 
 if __name__ == "__main__":

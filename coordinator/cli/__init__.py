@@ -7,7 +7,6 @@ not wait for what computes them.
 import os
 import sys
 from importlib import import_module
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +24,7 @@ from broadside.coordinator.cli.exits import DEBUG, Exit, code_of
 from broadside.coordinator.cli.screen_text import printable
 from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.coordinator.process_memory import collect_rarely
+from broadside.exchange.version import version_text
 
 
 class Commands(TyperGroup):
@@ -88,7 +88,7 @@ app = typer.Typer(
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"broadside {version('broadside')}")
+        typer.echo(f"broadside {version_text()}")
         raise typer.Exit(Exit.PASS)
 
 
@@ -100,7 +100,9 @@ def broadside(
     ] = False,
     _: Annotated[
         bool,
-        typer.Option("--version", callback=_say_version, is_eager=True, help="print the version"),
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="print version and commit"
+        ),
     ] = False,
 ) -> None:
     if debug:

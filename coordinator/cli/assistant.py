@@ -7,7 +7,6 @@ said up to what cost, and the token is an operator's.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +16,7 @@ from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.options import Api
 from broadside.coordinator.cli.refused import ApiError
 from broadside.exchange.installation import bring_extra
+from broadside.exchange.version import version_number
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -60,7 +60,7 @@ def make_server(api: str | None, launch_budget_usd: float | None) -> "MCPServer[
 
     server: MCPServer[Any] = MCPServer(
         "broadside",
-        version=version("broadside"),
+        version=version_number(),
         instructions=_INSTRUCTIONS,
         log_level="WARNING",
     )

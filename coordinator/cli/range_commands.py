@@ -81,7 +81,7 @@ Bundle = Annotated[
         "--bundle",
         metavar="FILE",
         help="broadside-bundle-VERSION.tar.gz of a release, which the VMs install; later commands "
-        "know it. A checkout builds its own: make wheelhouse",
+        "know it. A checkout builds its own",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask before changing or destroying")]

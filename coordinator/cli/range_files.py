@@ -116,9 +116,11 @@ def require_bundle(directory: Path, words: Sequence[str]) -> None:
         directory: The Terraform directory.
         words: The variables as Terraform's own options.
     """
-    if not (directory / MANIFEST).is_file() or (directory / BUNDLE).is_file():
-        return  # a checkout, whose variables.tf says what is missing; or one is known
-    for word in words:
+    if not (directory / MANIFEST).is_file():
+        return  # a checkout, whose variables.tf says what is missing
+    own = (directory / "terraform.tfvars", *directory.glob("*.auto.tfvars"))
+    read_anyway = [f"-var-file={path}" for path in own if path.is_file()]
+    for word in (*words, *read_anyway):
         option, _, value = word.partition("=")
         if option == "-var" and _IS_GIVEN.match(value):
             return
@@ -127,6 +129,6 @@ def require_bundle(directory: Path, words: Sequence[str]) -> None:
     name = f"broadside-bundle-{version('broadside')}.tar.gz"
     stop(
         f"bundle: the VMs install {name}, which is not in this package; get it from the release "
-        "that this package is of and give --bundle FILE (a checkout builds it: make wheelhouse)",
+        "that this package is of, and give --bundle FILE",
         Exit.USAGE,
     )

@@ -59,7 +59,7 @@ def add(
         request = ScheduleRequest.model_validate(
             {
                 "name": name,
-                "spec": spec.model_dump(mode="json"),
+                "spec": spec.to_fields(),
                 "cron": cron,
                 "at": _time("--at", at),
                 "timezone": timezone,

@@ -1,9 +1,8 @@
 """Every goal once: the bound that a run may be given, what it bounds, and what tells that.
 
-Of every goal the same rule holds (:mod:`broadside.coordinator.core.judge.judge`): broken by what
-was seen is
-a failure; not seen for every pair is inconclusive, never met. A launch is refused where nothing in
-the run can tell it.
+One rule holds for every goal (:mod:`broadside.coordinator.core.judge.checks.thresholds_check`): a
+value beyond the limit fails; a value that is not known for every pair is inconclusive. A launch is
+refused where nothing in the run measures the value.
 """
 
 from collections.abc import Iterator, Mapping

@@ -52,14 +52,6 @@ caution = partial(Finding, kind="context", severity="warning")  # what else was 
 note = partial(Finding, kind="context", severity="note")  # what a reader should bear in mind
 
 
-Check = tuple[Verdict, list[Finding]]
-
-
-def inconclusive(id: str, weight: float, sentence: str, next_step: str) -> Check:
-    """That nothing is concluded, and the one problem that is why."""
-    return Verdict.INCONCLUSIVE, [problem(id, weight, sentence, next_step)]
-
-
 def order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Heaviest first; equal weights by id, so that the order is always the same."""
     return tuple(sorted(findings, key=lambda finding: (-finding.weight, finding.id)))
@@ -793,7 +785,7 @@ class RunSummary(Message):
 
 def canonical(summary: BurstSummary | RunSummary) -> bytes:
     """The one text of a summary: equal values give equal bytes."""
-    return summary.model_dump_json().encode()
+    return summary.to_json().encode()
 
 
 def parse_run(stored: bytes) -> RunSummary:

@@ -75,7 +75,7 @@ def main(words: Sequence[str]) -> None:
         for handle in kept.values():
             os.close(handle)
     os.chdir(CHECKOUT)
-    os.execvp(words[end + 1], words[end + 1 :])  # noqa: S606 - no shell
+    os.execvp(words[end + 1], list(words[end + 1 :]))  # noqa: S606 - no shell
 
 
 def _replace(closed: Path, kept: Mapping[Path, int]) -> None:

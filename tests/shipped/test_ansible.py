@@ -76,7 +76,10 @@ def test_ansible_installs_once_and_changes_nothing_again(
         for name in ANSIBLE:
             found = importlib.util.find_spec(name)
             assert found is not None and found.origin is not None
-            bundle.add(Path(found.origin).parent, f"site/{name}")
+            package = Path(found.origin).parent
+            bundle.add(package, f"site/{name}")
+        for known in package.parent.glob("*.dist-info"):  # Ansible asks for versions
+            bundle.add(known, f"site/{known.name}")
         bundle.add(ROOT / "deploy" / "hosts" / "ansible", "ansible")
     for host in hosts.values():
         host.put("/root/ansible.tar", packed.getvalue())

@@ -134,7 +134,7 @@ def network(tmp_path: Path) -> Iterator[HostNetwork]:
 
 @pytest.fixture
 def services(network: HostNetwork, tmp_path: Path) -> Iterator[Services]:
-    module = (sys.executable, "-m", "tests.shipped.azure_services")
+    module = (sys.executable, "-m", "tests.shipped.azure_stand_ins")
     argv = network.in_router(*MORTAL, *module, str(tmp_path / "services"), GATEWAY)
     with subprocess.Popen(
         argv, cwd=tools.ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

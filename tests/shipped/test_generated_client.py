@@ -358,7 +358,7 @@ def test_what_has_several_forms_is_parsed_in_each(bed: Bed) -> None:
 
 
 def test_every_refusal_is_parsed_as_a_problem(bed: Bed) -> None:
-    unknown = {"run_id": "none", "study_id": "none", "name": "none", "pair": "1"}
+    unknown: dict[str, Any] = {"run_id": "none", "study_id": "none", "name": "none", "pair": "1"}
     unknown |= {"burst_index": 0, "sequence_number": 999999}
     for operation in bed.operations:
         place = {name: unknown[name] for name in re.findall("{([a-z_]+)}", operation.path)}

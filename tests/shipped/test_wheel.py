@@ -9,6 +9,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Final
 
 import pytest
 
+from deploy.build_tools import UV, build_sdist, build_wheel, run
 from tests.shipped.conftest import AddRow
 from tests.shipped.debian_roots import BOOKWORM, HOST_PACKAGES, ROOT, TRIXIE, debian_root
 
@@ -24,34 +27,19 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(900)
 # What the wheel's user installs from Debian beside Python and chrony.
 PACKAGES: Final = (*HOST_PACKAGES, "iperf3", "nftables")
 EXTRAS: Final = "[azure,mcp,otlp,reports,witnesses]"
-UV: Final = ROOT / ".tools" / "uv" / "bin" / "uv"
 HERE: Final = Path(__file__).parent
-# The folders that pyproject.toml makes the package of, by the links in src.
-FOLDERS: Final = ("agent", "coordinator", "dashboards", "exchange", "lab", "src", "deploy/azure")
 SYSTEMS: Final = {BOOKWORM: "Debian 12, Python 3.11", TRIXIE: "Debian 13, Python 3.13"}
-
-
-def build(output: Path, *options: str, source: Path | None = None) -> Path:
-    """Build a distribution into an empty folder; return its file."""
-    if source is None:
-        source = output.with_name(f"{output.name}-source")
-        leave = shutil.ignore_patterns("__pycache__", "*.so", ".terraform", "*.tfstate*")
-        for name in FOLDERS:
-            shutil.copytree(ROOT / name, source / name, ignore=leave, symlinks=True)
-        for path in ROOT.iterdir():
-            if path.is_file() and path.name != ".git":
-                shutil.copy(path, source)
-    python = ROOT / ".venv" / "bin" / "python"
-    argv = [UV, "build", "-q", "--no-build-isolation", "--python", python, "-o", output]
-    subprocess.run([*argv, *options, source], check=True, capture_output=True, text=True)
-    [made] = [path for path in output.iterdir() if path.suffix in (".whl", ".gz")]
-    return made
 
 
 @pytest.fixture(scope="session")
 def wheel(build_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """The wheel of this checkout."""
-    folder = build_once("wheel", lambda path: build(path, "--wheel"))
+
+    def build(path: Path) -> None:
+        with tempfile.TemporaryDirectory() as work:
+            build_wheel(path, Path(work))
+
+    folder = build_once("wheel", build)
     [made] = folder.glob("*.whl")
     return made
 
@@ -78,7 +66,7 @@ def test_an_installed_wheel_works(
     files, cache = tmp_path / "files", Path.home() / ".cache" / "uv"
     files.mkdir()
     cache.mkdir(parents=True, exist_ok=True)
-    for name in ("wheel_user.sh", "planted.py", "import_modules.py"):
+    for name in ("wheel_user.sh", "same_name.py", "import_modules.py"):
         shutil.copy(HERE / name, files)
     shutil.copy(wheel, files)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BROADSIDE_")}
@@ -124,11 +112,14 @@ def contents(path: Path) -> dict[str, bytes]:
 def test_the_source_distribution_makes_the_same_wheel(
     wheel: Path, tmp_path: Path, shipped_row: AddRow
 ) -> None:
-    sdist = build(tmp_path / "sdist", "--sdist")
+    with tempfile.TemporaryDirectory() as work:
+        sdist = build_sdist(tmp_path, Path(work))
     shutil.unpack_archive(sdist, tmp_path / "unpacked")
     [source] = (tmp_path / "unpacked").iterdir()
     assert not [path for path in source.rglob("*") if path.is_symlink()]
-    again = build(tmp_path / "again", "--wheel", source=source)
+    options = ["-q", "--wheel", "--no-build-isolation", "--python", sys.executable]
+    run([UV, "build", *options, "--out-dir", tmp_path / "again", source])
+    [again] = (tmp_path / "again").glob("*.whl")
     ours, theirs = contents(wheel), contents(again)
     assert ours.keys() == theirs.keys()
     assert {name for name in ours if ours[name] != theirs[name]} == set()

@@ -32,7 +32,7 @@ ip route add default dev laptop
 mkdir -p /root/here
 cd /root/here
 for name in agent broadside coordinator exchange json lab sitecustomize typing; do
-    cp /files/planted.py "$name.py"
+    cp /files/same_name.py "$name.py"
 done
 
 step version

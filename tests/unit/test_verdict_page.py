@@ -14,7 +14,7 @@ ROWS = dict(re.findall(r"^\| `(\w+\.[A-Z0-9_]+)` \| ([^|]+?) \|", PAGE, re.M))
 CONSTANTS = {
     f"{path.stem}.{name}": value
     for room in ("measure", "judge")
-    for path in sorted((ROOT / "coordinator" / "core" / room).glob("*.py"))
+    for path in sorted((ROOT / "coordinator" / "core" / room).rglob("*.py"))
     for name, value in CONSTANT.findall(path.read_text("utf-8"))
 }
 

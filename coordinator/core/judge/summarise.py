@@ -6,20 +6,23 @@ from typing import Final
 
 import numpy as np
 
-from broadside.coordinator.core import words
 from broadside.coordinator.core.figures import FIGURES, RECEIVED, RECEIVED_HALF_WIDTH, Fold
+from broadside.coordinator.core.judge.checks import (
+    BURST_CHECKS,
+    RUN_CHECKS,
+    BurstInput,
+    Result,
+    RunInput,
+    Stage,
+    decide,
+)
 from broadside.coordinator.core.judge.course import burst_course, course, course_findings
 from broadside.coordinator.core.judge.drift import drift_findings
-from broadside.coordinator.core.judge.judge import judge, residual_causes
 from broadside.coordinator.core.judge.limiter import Scene, common_limiter, find_limiter
+from broadside.coordinator.core.judge.observations import observations, residual_causes
+from broadside.coordinator.core.judge.rates import WHOLE_RATIO, between_bursts, limit_of
 from broadside.coordinator.core.judge.reconcile import Neighbour, reconcile
 from broadside.coordinator.core.judge.residual_cause import Missing
-from broadside.coordinator.core.judge.target import (
-    WHOLE_RATIO,
-    between_bursts,
-    hold_bursts,
-    limit_of,
-)
 from broadside.coordinator.core.measure.completeness import combine
 from broadside.coordinator.core.measure.device_figures import device_figures, witness_findings
 from broadside.coordinator.core.measure.evidence import FirewallLedger
@@ -41,106 +44,8 @@ from broadside.coordinator.core.summary import (
     figure,
     note,
     order,
-    problem,
-    worse,
 )
 from broadside.exchange.messages import Presence, Trouble
-
-BEFORE_S: Final = 5.0  # s of a ledger's bins that are dated before the first burst, or one bin
-AFTER_BINS: Final = 5.0  # bins by which a metric may lag: Azure's 75 s at 60 s, and 5 min at worst
-COARSE_S: Final = 10.0  # s a bin: from here on it is a metric; finer ones are counters
-
-
-def broken_promises(
-    plan: Plan, ledger: FirewallLedger | None, bursts: Sequence[BurstSummary]
-) -> Iterator[Finding]:
-    """Why the run as a whole proves nothing, however its bursts went.
-
-    Evidence that was promised at launch and is absent makes no smaller claim: it makes none.
-    """
-    if not plan.is_intact:
-        yield problem(
-            id="plan-altered",
-            weight=106,
-            sentence="the stored plan is not the one that was sealed at launch: its SHA-256 is "
-            f"{plan.digest()[:16]}..., the seal says {(plan.seal_sha256 or '')[:16]}...",
-            next_step="find out who wrote to the table; launch again",
-        )
-    if plan.ledger is not None and ledger is None:
-        yield problem(
-            id="ledger-absent",
-            weight=105,
-            sentence=f"the firewall's own count ({plan.ledger.source}) was to vouch for this run, "
-            "and there is none",
-            next_step="make the source answer again and recompute, or launch without a ledger",
-        )
-    if ledger is not None:
-        yield from _late_ledger(plan, ledger)
-    if plan.spec.bypasses_device and ledger is not None:
-        yield from _short_reference(plan, ledger)
-    elif plan.spec.bypasses_device and plan.ledger is None:
-        yield problem(
-            id="reference-unwatched",
-            weight=103,
-            sentence="the run was to pass the firewall by (device.path=bypass), and no ledger of "
-            "the firewall was kept: nothing shows that it did, so it is no reference",
-            next_step="configure a firewall metric source (BROADSIDE_LEDGER) before the launch",
-        )
-    if plan.ledger is not None and ledger is not None:
-        least = plan.ledger.coverage_min_ratio
-        thin = {
-            burst.index + 1: 1 - held.unknown_ratio
-            for burst in bursts
-            if (held := burst.reconciliation) is not None and 1 - held.unknown_ratio < least
-        }
-        if thin:
-            worst = min(thin, key=lambda number: thin[number])
-            yield problem(
-                id="ledger-thin",
-                weight=93,
-                sentence=f"the firewall's own count ({plan.ledger.source}) was to know "
-                f"{words.ratio(least, 0)} of each burst's bytes: of {len(thin)} of {len(bursts)} "
-                f"bursts it knows less, of burst {worst} {words.ratio(thin[worst], 1)}",
-                next_step="wait until the metric has settled, then recompute the verdict",
-            )
-
-
-def _late_ledger(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
-    """A ledger that begins with the traffic does not show whether others' ended then."""
-    begun_s = plan.bursts[0].planned_start_at.timestamp()
-    before = (ledger.end_s <= begun_s) & ~np.isnan(ledger.bytes)
-    known_s = float((ledger.end_s - ledger.start_s)[before].sum())
-    least_s = max(BEFORE_S, ledger.grain_s)
-    if len(ledger) and known_s + ledger.grain_s / 2 < least_s:
-        yield problem(
-            id="ledger-late",
-            weight=91,
-            sentence=f"the bins of the ledger {ledger.source} that are dated before the first "
-            f"burst come to {words.number(known_s, 3)} s and must come to {least_s:g} s: whether "
-            "others' traffic ended as the run began is not shown",
-            next_step="keep the ledger from before the first burst to after the last one",
-        )
-
-
-def _short_reference(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
-    """A ledger that shows nothing must have gone on long enough to show something.
-
-    A run that passed the device by leaves no rise to tell the lag from, so the ledger must go on
-    for as long as a metric of its grain may lag.
-    """
-    spare_s = AFTER_BINS * ledger.grain_s if ledger.grain_s >= COARSE_S else ledger.grain_s
-    ends_s = plan.bursts[-1].planned_end_at.timestamp()
-    known = ledger.end_s[~np.isnan(ledger.bytes)]
-    last_s = float(known.max()) if len(known) else float("-inf")
-    if last_s < ends_s + spare_s:
-        yield problem(
-            id="reference-short",
-            weight=92,
-            sentence=f"the ledger {ledger.source} must go on for {spare_s:g} s after the last "
-            "burst, for its bins may lag by so much, and it ends before: that nothing crossed the "
-            "firewall is not shown",
-            next_step="wait until the metric has settled, then recompute the verdict",
-        )
 
 
 def fleet_alone(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:
@@ -201,11 +106,16 @@ def summarise_run(
     completeness = combine(
         [*(burst.completeness for burst in judged), Completeness.of({State.PENDING: pending})]
     )
-    broken = list(broken_promises(plan, ledger, judged))
-    scatter = list(hold_bursts(spec, judged))
-    verdict = worse(burst.verdict for burst in judged)
-    thin = absent or completeness.completeness_ratio < spec.objective.coverage_floor_ratio
-    if not plan.is_intact or (verdict is not Verdict.FAIL and (thin or broken or scatter)):
+    given = RunInput(
+        plan=plan,
+        ledger=ledger,
+        bursts=judged,
+        completeness_ratio=completeness.completeness_ratio,
+    )
+    results = [(check.stage, check.evaluate(given)) for check in RUN_CHECKS]
+    # A burst that fails has weighed what it lacks: that bursts are missing does not save it.
+    verdict = decide([*results, *((Stage.RATE, Result(burst.verdict)) for burst in judged)])
+    if not judged:
         verdict = Verdict.INCONCLUSIVE
     target = spec.scaled_target_bits_per_second
     in_all = (
@@ -218,7 +128,7 @@ def summarise_run(
     limiter = common_limiter([burst.limiter_details for burst in judged])
     silent = sum(burst.silent_controls_count for burst in judged)
     said = course(burst_course(burst) for burst in judged)
-    findings = _run_findings(judged, whole, ledger, absent=absent, planned=len(plan.bursts))
+    findings = _run_findings(judged, whole, ledger, planned=len(plan.bursts))
     many = len(plan.pairs) * len(judged) > PAIR_SUMMARIES_MAX
     folded = _folded(judged)
     return RunSummary(
@@ -246,9 +156,8 @@ def summarise_run(
         findings=order(
             [
                 *findings,
-                *broken,
+                *(finding for _, result in results for finding in result.findings),
                 *fleet_alone(plan, ledger),
-                *scatter,
                 *course_findings(said, silent_controls_count=silent),
                 *coordinator_findings(troubles),
                 *drift_findings(fleet, _agents_of(plan, judged)),
@@ -354,20 +263,25 @@ def _judged(
             "limiter_details": limiter,
         }
     )
-    verdict, findings = judge(
-        spec,
-        judged,
-        between=between,
+    given = BurstInput(
+        spec=spec,
+        burst=judged,
+        between_bits_per_second=between,
         clocks_promised=plan.clocks_promised,
         clocks_shared=plan.shared_boot_id is not None,
     )
+    results = [(check.stage, check.evaluate(given)) for check in BURST_CHECKS]
+    findings = [finding for _, result in results for finding in result.findings]
     lived_through = outage_findings(
         burst.outages,
         late_count=burst.late_reports_count,
         whole=burst.completeness.completeness_ratio >= WHOLE_RATIO,
     )
     return judged.model_copy(
-        update={"verdict": verdict, "findings": order([*findings, *lived_through])}
+        update={
+            "verdict": decide(results),
+            "findings": order([*findings, *observations(judged), *lived_through]),
+        }
     )
 
 
@@ -427,7 +341,6 @@ def _run_findings(
     whole: Reconciliation | None,
     ledger: FirewallLedger | None,
     *,
-    absent: int,
     planned: int,
 ) -> tuple[Finding, ...]:
     """Bursts' findings by id: the heaviest one speaks, and says in how many bursts it was.
@@ -454,13 +367,4 @@ def _run_findings(
         note(id="ledger-note", weight=25, sentence=said)
         for said in (ledger.notes if ledger is not None else ())
     ]
-    if absent:
-        found.append(
-            problem(
-                id="bursts-pending",
-                weight=99,
-                sentence=f"{absent} of {planned} bursts are not over or not summarised",
-                next_step="wait for the run to end",
-            )
-        )
     return order(found)

@@ -41,9 +41,35 @@ def test_tracking_gives_offset_bound_and_reference() -> None:
     assert (reading.reference, reading.stratum) == ("127.0.0.1", 4)
 
 
-def test_a_local_reference_is_named_by_its_id() -> None:
+def test_a_free_running_chronyd_has_no_bound() -> None:
     reading = parse_tracking(LOCAL, NOW_AT)
-    assert (reading.synchronised, reading.bound_s, reading.reference) == (True, 0.0, "7F7F0101")
+    assert (reading.synchronised, reading.bound_s, reading.reference) == (False, None, "7F7F0101")
+    assert "free-running" in (clock_problem(reading, 10.0) or "")
+
+
+@pytest.mark.parametrize(
+    ("socket", "text", "has_boot_id"),
+    [
+        ("127.0.0.1", LOCAL, True),
+        ("::1", LOCAL, True),
+        ("localhost", LOCAL, True),
+        ("/run/chrony/chronyd.sock", LOCAL, True),
+        ("10.0.0.4", LOCAL, False),  # another host's clock
+        ("timeserver", LOCAL, False),
+        ("127.0.0.1", SLOW, False),  # it says how far its clock is off, so that counts
+    ],
+)
+async def test_a_free_running_chronyd_on_this_host_names_its_kernel(
+    socket: str, text: str, has_boot_id: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answer(_: str | None) -> str:
+        return text
+
+    monkeypatch.setattr("broadside.agent.clock._ask_chronyc", answer)
+    reading = await read_clock(socket)
+    assert (reading.boot_id is not None) is has_boot_id
+    shared = clock_problem(reading, 0.05, reading.boot_id)
+    assert (shared is None) is (has_boot_id or text is SLOW)
 
 
 def test_not_synchronised_is_an_unknown_bound() -> None:
@@ -75,10 +101,11 @@ def test_no_text_makes_the_parser_raise_or_invent_a_bound(text: str) -> None:
     assert parse_tracking(text, NOW_AT).bound_s is None
 
 
-def test_the_kernel_bound_is_maxerror() -> None:
+def test_the_kernel_bound_is_maxerror_and_the_offset_that_is_left() -> None:
     reading = judge_timex(0, STA_NANO, 1500, 2500, NOW_AT)
     assert reading.source is ClockSource.ADJTIMEX
-    assert reading.bound_s == pytest.approx(0.0025)
+    assert reading.bound_s == pytest.approx(0.0025 + 1.5e-6)
+    assert judge_timex(0, 0, -40_000, 500, NOW_AT).bound_s == pytest.approx(0.0405)
     assert reading.offset_s == pytest.approx(-1.5e-6)
     assert judge_timex(0, 0, 1500, 2500, NOW_AT).offset_s == pytest.approx(-1.5e-3)
 

@@ -125,15 +125,15 @@ def test_up_says_which_bundle_to_get(
     assert code == 3
     assert "broadside-bundle-" in said
     assert "--bundle FILE" in said
-    assert "make wheelhouse" in said
+    assert "make" not in said  # an installed package has no Makefile
     absent = str(tmp_path / "absent.tar.gz")
     code, said = up("--bundle", absent, monkeypatch=monkeypatch, capfd=capfd)
     assert (code, "no such file" in said) == (3, True)
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("way", ["option", "set", "vars"])
-def test_a_bundle_may_be_given_in_three_ways(
+@pytest.mark.parametrize("way", ["option", "set", "vars", "own"])
+def test_a_bundle_may_be_given_in_several_ways(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bundle = tmp_path / "a ${bundle}.tar.gz"
@@ -143,7 +143,12 @@ def test_a_bundle_may_be_given_in_three_ways(
         "option": ["--bundle", str(bundle)],
         "set": ["--set", f"bundle_path={bundle}"],
         "vars": ["--vars", str(tmp_path / "mine.tfvars")],
+        "own": [],
     }[way]
+    if way == "own":
+        directory = range_files.default_directory()
+        range_files.lay_files(directory)
+        (tmp_path / "mine.tfvars").rename(directory / "terraform.tfvars")
     code, said = up(*words, monkeypatch=monkeypatch, capfd=capfd)
     assert (code, "terraform is missing" in said) == (4, True)
     noted = range_files.default_directory() / range_files.BUNDLE

@@ -1,6 +1,6 @@
 """What a VM on Azure reaches beside its fleet, in the network of this process.
 
-    python -m tests.shipped.azure_services FOLDER ADDRESS
+    python -m tests.shipped.azure_stand_ins FOLDER ADDRESS
 
 Service Bus (the lab's broker) and Storage (Azurite) over TLS with bearer tokens, the metadata
 service at its own address 169.254.169.254, which gives out those tokens, and a clock in place of

@@ -1,30 +1,21 @@
-"""What cannot be true, as findings; and that it is no pass."""
+"""Check: can the records all be true?"""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from broadside.coordinator.core import words
-from broadside.coordinator.core.summary import (
-    Check,
-    Contradiction,
-    Finding,
-    Rule,
-    Stray,
-    Verdict,
-    problem,
-    warning,
-)
-from broadside.exchange.messages import pair_name
+from broadside.coordinator.core.judge.checks.check_types import BurstInput, Check, Result, Stage
+from broadside.coordinator.core.summary import Contradiction, Rule, Verdict, problem
 
-NAMED_COUNT: Final = 3
 _NEXT: Final = (
     "look at those pairs' raw output at both ends and at who may write the records; repair or "
     "replace the host that told it, then run again"
 )
 
 
-def contradicted(found: Sequence[Contradiction]) -> Check:
-    """No pass on evidence that contradicts itself: a finding for each rule that was broken."""
+def _evaluate(given: BurstInput) -> Result:
+    """Return one finding for each rule that was broken."""
+    found = given.burst.contradictions
     by_rule: dict[Rule, list[Contradiction]] = {}
     for each in found:
         by_rule.setdefault(each.rule, []).append(each)
@@ -37,27 +28,7 @@ def contradicted(found: Sequence[Contradiction]) -> Check:
         )
         for rule, said in sorted(by_rule.items())
     ]
-    return (Verdict.INCONCLUSIVE if found else Verdict.PASS), findings
-
-
-def stray_findings(strays: Sequence[Stray]) -> Iterator[Finding]:
-    """Somebody else's tests on the run's endpoints: never counted, and not to be kept quiet."""
-    if not strays:
-        return
-    named = "; ".join(
-        f"{stray.address} port {stray.port} ({pair_name(stray.pair_index)}'s), from "
-        f"{stray.client_address or 'an unknown address'}, "
-        f"{words.size(stray.received_bytes)}"
-        for stray in strays[:NAMED_COUNT]
-    )
-    more = "; ..." if len(strays) > NAMED_COUNT else ""
-    yield warning(
-        id="stray-tests",
-        weight=69,
-        sentence=f"somebody else's test ran on {len(strays)} of the run's endpoints during "
-        f"the burst: {named}{more}; it is not counted",
-        next_step="find out who tests against these servers; give every run its own endpoints",
-    )
+    return Result(Verdict.INCONCLUSIVE if found else Verdict.PASS, tuple(findings))
 
 
 def _said(found: Sequence[Contradiction]) -> str:
@@ -89,3 +60,15 @@ def _words(each: Contradiction) -> str:
         bound=quantity(each.bound),
         side="an end" if each.side is None else f"the {each.side}",
     )
+
+
+CONSISTENCY: Final = Check(
+    id="consistency",
+    stage=Stage.EVIDENCE,
+    question="Can the records of both ends, the hosts and the plan all be true?",
+    formula="each source bounds what the others can claim; one rule a finding",
+    reads="seconds and totals of both ends, host counters, clocks, the plan's pace and caps",
+    when_absent="a source that is missing bounds nothing",
+    findings=tuple(f"contradiction-{rule}" for rule in Rule),
+    evaluate=_evaluate,
+)

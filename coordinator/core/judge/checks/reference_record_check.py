@@ -1,0 +1,65 @@
+"""Check: can the record of a reference run show that it passed the device by?"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from broadside.coordinator.core.judge.checks.check_types import Check, Result, RunInput, Stage
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.summary import Finding, Verdict, problem
+
+AFTER_BINS: Final = 5.0  # bins by which a metric may lag: Azure's 75 s at 60 s, and 5 min at worst
+COARSE_S: Final = 10.0  # s a bin: from here on it is a metric; finer ones are counters
+
+
+def _evaluate(given: RunInput) -> Result:
+    found = tuple(_findings(given.plan, given.ledger))
+    return Result(Verdict.INCONCLUSIVE if found else Verdict.PASS, found)
+
+
+def _findings(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:
+    if plan.spec.bypasses_device and ledger is not None:
+        yield from _short(plan, ledger)
+    elif plan.spec.bypasses_device and plan.ledger is None:
+        yield problem(
+            id="reference-unwatched",
+            weight=103,
+            sentence="the run was to pass the firewall by (device.path=bypass), and no ledger of "
+            "the firewall was kept: nothing shows that it did, so it is no reference",
+            next_step="configure a firewall metric source (BROADSIDE_LEDGER) before the launch",
+        )
+
+
+def _short(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
+    """A ledger that shows nothing must have gone on long enough to show something.
+
+    A run that passed the device by leaves no rise to tell the lag from, so the ledger must go on
+    for as long as a metric of its grain may lag.
+    """
+    spare_s = AFTER_BINS * ledger.grain_s if ledger.grain_s >= COARSE_S else ledger.grain_s
+    ends_s = plan.bursts[-1].planned_end_at.timestamp()
+    known = ledger.end_s[~np.isnan(ledger.bytes)]
+    last_s = float(known.max()) if len(known) else float("-inf")
+    if last_s < ends_s + spare_s:
+        yield problem(
+            id="reference-short",
+            weight=92,
+            sentence=f"the ledger {ledger.source} must go on for {spare_s:g} s after the last "
+            "burst, for its bins may lag by so much, and it ends before: that nothing crossed the "
+            "firewall is not shown",
+            next_step="wait until the metric has settled, then recompute the verdict",
+        )
+
+
+REFERENCE_RECORD: Final = Check(
+    id="reference-record",
+    stage=Stage.EVIDENCE,
+    question="Does the device counter's record reach far enough to show that nothing crossed?",
+    formula="the last known bin ends >= 5 bins after the last burst (one bin, of bins under 10 s)",
+    reads="the device counter's bins",
+    when_absent="inconclusive",
+    findings=("reference-short", "reference-unwatched"),
+    evaluate=_evaluate,
+)

@@ -1,0 +1,116 @@
+"""Check: do the fleet and the device counter agree?"""
+
+from typing import Final
+
+from broadside.coordinator.core import words
+from broadside.coordinator.core.figures import RECEIVED
+from broadside.coordinator.core.judge.checks.check_types import (
+    NOTHING,
+    BurstInput,
+    Check,
+    Result,
+    Stage,
+    inconclusive,
+)
+from broadside.coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
+from broadside.coordinator.core.summary import Verdict, note
+
+
+def _evaluate(given: BurstInput) -> Result:
+    spec, burst = given.spec, given.burst
+    held = burst.reconciliation
+    if held is None:  # see promises
+        return NOTHING
+    if held.residual_ratio is None and held.baseline_how is not None and held.lag_s is None:
+        return inconclusive(
+            id="lag-unknown",
+            weight=76,
+            sentence=f"how far the ledger {held.source} runs behind is not told by its bins of "
+            f"{held.grain_s:g} s: the fleet's ups and downs are not in it, or in more than one "
+            "place, so the ledgers cannot be held together",
+            next_step="keep the ledger from before the first burst to after the last one, use "
+            "finer bins, or leave time between bursts",
+        )
+    if held.residual_ratio is None:
+        return inconclusive(
+            id="ledger-empty",
+            weight=75,
+            sentence=f"the ledger {held.source} knows no bin of this burst",
+            next_step="wait until the metric has settled, then recompute the verdict",
+        )
+    if held.rejected_bins_count:
+        return inconclusive(
+            id="ledger-untrue",
+            weight=89,
+            sentence=f"{held.rejected_bins_count} bins of the ledger {held.source} hold what "
+            "no device can have counted: negative, infinite, reversed or repeated",
+            next_step="find out why the metric says so, then read it again",
+        )
+    if held.bypassed:
+        return NOTHING
+    limit = spec.objective.residual_max_ratio
+    planned = burst.completeness.planned_s
+    unseen_s = planned - burst.completeness.measured_s
+    received = RECEIVED.of_burst(burst) or 0.0
+    fill = (
+        (burst.peak_pair_bits_per_second or 0.0) * unseen_s / max(1, burst.duration_s) / received
+        if received > 0
+        else 0.0
+    )
+    low, high = held.residual_ends
+    reach = max(abs(low - fill), abs(high)) + held.unknown_ratio
+    said = (
+        "the firewall's ledger and the fleet's differ by "
+        f"{words.signed_ratio(held.residual_ratio)} "
+        f"({words.signed_ratio(low)} to {words.signed_ratio(high)} at 95 %) of "
+        f"{words.size(held.expected_bytes)} at its layer"
+    )
+    if held.lag_s is None or reach > limit:
+        return inconclusive(
+            id="residual",
+            weight=88,
+            sentence=f"{said}, more than the {words.ratio(limit, 1)} allowed"
+            + (
+                f" (up to {words.ratio(reach, 1)} with what is unsure, missing or not known yet)"
+                if abs(held.residual_ratio) <= limit
+                else ""
+            ),
+            next_step="find out what the firewall saw and the fleet did not, or the reverse"
+            if abs(held.residual_ratio) > limit
+            else "make the ledger tell more: finer bins, quiet before and after, more bursts",
+        )
+    return Result(
+        Verdict.PASS,
+        (
+            note(
+                id="reconciled",
+                weight=40,
+                sentence=said,
+            ),
+            note(
+                id="unseen-by-bytes",
+                weight=11,
+                sentence=UNSEEN_BY_BYTES,
+            ),
+        ),
+    )
+
+
+RESIDUAL: Final = Check(
+    id="residual",
+    stage=Stage.EVIDENCE,
+    question="Do the fleet's bytes and the device counter's agree?",
+    formula="both ends of the residual's interval within objective.residual_max_ratio, with what "
+    "unseen pairs may have sent and what the counter does not know added",
+    reads="the device counter, reconciled with the fleet",
+    when_absent="nothing is concluded where no counter was promised",
+    findings=(
+        "lag-unknown",
+        "ledger-empty",
+        "ledger-untrue",
+        "residual",
+        "reconciled",
+        "unseen-by-bytes",
+    ),
+    evaluate=_evaluate,
+)
