@@ -119,7 +119,7 @@ def package(build_once: Callable[[str, Callable[[Path], object]], Path]) -> Path
     """The bundle as `make wheelhouse` builds it."""
 
     def build(path: Path) -> None:
-        argv = [sys.executable, str(tools.AZURE / "wheelhouse.py"), "--output", str(path)]
+        argv = [sys.executable, "-m", "deploy.azure.wheelhouse", "--output", str(path)]
         subprocess.run(argv, check=True, timeout=600, cwd=tools.ROOT)
 
     return build_once("broadside-bundle.tar.gz", build)
