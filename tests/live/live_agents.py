@@ -214,6 +214,8 @@ class Range:
             "duration_s": 2,
             "raw": "all",
             "late_after_s": 5,  # other tests keep the cores busy
+            # Both ends read this kernel's clock, as a plan says of a site on one host.
+            "shared_boot_id": Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip(),
         }
         fields |= changes
         job = Job.model_validate(fields | {"traffic": filled_in(fields["traffic"])})
