@@ -100,10 +100,21 @@ class AgentProcess:
         self.process.wait(20)
 
     def children(self) -> list[int]:
-        """Processes whose parent is this agent."""
+        """Return the engines that this agent has started.
+
+        chronyc, which the agent may ask for its clock at any time, is left out.
+        """
         pid = self.process.pid
         listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-        return [int(child) for child in listed.split()]
+        return [int(child) for child in listed.split() if command_of(int(child)) != "chronyc"]
+
+
+def command_of(pid: int) -> str | None:
+    """Return the name of a process's program; None where there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except FileNotFoundError:
+        return None
 
 
 def is_alive(pid: int) -> bool:
