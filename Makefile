@@ -26,9 +26,9 @@ faults: setup ## break a fleet in every phase of a run: the table of faults, eac
 scenarios: tools ## every test of the field's notebook in the lab, in one table; ARGS="--only FTP"
 	@$(BIN)/python -m tests.scenarios $(ARGS)
 
-test: tools ## everything: lint, types, deploy-check, unit, contract, live
+test: tools ## everything in the checkout: lint, types, deploy-check, unit, contract, live
 	@$(MAKE) --no-print-directory -j3 --output-sync=target lint types costs
-	@$(MAKE) --no-print-directory -j3 deploy-check waiting computing
+	@$(MAKE) --no-print-directory -j4 deploy-check waiting computing $(BESIDE)
 	@$(PYTEST) -n 3 $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
 
 costs: setup # in CPU-seconds beside others: what runs at the same time slows both alike
@@ -44,6 +44,9 @@ waiting: setup # for clocks and processes, but not for a core: what computes bes
 
 computing: setup
 	@nice $(PYTEST) -n 2 tests/unit $(ARGS)
+
+shipped: tools ## execute what leaves the checkout on the systems of its users: one table
+	@$(PYTEST) -n 2 tests/shipped $(ARGS)
 
 lint: setup ## ruff: rules and format; vulture: dead code; hadolint and a compose parser: Docker files
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/vulture
@@ -78,12 +81,13 @@ bench-all: setup .tools/peers/peers.lock ## print the figures of every file of t
 
 LOCK := .tools/uv/bin/uv pip compile pyproject.toml --generate-hashes --universal --python-version 3.11 --no-header -q
 
-lock: setup ## resolve pyproject.toml anew into requirements.lock, and what images need of it
+lock: setup ## resolve pyproject.toml anew into requirements.lock, what images need of it, and Debian packages
 	@$(LOCK) --all-extras --group dev -o requirements.lock
-	@$(LOCK) --extra azure --extra reports --extra witnesses --group build -c requirements.lock -o deploy/docker/requirements.lock
+	@$(LOCK) --extra azure --extra tables --extra witnesses --group build -c requirements.lock -o deploy/docker/requirements.lock
 	@.tools/uv/bin/uv pip compile tests/bench/peers.in -c requirements.lock --generate-hashes --universal --python-version 3.11 --no-header -q -o tests/bench/peers.lock
 	@$(VM_LOCK) deploy/azure/bundle/agent.in -o deploy/azure/bundle/agent.lock
 	@$(VM_LOCK) pyproject.toml --extra azure --extra reports --extra witnesses -o deploy/azure/bundle/coordinator.lock
+	@$(BIN)/python -m deploy.debian_packages
 	@$(HOST_LOCK) pyproject.toml --extra witnesses deploy/hosts/hosts.in -o deploy/hosts/hosts.lock
 
 # What Azure's VMs run: Debian 13.
@@ -99,12 +103,18 @@ rehearse: setup ## Azure in rehearsal: up, plan, scale, down of each example wit
 	@$(BIN)/python -m tests.azure_emulator $(ARGS)
 
 wheelhouse: setup ## dist/broadside-bundle.tar.gz: what VMs without internet install
-	@$(BIN)/python deploy/azure/wheelhouse.py $(ARGS)
+	@$(BIN)/python -m deploy.azure.wheelhouse $(ARGS)
+
+release: setup ## dist/release-VERSION: wheel, sdist, archive, bundle, image, bills of materials, checksums
+	@$(BIN)/python -m deploy.release $(ARGS)
 
 hosts-archive: setup ## dist/broadside-hosts.tar.gz: what any hosts without internet install
 	@$(BIN)/python -m deploy.hosts.archive $(ARGS)
 
+compat-fixtures: tools ## what this version writes, for every later one to read; VERSION=0.9.0
+	@$(BIN)/python -m tests.compat.write $(VERSION)
+
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test costs ratios waiting computing lint types unit fuzz attack hunt hunt-worlds bench bench-all lock deploy-check rehearse wheelhouse hosts-archive clean
+.PHONY: help setup tools demo soak faults scenarios test shipped costs ratios waiting computing lint types unit fuzz attack hunt hunt-worlds bench bench-all lock deploy-check rehearse wheelhouse release hosts-archive compat-fixtures clean

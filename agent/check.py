@@ -4,7 +4,9 @@ checks.
 Arguments are addresses of servers, to be held against the allowed networks. It runs as a process of
 its own, because the coordinator never imports the agent. ``--rights`` in their place tries what the
 identity of this host's agent may do with queue and tables, and what it may not; the exit code is 4
-where a right is missing, or is one too many.
+where a right is missing, or is one too many. ``--ready [ENGINE...]`` in their place is
+``broadside agent --check``: plain lines instead of JSON, and exit code 4 where something that the
+agent's role needs is missing.
 """
 
 import asyncio
@@ -21,18 +23,20 @@ from broadside.agent.clock import clock_problem, read_clock
 from broadside.agent.engine_process import EngineError, find_iperf3
 from broadside.agent.gate import explain_no_gate, find_gate
 from broadside.agent.host import HostUnknown, find_host
-from broadside.agent.installed_engines import find_program
-from broadside.agent.run import EXIT_CANNOT_RUN
+from broadside.agent.installed_engines import find_installed_engine, find_program
+from broadside.agent.run import EXIT_CANNOT_RUN, EXIT_USAGE, one_line
 from broadside.exchange.checks import Check
 from broadside.exchange.engines import engines
 from broadside.exchange.engines.iperf3 import streams_json
 from broadside.exchange.engines.port import Tool
 from broadside.exchange.fabric_settings import FabricSettings
 from broadside.exchange.identity_rights import Identity, rights_checks
+from broadside.exchange.installation import bring_recent_iperf3
 from broadside.exchange.messages import DEFAULT_ENGINE, Role
 from broadside.exchange.ports import ExchangeMisconfigured
 
 RIGHTS: Final = "--rights"
+READY: Final = "--ready"
 GATE_BOUND_S = 0.05  # s, a job's usual clock gate
 
 
@@ -63,7 +67,7 @@ def _engine(settings: AgentSettings) -> Check:
         name=DEFAULT_ENGINE,
         ok=True,
         detail=f"{detail}: no seconds while it runs, those come from host counters",
-        fix="make setup brings 3.17 or newer where the machine's Debian mirror has one",
+        fix=bring_recent_iperf3("3.17"),
     )
 
 
@@ -130,7 +134,15 @@ def _address(settings: AgentSettings) -> Check:
     except HostUnknown as error:
         found, _, fix = str(error).partition("; ")
         return Check(name="address", ok=False, detail=found, fix=fix, required=False)
-    return Check(name="address", ok=True, detail=f"{host.address} on {host.nic}")
+    mtu = "" if host.nic_mtu_bytes is None else f", MTU {host.nic_mtu_bytes} bytes"
+    detail = f"{host.address} on {host.nic or 'an unknown interface'}{mtu}"
+    if not host.warnings:
+        return Check(name="address", ok=True, detail=detail)
+    found, _, fix = host.warnings[0].partition("; ")
+    unread = "; ".join([found, *host.warnings[1:]])
+    return Check(
+        name="address", ok=False, detail=f"{detail}; {unread}", fix=fix or None, required=False
+    )
 
 
 def _networks(settings: AgentSettings, servers: Sequence[str]) -> Check:
@@ -148,6 +160,72 @@ def _networks(settings: AgentSettings, servers: Sequence[str]) -> Check:
     return Check(name=name, ok=True, detail=networks + held)
 
 
+def readiness_checks(settings: AgentSettings, engine_names: Sequence[str] = ()) -> list[Check]:
+    """Check the programs without which an installed agent of a role cannot do its work.
+
+    Args:
+        settings: those of the agent; its role decides which programs are needed.
+        engine_names: the engines that must be usable; none: all of them.
+
+    Returns:
+        One check for iperf3, one for a client's start gate, and one for each other engine.
+    """
+    known = engines()
+    wanted = list(dict.fromkeys(engine_names)) or list(known)
+    found = _streaming_iperf3(settings) if DEFAULT_ENGINE in wanted else []
+    for name in wanted:
+        if name == DEFAULT_ENGINE:
+            continue
+        if name not in known:
+            fix = f"use one of {', '.join(known)}"
+            found.append(Check(name=name, ok=False, detail="no such engine", fix=fix))
+            continue
+        state = find_installed_engine(known[name], settings.role)
+        problem, _, fix = (state.problem or "").partition("; ")
+        detail = problem or state.state.version or "needs no program here"
+        found.append(Check(name=name, ok=not problem, detail=detail, fix=fix or None))
+    return found
+
+
+def _streaming_iperf3(settings: AgentSettings) -> list[Check]:
+    """Check for an iperf3 that reports while it runs and, for a client, that the gate holds it."""
+    found = [_engine(settings)]
+    if not found[0].ok:
+        return found
+    iperf3 = find_iperf3(None if settings.iperf3 is None else str(settings.iperf3))
+    if not streams_json(iperf3.version):
+        fix = "install iperf3 3.17 or newer, or set BROADSIDE_AGENT_IPERF3 to one"
+        found = [found[0].model_copy(update={"ok": False, "fix": fix})]
+    if settings.role is Role.CLIENT:
+        why, _, fix = ("" if iperf3.preloadable else explain_no_gate()).partition("; ")
+        gate = "built, and holds this iperf3"
+        found.append(Check(name="start gate", ok=not why, detail=why or gate, fix=fix or None))
+    return found
+
+
+def report_readiness(engine_names: Sequence[str]) -> int:
+    """Print a line for each problem with its fix, or one line that nothing is missing.
+
+    Returns:
+        The exit code: 0 ready, 3 a setting is wrong, 4 something is missing.
+    """
+    try:
+        settings = AgentSettings()
+    except ValidationError as error:
+        sys.stderr.write(f"broadside: {one_line(error)}\n")
+        return EXIT_USAGE
+    found = readiness_checks(settings, engine_names)
+    problems = [check for check in found if not check.ok]
+    for check in problems:
+        fix = f"; {check.fix}" if check.fix else ""
+        prefix = "" if check.detail.startswith(f"{check.name}: ") else f"{check.name}: "
+        sys.stdout.write(f"{prefix}{check.detail}{fix}\n")
+    if not problems:
+        usable = "; ".join(f"{check.name} ({check.detail})" for check in found)
+        sys.stdout.write(f"ready to be a {settings.role} agent: {usable}\n")
+    return EXIT_CANNOT_RUN if problems else 0
+
+
 def _settings_problem(error: ValidationError) -> Check:
     first = error.errors(include_url=False)[0]
     variable = f"BROADSIDE_AGENT_{'_'.join(map(str, first['loc'])).upper()}"
@@ -161,6 +239,8 @@ def _settings_problem(error: ValidationError) -> Check:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the checks of an agent with this environment's settings."""
+    if arguments[:1] == [READY]:
+        return report_readiness(arguments[1:])
     rights = list(arguments) == [RIGHTS]
     try:
         if rights:

@@ -5,6 +5,7 @@ reason that a person can act on, and never sends a byte it was not asked to.
 """
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -35,6 +36,18 @@ class Poison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unfamiliar:
+    """A job that asks for what this version does not know; it is refused on record."""
+
+    job: Job  # without what is not known: enough to say whose it is, and never carried out
+    problem: str
+
+    @property
+    def reason(self) -> str:
+        return f"{self.problem}; install the coordinator's Broadside on the agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """How a job ends, and why; ``reason`` is None only for a measured one."""
 
@@ -42,11 +55,16 @@ class Ending:
     reason: str | None
 
 
-def read_job(body: bytes) -> Job | Poison:
-    """The job in a message, or why there is none.
+# Of a field or a value that came with a later version.
+_LATER: Final = frozenset({"extra_forbidden", "enum", "literal_error"})
 
-    A job of another protocol version may carry fields that this agent does not know. They are
-    dropped, so that :func:`check` can refuse the job on record instead of losing it.
+
+def read_job(body: bytes) -> Job | Unfamiliar | Poison:
+    """Return the job in a message, or why there is none.
+
+    A job of a later version may have fields and words that this agent does not know. What they
+    ask for cannot be guessed, so such a job is refused on record, unless all of them are named in
+    its ``may_ignore``: docs/compatibility.md.
     """
     try:
         return _read_job(body)
@@ -57,26 +75,54 @@ def read_job(body: bytes) -> Job | Poison:
         return Poison(reason="NotJson", description=f"the message body is not JSON: {said}")
 
 
-def _read_job(body: bytes) -> Job | Poison:
+def _read_job(body: bytes) -> Job | Unfamiliar | Poison:
     fields: Any = json.loads(bounded_json(body, JOB_MAX_BYTES))
     if not isinstance(fields, dict):
         return Poison(reason="NotAJob", description="the message body is not a JSON object")
     version = fields.get("version", PROTOCOL_VERSION)
-    if version != PROTOCOL_VERSION:
-        fields = {name: value for name, value in fields.items() if name in Job.model_fields}
     try:
         return Job.model_validate_json(json.dumps(fields))
     except ValidationError as error:
+        whole = error
+    found = whole.errors(include_url=False, include_context=False)
+    later = [fault for fault in found if fault["type"] in _LATER]
+    for fault in later:
+        _leave_out(fields, fault["loc"])
+    try:
+        job = Job.model_validate_json(json.dumps(fields))
+    except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "job"
         return Poison(
             reason="NotAJob" if version == PROTOCOL_VERSION else "UnsupportedVersion",
             description=plain_text(
-                f"not a job of version {PROTOCOL_VERSION} ({error.error_count()} "
-                f"problems): {where}: {first['msg']}",
+                f"not a job of version {PROTOCOL_VERSION} ({whole.error_count()} "
+                f"problems): {_dotted(first['loc'])}: {first['msg']}",
                 _SAID_MAX_CHARS,
             ),
         )
+    unknown = [
+        fault
+        for fault in later
+        if fault["type"] != "extra_forbidden" or _dotted(fault["loc"]) not in job.may_ignore
+    ]
+    if not unknown or version != PROTOCOL_VERSION:  # another version is refused by `check`
+        return job
+    first, more = unknown[0], len(unknown) - 1
+    value = plain_text(repr(first["input"]), _SAID_MAX_CHARS)
+    said = f"{_dotted(first['loc'])}: this agent does not know {value}"
+    return Unfamiliar(job=job, problem=said + (f" ({more} more)" if more else ""))
+
+
+def _dotted(place: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, place)) or "job"
+
+
+def _leave_out(fields: dict[str, Any], place: tuple[int | str, ...]) -> None:
+    holder: Any = fields
+    with suppress(LookupError, TypeError):  # then it stays, and there is no job
+        for part in place[:-1]:
+            holder = holder[part]
+        del holder[place[-1]]
 
 
 def check(job: Job, settings: AgentSettings, now: datetime) -> Ending | None:

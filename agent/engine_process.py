@@ -31,6 +31,7 @@ from typing import Final
 from broadside.agent.gate import find_gate, takes_hold
 from broadside.exchange.engines.iperf3 import MINIMUM_VERSION
 from broadside.exchange.engines.iperf3_account import Version, parse_version
+from broadside.exchange.installation import bring
 from broadside.exchange.messages import DEFAULT_ENGINE, plain_text
 from broadside.exchange.programs import program_environment, program_path
 
@@ -46,7 +47,7 @@ _TOOLS: Final = _CHECKOUT / ".tools" / DEFAULT_ENGINE / "bin" / DEFAULT_ENGINE
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _WATCHDOG: Final = 'trap "kill -9 -$0; exit" ALRM; read -r _'  # its input ends with the agent
 _BROKEN: Final = "its reader failed"
-_FIX: Final = "run make setup, or apt-get install iperf3"
+_FIX: Final = bring("apt-get install iperf3", target="setup")
 
 _libc = ctypes.CDLL(None)  # opened here, as little may happen between fork and exec
 

@@ -12,6 +12,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Final
 
+from broadside.exchange.installation import bring_gate
 from broadside.exchange.messages import Direction, Traffic
 from broadside.exchange.programs import program_environment
 
@@ -51,7 +52,7 @@ def explain_no_gate() -> str:
         )
     if re.search("[ :]", str(folder)):
         return f"no start gate from {folder}, so {cost}; use a path without spaces and colons"
-    return f"the start gate was not built, so {cost}; install a C compiler, then make setup"
+    return f"the start gate was not built, so {cost}; {bring_gate()}"
 
 
 def gate_env(

@@ -1,22 +1,21 @@
 """What an agent finds out about the host it runs on, once, when it starts."""
 
-import json
 import os
 import platform
 import socket
-import subprocess
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Final
 
 from broadside.agent.agent_settings import AgentSettings
+from broadside.agent.interfaces import interface_of, mtu_bytes
 from broadside.agent.passport import read_passport
 from broadside.exchange.messages import Passport
 
 # Connecting a UDP socket sends nothing: it only asks the kernel for a route. Documentation
 # addresses (RFC 5737, RFC 3849) stand for "anywhere".
 ANYWHERE: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
-IP_TIMEOUT_S: Final = 5.0
+_NIC_FIX: Final = "set BROADSIDE_AGENT_NIC to the interface of the test's traffic"
 
 
 class HostUnknown(Exception):
@@ -33,19 +32,26 @@ class Host:
     kernel: str
     cpu_count: int | None
     passport: Passport
+    warnings: tuple[str, ...] = ()  # what could not be read, with the fix
 
 
 def find_host(settings: AgentSettings) -> Host:
-    """Settings first, the host's own word second. Raises :class:`HostUnknown`."""
+    """Return what settings and kernel say of this host; settings win.
+
+    Raises:
+        HostUnknown: Its address cannot be found.
+    """
     address = str(settings.address) if settings.address is not None else find_address()
-    nic = settings.nic or find_nic(address)
+    nic, mtu, warnings = _network(settings, address)
+    passport = read_passport(nic)
     return Host(
         address=address,
         nic=nic,
-        nic_mtu_bytes=None if nic is None else find_mtu(nic),
+        nic_mtu_bytes=mtu,
         kernel=platform.release(),
         cpu_count=os.cpu_count(),
-        passport=read_passport(nic),
+        passport=passport,
+        warnings=(*warnings, *_unread(nic, passport)),
     )
 
 
@@ -70,24 +76,28 @@ def find_source(family: socket.AddressFamily, target: str) -> str | None:
     return None if ip_address(address).is_unspecified else address
 
 
-def find_nic(address: str) -> str | None:
-    """The interface that has an address, asked of ``ip``; None where that cannot be told."""
-    if ip_address(address).is_loopback:
-        return "lo"
-    return next((str(link["ifname"]) for link in _ask_ip("addr", "show", "to", address)), None)
-
-
-def find_mtu(nic: str) -> int | None:
-    """An interface's MTU in bytes; None where that cannot be told."""
-    return next((int(link["mtu"]) for link in _ask_ip("link", "show", "dev", nic)), None)
-
-
-def _ask_ip(*words: str) -> list[dict[str, Any]]:
-    """The interfaces that ``ip`` names; none where it does not answer."""
+def _network(settings: AgentSettings, address: str) -> tuple[str | None, int | None, list[str]]:
+    """Return interface, MTU in bytes, and a warning for each part that could not be read."""
     try:
-        answer = subprocess.run(
-            ["ip", "-j", *words], capture_output=True, check=True, timeout=IP_TIMEOUT_S
-        )
-        return [link for link in json.loads(answer.stdout) if link]
-    except (OSError, subprocess.SubprocessError, ValueError):
+        nic = settings.nic or interface_of(address)
+    except OSError as error:
+        return None, None, [f"interface of {address}: {error.strerror or error}; {_NIC_FIX}"]
+    if nic is None:
+        return None, None, [f"interface: none of this host has the address {address}; {_NIC_FIX}"]
+    try:
+        return nic, mtu_bytes(nic), []
+    except OSError as error:
+        return nic, None, [f"MTU of {nic}: {error.strerror or error}; {_NIC_FIX}"]
+
+
+def _unread(nic: str | None, passport: Passport) -> list[str]:
+    """Return a warning where the parts of a passport that every host has could not be read."""
+    parts = {
+        "driver of " + str(nic): nic in (None, "lo") or passport.nic_driver,
+        "/proc/sys/net": passport.sysctls,
+        "/proc/cpuinfo": passport.cpu_flags or passport.cpu_model,
+    }
+    missing = [name for name, value in parts.items() if not value]
+    if not missing:
         return []
+    return [f"{', '.join(missing)}: cannot be read; the service's sandbox may hide it"]

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import version
 from typing import Final
 
 from broadside.agent.agent_settings import AgentSettings
@@ -20,6 +18,7 @@ from broadside.agent.passport import read_passport
 from broadside.exchange.messages import AgentState, ClockReading, EngineState, Presence, Role
 from broadside.exchange.ports import ExchangeError, StorageGone
 from broadside.exchange.records import FleetRecords
+from broadside.exchange.version import version_text
 
 CLOCK_AGE_MAX_S: Final = 30.0  # s after which a good clock reading is taken anew
 PASSPORT_AGE_MAX_S: Final = 30.0  # s after which an idle host is looked at anew
@@ -66,7 +65,7 @@ def describe(
         address=host.address,
         ports=condition.ports,
         busy_ports=condition.busy_ports,
-        broadside_version=_own_version(),
+        broadside_version=version_text(),
         engine_version=str(condition.engine.version) if condition.engine else None,
         gate=condition.gate,
         kernel=host.kernel,
@@ -77,6 +76,7 @@ def describe(
         vm_size=settings.vm_size,
         clock=clock,
         problem=condition.problem,
+        warnings=tuple(text[:300] for text in host.warnings),
         engines=condition.engines,
         echo_port=condition.echo_port,
         tunnels=condition.tunnels,
@@ -85,11 +85,6 @@ def describe(
         if settings.role is Role.CLIENT
         else (),
     )
-
-
-@cache
-def _own_version() -> str:
-    return version("broadside")  # reads files, for 2 ms
 
 
 @dataclass(slots=True, kw_only=True)

@@ -118,13 +118,27 @@ def run_from_environment() -> int:
     """Be the agent that ``BROADSIDE_AGENT_*`` describes."""
     # A thread that is started in mid-burst takes no heap of its own: it grew by 2 to 5 MB.
     set_heap({HEAPS_MAX_COUNT: 1})
+    settings = _settings()
+    return EXIT_USAGE if settings is None else run_agent(settings)
+
+
+def remove_tunnels() -> int:
+    """Delete the tunnel devices that a killed agent of this environment's settings left."""
+    settings = _settings()
+    if settings is None:
+        return EXIT_USAGE
+    sweep_tunnels(mark_of(settings.agent_id, settings.role))
+    return EXIT_STOPPED
+
+
+def _settings() -> AgentSettings | None:
+    """Read the environment's settings; None after a log line that says which one is wrong."""
     try:
-        settings = AgentSettings()
+        return AgentSettings()
     except ValidationError as error:
         start_log("agent", level="INFO", as_json=False)
         log.error("%s", one_line(error), extra={"action": "settings"})
-        return EXIT_USAGE
-    return run_agent(settings)
+        return None
 
 
 def one_line(error: ValidationError) -> str:
@@ -147,6 +161,8 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
         loop.add_signal_handler(number, stopping.set)
     try:
         host = find_host(settings)
+        for warning in host.warnings:
+            log.warning("%s", warning, extra={"action": "host"})
         settings = settings.reaching(host.address)
         spool = Spool(settings.spool_path, settings.spool_max_bytes)
         sweep(settings.agent_id)
@@ -219,7 +235,7 @@ async def _be_agent(
     """Work until told to stop; whether that was because what holds the rows is gone."""
     spooled = SpooledTable(fabric.results, spool, fabric.troubles)
     spooled_raw = SpooledRaw(fabric.raw_store, spool, fabric.troubles)
-    host_log = HostLog(keep_s=settings.duration_max_s + 120)
+    host_log = HostLog(keep_s=settings.duration_max_s + 120, nic=host.nic)
     heart = Heart(
         fleet=fabric.agent_records.fleet,
         settings=settings,
@@ -312,8 +328,6 @@ def _find_gate(settings: AgentSettings, engine: Iperf3) -> Path | None:
 async def _count_host(host: Host, host_log: HostLog) -> None:
     """Keep the host's counters; an agent without them measures all the same."""
     try:
-        if host.nic is None:
-            raise CountersUnreadable(f"no interface has {host.address}; set BROADSIDE_AGENT_NIC")
         with HostCounters(host.nic) as counters:
             await host_log.watch(counters)
     except CountersUnreadable as error:

@@ -30,7 +30,7 @@ from typing import Final, assert_never
 
 from broadside.agent.agent_context import Tools
 from broadside.agent.claimed_job import TROUBLES_BEFORE, ClaimedJob
-from broadside.agent.decide import Ending, Poison, check, read_job
+from broadside.agent.decide import Ending, Poison, Unfamiliar, check, read_job
 from broadside.agent.presence import Condition
 from broadside.agent.side_tasks import pause, safely
 from broadside.exchange.messages import (
@@ -194,17 +194,18 @@ class Worker:
             await self._settle(self.queue.dead_letter(delivery, "Unreadable", said))
 
     async def _take(self, delivery: Delivery) -> None:
-        job = read_job(delivery.body)
-        if isinstance(job, Poison):
+        found = read_job(delivery.body)
+        if isinstance(found, Poison):
             log.error(
                 "poison message %s: %s",
                 plain_text(delivery.message_id, 200),
-                job.description,
+                found.description,
                 extra={"action": "dead_letter"},
             )
             self.tools.troubles.happened(TroubleKind.UNREADABLE)
-            await self._settle(self.queue.dead_letter(delivery, job.reason, job.description))
+            await self._settle(self.queue.dead_letter(delivery, found.reason, found.description))
             return
+        job = found.job if isinstance(found, Unfamiliar) else found
         context = {"job_id": job.job_id}
         if not await self._believe(job, delivery):
             return
@@ -227,7 +228,10 @@ class Worker:
             log.info("somebody has this job", extra={"action": "claim_lost", **context})
             await self._settle(self.queue.complete(delivery))
             return
-        ending = check(job, self.tools.settings, now)
+        if isinstance(found, Unfamiliar):
+            ending: Ending | None = Ending(outcome=Outcome.REFUSED, reason=found.reason)
+        else:
+            ending = check(job, self.tools.settings, now)
         if ending is not None and ending.outcome is Outcome.REFUSED:
             await self._finish(job, claim, self._standing_report(job, claim, ending))
             await self._settle(

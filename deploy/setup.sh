@@ -10,8 +10,11 @@ fail() { say "$*"; exit 4; }
 # 1. Tools of the system ---------------------------------------------------------------------------
 python=${PYTHON:-python3}
 command -v "$python" >/dev/null || fail "python3 is missing; run: apt-get install python3"
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-    fail "python3 is $("$python" -V 2>&1); 3.11 or newer is needed: set PYTHON=/path/to/python3.11"
+version=$("$python" -V 2>&1) # such as: Python 3.11.2
+minor=${version#Python 3.}
+minor=${minor%%.*}
+[ "$minor" -ge 11 ] 2>/dev/null ||
+    fail "python3 is $version; 3.11 or newer is needed: set PYTHON=/path/to/python3.11"
 
 packages=
 want() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || packages="$packages $2"; }
@@ -34,9 +37,11 @@ if [ "${1-}" = all ]; then # beside the demo's: the traffic engines, and what te
     want snmpd snmpd
     want cloud-init cloud-init
     want systemd-analyze systemd
+    want buildah buildah
+    want mmdebstrap mmdebstrap
 fi
-[ -x .tools/uv/bin/uv ] || "$python" -c 'import ensurepip' 2>/dev/null ||
-    packages="$packages $("$python" -c 'import sys; print("python3.%d-venv" % sys.version_info[1])')"
+[ -x .tools/uv/bin/uv ] || "$python" -m ensurepip --version >/dev/null 2>&1 ||
+    packages="$packages python3.$minor-venv"
 packages=$(printf '%s\n' $packages | sort -u | tr '\n' ' ')
 
 if [ -n "${packages% }" ]; then
@@ -80,8 +85,7 @@ if [ ! -x .venv/bin/broadside ] || [ "$(cat $stamp 2>/dev/null)" != "$key" ]; th
     .tools/uv/bin/uv pip sync -q --python .venv/bin/python --require-hashes requirements.lock
     .tools/uv/bin/uv pip install -q --python .venv/bin/python --no-deps --no-build-isolation -e .
     # Also where Python is told to write no bytecode: every start would compile some 700 modules.
-    modules=$(find agent coordinator exchange -name '[a-z]*.py' | sed 's/\.py$//; s|/|.|g; s/^/broadside./' | paste -sd, -)
-    env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -c "import $modules"
+    env -u PYTHONDONTWRITEBYTECODE .venv/bin/python deploy/write_bytecode.py
     printf '%s' "$key" > $stamp
 fi
 
@@ -91,7 +95,8 @@ fi
 # 5. Programs that no package has, side by side; who lacks one says what goes without it -------------
 bring() { sh "deploy/$1.sh" "$2" || say "no $2: $3"; }
 if [ "${1-}" = all ]; then
-    sh deploy/go.sh vegeta kubernetes actionlint ||
+    # vegeta with the Go of a release: what is tested is what is shipped.
+    { BROADSIDE_BRING_GO=1 sh deploy/go.sh vegeta && sh deploy/go.sh kubernetes actionlint; } ||
         say "without vegeta no http and https engine runs here, without the others deploy-check leaves files out" &
     bring npm servicebus-js "the lab's broker goes without the JavaScript SDK's opinion" &
 fi

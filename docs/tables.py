@@ -11,7 +11,7 @@ from broadside.agent.agent_settings import AgentSettings
 from broadside.coordinator.api.problems import KINDS, type_of
 from broadside.coordinator.auth.signin_settings import SignInSettings
 from broadside.coordinator.cli import load
-from broadside.coordinator.cli.command_list import EXAMPLES, GROUPS
+from broadside.coordinator.cli.command_list import EXAMPLES, GROUPS, SERVICE_COMMANDS
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core.judge.checks import BURST_CHECKS, PRECEDENCE, RUN_CHECKS
 from broadside.exchange.fabric import FabricSettings
@@ -91,7 +91,8 @@ def _plain(default: object) -> str:
 def commands_page() -> str:
     """Every command by group as Markdown: what it does, and a line that works as written."""
     parts = [COMMANDS]
-    for title, commands in GROUPS.items():
+    called = "Called by containers, units and install scripts"
+    for title, commands in {**GROUPS, called: SERVICE_COMMANDS}.items():
         parts.append(f"\n## {title}\n\n| command | what it does | example |\n| --- | --- | --- |")
         for name in commands:
             parts += [

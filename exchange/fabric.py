@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from broadside.exchange.documents import TableRaw
 from broadside.exchange.fabric_settings import FabricSettings
+from broadside.exchange.installation import bring_extra
 from broadside.exchange.pacing import BEAT_SPREAD_S
 from broadside.exchange.ports import ExchangeMisconfigured, JobQueue, RawStore, Table
 from broadside.exchange.records import AgentRecords, Records
@@ -155,5 +156,5 @@ def _azure(asked_by: str) -> Any:
         return importlib.import_module("broadside.exchange.azure.azure_fabric")
     except ModuleNotFoundError as error:
         raise ExchangeMisconfigured(
-            f"{asked_by}: {error.name} is missing; pip install 'broadside[azure]'"
+            f"{asked_by}: {error.name} is missing; {bring_extra('azure')}"
         ) from error

@@ -11,14 +11,17 @@ Small values that cross a wire are pydantic; :class:`Interval` and :class:`HostS
 there are thousands, are plain frozen dataclasses that :mod:`broadside.exchange.chunks` packs.
 """
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cache
 from ipaddress import IPv6Address, ip_address, ip_network
-from typing import Annotated, Final, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -143,7 +146,15 @@ Index = Annotated[int, Field(ge=0, le=99_999)]  # of a burst or pair: five digit
 Whole = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]  # what a column of figures holds
 Number = Annotated[float, Strict()]
 SpanS = Annotated[float, Field(ge=0, le=86_400)]  # s, of a day at most
+FieldName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.]{1,200}$")]  # dotted
 JobId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
+
+
+# Fields that a model had in its first version, by the model's module and name. They are always
+# written. The file never changes: models and fields that are not in it are newer.
+_FIRST_FIELDS: Final[Mapping[str, str]] = json.loads(
+    Path(__file__).with_name("first_fields.json").read_text(encoding="utf-8")
+)
 
 
 class Message(BaseModel):
@@ -151,10 +162,105 @@ class Message(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    # What a reader of stored rows does with fields of a later version: docs/compatibility.md.
+    unknown_fields: ClassVar[Literal["forbid", "ignore"]] = "forbid"
+
+    def to_json(self, *, without: tuple[str, ...] = ()) -> str:
+        """Return the text that is stored or sent to another process.
+
+        A field that came after the model's first version is left out while it has its default, so
+        that an older version can read the text, and a digest over it stays the same.
+
+        Args:
+            without: Fields of this model to leave out in any case.
+        """
+        return self.model_dump_json(exclude=_unset(self) | dict.fromkeys(without, True) or None)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return what :meth:`to_json` writes, as plain values."""
+        fields: dict[str, Any] = json.loads(self.to_json())
+        return fields
+
+
+class AgentMessage(Message):
+    """A message that only tells what was seen: its reader ignores fields of a later version."""
+
+    unknown_fields: ClassVar[Literal["forbid", "ignore"]] = "ignore"
+
+
+@cache
+def _later_fields(kind: type[Message]) -> Mapping[str, object]:
+    """Return the fields that came after the model's first version, with their defaults."""
+    names = [f"{each.__module__}.{each.__qualname__}" for each in kind.__mro__]
+    first = " ".join(_FIRST_FIELDS.get(name.removeprefix("broadside."), "") for name in names)
+    return {
+        name: field.get_default(call_default_factory=True, validated_data={})
+        for name, field in kind.model_fields.items()
+        if name not in first.split() and not field.is_required()
+    }
+
+
+@cache
+def _growing_parts(kind: type[Message]) -> frozenset[str]:
+    """Return the fields in whose values a later field may be."""
+    return frozenset(
+        name
+        for name, field in kind.model_fields.items()
+        if any(_has_later_fields(part) for part in _models_in(field.annotation))
+    )
+
+
+@cache
+def _has_later_fields(kind: type[Message]) -> bool:
+    reached, queue = {kind}, [kind]
+    while queue:
+        model = queue.pop()
+        if _later_fields(model):
+            return True
+        parts = {
+            part for field in model.model_fields.values() for part in _models_in(field.annotation)
+        }
+        queue += parts - reached
+        reached |= parts
+    return False
+
+
+def _models_in(annotation: object) -> Iterator[type[Message]]:
+    if isinstance(annotation, type) and issubclass(annotation, Message):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
+
+
+def _unset(value: object) -> dict[Any, Any]:
+    """Return what pydantic is to leave out: later fields that have their default."""
+    if isinstance(value, Message):
+        kind = type(value)
+        later = _later_fields(kind)
+        left_out: dict[Any, Any] = {
+            name: True for name, default in later.items() if getattr(value, name) == default
+        }
+        for name in _growing_parts(kind) - left_out.keys():
+            if inner := _unset(getattr(value, name)):
+                left_out[name] = inner
+        return left_out
+    if isinstance(value, Mapping):
+        parts = {key: _unset(part) for key, part in value.items()}
+    elif isinstance(value, list | tuple):
+        parts = {index: _unset(part) for index, part in enumerate(value)}
+    else:
+        parts = {}
+    return {key: inner for key, inner in parts.items() if inner}
+
 
 def is_none(value: object) -> bool:
     """Fields that came later are left out where unset: stored rows and seals keep their bytes."""
     return value is None
+
+
+def is_empty(value: object) -> bool:
+    """As :func:`is_none`, of fields that are sequences."""
+    return value == ()
 
 
 # Clocks
@@ -579,6 +685,9 @@ class Job(Message):
     clock_bound_max_s: SpanS = 0.05  # s, the clock gate
     shared_boot_id: Identifier | None = Field(None, exclude_if=is_none)  # all ends read its clock
     raw: RawPolicy = Field(RawPolicy.FAILED, exclude_if=is_failed_only)  # of the client's engine
+    # Dotted names of this job's fields that an agent which does not know them may leave out:
+    # nothing of the traffic depends on them.
+    may_ignore: Annotated[tuple[FieldName, ...], Field(max_length=64)] = ()
 
     @property
     def job_id(self) -> str:
@@ -592,7 +701,7 @@ class Job(Message):
     @property
     def body(self) -> bytes:
         """The message on the queue, whose digest agents look for."""
-        return self.model_dump_json().encode()
+        return self.to_json().encode()
 
 
 INNER_NETWORK: Final = ip_network("198.19.128.0/17")  # for benchmarks (RFC 2544); 8,192 times /30
@@ -660,7 +769,7 @@ class Control(Message):
     copies_count: int = Field(1, ge=1, le=1000)  # of this row, itself among them
 
 
-class Claim(Message):
+class Claim(AgentMessage):
     """Who took a job, and how far it has come. Created once; a second delivery loses."""
 
     job_id: JobId
@@ -698,7 +807,7 @@ class EngineState(Message):
     problem: Text | None = None  # why it cannot
 
 
-class Passport(Message):
+class Passport(AgentMessage):
     """What a host is made of, as far as it decides what its NIC can carry; None is unknown."""
 
     nic_driver: Short | None = None
@@ -720,7 +829,7 @@ class Passport(Message):
     engine_build: Short | None = None  # what iperf3 says of itself
 
 
-class Presence(Message):
+class Presence(AgentMessage):
     """An agent's heartbeat."""
 
     agent_id: Identifier
@@ -742,6 +851,8 @@ class Presence(Message):
     vm_size: Text | None = None
     clock: ClockReading | None = None
     problem: Text | None = None  # why the agent cannot work, in one line
+    # What the agent could not read of its host, with the fix; it works without.
+    warnings: Annotated[tuple[Text, ...], Field(max_length=16, exclude_if=is_empty)] = ()
     engines: Annotated[tuple[EngineState, ...], Field(max_length=16)] = ()  # beside iperf3
     echo_port: Port | None = None  # server role: UDP, answers probes
     tunnels: bool = False  # it makes VXLAN devices: allowed, and tried
@@ -775,7 +886,7 @@ class StartMethod(StrEnum):
     TIMED_EXEC = "timed_exec"  # the engine was started at the instant
 
 
-class JobReport(Message):
+class JobReport(AgentMessage):
     """The client end's account of one job."""
 
     job_id: JobId
@@ -805,7 +916,7 @@ class JobReport(Message):
         return self.model_copy(update=changes)
 
 
-class ServerTest(Message):
+class ServerTest(AgentMessage):
     """The server end's account of one test on one of its ports; joined to a job by cookie."""
 
     agent_id: Identifier

@@ -56,13 +56,13 @@ def make_row(partition: str, key: str, properties: Mapping[str, Value]) -> Entit
 
 
 def message_row(partition: str, key: str, message: Message) -> Entity:
-    return make_row(partition, key, {"json": message.model_dump_json()})
+    return make_row(partition, key, {"json": message.to_json()})
 
 
 def parse_row(model: type[_M], row: Entity) -> _M:
     try:
         text = bounded_json(str(row.properties.get("json")), PROPERTY_MAX_BYTES)
-        return model.model_validate_json(text)
+        return model.model_validate_json(text, extra=model.unknown_fields)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "json"

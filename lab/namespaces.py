@@ -9,12 +9,12 @@ import contextlib
 import ctypes
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from broadside.exchange.programs import module_command
 from broadside.lab.errors import LabBroken, NoRights
 from broadside.lab.lab_programs import find_tool
 from broadside.lab.topology import Batch, belongs
@@ -189,12 +189,13 @@ def list_processes() -> Iterator[NamespaceProcess]:
 
 def module_argv(module: str, prefix: str) -> list[str]:
     """How a process of the lab is started, by which it is found again wherever it lives."""
-    return [sys.executable, "-m", module, f"--broadside-lab={prefix}"]
+    return module_command(module, f"--broadside-lab={prefix}")
 
 
 def is_module(process: NamespaceProcess, module: str, prefix: str) -> bool:
     """Whether it was started by :func:`module_argv`."""
-    return process.arguments[1:4] == tuple(module_argv(module, prefix)[1:])
+    own = tuple(module_argv(module, prefix)[1:])
+    return process.arguments[1 : 1 + len(own)] == own
 
 
 def pid_path(prefix: str, host_name: str) -> Path:

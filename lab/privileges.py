@@ -26,7 +26,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, NoReturn
 
-from broadside.exchange.programs import SYSTEM_FOLDERS
+from broadside.exchange.programs import SYSTEM_FOLDERS, module_command
 from broadside.lab.errors import LabBroken, LabError, NoRights
 from broadside.lab.lab_programs import find_tool
 
@@ -75,7 +75,7 @@ def find_rights() -> Finding:
     as_we_are = _try(["probe"])
     if as_we_are is None:
         return Finding(rights=Rights.ROOT)
-    in_a_world = _try(["inside", "--", sys.executable, "-c", ""])
+    in_a_world = _try(["inside", "--", sys.executable, "-P", "-c", ""])
     if in_a_world is None:
         return Finding(rights=Rights.USER_NAMESPACE)
     return Finding(
@@ -97,7 +97,7 @@ def fix() -> str:
 
 
 def _argv(words: list[str]) -> list[str]:
-    return [sys.executable, "-m", MODULE, *words]
+    return module_command(MODULE, *words)
 
 
 def _try(words: list[str]) -> str | None:

@@ -5,7 +5,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -15,6 +14,7 @@ from typing import Any, Final
 import httpx
 
 from broadside.coordinator.core.summary import RunSummary
+from broadside.exchange.programs import module_command
 from broadside.lab.errors import LabBroken
 from broadside.lab.offspring import die_with_parent
 
@@ -74,7 +74,7 @@ class Serving:
                 port = 0
         with self.log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "broadside.coordinator", "serve", "--port", str(port)],
+                module_command("broadside.coordinator", "serve", "--port", str(port)),
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

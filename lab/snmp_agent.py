@@ -147,7 +147,9 @@ class SnmpAgent:
         return witness_entry(told)
 
     def _directives(self) -> Sequence[str]:
-        extension = f"{sys.executable} -S {snmp_extension.__file__} {self.folder / 'figures.json'}"
+        extension = (
+            f"{sys.executable} -P -S {snmp_extension.__file__} {self.folder / 'figures.json'}"
+        )
         return (
             f"rocommunity {self.community}",
             f"createUser {USER} {self.ways[0]} {self.auth_key} {self.ways[1]} {self.privacy_key}",

@@ -1,6 +1,6 @@
 """A soak in minutes: the lab, a fleet, bursts a few seconds apart, and processes killed under it.
 
-``python -m broadside.lab.soak`` (``make soak``) kills the coordinator twice and one client agent
+``python -m broadside.lab.soak`` kills the coordinator twice and one client agent
 once, and
 prints what the run says of itself: every burst accounted for, the kill in the ledger of what broke,
 availability and drift. The exit code is 0 when all of that holds, whatever the verdict on rates.

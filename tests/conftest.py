@@ -19,7 +19,7 @@ settings.load_profile("shared-cores")
 # one long test waits for that.
 FIRST: Final = (
     *("hunted", "tunnels_in_lab", "fault_core", "hosts", "servicebus_faults", "queue"),
-    *("newcomer", "pipeline"),
+    *("hosts_archive", "pipeline"),
     *("launches_at_once", "page", "first_run", "azure_faults", "managed_identity", "agents"),
     *("hosts_ways", "fuzz", "soak", "traffic", "devices_in_modes", "deploy_boot", "engine"),
     *("competition", "no_secrets", "records", "recipes", "search_in_lab"),
@@ -50,6 +50,6 @@ def _place(item: pytest.Item) -> int:
     order = ALONE if item.get_closest_marker("alone") else FIRST
     if name in order:
         return order.index(name)
-    if "live" in parts:
+    if "live" in parts or "shipped" in parts:
         return len(order)
     return len(order) + (1 if "contract" in parts else 2)

@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Body, Depends, Request
 
 from broadside.coordinator.api.conditional import ConditionalRoute
 from broadside.coordinator.api.problems import PROBLEMS
 from broadside.coordinator.auth.principal import Principal
 from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.views.requests import CancelRequest
 
 
 def routes(tag: str, prefix: str = "/v1") -> APIRouter:
@@ -32,3 +33,7 @@ def _principal(request: Request) -> Principal:
 Service = Annotated[Coordinator, kept("coordinator")]
 Caller = Annotated[Principal, Depends(_principal)]
 """Who asks, as the door knows; ``caller.named(said)`` is the name to keep."""
+
+OptionalCancel = Annotated[CancelRequest, Body(default_factory=CancelRequest)]
+"""A body that may be left out. Its schema has no ``null``: generated clients cannot send a body
+that is either of a type, null or absent."""

@@ -55,7 +55,10 @@ async def ready(coordinator: Service, request: Request) -> Readiness:
 @router.get(
     "/metrics",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {}}}, 503: PROBLEMS[503]},
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+        503: PROBLEMS[503],
+    },
 )
 async def read_metrics(coordinator: Service, request: Request) -> Response:
     """Prometheus text; docs/metrics.md lists the names."""

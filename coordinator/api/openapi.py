@@ -4,6 +4,7 @@ What holds for all routes alike is added here in one place: the security scheme,
 route (:mod:`broadside.coordinator.auth.rights`), and the statuses that the door and the error
 table answer."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,10 +14,10 @@ from fastapi.responses import JSONResponse
 
 from broadside.coordinator.api.conditional import ConditionalRoute
 from broadside.coordinator.api.examples import PARAMETERS, REQUESTS, answers, problem_of
-from broadside.coordinator.api.row_answers import ROWS
+from broadside.coordinator.api.row_answers import FILE_CONTENT, ROWS
 from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.auth.rights import right_of
-from broadside.coordinator.views.series_formats import FORMATS
+from broadside.coordinator.views.series_formats import FILE, FORMATS, JSON
 
 _REFUSALS: Final[Mapping[int, str]] = {
     400: "The body is not what its Content-Type says",
@@ -128,7 +129,19 @@ def _offer_rows(operation: dict[str, Any]) -> None:
     if ROWS not in operation and schema.get("type") != "array":
         return
     for media_type in FORMATS:
-        content.setdefault(media_type, {"schema": {"type": "string", "format": "binary"}})
+        content.setdefault(media_type, copy.deepcopy(FILE_CONTENT))
+
+
+def _default_first(answer: dict[str, Any]) -> None:
+    """Order an answer's media types: the one without ``Accept`` first.
+
+    A generated client sends no ``Accept`` and parses every answer as the first type. What has
+    several defaults is described as a file first: such a client then reads its bytes.
+    """
+    content = answer.get("content", {})
+    for media_type in (JSON, "text/html", FILE):
+        if media_type in content:
+            answer["content"] = content = {media_type: content[media_type], **content}
 
 
 def _refusal(status: int) -> dict[str, Any]:
@@ -160,6 +173,8 @@ def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     expected |= {400, 413} if body else set()
     expected |= {429} if right.writes else set()
     _offer_rows(operation)
+    for answer in answers.values():
+        _default_first(answer)
     expected |= {406} if "content" in next(iter(answers.values())) else set()
     for status in sorted(expected):
         answers[str(status)] = _refusal(status)

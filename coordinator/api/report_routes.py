@@ -9,12 +9,14 @@ from fastapi import Header, Query, Response
 
 from broadside.coordinator.api.dependencies import Service, routes
 from broadside.coordinator.api.estimate_routes import There
+from broadside.coordinator.api.row_answers import FILE_CONTENT
 from broadside.coordinator.views.exports import Format
 from broadside.coordinator.views.exports.stored_tables import export_run
 from broadside.coordinator.views.report.build import build
+from broadside.coordinator.views.report.document import Report
 from broadside.coordinator.views.report.render import html
 from broadside.coordinator.views.report.stored_source import gather
-from broadside.coordinator.views.series_formats import JSON, chosen_format
+from broadside.coordinator.views.series_formats import FILE, JSON, chosen_format
 from broadside.exchange.messages import Message, RunId
 
 router = routes("reports")
@@ -32,17 +34,22 @@ class TableName(StrEnum):
     SUMMARY = "summary"
 
 
-AS_REPORT: Final[dict[str, Any]] = {
-    "response_class": Response,
-    "responses": {200: {"content": {"text/html": {}, "application/json": {}}}},
-}
+def as_report(model: type[Message]) -> dict[str, Any]:
+    """Describe a route that answers a page, or the ``model`` as JSON."""
+    page = {"text/html": {"schema": {"type": "string"}}}
+    return {
+        "response_class": Response,
+        "responses": {200: {"description": "The report", "model": model, "content": page}},
+    }
+
+
 AsFormat = Annotated[
     ReportFormat | None, Query(description="default: HTML, or JSON where only that is accepted")
 ]
 Accepted = Annotated[str | None, Header(include_in_schema=False)]
 
 
-@router.get("/runs/{run_id}/report", **AS_REPORT)
+@router.get("/runs/{run_id}/report", **as_report(Report))
 async def read_report(
     run_id: RunId,
     coordinator: Service,
@@ -80,7 +87,15 @@ _VARY: Final = {"Vary": "Accept"}
 @router.get(
     "/runs/{run_id}/export",
     response_class=Response,
-    responses={200: {"content": {kind.media_type: {} for kind in Format}}},
+    responses={
+        200: {
+            "content": {
+                FILE: FILE_CONTENT,
+                **{kind.media_type: FILE_CONTENT for kind in Format if kind is not Format.JSON},
+                JSON: {"schema": {"type": "object"}},
+            }
+        }
+    },
 )
 async def read_export(
     run_id: RunId,
@@ -95,14 +110,16 @@ async def read_export(
     ] = TableName.SECONDS,
 ) -> Response:
     """A run's seconds, pairs, bursts and summary as tables; unknown is empty, never zero."""
+    media_type = None
     if format is None:
-        kinds = {kind.media_type: kind for kind in (Format.JSON, *Format)}
-        format = kinds[chosen_format(accept, tuple(kinds))]
+        kinds = {kind.media_type: kind for kind in (Format.JSON, *Format)} | {FILE: Format.JSON}
+        media_type = chosen_format(accept, tuple(kinds))
+        format = kinds[media_type]
     body = await export_run(coordinator, run_id, format, table.value)
     name = run_id if format.whole else f"{run_id}-{table.value}"
     return Response(
         body,
-        media_type=format.media_type,
+        media_type=media_type or format.media_type,
         headers={
             "Content-Disposition": f'attachment; filename="{name}.{format.value}"',
             **_VARY,

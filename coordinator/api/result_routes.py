@@ -8,7 +8,7 @@ from fastapi import Header, Path, Query, Request, Response
 from broadside.coordinator.api.dependencies import Service, routes
 from broadside.coordinator.api.pages import PAGED, CountCursor, name_next
 from broadside.coordinator.api.problems import PROBLEMS
-from broadside.coordinator.api.row_answers import rows_in
+from broadside.coordinator.api.row_answers import FILE_CONTENT, rows_in
 from broadside.coordinator.views.answers import BurstEntry, PairEntry, RunReconciliation, RunVerdict
 from broadside.coordinator.views.burst_answers import (
     list_bursts,
@@ -96,11 +96,7 @@ async def list_run_pairs(
         200: {
             "model": Series,
             "description": "Column by column as JSON; row by row as CSV, Arrow or Parquet",
-            "content": {
-                media_type: {"schema": {"type": "string", "format": "binary"}}
-                for media_type in FORMATS
-                if media_type != JSON
-            },
+            "content": {media_type: FILE_CONTENT for media_type in FORMATS if media_type != JSON},
         },
         406: PROBLEMS[404],
     },

@@ -11,6 +11,8 @@ from broadside.coordinator.views.row_columns import cells_of, columns_of
 from broadside.coordinator.views.series_formats import FORMATS, JSON, chosen_format, render
 
 ROWS: Final = "x-rows"
+FILE_CONTENT: Final[Mapping[str, Any]] = {"schema": {"type": "string", "format": "binary"}}
+"""What an OpenAPI document says of a file in any form."""
 _SELF: Final = "."
 
 

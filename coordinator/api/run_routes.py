@@ -6,9 +6,9 @@ from typing import Annotated
 from fastapi import Depends, Header, Query, Request, Response
 from pydantic import Field
 
-from broadside.coordinator.api.dependencies import Caller, Service, routes
+from broadside.coordinator.api.dependencies import Caller, OptionalCancel, Service, routes
 from broadside.coordinator.api.pages import PAGED, KeyCursor, name_next
-from broadside.coordinator.api.row_answers import rows_in
+from broadside.coordinator.api.row_answers import FILE_CONTENT, rows_in
 from broadside.coordinator.core.judge.comparison import Comparison
 from broadside.coordinator.core.live.progress import Progress
 from broadside.coordinator.core.live.status import RunStatus
@@ -30,8 +30,8 @@ from broadside.coordinator.runs.retention import Pruned, PruneRequest
 from broadside.coordinator.views.answers import Recomputed
 from broadside.coordinator.views.burst_answers import recomputed
 from broadside.coordinator.views.groups import compare_stored
-from broadside.coordinator.views.requests import CancelRequest, CompareRequest, LaunchRequest
-from broadside.coordinator.views.series_formats import chosen_format
+from broadside.coordinator.views.requests import CompareRequest, LaunchRequest
+from broadside.coordinator.views.series_formats import FILE, chosen_format
 from broadside.exchange.messages import Side, UtcDatetime
 from broadside.exchange.records import RunHeader
 
@@ -152,11 +152,10 @@ async def read_run(run_id: str, coordinator: Service) -> RunStatus:
 @router.post("/runs/{run_id}/abort", status_code=202)
 @router.delete("/runs/{run_id}", status_code=202, deprecated=True, name="cancel_run")
 async def abort_run(
-    run_id: str, coordinator: Service, caller: Caller, request: CancelRequest | None = None
+    run_id: str, coordinator: Service, caller: Caller, request: OptionalCancel
 ) -> RunStatus:
     """Stop a run; agents stop traffic within seconds, what was measured is kept."""
-    asked = request or CancelRequest()
-    await coordinator.cancel(run_id, by=caller.named(asked.by), reason=asked.reason)
+    await coordinator.cancel(run_id, by=caller.named(request.by), reason=request.reason)
     return await coordinator.stored.status(run_id)
 
 
@@ -186,6 +185,7 @@ async def read_summary(run_id: str, coordinator: Service) -> RunSummary:
     responses={
         200: {
             "content": {
+                FILE: FILE_CONTENT,
                 "application/json": {"schema": {}},
                 "application/x-ndjson": {
                     "schema": {"type": "string"},
@@ -209,7 +209,7 @@ async def read_raw(
     text = await find_raw(records, plan, pair, burst_index, side)
     lines = text.startswith(b'{"event"')
     media_type = f"application/{'x-ndjson' if lines else 'json'}"
-    return Response(text, media_type=chosen_format(accept, (media_type,)))
+    return Response(text, media_type=chosen_format(accept, (media_type, FILE)))
 
 
 @router.post("/prune")

@@ -6,16 +6,15 @@ from typing import Annotated
 
 from fastapi import Query, Request, Response
 
-from broadside.coordinator.api.dependencies import Caller, kept, routes
+from broadside.coordinator.api.dependencies import Caller, OptionalCancel, kept, routes
 from broadside.coordinator.api.pages import PAGED, KeyCursor, name_next
-from broadside.coordinator.api.report_routes import AS_REPORT, Accepted, AsFormat, report_answer
+from broadside.coordinator.api.report_routes import Accepted, AsFormat, as_report, report_answer
 from broadside.coordinator.api.row_answers import rows_in
 from broadside.coordinator.studies.runner import Studies
 from broadside.coordinator.studies.study import Study, StudyRequest
 from broadside.coordinator.views.charts import Theme
 from broadside.coordinator.views.charts.study_charts import StudyChart, draw_study
-from broadside.coordinator.views.report.study_report import build_study, study_html
-from broadside.coordinator.views.requests import CancelRequest
+from broadside.coordinator.views.report.study_report import StudyReport, build_study, study_html
 from broadside.exchange.troubles import utc_now
 
 router = routes("studies", "/v1/studies")
@@ -57,11 +56,10 @@ async def read_study(study_id: str, studies: There) -> Study:
 @router.post("/{study_id}/abort", status_code=202)
 @router.delete("/{study_id}", status_code=202, deprecated=True, name="cancel_study")
 async def abort_study(
-    study_id: str, studies: There, caller: Caller, request: CancelRequest | None = None
+    study_id: str, studies: There, caller: Caller, request: OptionalCancel
 ) -> Study:
     """Stop a study and its running trial; the device goes back to its state of rest."""
-    asked = request or CancelRequest()
-    return await studies.cancel(study_id, by=caller.named(asked.by), reason=asked.reason)
+    return await studies.cancel(study_id, by=caller.named(request.by), reason=request.reason)
 
 
 @router.get("/{study_id}/charts/{name}")
@@ -72,7 +70,7 @@ async def read_study_chart(
     return await asyncio.to_thread(draw_study, name, await studies.read(study_id), theme)
 
 
-@router.get("/{study_id}/report", **AS_REPORT)
+@router.get("/{study_id}/report", **as_report(StudyReport))
 async def read_study_report(
     study_id: str, studies: There, format: AsFormat = None, accept: Accepted = None
 ) -> Response:

@@ -7,18 +7,24 @@ not wait for what computes them.
 import os
 import sys
 from importlib import import_module
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from broadside.coordinator.cli.command_list import COMMANDS, EXAMPLES, GROUPS, PLACES
+from broadside.coordinator.cli.command_list import (
+    COMMANDS,
+    EXAMPLES,
+    GROUPS,
+    PLACES,
+    SERVICE_COMMANDS,
+)
 from broadside.coordinator.cli.exits import DEBUG, Exit, code_of
 from broadside.coordinator.cli.screen_text import printable
-from broadside.coordinator.cli.token_option import offer_token
+from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.coordinator.process_memory import collect_rarely
+from broadside.exchange.version import version_text
 
 
 class Commands(TyperGroup):
@@ -27,7 +33,8 @@ class Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for name, line in COMMANDS.items():
-            self.add_command(TyperCommand(name, help=line, callback=None))
+            hidden = name in SERVICE_COMMANDS
+            self.add_command(TyperCommand(name, help=line, callback=None, hidden=hidden))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """By group, in the order of use."""
@@ -44,13 +51,15 @@ def load(name: str) -> Any:
     """A command, or a group of commands, with all its options: `--token-file` beside `--api`."""
     module, attribute = PLACES[name].split(".")
     found = getattr(import_module(f"broadside.coordinator.cli.{module}"), attribute)
-    holder = typer.Typer(add_completion=False, rich_markup_mode=None)
+    holder = CommandGroup(add_completion=False, rich_markup_mode=None)
+    command: Any
     if isinstance(found, typer.Typer):
         holder.add_typer(found, name=name, help=COMMANDS[name])
+        command = typer.main.get_command(holder)
+        command = command.commands[name]
     else:
         holder.command(name=name)(found)
-    command = typer.main.get_group(holder).commands[name]
-    offer_token(command)
+        command = typer.main.get_command(holder)
     _show_examples(command, name)
     return command
 
@@ -79,7 +88,7 @@ app = typer.Typer(
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"broadside {version('broadside')}")
+        typer.echo(f"broadside {version_text()}")
         raise typer.Exit(Exit.PASS)
 
 
@@ -91,7 +100,9 @@ def broadside(
     ] = False,
     _: Annotated[
         bool,
-        typer.Option("--version", callback=_say_version, is_eager=True, help="print the version"),
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="print version and commit"
+        ),
     ] = False,
 ) -> None:
     if debug:

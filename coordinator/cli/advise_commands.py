@@ -5,10 +5,11 @@ from typing import Annotated, Any
 import typer
 
 from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.coordinator.core import words
 from broadside.coordinator.core.quantities import parse_rate, parse_size, parse_time
 
-app = typer.Typer()
+app = CommandGroup()
 
 
 @app.command()

@@ -1,16 +1,22 @@
-"""``broadside agent``: become an agent on this host."""
+"""``broadside agent``: become an agent on this host, or check that it could be one."""
 
 import os
-import sys
 from typing import Annotated
 
 import typer
 
 from broadside.exchange.messages import Role
+from broadside.exchange.programs import module_command
 
 
 def agent(
-    role: Annotated[Role, typer.Option(help="client pulls jobs; server offers iperf3 ports")],
+    role: Annotated[
+        Role,
+        typer.Option(
+            envvar="BROADSIDE_AGENT_ROLE",
+            help="client pulls jobs; server offers iperf3 ports",
+        ),
+    ],
     agent_id: Annotated[str | None, typer.Option(help="name; default: the host name")] = None,
     address: Annotated[str | None, typer.Option(help="address the traffic uses")] = None,
     ports: Annotated[str | None, typer.Option(help="server: such as 5201 or 5201-5204")] = None,
@@ -24,6 +30,33 @@ def agent(
         str | None,
         typer.Option(help="join code; BROADSIDE_AGENT_JOIN keeps it out of the list of processes"),
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="start nothing: print what this host lacks for the role, each with its fix, and "
+            "exit 4 where something is missing",
+        ),
+    ] = False,
+    engines: Annotated[
+        list[str] | None,
+        typer.Option("--engine", help="with --check: an engine that must be usable; default: all"),
+    ] = None,
+    rights: Annotated[
+        bool,
+        typer.Option(
+            "--rights",
+            help="start nothing: print as JSON what this host's identity may do with queue and "
+            "tables, and exit 4 where a right is missing, or is one too many",
+        ),
+    ] = False,
+    remove_tunnels: Annotated[
+        bool,
+        typer.Option(
+            "--remove-tunnels",
+            help="start nothing: remove what tunnels of this agent a killed process left behind",
+        ),
+    ] = False,
 ) -> None:
     """Run an agent until it is told to stop. Everything else is set by BROADSIDE_AGENT_..."""
     chosen = {
@@ -38,5 +71,13 @@ def agent(
     for name, value in chosen.items():
         if value is not None:
             os.environ[f"BROADSIDE_AGENT_{name.upper()}"] = value
+    module = ["broadside.agent"]
+    if check:
+        module = ["broadside.agent.check", "--ready", *(engines or ())]
+    elif rights:
+        module = ["broadside.agent.check", "--rights"]
+    elif remove_tunnels:
+        module = ["broadside.agent", "--remove-tunnels"]
+    command = module_command(*module)
     # An agent is a small process of its own: it must not carry what the coordinator imports.
-    os.execv(sys.executable, [sys.executable, "-m", "broadside.agent"])  # noqa: S606 - no shell wanted
+    os.execv(command[0], command)  # noqa: S606 - no shell wanted

@@ -7,7 +7,6 @@ said up to what cost, and the token is an operator's.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +15,8 @@ from broadside.coordinator.cli.connection import coordinator_client, operator_na
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.options import Api
 from broadside.coordinator.cli.refused import ApiError
+from broadside.exchange.installation import bring_extra
+from broadside.exchange.version import version_number
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -48,7 +49,7 @@ def mcp_server(
     try:
         server = make_server(api, launch_budget)
     except ImportError:
-        stop("mcp is not installed; run: pip install 'broadside[mcp]'", Exit.CANNOT_RUN)
+        stop(f"mcp is not installed; {bring_extra('mcp')}", Exit.CANNOT_RUN)
     server.run("stdio")
 
 
@@ -59,7 +60,7 @@ def make_server(api: str | None, launch_budget_usd: float | None) -> "MCPServer[
 
     server: MCPServer[Any] = MCPServer(
         "broadside",
-        version=version("broadside"),
+        version=version_number(),
         instructions=_INSTRUCTIONS,
         log_level="WARNING",
     )

@@ -14,6 +14,7 @@ import typer
 from broadside.coordinator.cli.connection import run
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.options import Api, Json, print_json
+from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core import words
 from broadside.coordinator.core.quantities import parse_rate
@@ -32,7 +33,7 @@ from broadside.coordinator.studies.study import Staircase
 
 STUDIES_LOOKED_AT = 200  # newest ones
 
-app = typer.Typer()
+app = CommandGroup()
 
 Firewall = Annotated[
     str | None,

@@ -54,7 +54,7 @@ class Client(Verbs):
         arguments: dict[str, Any] = {"timeout": LONG_S} if route.is_slow else {}
         message = next((value for value in rest.values() if isinstance(value, Message)), None)
         if message is not None:
-            arguments["content"] = message.model_dump_json()
+            arguments["content"] = message.to_json()
             arguments["headers"] = {"Content-Type": "application/json"}
         else:
             if "accept" in rest:
@@ -126,7 +126,7 @@ class Client(Verbs):
             return kind(answer)
         model = pkgutil.resolve_name(kind)
         try:
-            return model.model_validate(answer)
+            return model.model_validate(answer, extra="ignore")  # of a later version
         except (ValueError, RecursionError) as error:
             raise ApiError(
                 f"coordinator at {self._http.base_url}: it answered no {model.__name__}; is "
@@ -161,7 +161,7 @@ class Client(Verbs):
         try:
             detail = cleaned(response.json()["detail"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            detail = response.text[:200]
+            detail = response.text[:200] or f"HTTP {response.status_code} without a reason"
         match response.status_code:
             case httpx.codes.UNAUTHORIZED:
                 detail = (

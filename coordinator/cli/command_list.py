@@ -64,7 +64,8 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "prune": "List the runs that are old enough to forget; with --delete, remove all of them.",
     },
     "Range on Azure": {
-        "up": "Build the range, or bring it to what the variables say (`terraform apply`).",
+        "up": "Build the range, or bring it to what the variables say; wait until its agents are "
+        "ready.",
         "scale": (
             "Set how many clients and how many servers there are: 30 before a test, 0 after it."
         ),
@@ -74,9 +75,20 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "unpark": "Bring firewall and Bastion back, and the routes to the firewall's new address.",
         "down": "Destroy the range, and prove that nothing with its tag is left (else exit 1).",
         "capacity": "Capacity units of an Azure Firewall: look, raise for a test, put back.",
+        "policy-switch": (
+            "Set an Azure Firewall policy's mode of intrusion detection or threat intelligence."
+        ),
     },
 }
-COMMANDS: Final = {name: line for group in GROUPS.values() for name, line in group.items()}
+# Called by containers, units and install scripts; docs/commands.md has them, the help does not.
+SERVICE_COMMANDS: Final[Mapping[str, str]] = {
+    "healthy": "Exit 0 if this host's coordinator or agent works, else print why and exit 1.",
+    "baseline": "Print the newest accepted run of a scenario that has a rate and did not fail.",
+    "emulators-ready": "Wait for the Service Bus emulator, then create the tables in Azurite.",
+}
+COMMANDS: Final = {
+    name: line for group in (*GROUPS.values(), SERVICE_COMMANDS) for name, line in group.items()
+}
 
 PLACES: Final = {  # in this package: a module and its function, or its group of commands
     "demo": "demo.demo",
@@ -122,6 +134,10 @@ PLACES: Final = {  # in this package: a module and its function, or its group of
     "unpark": "range_commands.unpark",
     "down": "range_commands.down",
     "capacity": "capacity_commands.app",
+    "policy-switch": "policy_command.policy_switch",
+    "healthy": "health_commands.healthy",
+    "baseline": "result_commands.baseline",
+    "emulators-ready": "health_commands.emulators_ready",
 }
 
 EXAMPLES: Final = {  # by command, what to write after `broadside`
@@ -195,5 +211,9 @@ EXAMPLES: Final = {  # by command, what to write after `broadside`
     "capacity set": "capacity set --min 20 --max 20 -- broadside launch scale-180g",
     "capacity units": "capacity units 150G",
     "capacity restore": "capacity restore",
+    "policy-switch": "policy-switch --policy ID --idps Deny",
     "doctor": "doctor --as client",
+    "healthy": "healthy agent",
+    "baseline": "baseline burst-30s",
+    "emulators-ready": "emulators-ready http://servicebus:5300/health",
 }

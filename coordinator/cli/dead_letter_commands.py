@@ -7,6 +7,7 @@ import typer
 from broadside.coordinator.cli.connection import run
 from broadside.coordinator.cli.lists import RowsOption, show_list
 from broadside.coordinator.cli.options import Api, Json, print_json
+from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.coordinator.runs.dead_letters import DeadJob
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 PURGED_COUNT: Final = 1000  # at once
 
-app = typer.Typer()
+app = CommandGroup()
 
 Sequence = Annotated[int, typer.Argument(metavar="SEQ", help="number shown by `deadletters list`")]
 

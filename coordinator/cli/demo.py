@@ -35,6 +35,7 @@ from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.views.requests import LaunchRequest
 from broadside.exchange.embedded.sqlite import is_open_elsewhere
 from broadside.exchange.fabric_settings import FabricSettings
+from broadside.exchange.programs import module_command
 
 if TYPE_CHECKING:
     from broadside.lab.fleet import Fleet
@@ -217,7 +218,7 @@ def _standing_lab(options: DemoOptions, prefix: str, steps: display.Steps) -> It
     finding = rights.find_rights()
     if finding.rights is rights.Rights.USER_NAMESPACE:
         steps.say("no root: the lab is built in a user namespace of its own, gone at the end")
-        rights.run_inside([sys.executable, "-m", "broadside.coordinator", *sys.argv[1:]])
+        rights.run_inside(module_command("broadside.coordinator", *sys.argv[1:]))
     alone = finding.rights is rights.Rights.NONE
     if alone:
         steps.say(f"no lab: {finding.reason}")

@@ -1,9 +1,10 @@
 """``broadside doctor``: what this host needs, and the fix for what is wrong."""
 
 import asyncio
+import os
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 from uuid import uuid4
@@ -16,6 +17,12 @@ from broadside.coordinator.auth.audit import AuditRow
 from broadside.coordinator.auth.static_tokens import Token
 from broadside.coordinator.cli.exits import Exit
 from broadside.coordinator.cli.failed_check import failed
+from broadside.coordinator.cli.installed_services import (
+    Service,
+    check_service,
+    installed_services,
+    run_in_sandbox,
+)
 from broadside.coordinator.cli.lab_commands import lab_checks
 from broadside.coordinator.cli.options import Json
 from broadside.coordinator.cli.screen_text import printable
@@ -40,6 +47,7 @@ from broadside.exchange.identity_rights import (
 )
 from broadside.exchange.messages import Direction, Message, Passport, Presence, Role, plain_text
 from broadside.exchange.ports import ExchangeError, ExchangeUnavailable, RawName, RawStore
+from broadside.exchange.programs import module_command
 from broadside.exchange.records import RunHeader
 from broadside.exchange.records.keys import (
     LAUNCHES,
@@ -96,30 +104,86 @@ async def _rights(identity: Identity) -> list[Check]:
 
 
 async def _checks() -> list[Check]:
+    """On a host with installed services what those need; elsewhere what everything needs."""
+    services = installed_services()
+    found = [check_service(name) for name in services]
+    if services == ["agent"]:
+        return [*found, *agent_checks([], services), *await agent_fabric_checks()]
     (on_fabric, servers), ledger, told = await asyncio.gather(
         fabric_checks(), ledger_check(), witnesses_check()
     )
-    return [*agent_checks(servers), *lab_checks(), *on_fabric, ledger, *told]
+    if not services or "agent" in services:
+        found += agent_checks(servers, services)
+    if not services:
+        found += lab_checks()
+    return [*found, *on_fabric, ledger, *told]
 
 
-def agent_checks(servers: Sequence[str]) -> list[Check]:
+def agent_checks(servers: Sequence[str], services: Sequence[Service] = ()) -> list[Check]:
     """What an agent on this host finds, and whether it may send to the addresses ``servers``.
 
-    Asked of a process of its own.
+    Asked of a process of its own: in the installed agent's sandbox, where root asks.
     """
+    argv = module_command("broadside.agent.check", *servers)
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "broadside.agent.check", *servers],
-            capture_output=True,
-            text=True,
-            timeout=AGENT_CHECK_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
+        if "agent" in services and os.geteuid() == 0:
+            done = run_in_sandbox("agent", argv, AGENT_CHECK_TIMEOUT_S)
+        else:
+            done = subprocess.run(
+                argv, capture_output=True, text=True, timeout=AGENT_CHECK_TIMEOUT_S, check=False
+            )
+    except (OSError, subprocess.TimeoutExpired) as error:
         return [Check(name="agent", ok=False, detail=str(error))]
     if done.returncode:
-        return [Check(name="agent", ok=False, detail=done.stderr.strip().splitlines()[-1])]
+        said = done.stderr.strip().splitlines() or [f"its check ended with {done.returncode}"]
+        return [Check(name="agent", ok=False, detail=said[-1])]
     return TypeAdapter(list[Check]).validate_json(done.stdout)
+
+
+async def agent_fabric_checks() -> list[Check]:
+    """Whether this host's agent reaches what it meets the coordinator by, with its own rights."""
+    try:
+        settings = FabricSettings()
+        match settings.fabric:
+            case "http":
+                return [await link_check(settings)]
+            case "azure":
+                return await _rights(Identity(os.environ.get("BROADSIDE_AGENT_ROLE", "client")))
+            case "embedded":
+                return (await fabric_checks())[0]
+    except ValidationError as error:
+        return [failed("fabric", error)]
+
+
+async def link_check(settings: FabricSettings) -> Check:
+    """Whether the coordinator of this host's agent answers, and knows it."""
+    from broadside.exchange.http.coordinator_link import Link
+    from broadside.exchange.http.credential import coordinator_addresses, load_credential
+
+    name, path = "coordinator", settings.credential_file
+    try:
+        credential = None if path is None else load_credential(path)
+        if credential is None:
+            return Check(
+                name=name,
+                ok=False,
+                detail=f"no credential in {path}: this host is not enrolled",
+                fix="run the installer with a join code of `broadside enroll new`",
+            )
+        # Without its path: a secret that is changed is kept by the agent alone, under its own user.
+        credential = replace(credential, path=None)
+        if settings.coordinator is not None:
+            addresses = coordinator_addresses(settings.coordinator)
+            credential = replace(credential, coordinators=addresses)
+        link = Link(credential)
+        try:
+            await link.call("ping")
+        finally:
+            await link.close()
+    except ExchangeError as error:
+        return failed(name, error, "check the name, DNS and the firewall between: 8443/tcp")
+    told = f"{', '.join(credential.coordinators)} knows {credential.agent_id}"
+    return Check(name=name, ok=True, detail=told)
 
 
 # Queue and table -----------------------------------------------------------------------------

@@ -14,13 +14,14 @@ from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.expiry import parse_expiry
 from broadside.coordinator.cli.lists import RowsOption, show_list
 from broadside.coordinator.cli.options import Json, print_json
+from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.hosts.enrolment import Enrolled, Enrolments
 from broadside.exchange.fabric import FabricSettings
 from broadside.exchange.messages import Role
 from broadside.exchange.ports import Table
 
-app = typer.Typer()
+app = CommandGroup()
 
 
 @app.command()

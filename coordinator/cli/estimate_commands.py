@@ -33,7 +33,7 @@ def estimate(
         figures = None if own is None else prices.plain(prices.read(own))
     except prices.BadPrices as error:
         stop(str(error), Exit.USAGE)
-    request = EstimateRequest(spec=spec.model_dump(mode="json"), prices=figures, by=operator_name())
+    request = EstimateRequest(spec=spec.to_fields(), prices=figures, by=operator_name())
 
     said = run(api, lambda client: client.estimate(request))
     if as_json:

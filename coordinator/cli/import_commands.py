@@ -13,6 +13,7 @@ from broadside.coordinator.cli import display
 from broadside.coordinator.cli.connection import operator_name, run
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.options import Api, Json, print_json, zone_of
+from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.coordinator.core import words
 from broadside.coordinator.core.figures import RECEIVED
 from broadside.coordinator.core.summary import Finding
@@ -29,7 +30,7 @@ from broadside.coordinator.imports.time_text import parse_time, to_utc
 
 FINDINGS_SHOWN_COUNT = 20
 
-app = typer.Typer()
+app = CommandGroup()
 
 Labels = Annotated[
     list[str] | None,

@@ -7,9 +7,11 @@ import typer
 
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.options import Json, print_json
+from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.exchange.checks import Check
+from broadside.exchange.programs import module_command
 
-app = typer.Typer()
+app = CommandGroup()
 
 
 @app.command()
@@ -29,7 +31,7 @@ def up(
 
     if rights.find_rights().require().rights is rights.Rights.USER_NAMESPACE:
         rights.hold(PREFIX)
-        rights.join(PREFIX, [sys.executable, "-m", "broadside.coordinator", *sys.argv[1:]])
+        rights.join(PREFIX, module_command("broadside.coordinator", *sys.argv[1:]))
     spec = LabSpec(
         pairs_count=pairs,
         prefix=PREFIX,

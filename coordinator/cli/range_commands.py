@@ -17,6 +17,13 @@ import typer
 
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.range_check import shortages, usd_a_day
+from broadside.coordinator.cli.range_files import (
+    default_directory,
+    lay_files,
+    note_bundle,
+    require_bundle,
+)
+from broadside.coordinator.cli.range_ready import READY_WITHIN_S, wait_ready
 from broadside.coordinator.cli.terraform import (
     RESUME,
     Orphan,
@@ -38,7 +45,7 @@ from broadside.coordinator.cli.terraform import (
 )
 from broadside.coordinator.core.words import dollars
 
-DIRECTORY: Final = Path(__file__).parents[2] / "deploy" / "azure"
+DIRECTORY: Final = default_directory()
 FLEET_MAX: Final = 1000
 LOOK_PAUSE_S: Final = 10.0
 RESUMES_MAX: Final = 8  # an apply meets what is there layer by layer: a network, then its subnets
@@ -48,7 +55,13 @@ FIREWALL_API: Final = "2025-05-01"  # from 2024-10-01 it keeps autoscaleConfigur
 LOCK: Final = "-lock-timeout=10m"  # of a terraform that outlived the command that began it
 
 Directory = Annotated[
-    Path, typer.Option(help="the Terraform directory", metavar="DIR", show_default=False)
+    Path,
+    typer.Option(
+        help="the Terraform directory; default: deploy/azure of a checkout, else broadside/azure "
+        "under $XDG_STATE_HOME",
+        metavar="DIR",
+        show_default=False,
+    ),
 ]
 Vars = Annotated[
     list[Path] | None,
@@ -61,6 +74,15 @@ Set = Annotated[
 Backend = Annotated[
     Path | None,
     typer.Option("--backend", metavar="FILE", help="where the state is: -backend-config of init"),
+]
+Bundle = Annotated[
+    Path | None,
+    typer.Option(
+        "--bundle",
+        metavar="FILE",
+        help="broadside-bundle-VERSION.tar.gz of a release, which the VMs install; later commands "
+        "know it. A checkout builds its own",
+    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask before changing or destroying")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="print the commands and run none")]
@@ -86,16 +108,32 @@ def up(
     variables: Vars = None,
     settings: Set = None,
     backend: Backend = None,
+    bundle: Bundle = None,
     check: Annotated[
         bool, typer.Option("--check", help="only say what quota or size the subscription lacks")
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
+    ready_within_s: Annotated[
+        float,
+        typer.Option(
+            help="seconds to wait until all agents and the coordinator are ready; 0: do not wait",
+            min=0,
+        ),
+    ] = READY_WITHIN_S,
 ) -> None:
-    """Build the range, or bring it to what the variables say (`terraform apply`)."""
+    """Build the range, or bring it to what the variables say; wait until its agents are ready.
+
+    After a failed one the same command goes on: VMs that are up look for their package until it
+    is there.
+    """
+    lay_files(directory, update=True)
     command = terraform(directory)
     mend_state(directory)
     given = variables_of(directory, variables, settings)
+    if not dry_run:
+        note_bundle(directory, bundle)
+        require_bundle(directory, given)
     (directory / RESUME).unlink(missing_ok=True)
     state = [] if backend is None else [f"-backend-config={backend.resolve()}"]
     run([*command, "init", "-input=false", *state], dry_run)
@@ -109,6 +147,8 @@ def up(
     _apply(directory, given, yes, dry_run)
     if not dry_run:
         _upload(directory)
+        if ready_within_s:
+            _wait_ready(directory, ready_within_s)
         typer.echo("up; when you are done: broadside down")
 
 
@@ -176,6 +216,7 @@ def down(
 
     What is left after that, of an `up` that was cut short for instance, it deletes by its tag.
     """
+    lay_files(directory)
     command = terraform(directory)
     mend_state(directory)
     (directory / RESUME).unlink(missing_ok=True)
@@ -246,10 +287,7 @@ def _apply(directory: Path, given: Sequence[str], yes: bool, dry_run: bool) -> N
 
 
 def _upload(directory: Path) -> None:
-    """With private endpoints: open the account to the operators' addresses, upload, close it.
-
-    VMs look for the package for a quarter of an hour after they started.
-    """
+    """With private endpoints: open the account to the operators' addresses, upload, close it."""
     told = _outputs(directory)
     package = told.get("package")
     if package is None:
@@ -273,6 +311,14 @@ def _upload(directory: Path) -> None:
             time.sleep(LOOK_PAUSE_S)
     finally:
         run([*access, "Disabled"], dry_run=False)
+
+
+def _wait_ready(directory: Path, within_s: float) -> None:
+    outputs = _outputs(directory)
+    if outputs.get("boot") is None or outputs.get("parked"):
+        return
+    range_ = _range(outputs)
+    wait_ready(range_.place, range_.scale_sets, outputs["boot"], within_s)
 
 
 def _must_be_ours(directory: Path, given: Sequence[str], found: Sequence[Orphan]) -> None:
@@ -476,6 +522,7 @@ class Remains:
 
 
 def _must_stand(directory: Path) -> RangeOutputs:
+    lay_files(directory)
     mend_state(directory)
     outputs = _read_outputs(directory)
     if outputs is None:

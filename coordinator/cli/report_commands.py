@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broadside.coordinator.cli.connection import RunArgument, resolve_run, run, run_of
+from broadside.coordinator.cli.connection import RunArgument, run_of
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.options import Api, Json, print_json
 from broadside.coordinator.cli.saved_files import (
@@ -101,7 +101,11 @@ def chart(
     if name is None:
         if run_id in {entry.name for entry in catalogue()}:
             stop(f"chart {run_id}: of which run? broadside chart last {run_id}", Exit.USAGE)
-        _list(run(api, lambda client: resolve_run(client, run_id)), as_json=as_json)
+
+        async def known_run(client: "Verbs", found: str) -> str:
+            return (await client.status(found)).run_id
+
+        _list(run_of(api, run_id, known_run), as_json=as_json)
         return
     drawn = Theme.LIGHT if output is not None and output.suffix == ".svg" else theme
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from broadside.coordinator.views.answers import BurstEntry
     from broadside.exchange.messages import ClockReading
     from broadside.exchange.records import RunHeader
+
+
+BASELINES_MAX_COUNT: Final = 100
 
 
 class Whose(StrEnum):
@@ -116,6 +119,21 @@ def list_runs(
         spare=["scenario", "created", "by", "complete"],
         more=lambda header: {"verdict": header.outcome and header.outcome.verdict},
     )
+
+
+def baseline(
+    scenario: Annotated[str, typer.Argument(help="scenario of the run")], api: Api = None
+) -> None:
+    """Print the newest accepted run of a scenario that has a rate and did not fail."""
+    from broadside.coordinator.core.figures import RECEIVED
+
+    asked = _asked(scenario, ["baseline=accepted"], None, None)
+    asked["state"] = ListedState.FINISHED.value
+    for header in run(api, lambda client: client.runs(BASELINES_MAX_COUNT, **asked)):
+        outcome = header.outcome
+        if outcome and outcome.verdict is not Verdict.FAIL and RECEIVED.of_run(outcome):
+            typer.echo(header.run_id)
+            return
 
 
 def _verdict(header: "RunHeader") -> str:
@@ -352,7 +370,7 @@ def agents(form: RowsOption = None, api: Api = None, as_json: Json = False) -> N
             "bound": lambda presence: words.time(
                 presence.clock.bound_s if presence.clock else None
             ),
-            "problem": lambda presence: presence.problem or "",
+            "problem": lambda presence: presence.problem or "; ".join(presence.warnings),
         },
         of="broadside.exchange.messages:Presence",
         none="no agent was heard of; start one on each host: `broadside agent -h`",

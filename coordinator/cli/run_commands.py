@@ -70,7 +70,7 @@ def launch(
         spec = scenarios.load(scenario, overrides)  # refuse a mistake before asking anybody
     except ValueError as error:
         stop(str(error), Exit.USAGE)
-    request = LaunchRequest(spec=spec.model_dump(mode="json"), by=operator_name())
+    request = LaunchRequest(spec=spec.to_fields(), by=operator_name())
 
     async def work(client: "Verbs") -> "RunStatus | RunSummary":
         status = await client.launch(request)

@@ -12,12 +12,13 @@ from broadside.coordinator.cli.connection import operator_name, run
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.lists import RowsOption, show_list
 from broadside.coordinator.cli.options import Api, Assignments, Json, print_json
+from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.coordinator.core.plan.schedule import MissedPolicy, Overlap, check
 from broadside.coordinator.views.answers import ScheduleView
 from broadside.coordinator.views.requests import ScheduleRequest
 from broadside.exchange.troubles import utc_now
 
-app = typer.Typer()
+app = CommandGroup()
 
 Name = Annotated[str, typer.Argument(help="small letters, digits and dashes; at most 36")]
 
@@ -58,7 +59,7 @@ def add(
         request = ScheduleRequest.model_validate(
             {
                 "name": name,
-                "spec": spec.model_dump(mode="json"),
+                "spec": spec.to_fields(),
                 "cron": cron,
                 "at": _time("--at", at),
                 "timezone": timezone,

@@ -25,6 +25,7 @@ from broadside.coordinator.cli.saved_files import (
     save_chart,
     save_report,
 )
+from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.coordinator.core import words
 from broadside.coordinator.core.quantities import parse_rate, parse_time
 from broadside.coordinator.studies.study import (
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 POLL_S = 1.0
 
-app = typer.Typer()
+app = CommandGroup()
 
 
 Name = Annotated[str | None, typer.Option(help="the study's name; the question's kind otherwise")]
@@ -79,7 +80,7 @@ def _carry_out(
         request = StudyRequest(
             name=name,
             question=question,
-            spec=spec.model_dump(mode="json"),
+            spec=spec.to_fields(),
             pause_s=pause_s,
             by=operator_name(),
         )
@@ -91,7 +92,9 @@ def _carry_out(
             client.event = command
         created = await client.create_study(request)
         typer.echo(f"study {created.study_id}", err=True)
-        return created if detach else await _follow(client, created, quiet=as_json)
+        if detach:
+            return created
+        return await _follow(client, created, quiet=as_json, local=api is None)
 
     done = run(api, work, drive=not detach)
     print_study(done, as_json=as_json)
@@ -383,11 +386,37 @@ def print_study(study: Study, *, as_json: bool) -> None:
     typer.echo(stands(study))
 
 
-async def _follow(client: "Verbs", study: Study, *, quiet: bool) -> Study:
-    """Say each trial's result as it comes, and what the next one waits for."""
+async def _follow(client: "Verbs", study: Study, *, quiet: bool, local: bool) -> Study:
+    """Print each trial's result as it comes, and what the next one waits for.
+
+    Ctrl-C prints where the study is. ``local`` says that this process may be what runs it.
+    """
+    followed = [study]
+    try:
+        return await _follow_to_the_end(client, followed, quiet=quiet)
+    except asyncio.CancelledError:  # Ctrl-C
+        typer.echo(say_left(followed[-1], local=local), err=True)
+        raise
+
+
+def say_left(study: Study, *, local: bool) -> str:
+    """Return one line on a study that is no longer followed: where it is and what to do."""
+    done, planned = len(study.results), trials_count(study.spec)
+    goes_on = "it continues once a `broadside serve` runs here" if local else "it continues"
+    return (
+        f"left {study.study_id} without aborting it after {done} of {planned} trials; {goes_on}; "
+        f"`broadside study show {study.study_id}` shows it, "
+        f"`broadside study abort {study.study_id}` stops it"
+    )
+
+
+async def _follow_to_the_end(client: "Verbs", followed: list[Study], *, quiet: bool) -> Study:
+    """The study once it has ended; what was read last is the last of ``followed``."""
+    study = followed[-1]
     said, waits_for = 0, None
     while True:
         study = await client.study(study.study_id)
+        followed[:] = [study]
         if study.waits_for not in (None, waits_for) and not quiet:
             typer.echo(f"waits for {study.waits_for}", err=True)
         waits_for = study.waits_for

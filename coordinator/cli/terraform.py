@@ -224,6 +224,18 @@ def ask_az(*words: str) -> Any:
         stop("az answered something else than JSON; nothing is proven", Exit.CANNOT_RUN)
 
 
+def try_az(*words: str) -> tuple[Any, str | None]:
+    """Return az's answer as a value, or None and the last line of what it said instead."""
+    done = _run(["az", *words, "--output", "json"], capture_output=True, text=True)
+    try:
+        if done.returncode == 0:
+            return json.loads(done.stdout), None
+    except ValueError:
+        return None, "az answered something else than JSON"
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    return None, next((line for line in lines if "ERROR" in line), (lines or ["no reason"])[-1])
+
+
 def ask_az_together(*questions: Sequence[str]) -> list[Any]:
     """What az answered to each; az takes seconds to start, so they are asked side by side."""
     with ThreadPoolExecutor() as pool:

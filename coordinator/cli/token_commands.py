@@ -18,10 +18,11 @@ from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.expiry import parse_expiry
 from broadside.coordinator.cli.lists import RowsOption, show_list
 from broadside.coordinator.cli.options import Json, print_json
+from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.exchange.messages import Identifier
 from broadside.exchange.ports import Table
 
-app = typer.Typer()
+app = CommandGroup()
 
 
 class TokenRole(StrEnum):

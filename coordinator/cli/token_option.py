@@ -3,15 +3,16 @@
 There is no ``--token``: everybody on a host may read the arguments of its processes.
 """
 
+import functools
+import inspect
 import os
 import sys
+from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
-from typer.main import get_click_param
-from typer.models import ParamMeta
 
 from broadside.coordinator.cli.exits import Exit, stop
 
@@ -42,30 +43,48 @@ def given_token() -> str | None:
     return token
 
 
-def _take(path: Path | None) -> None:
-    _file.set(path)
-
-
-def offer_token(command: Any) -> None:
-    """Give a command that takes ``--api``, or each of a group, a ``--token-file`` as well."""
-    for inner in getattr(command, "commands", {}).values():
-        offer_token(inner)
-    if any(parameter.name == "api" for parameter in command.params):
-        option, _ = get_click_param(_TOKEN_FILE)
-        command.params.append(option)
-
-
-_TOKEN_FILE: Final = ParamMeta(
-    name="token_file",
-    annotation=Path | None,
-    default=typer.Option(
-        None,
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
         "--token-file",
         metavar="FILE",
         envvar="BROADSIDE_TOKEN_FILE",
-        callback=_take,
-        expose_value=False,
         help="file whose first line is the bearer token for --api, - for standard input; default: "
         f"what {TOKEN} holds",
     ),
-)
+]
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class CommandGroup(typer.Typer):
+    """Group of commands, in which each that takes ``--api`` takes ``--token-file`` as well."""
+
+    def command(self, *given: Any, **named: Any) -> Callable[[_Command], _Command]:
+        """Register a function as Typer does, with the option added to its signature."""
+        register = super().command(*given, **named)
+
+        def add(function: _Command) -> _Command:
+            register(_with_token_file(function))
+            return function
+
+        return add
+
+
+def _with_token_file(function: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(function, eval_str=True)
+    if "api" not in signature.parameters:
+        return function
+
+    @functools.wraps(function)
+    def run(*, token_file: Path | None, **given: Any) -> Any:
+        _file.set(token_file)
+        return function(**given)
+
+    option = inspect.Parameter(
+        "token_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=TokenFile
+    )
+    # Typer reads options from the signature that `inspect` shows.
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), option]
+    )
+    return run

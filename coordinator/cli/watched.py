@@ -46,21 +46,21 @@ class Watched:
         """Fold one event in; names that are not known are passed over."""
         match name:
             case "status":
-                status = LiveStatus.model_validate_json(data)
+                status = LiveStatus.model_validate_json(data, extra="ignore")
                 self._turn_to(status.burst.index)
                 self.status = status
             case "figures":
-                figures = LiveFigures.model_validate_json(data)
+                figures = LiveFigures.model_validate_json(data, extra="ignore")
                 self._turn_to(figures.burst_index)
                 self.figures = figures
             case "seconds":
-                self._take_seconds(LiveSeconds.model_validate_json(data))
+                self._take_seconds(LiveSeconds.model_validate_json(data, extra="ignore"))
             case "ledger":
-                ledger = LiveLedger.model_validate_json(data)
+                ledger = LiveLedger.model_validate_json(data, extra="ignore")
                 self._turn_to(ledger.burst_index)
                 self.ledger = ledger
             case "finding":
-                said = LiveFinding.model_validate_json(data)
+                said = LiveFinding.model_validate_json(data, extra="ignore")
                 self._turn_to(said.burst_index)
                 if said.finding is None:
                     self.findings.pop(said.id, None)
@@ -69,7 +69,9 @@ class Watched:
             case "summary":
                 self.over = True
                 found = json.loads(data)["findings"]
-                self.findings = {each["id"]: Finding.model_validate(each) for each in found}
+                self.findings = {
+                    each["id"]: Finding.model_validate(each, extra="ignore") for each in found
+                }
 
     def _turn_to(self, burst_index: int) -> None:
         """Events of another burst: what is known is of the burst before."""

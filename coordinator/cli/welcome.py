@@ -3,13 +3,13 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 from broadside.exchange.fabric import Fabric, open_fabric
 from broadside.exchange.fabric_settings import FabricSettings
 from broadside.exchange.records import RunHeader
+from broadside.exchange.version import version_text
 
 _COUNTED_MAX: Final = 1000  # runs
 
@@ -21,7 +21,7 @@ def welcome() -> Sequence[str]:
     """
     here, then = _standing()
     return (
-        f"Broadside {version('broadside')}, {here}",
+        f"Broadside {version_text()}, {here}",
         f"next: {then}",
         "all commands: `broadside --help`; one of them: `broadside COMMAND --help`",
     )

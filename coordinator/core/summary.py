@@ -792,7 +792,7 @@ class RunSummary(Message):
 
 def canonical(summary: BurstSummary | RunSummary) -> bytes:
     """The one text of a summary: equal values give equal bytes."""
-    return summary.model_dump_json().encode()
+    return summary.to_json().encode()
 
 
 def parse_run(stored: bytes) -> RunSummary:

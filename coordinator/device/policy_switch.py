@@ -1,18 +1,10 @@
-"""Puts an Azure Firewall's policy into a mode: ``python -m
-broadside.coordinator.device.policy_switch``.
+"""Puts an Azure Firewall's policy into a mode, for ``broadside policy-switch``.
 
-What a switch of docs/studies.md runs on Azure, where the coordinator's machine has no ``az``::
-
-    python -m broadside.coordinator.device.policy_switch --policy ID --idps Deny
-    python -m broadside.coordinator.device.policy_switch --policy ID --threat-intelligence Alert
-
-The command ends when the policy has come to rest in that mode: exit code 0, else 1 and one line.
-Its identity needs to read and write this one policy.
+That command is what a switch of docs/studies.md runs on Azure, where the coordinator's machine has
+no ``az``.
 """
 
-import argparse
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
@@ -20,12 +12,10 @@ from broadside.coordinator.device.resource_manager import (
     Body,
     Kind,
     Resource,
-    ResourceError,
     ResourceUnavailable,
     token_source,
 )
 
-MODES: Final = ("Off", "Alert", "Deny")
 PATIENCE_S: Final = 1500.0  # a policy with a firewall on it takes some ten minutes
 
 POLICY: Final = Kind(
@@ -59,40 +49,21 @@ def with_modes(body: Body, modes: Mapping[str, str]) -> dict[str, Any]:
     return {**body, "properties": properties}
 
 
-def arguments(argv: Sequence[str] | None = None) -> tuple[str, dict[str, str]]:
-    """The policy's id and the modes, of the command line."""
-    parser = argparse.ArgumentParser(prog="firewall_policy", description=__doc__)
-    parser.add_argument("--policy", required=True, metavar="ID", help="its resource id")
-    parser.add_argument("--idps", choices=MODES, help="intrusion detection: a Premium policy's")
-    parser.add_argument("--threat-intelligence", choices=MODES)
-    given = vars(parser.parse_args(argv))
-    resource_id = given.pop("policy")
-    modes = {name: mode for name, mode in given.items() if mode is not None}
-    if not modes:
-        parser.error("give --idps or --threat-intelligence")
-    return resource_id, modes
+def switch_policy(
+    resource_id: str, modes: Mapping[str, str], settings: CoordinatorSettings
+) -> None:
+    """Set modes of the policy with that id, by the coordinator's own identity.
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    resource_id, modes = arguments(argv)
-    settings = CoordinatorSettings()
+    Raises :class:`broadside.coordinator.device.resource_manager.ResourceError`.
+    """
+    policy = Resource(
+        resource_id,
+        POLICY,
+        token=token_source(settings),
+        endpoint=settings.azure_monitor_endpoint,
+        patience_s=PATIENCE_S,
+    )
     try:
-        policy = Resource(
-            resource_id,
-            POLICY,
-            token=token_source(settings),
-            endpoint=settings.azure_monitor_endpoint,
-            patience_s=PATIENCE_S,
-        )
-        try:
-            set_modes(policy, modes)
-        finally:
-            policy.close()
-    except ResourceError as error:
-        sys.stderr.write(f"firewall_policy: {error}\n")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        set_modes(policy, modes)
+    finally:
+        policy.close()

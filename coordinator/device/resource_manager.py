@@ -25,6 +25,7 @@ import httpx
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.device.http_answers import may_carry_secret, read_within, retry_after_s
+from broadside.exchange.installation import bring_extra
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
@@ -248,7 +249,7 @@ def token_source(settings: CoordinatorSettings) -> Callable[[], str]:
     try:
         from broadside.exchange.azure.identity import NoToken
     except ModuleNotFoundError as error:
-        raise ResourceRefused(f"{error.name} is missing; pip install 'broadside[azure]'") from error
+        raise ResourceRefused(f"{error.name} is missing; {bring_extra('azure')}") from error
     endpoint, client_id = settings.azure_monitor_endpoint, settings.managed_identity_client_id
     held: AccessToken | None = None
 

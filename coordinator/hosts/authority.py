@@ -100,6 +100,12 @@ def _make(
             critical=True,
         )
     )
+    # RFC 5280, section 4.2.1: Python 3.13 and newer refuse certificates without these two.
+    own_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    builder = builder.add_extension(own_id, critical=False)
+    if signer is not None:
+        signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(_public_key(signer[0]))
+        builder = builder.add_extension(signed_by, critical=False)
     if signer is None:
         usage = {"key_cert_sign": True, "crl_sign": True, "digital_signature": False}
     else:
@@ -125,6 +131,13 @@ def _make(
         ),
     )
     _write(certificate_file, made.public_bytes(serialization.Encoding.PEM))
+
+
+def _public_key(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
+    key = certificate.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise ValueError("the authority's certificate is not one that was made here")
+    return key
 
 
 def _write(path: Path, text: bytes) -> None:

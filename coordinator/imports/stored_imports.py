@@ -120,7 +120,7 @@ async def save_import(records: Records, plan: Plan, imported: Imported) -> RunSu
         measured = measure_import(plan, imported)
         summary = summarise(plan, measured, plan.created_at)
         documents: dict[tuple[Document, int | None], bytes] = {
-            (Document.IMPORT, None): imported.model_dump_json().encode()
+            (Document.IMPORT, None): imported.to_json().encode()
         }
         if measured.ledger is not None:
             documents[Document.LEDGER, None] = dump_ledger(measured.ledger)
@@ -148,7 +148,7 @@ async def save_import(records: Records, plan: Plan, imported: Imported) -> RunSu
         bursts_count=len(plan.bursts),
     )
     control = Control(run_id=plan.run_id, lease_until_at=plan.created_at)
-    await records.create_run(header, plan.model_dump_json().encode(), control)
+    await records.create_run(header, plan.document, control)
     return summary
 
 

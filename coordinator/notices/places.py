@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.notices.announcer import Place
+from broadside.exchange.installation import bring_extra
 
 
 class NoticesMisconfigured(Exception):
@@ -28,7 +29,7 @@ def open_places(settings: CoordinatorSettings) -> Iterator[Place]:
             from broadside.coordinator.notices.otlp import Otlp
         except ImportError:
             raise NoticesMisconfigured(
-                "BROADSIDE_OTLP_ENDPOINT: OpenTelemetry's exporter is not installed; run: "
-                "pip install 'broadside[otlp]'"
+                "BROADSIDE_OTLP_ENDPOINT: OpenTelemetry's exporter is not installed; "
+                f"{bring_extra('otlp')}"
             ) from None
         yield Otlp(settings.otlp_endpoint)

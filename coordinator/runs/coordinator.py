@@ -50,7 +50,7 @@ from broadside.coordinator.runs.reservations import EndpointTaken, Reservations
 from broadside.coordinator.runs.run_cost import cost_of
 from broadside.coordinator.runs.run_ids import new_run_id
 from broadside.coordinator.runs.stored import dump_fleet, read_ledger
-from broadside.coordinator.runs.stored_runs import StoredRuns
+from broadside.coordinator.runs.stored_runs import StoredRuns, parse_plan
 from broadside.exchange.background import keep_going
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import Control, Presence, TroubleKind
@@ -166,11 +166,10 @@ class Coordinator:
             lease_until_at=first_lease_until(plan),
             copies_count=control_copies_count(len(plan.pairs)),
         )
-        rests_on = basis(spec, fleet).model_dump_json().encode()
+        rests_on = basis(spec, fleet).to_json().encode()
         await self._records.private.save_document(run_id, Document.PRICE, rests_on)
         await self._records.private.save_document(run_id, Document.FLEET, dump_fleet(fleet))
-        document = plan.model_dump_json().encode()
-        await self._records.create_run(header, document, control, listed=listed)
+        await self._records.create_run(header, plan.document, control, listed=listed)
         return plan
 
     async def _reserve(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
@@ -248,7 +247,7 @@ class Coordinator:
         stored = await self._records.read_run(run_id)
         if stored is None:
             raise UnknownRun(run_id)
-        header, plan = stored[0], Plan.model_validate_json(stored[1])
+        header, plan = stored[0], parse_plan(run_id, stored[1])
         await self._records.private.show_run(header)
         self.stored.keep(plan)
         log.info("run launched", extra={"action": "launch", "run_id": run_id})

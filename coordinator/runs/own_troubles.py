@@ -42,9 +42,8 @@ async def keep_troubles(
         return _TROUBLES.validate_json(kept)
     troubles = log.between(plan.created_at, now)
     if troubles:
-        await records.private.save_document(
-            plan.run_id, Document.TROUBLES, _TROUBLES.dump_json(troubles)
-        )
+        listed = ",".join(trouble.to_json() for trouble in troubles)
+        await records.private.save_document(plan.run_id, Document.TROUBLES, f"[{listed}]".encode())
     return troubles
 
 

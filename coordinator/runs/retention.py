@@ -3,11 +3,12 @@
 from datetime import datetime, timedelta
 from typing import Final
 
-from pydantic import Field, StrictBool, ValidationError
+from pydantic import Field, StrictBool
 
 from broadside.coordinator.core.live.status import due_at
 from broadside.coordinator.core.measure.evidence import HOLD_MAX_S
 from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.runs.stored_runs import parse_plan
 from broadside.exchange.messages import Message, Number, RunId, UtcDatetime
 from broadside.exchange.ports import RecordUnreadable
 from broadside.exchange.records import Records, RunHeader
@@ -59,7 +60,7 @@ async def prune(records: Records, request: PruneRequest, now: datetime) -> Prune
             break
         try:
             plan = await _plan(records, header.run_id)
-        except (RecordUnreadable, ValidationError):
+        except RecordUnreadable:
             unreadable.append(header.run_id)
             tests_until_at = min(tests_until_at, header.created_at)
             continue
@@ -91,4 +92,4 @@ async def prune(records: Records, request: PruneRequest, now: datetime) -> Prune
 
 async def _plan(records: Records, run_id: str) -> Plan | None:
     stored = await records.read_run(run_id)
-    return None if stored is None else Plan.model_validate_json(stored[1])
+    return None if stored is None else parse_plan(run_id, stored[1])

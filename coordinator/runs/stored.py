@@ -99,10 +99,15 @@ async def whole_summary(records: Records, run_id: str, summary: RunSummary) -> R
 
 def dump_fleet(presences: Sequence[Presence]) -> bytes:
     """The agents at a launch, as they are kept with the run."""
-    return zlib.compress(_PRESENCES.dump_json(tuple(presences)))
+    listed = ",".join(presence.to_json() for presence in presences)
+    return zlib.compress(f"[{listed}]".encode())
 
 
 async def read_fleet(records: Records, run_id: str) -> tuple[Presence, ...]:
     """The agents at the launch; none for imports."""
     document = await records.private.read_document(run_id, Document.FLEET)
-    return () if document is None else _PRESENCES.validate_json(zlib.decompress(document))
+    return (
+        ()
+        if document is None
+        else _PRESENCES.validate_json(zlib.decompress(document), extra=Presence.unknown_fields)
+    )

@@ -6,10 +6,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from pydantic import ValidationError
+
 from broadside.coordinator.core.live.status import BurstStatus, RunStatus
 from broadside.coordinator.core.plan.spec import Plan
 from broadside.coordinator.refusals import UnknownRun
 from broadside.coordinator.runs.run_states import RunStates
+from broadside.exchange.messages import plain_text
+from broadside.exchange.ports import RecordUnreadable
 from broadside.exchange.records import Document, Records
 from broadside.exchange.troubles import utc_now
 
@@ -19,6 +23,25 @@ if TYPE_CHECKING:
     from broadside.coordinator.imports.import_requests import Imported
 
 _RUN_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # as in broadside.exchange.messages
+
+
+def parse_plan(run_id: str, document: bytes) -> Plan:
+    """Return a run's stored plan.
+
+    Raises:
+        RecordUnreadable: The document is damaged, or has what this version does not know.
+    """
+    try:
+        return Plan.read(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "plan"
+        raise RecordUnreadable(
+            plain_text(
+                f"run {run_id}: its plan cannot be read ({where}: {first['msg']}); where a later "
+                "version of Broadside wrote it, read it with that version"
+            )
+        ) from error
 
 
 class StoredRuns:
@@ -46,7 +69,7 @@ class StoredRuns:
             stored = await self._records.read_run(run_id)
             if stored is None:
                 raise UnknownRun(run_id)
-            self._plans[run_id] = Plan.model_validate_json(stored[1])
+            self._plans[run_id] = parse_plan(run_id, stored[1])
         return self._plans[run_id]
 
     async def imported(self, run_id: str) -> "Imported | None":

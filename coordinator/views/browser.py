@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from broadside.exchange.installation import bring_extra
+
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _OTHER_TAG: Final = re.compile(r"<(?!/?(?:b|i|br|sub|sup|extra)\s*/?>)")  # than our figures have
 _PDF_S: Final = 120.0  # s until a page must be printed
@@ -72,7 +74,7 @@ def paint_png(figure: Mapping[str, Any], *, width: int, height: int, scale: floa
         import plotly  # noqa: F401 - kaleido takes its plotly.js, and would ask the network else
     except ModuleNotFoundError as error:
         raise BrowserError(
-            f"png: {error.name} is missing; pip install 'broadside[reports]', or write a .svg"
+            f"png: {error.name} is missing; {bring_extra('reports')}, or write a .svg"
         ) from error
     with _folder() as folder:
         target = folder / "chart.png"

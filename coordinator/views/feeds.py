@@ -225,6 +225,7 @@ class Feed:
                 picture,
                 stored.summary,
                 stored.series,
+                pairs_count=len(plan.pairs),
                 planned_s=planned_s,
                 known_s=planned_s,
                 final=True,

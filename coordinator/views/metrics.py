@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from importlib.metadata import version
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -31,6 +30,7 @@ from broadside.coordinator.views.figure_rows import layer_of
 from broadside.exchange.messages import AgentState, Outcome, Presence, Role
 from broadside.exchange.ports import QueueCounts
 from broadside.exchange.records import RunHeader
+from broadside.exchange.version import UNKNOWN, commit, version_number
 
 STALE_AFTER: Final = timedelta(seconds=30)  # an agent that was not heard of for so long
 _RUNS_LOOKED_AT: Final = 50
@@ -47,7 +47,7 @@ def name_of(each: Figure) -> str:
 
 
 METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "broadside_build_info": ("This coordinator's version.", ("version",)),
+    "broadside_build_info": ("This coordinator's version and commit.", ("version", "revision")),
     "broadside_tick_age_seconds": ("Time since it last looked after all runs.", ()),
     "broadside_agents": (
         "Agents by role and state; stale: not heard of for 30 s.",
@@ -205,7 +205,7 @@ Sample = tuple[str, tuple[str, ...], float | None]
 
 
 def _samples(shown: Snapshot) -> Iterator[Sample]:
-    yield "broadside_build_info", (version("broadside"),), 1.0
+    yield "broadside_build_info", (version_number(), commit() or UNKNOWN), 1.0
     if shown.ticked_at is not None:
         age_s = (shown.now - shown.ticked_at).total_seconds()
         yield "broadside_tick_age_seconds", (), max(0.0, age_s)

@@ -9,11 +9,13 @@ import numpy as np
 from pydantic_core import to_json
 
 from broadside.coordinator.core.measure.second_table import Column
+from broadside.exchange.installation import bring_extra
 
 JSON: Final = "application/json"
 CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 PARQUET: Final = "application/vnd.apache.parquet"
+FILE: Final = "application/octet-stream"  # any of them, as a file
 
 
 class NotAcceptable(Exception):
@@ -129,7 +131,7 @@ def render(media_type: str, head: Mapping[str, Any], columns: Sequence[Column]) 
     except ModuleNotFoundError as error:
         raise NotAcceptable(
             f"{media_type}: {error.name} is missing where the coordinator runs; "
-            "pip install 'broadside[reports]', or accept JSON or CSV"
+            f"{bring_extra('reports')}, or accept JSON or CSV"
         ) from error
 
 

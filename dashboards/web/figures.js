@@ -27,7 +27,7 @@ const notInstalled = () =>
   notice(
     "note",
     "Not installed",
-    "These charts need plotly: install the extra with `pip install broadside[reports]`. All above works without.",
+    "These charts need plotly where the coordinator runs: its extra `reports`. All above works without.",
   );
 
 const titleOf = ({ title, figure }) => figure.layout.title?.text?.replace(/<[^>]+>/g, " ") ?? title;

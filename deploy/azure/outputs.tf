@@ -49,6 +49,14 @@ output "package" {
   description = "The package that `broadside up` uploads itself, with private endpoints; null where Terraform does."
 }
 
+output "boot" {
+  value = {
+    coordinator_id = module.coordinator.vm_id
+    table          = module.exchange.boot_table
+  }
+  description = "Where `broadside up` reads whether the VMs are ready: the coordinator's VM, and the table of boot statuses; null where its network is private."
+}
+
 output "proposal" {
   value       = local.proposal
   description = "What the owners of what stands already have to do, as commands; `may_change` has the range do it."

@@ -108,7 +108,7 @@ variable "bundle_path" {
 
   validation {
     condition     = fileexists(var.bundle_path)
-    error_message = "bundle_path: no such file; run `make wheelhouse` in the checkout first."
+    error_message = "bundle_path: no such file; run `make wheelhouse` in the checkout first, or give a release's broadside-bundle-*.tar.gz with `broadside up --bundle`."
   }
 }
 

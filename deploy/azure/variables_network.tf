@@ -49,6 +49,11 @@ variable "endpoint_ports" {
     condition     = length(var.endpoint_ports) > 0 && alltrue([for port in var.endpoint_ports : port >= 1024 && port <= 65535])
     error_message = "endpoint_ports: at least one, each 1024 to 65535; the agent may not bind lower ones."
   }
+
+  validation {
+    condition     = !contains(var.endpoint_ports, 65330)
+    error_message = "endpoint_ports: Azure keeps port 65330 of every VM to itself; use another."
+  }
 }
 
 variable "service_ports" {

@@ -27,12 +27,7 @@ with() { # with OPTION LINES COMMAND...: the command with the option before each
 
 baseline=${BASELINE-}
 if [ -n "${GATES-}" ] && [ -z "$baseline" ]; then
-    baseline=$(broadside runs --scenario "$SCENARIO" --state finished --label baseline=accepted --json | python3 -c '
-import json, sys
-for run in json.load(sys.stdin):
-    outcome = run["outcome"]
-    if outcome["verdict"] != "fail" and outcome["fleet_received_bits_per_second"]:
-        sys.exit(print(run["run_id"]))')
+    baseline=$(broadside baseline "$SCENARIO")
 fi
 accepted=
 if [ "${ACCEPT-}" = true ] || { [ -n "${GATES-}" ] && [ -z "$baseline" ]; }; then

@@ -23,7 +23,7 @@ _HOST_PATH: Final = (".", "/")  # how a volume's source begins that is a path
 def faults(text: str, profile: str) -> Iterator[str]:
     """What is wrong with a compose file under a profile, one line each."""
     try:
-        compose = _interpolated(yaml.safe_load(text), {"COMPOSE_PROFILES": profile})
+        compose = read_compose(text, profile)
     except (yaml.YAMLError, LookupError) as error:
         yield " ".join(str(error).split())
         return
@@ -35,6 +35,16 @@ def faults(text: str, profile: str) -> Iterator[str]:
     for name, service in compose["services"].items():
         for fault in _service_faults(service, compose):
             yield f"services.{name}: {fault}"
+
+
+def read_compose(text: str, profile: str) -> Any:
+    """Return a compose file's document under a profile, with merges and variables resolved.
+
+    Raises:
+        yaml.YAMLError: it is not YAML.
+        LookupError: a variable has no default.
+    """
+    return _interpolated(yaml.safe_load(text), {"COMPOSE_PROFILES": profile})
 
 
 def _service_faults(service: dict[str, Any], compose: dict[str, Any]) -> Iterator[str]:

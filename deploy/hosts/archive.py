@@ -2,13 +2,12 @@
 
 One file, ``dist/broadside-hosts.tar.gz``, for x86_64 with systemd and a Python 3.11, 3.12 or 3.13:
 Debian 12 and 13, Ubuntu 24.04, RHEL 9 and 10 with theirs. In it are the installer, two units, every
-locked wheel for each of those Pythons (by hash), and an iperf3 with the libraries that it runs on,
-so that it is the same one everywhere. Needs what deploy/azure/wheelhouse.py needs.
+locked wheel for each of those Pythons (by hash), and Debian's iperf3 with the libraries that it
+runs on (by hash), so that it is the same one everywhere. Needs what deploy/azure/wheelhouse.py
+needs.
 """
 
 import argparse
-import hashlib
-import re
 import shutil
 import sys
 import tempfile
@@ -16,28 +15,54 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from deploy.azure.wheelhouse import ROOT, build_wheel, fetch_wheels, pack, run
+from deploy import debian_packages
+from deploy.build_tools import ROOT, build_wheel, fetch_wheels, pack, run, sha256, version_line
+from deploy.components import Carried, read_common_licences, read_debs, read_wheels, write_notices
+from deploy.debian_packages import LICENCE_TEXTS, read_lock
 
 HERE: Final = ROOT / "deploy" / "hosts"
 BOOT: Final = ROOT / "deploy" / "azure" / "modules" / "boot" / "files"
 LOCK: Final = HERE / "hosts.lock"
 PYTHONS: Final = ("3.11", "3.12", "3.13")
 GLIBC_MINOR_MAX: Final = 34  # RHEL 9's
-IPERF3_MINIMUM: Final = (3, 18)
+# iperf3 and the libraries that it loads: libgcc-s1 when it ends a thread, whose licence is in
+# gcc-14-base.
+ENGINE: Final = (
+    "iperf3", "libiperf0", "libc6", "libgcc-s1", "gcc-14-base", "libsctp1", "libssl3t64",
+    "libzstd1", "zlib1g",
+)  # fmt: skip
 CAPABILITIES: Final = ""  # an agent without tunnels needs none
 
 
 def main() -> int:
+    """Build the archive."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=ROOT / "dist" / "broadside-hosts.tar.gz")
     parser.add_argument("--python", action="append", help="only for this one; may be repeated")
+    parser.add_argument("--archive", help="a Debian archive's URI; default: this machine's own")
     options = parser.parse_args()
-    build(options.output, options.python or PYTHONS)
+    build(options.output, options.python or PYTHONS, archive=options.archive)
     return 0
 
 
-def build(output: Path, pythons: Sequence[str]) -> None:
-    """The archive, for hosts with one of these Pythons."""
+def build(
+    output: Path,
+    pythons: Sequence[str] = PYTHONS,
+    *,
+    wheel: Path | None = None,
+    archive: str | None = None,
+) -> Sequence[Carried]:
+    """Build the archive.
+
+    Args:
+        output: the file to write.
+        pythons: the hosts' Pythons that it is for.
+        wheel: Broadside's own; None builds it.
+        archive: a Debian archive's URI; None for the one of this machine's own apt.
+
+    Returns:
+        The components of others that it carries.
+    """
     with tempfile.TemporaryDirectory(prefix="broadside-hosts-") as folder:
         work = Path(folder)
         whole = work / "broadside-hosts"
@@ -48,32 +73,44 @@ def build(output: Path, pythons: Sequence[str]) -> None:
             name = f"broadside-{service}.service"
             text = (BOOT / name).read_text().replace("${capabilities}", CAPABILITIES)
             (whole / name).write_text(text)
-        build_wheel(whole / "wheels", work)
-        (own,) = (whole / "wheels").glob("broadside-*.whl")
+        shutil.copy(ROOT / "LICENSE", whole)
+        (whole / "VERSION").write_text(f"{version_line()}\n", "utf-8")
+        (whole / "wheels").mkdir()
+        if wheel is None:
+            own = build_wheel(whole / "wheels", work)
+        else:
+            own = Path(shutil.copy(wheel, whole / "wheels"))
         with (whole / LOCK.name).open("a") as lock:
             lock.write(locked(own))
         for python in pythons:
             fetch_wheels(whole / "wheels", (LOCK,), python, GLIBC_MINOR_MAX)
-        shutil.copytree(own_iperf3(), whole / "iperf3", symlinks=True)
-        pack(work / "broadside-hosts", output, "broadside-hosts")
+        carried = [
+            *read_wheels((whole / "wheels").glob("*.whl")),
+            *add_iperf3(whole / "iperf3", work, archive),
+        ]
+        write_notices(whole, "the archive for hosts", carried)
+        pack(whole, output, "broadside-hosts")
+    return carried
 
 
 def locked(wheel: Path) -> str:
-    """A lock's line for a wheel, by its hash."""
+    """Return a lock's line for a wheel, by its hash."""
     name, version, *_ = wheel.name.split("-")
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    return f"{name}=={version} --hash=sha256:{digest}\n"
+    return f"{name}=={version} --hash=sha256:{sha256(wheel)}\n"
 
 
-def own_iperf3() -> Path:
-    """The folder of an iperf3 with its libraries, as deploy/iperf3.sh brings it."""
-    said = run(["sh", ROOT / "deploy" / "iperf3.sh", "own"])
-    home = ROOT / ".tools" / "iperf3"
-    shown = run([home / "bin" / "iperf3", "--version"]) if home.exists() else said
-    found = re.match(r"iperf (\d+)\.(\d+)", shown)
-    if found is None or (int(found[1]), int(found[2])) < IPERF3_MINIMUM:
-        sys.exit(f"archive: no iperf3 3.18 to put in: {said.strip()}")
-    return home
+def add_iperf3(home: Path, work: Path, archive: str | None) -> Sequence[Carried]:
+    """Add the locked iperf3 with its libraries, and a wrapper that runs it through their loader."""
+    fetched, debs = work / "debs", work / "engine"
+    wanted = [each for each in read_lock() if each.name in (*ENGINE, LICENCE_TEXTS)]
+    debian_packages.fetch(wanted, fetched, archive)
+    (texts,) = (fetched / each.file_name for each in wanted if each.name == LICENCE_TEXTS)
+    packages = [each for each in wanted if each.name != LICENCE_TEXTS]
+    debs.mkdir()
+    for each in packages:
+        shutil.move(fetched / each.file_name, debs / each.file_name)
+    run(["sh", ROOT / "deploy" / "iperf3.sh", "unpack", debs, home])
+    return read_debs(packages, debs, read_common_licences(texts))
 
 
 if __name__ == "__main__":

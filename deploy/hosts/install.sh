@@ -30,6 +30,8 @@ for word in "$@"; do
     *) stop "$word: not a setting; write BROADSIDE_NAME=VALUE (docs/settings.md)" ;;
     esac
 done
+umask 022
+unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX # packages of the caller's are not the service's
 [ "$(id -u)" = 0 ] || stop "run it as root"
 [ "$(uname -m)" = x86_64 ] || stop "$(uname -m): the archive is for x86_64"
 command -v systemctl >/dev/null || stop "no systemd here"
@@ -43,15 +45,16 @@ command -v chronyc >/dev/null ||
 
 # 2. The settings: those of before, with those of now over them -------------------------------------
 mkdir -p /etc/broadside
-touch "$settings"
-chmod 0600 "$settings" # systemd reads it, as root
-set_to() { # NAME=VALUE: in place of what the name was set to
-    grep -v "^${1%%=*}=" "$settings" >"$settings.new" || true
-    printf '%s\n' "$1" >>"$settings.new"
-    chmod 0600 "$settings.new"
+remove_setting() { # NAME; the file holds secrets from its first byte on, and systemd reads it as root
+    rm -f "$settings.new"
+    (umask 077 && touch "$settings" && { grep -v "^$1=" "$settings" >"$settings.new" || true; })
     mv "$settings.new" "$settings"
 }
-is_set() { grep -q "^$1=." "$settings"; }
+set_to() { # NAME=VALUE: in place of what the name was set to
+    remove_setting "${1%%=*}"
+    printf '%s\n' "$1" >>"$settings"
+}
+is_set() { grep -qs "^$1=." "$settings"; }
 for word in "$@"; do set_to "$word"; done
 if [ "$service" = agent ]; then
     for name in BROADSIDE_AGENT_ROLE BROADSIDE_COORDINATOR; do
@@ -99,20 +102,27 @@ fi
 systemctl daemon-reload
 systemctl enable --now broadside-$service.service
 ready=$credential
-[ "$service" = agent ] || ready=$state/private.sqlite3
-tries=60
-while [ ! -s $ready ] && [ $tries -gt 0 ]; do
+[ "$service" = agent ] || ready=$(sed -n 's/^BROADSIDE_DATA_DIR=//p' "$settings")/private.sqlite3
+# At work: it has what it makes at its first start, and one process that stays. One that ends with an
+# error is started again every 5 s by another.
+tries=60 stays=0 before=
+while [ $stays -lt 4 ] && [ $tries -gt 0 ]; do
     sleep 1
     tries=$((tries - 1))
+    now=$(systemctl show -P MainPID broadside-$service.service)
+    if [ -s "$ready" ] && [ "$now" != 0 ] && [ "$now" = "$before" ]; then
+        stays=$((stays + 1))
+    else
+        stays=0
+    fi
+    before=$now
 done
-if [ ! -s $ready ]; then
+if [ $stays -lt 4 ]; then
     systemctl status --no-pager --lines 10 broadside-$service.service >&2 || true
     stop "broadside-$service does not start; see: journalctl -u broadside-$service"
 fi
 if [ "$service" = agent ]; then # the code has done its work
-    grep -v '^BROADSIDE_AGENT_JOIN=' "$settings" >"$settings.new"
-    chmod 0600 "$settings.new"
-    mv "$settings.new" "$settings"
+    remove_setting BROADSIDE_AGENT_JOIN
     echo "this host is an agent of $(sed -n 's/^BROADSIDE_COORDINATOR=//p' "$settings")"
 else
     echo "the coordinator is at work; agents reach it at $(sed -n 's/^BROADSIDE_HOSTS_LISTEN=//p' "$settings")"

@@ -1,6 +1,6 @@
 """The SDK's transport, whose answers are bounded: read as they come, never unpacked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import aiohttp
@@ -20,11 +20,13 @@ class BoundedTransport(AioHttpTransport):  # type: ignore[misc]  # the SDK offer
         self,
         max_bytes: int,
         connector: Callable[[], aiohttp.BaseConnector] | None = None,
+        middlewares: Sequence[aiohttp.ClientMiddlewareType] = (),
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self._response_class = _bounded(max_bytes)
         self._connector = connector
+        self._middlewares = middlewares
 
     async def open(self) -> None:
         if self.session is None:
@@ -35,6 +37,7 @@ class BoundedTransport(AioHttpTransport):  # type: ignore[misc]  # the SDK offer
                 trust_env=True,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
+                middlewares=self._middlewares,
             )
         await super().open()
 

@@ -159,17 +159,13 @@ class Transport(BoundedTransport):
         super().__init__(
             ANSWER_MAX_BYTES,
             lambda: aiohttp.TCPConnector(socket_factory=_mortal(attempt_s)),
+            middlewares=(_sent_once,),
             connection_timeout=attempt_s,
             read_timeout=attempt_s,
             connection_verify=str(address.ca_file) if address.ca_file else True,
         )
         self._troubles = troubles
         self._kind = kind
-
-    async def open(self) -> None:
-        await super().open()
-        if self.session is not None:
-            self.session._retry_connection = False
 
     async def send(self, request: Any, **options: Any) -> Any:
         try:
@@ -182,6 +178,22 @@ class Transport(BoundedTransport):
         else:
             self._troubles.went_well(self._kind)
         return response
+
+
+async def _sent_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Middleware of aiohttp that keeps it from sending a request again over a new connection.
+
+    aiohttp repeats what ended in one of two errors. This raises their common base instead.
+    """
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        # No connection came about, so nothing was sent; aiohttp does not repeat it.
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise aiohttp.ClientConnectionError(str(error)) from error
 
 
 def _mortal(attempt_s: float) -> Callable[[aiohttp.AddrInfoType], socket.socket]:

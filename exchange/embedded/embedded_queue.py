@@ -34,8 +34,8 @@ _LULL_S: Final = 2.0  # and looks this often at least
 _SEND_MAX_COUNT: Final = 500  # messages in one transaction, so that a long send lets others in
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-_QUEUE_APPLICATION: Final = 0x42735155  # "BsQU"
-_QUEUE_LAYOUT: Final = """
+QUEUE_APPLICATION: Final = 0x42735155  # "BsQU"
+QUEUE_LAYOUT: Final = """
 CREATE TABLE message (
     sequence INTEGER PRIMARY KEY AUTOINCREMENT,
     message_id TEXT NOT NULL,
@@ -108,7 +108,7 @@ class EmbeddedQueue:
     ) -> None:
         """``duplicates_s`` is the detection window; ``clock`` gives epoch seconds."""
         self._database = Database(
-            data_dir / "queue.sqlite3", _QUEUE_APPLICATION, _QUEUE_LAYOUT, busy_s
+            data_dir / "queue.sqlite3", QUEUE_APPLICATION, QUEUE_LAYOUT, busy_s
         )
         self._lock_us = round(lock_s * 1e6)
         self._deliveries_max_count = deliveries_max_count

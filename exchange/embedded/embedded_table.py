@@ -34,8 +34,8 @@ _NAMED: Final = (
     "WHERE partition_key = ? AND row_key IN (SELECT value FROM json_each(?)) ORDER BY row_key"
 )
 
-_TABLE_APPLICATION: Final = 0x42735442  # "BsTB"
-_TABLE_LAYOUT: Final = """
+TABLE_APPLICATION: Final = 0x42735442  # "BsTB"
+TABLE_LAYOUT: Final = """
 CREATE TABLE entity (
     partition_key TEXT NOT NULL,
     row_key TEXT NOT NULL,
@@ -52,7 +52,7 @@ class EmbeddedTable:
 
     def __init__(self, data_dir: Path, name: str, *, busy_s: float = 10.0) -> None:
         self._database = Database(
-            data_dir / f"{name}.sqlite3", _TABLE_APPLICATION, _TABLE_LAYOUT, busy_s
+            data_dir / f"{name}.sqlite3", TABLE_APPLICATION, TABLE_LAYOUT, busy_s
         )
 
     async def insert(self, entity: Entity) -> str:

@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from operator import methodcaller
@@ -402,6 +402,35 @@ def _identity(connection: sqlite3.Connection) -> tuple[int, int]:
         "SELECT application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id"
     ).fetchone()
     return application, schema_count
+
+
+def explain_foreign(connection: sqlite3.Connection, application: int, layout: str) -> str | None:
+    """Return why a database is not one of ours with this layout; None where it is, or is empty."""
+    found, objects_count = _identity(connection)
+    if (found, objects_count) == (0, 0):
+        return None
+    if found != application:
+        return "a database, but not Broadside's"
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != _LAYOUT_VERSION:
+        return f"layout version {version}, this Broadside knows {_LAYOUT_VERSION}"
+    with closing(sqlite3.connect(":memory:")) as own:
+        own.executescript(layout)
+        if _columns(connection) != _columns(own):
+            return "its tables are not those of Broadside"
+    return None
+
+
+def _columns(connection: sqlite3.Connection) -> dict[tuple[str, str], list[str]]:
+    """Columns by kind and name, of all that is stored or runs; indexes are neither."""
+    objects = connection.execute(
+        "SELECT type, name FROM sqlite_schema WHERE type != 'index' AND name NOT LIKE 'sqlite_%'"
+    ).fetchall()
+    columns = "SELECT name || ' ' || type FROM pragma_table_info(?)"
+    return {
+        (kind, name): [text for (text,) in connection.execute(columns, (name,))]
+        for kind, name in objects
+    }
 
 
 @contextmanager

@@ -80,7 +80,10 @@ def _problems(traffic: Traffic) -> Iterator[str]:
             wanted = f"leave it at {_said(usual[name])}" if usual[name] is not None else "drop it"
             takers = [other.name for other in engines().values() if name in other.honours]
             others = f", or use engine {' or '.join(takers)}" if takers else ""
-            yield f"traffic.{name}: {engine.name} cannot do {_said(value)}; {wanted}{others}"
+            yield (
+                f"traffic.{name}: engine {engine.name} does not support {name} {_said(value)}; "
+                f"{wanted}{others}"
+            )
     try:
         yield from engine.problems(traffic)
     except Unsupported as wrong_option:

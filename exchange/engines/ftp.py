@@ -42,19 +42,20 @@ from broadside.exchange.engines.port import (
     host_word,
     word,
 )
+from broadside.exchange.installation import bring
 from broadside.exchange.messages import Combine, Job, Measure, Message, Side, Traffic
 
 LFTP: Final = Program(
     name="lftp",
     version_argv=("--version",),
     version_pattern=r"LFTP \| Version (\d+\.\d+\.\d+)",
-    fix="run make tools, or apt-get install lftp",
+    fix=bring("apt-get install lftp", target="tools"),
 )
 VSFTPD: Final = Program(
     name="vsftpd",
     version_argv=("-v",),
     version_pattern=r"vsftpd: version (\d+\.\d+\.\d+)",
-    fix="run make tools, or apt-get install vsftpd",
+    fix=bring("apt-get install vsftpd", target="tools"),
 )
 PASSIVE_PORTS: Final = (50_000, 59_999)  # of data connections: firewalls must let them through
 SEGMENT_LEAST_BYTES: Final = 65_536

@@ -44,19 +44,20 @@ from broadside.exchange.engines.port import (
     host_word,
     word,
 )
+from broadside.exchange.installation import bring
 from broadside.exchange.messages import Combine, Distribution, Job, Measure, Message, Side, Traffic
 
 VEGETA: Final = Program(
     name="vegeta",
     version_argv=("--version",),
     version_pattern=r"(?m)^Version: v?(\d+\.\d+\.\d+)",
-    fix="run make tools",
+    fix=bring("put vegeta 12 (https://github.com/tsenart/vegeta/releases) on PATH", target="tools"),
 )
 NGINX: Final = Program(
     name="nginx",
     version_argv=("-v",),
     version_pattern=r"nginx/(\d+\.\d+\.\d+)",
-    fix="run make tools, or apt-get install nginx-light",
+    fix=bring("apt-get install nginx-light", target="tools"),
 )
 WORKERS_MAX_COUNT: Final = 10_000  # requests under way at once, at most
 ERROR_KINDS_MAX_COUNT: Final = 8

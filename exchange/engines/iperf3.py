@@ -21,13 +21,14 @@ from broadside.exchange.engines.port import (
     Unsupported,
     word,
 )
+from broadside.exchange.installation import bring
 from broadside.exchange.messages import BLOCK_MIN_BYTES, Direction, Job, Pacing, Protocol, Traffic
 
 PROGRAM: Final = Program(
     name="iperf3",
     version_argv=("--version",),
     version_pattern=r"iperf (\d+\.\d+(?:\.\d+)?)",
-    fix="run make setup, or apt-get install iperf3",
+    fix=bring("apt-get install iperf3", target="setup"),
 )
 
 
@@ -167,7 +168,7 @@ def _parts(job: Job) -> Iterator[Job]:
 def _version(text: str) -> Version:
     version = parse_version(f"iperf {text}")
     if version is None:
-        raise Unsupported(f"iperf3: {text!r} is no version; run make setup")
+        raise Unsupported(f"iperf3: {text!r} is no version; {PROGRAM.fix}")
     return version
 
 
@@ -312,9 +313,7 @@ def _milliseconds(seconds: float) -> int:
 
 def _require_version(version: Version) -> None:
     if version < MINIMUM_VERSION:
-        raise Unsupported(
-            f"iperf3 {version} is too old; install {MINIMUM_VERSION} or newer (make setup)"
-        )
+        raise Unsupported(f"iperf3 {version} is too old; install {MINIMUM_VERSION} or newer")
 
 
 ENGINE: Final = Iperf3()

@@ -438,15 +438,25 @@ def open_client(authority: str | None) -> httpx.AsyncClient:
     """
     verify: ssl.SSLContext | bool = True
     if authority is not None:
-        verify = ssl.create_default_context(cadata=authority)
-        verify.check_hostname = False
-        verify.verify_flags |= _NO_CHECK_TIME
+        verify = trust_authority(authority)
     return httpx.AsyncClient(
         verify=verify,
         headers={"Accept-Encoding": "identity"},
         timeout=httpx.Timeout(CONNECT_S, read=TRY_S, write=TRY_S),
         limits=httpx.Limits(max_connections=16, keepalive_expiry=50),
     )
+
+
+def trust_authority(authority: str) -> ssl.SSLContext:
+    """Return a context that trusts what a coordinator's own authority (PEM) signed."""
+    context = ssl.create_default_context(cadata=authority)
+    context.check_hostname = False
+    # Python 3.13 is strict about RFC 5280 by default. Authorities made before 0.9 have no key
+    # identifiers, and agents of a fleet that was upgraded still trust those.
+    # As numbers: the complement of one of Python's flags lacks those that Python does not name.
+    flags = int(context.verify_flags) & ~int(ssl.VERIFY_X509_STRICT)
+    context.verify_flags = ssl.VerifyFlags(flags | _NO_CHECK_TIME)
+    return context
 
 
 def failure(error: httpx.HTTPError) -> str:

@@ -23,6 +23,7 @@ and ``<n>`` are three digits from 000; ``<share>`` is an agent's
                             | <epoch ms>.<agent>.<port>.chunk.<n> packed seconds
     presence                | <role>.<agent>                      Presence, without its passport
     passport                | <role>.<agent>                      Passport
+    boot                    | <host>                              boot status, by Azure's fetch.py
     tunnel.<server agent>   | ask.<vni>.<job>                     Tunnel
                             | answer.<vni>.<job>                  problem, or none
 

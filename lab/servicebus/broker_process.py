@@ -3,12 +3,12 @@
 import json
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from broadside.exchange.programs import module_command
 from broadside.lab.offspring import die_with_parent
 from broadside.lab.servicebus.queues import QueueSettings
 
@@ -50,13 +50,7 @@ class BrokerProcess:
         """Returns once it listens. Raises RuntimeError, after it has said why on stderr."""
         self._admin.unlink(missing_ok=True)
         self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "broadside.lab.servicebus",
-                f"--port={self.port}",
-                *self._options,
-            ],
+            module_command("broadside.lab.servicebus", f"--port={self.port}", *self._options),
             stdout=subprocess.PIPE,
             text=True,
             preexec_fn=die_with_parent,

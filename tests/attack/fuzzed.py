@@ -113,7 +113,7 @@ async def fuzz_messages(count: int, seed: int) -> Counter[str]:
         worker = Worker(queue=queue, tools=make_tools(records))
         some = min(_PART_COUNT, count - done_count)
         for number in range(some):
-            body = mangled(job.model_dump_json(), draw)
+            body = mangled(job.to_json(), draw)
             queue.put(body if body != job.body else b"", str(number))
         await work_until_idle(worker, queue)
         assert len(queue.settled) == some, "a message was not settled"
@@ -185,7 +185,7 @@ async def fuzz_rows(count: int, seed: int) -> Counter[str]:
                 with _counted(told, "digests"):
                     await records.runs.read_jobs("run-1", 0, 2)
             case _:
-                row = _row(there.model_dump_json(), "presence", "client.c", draw)
+                row = _row(there.to_json(), "presence", "client.c", draw)
                 with _counted(told, "presence"):
                     parse_row(Presence, row)
     await reads.close()

@@ -180,7 +180,7 @@ async def _feed(count: int, seed: int) -> Counter[str]:
     plan = Plan.model_validate_json(plan_row[1])
     burst, job = plan.bursts[0], planned_job()
     there = presence(Role.CLIENT, 1, beat_at=datetime.now(UTC))
-    goods = [job.model_dump_json(), there.model_dump_json()]
+    goods = [job.to_json(), there.to_json()]
     goods += await _good_rows(burst)
     with tempfile.TemporaryDirectory() as folder, _listening() as named:
         table = EmbeddedTable(Path(folder), "results")
@@ -198,7 +198,7 @@ async def _feed(count: int, seed: int) -> Counter[str]:
             for row in rows:
                 told[await _became(records, row, named.why)] += 1
             for number in range(letters):
-                told[_letter(draw, job.model_dump_json(), number)] += 1
+                told[_letter(draw, job.to_json(), number)] += 1
             for partition in {row.partition_key for row in rows}:
                 await table.delete_partition(partition)
             done += some

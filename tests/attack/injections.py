@@ -73,7 +73,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     for kind, fields in {
         Kind.REFUSED: """
             ClockReading.boot_id Job.shared_boot_id Presence.allowed_networks
-            Claim.address Claim.agent_id Claim.job_id Control.run_id
+            Claim.address Claim.agent_id Claim.job_id Control.run_id Job.may_ignore
             Distribution.name Distribution.unit
             Endpoint.address Endpoint.agent_id EngineReport.engine EngineState.name Job.run_id
             JobReport.agent_id JobReport.job_id JobReport.run_id Measure.name Measure.unit
@@ -91,6 +91,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             Passport.nic_driver Passport.nic_driver_version Passport.nic_firmware Passport.offloads
             Passport.sysctls Presence.broadside_version
             Presence.engine_version Presence.kernel Presence.nic Presence.problem Presence.vm_size
+            Presence.warnings
             Traffic.options
         """,
         Kind.LINES: "EngineReport.files",

@@ -93,7 +93,7 @@ def _in_place(good: str) -> Iterator[bytes]:
 
 
 def _jobs() -> str:
-    told = [read_job(body) for body in _in_place(planned_job().model_dump_json())]
+    told = [read_job(body) for body in _in_place(planned_job().to_json())]
     taken = [each for each in told if isinstance(each, Job)]
     assert all(each.reason for each in told if isinstance(each, Poison))
     return f"{len(told) - len(taken)} set aside with a reason, {len(taken)} jobs"

@@ -158,7 +158,7 @@ def _fetch(token: str | None, url: str) -> str:
     spec = importlib.util.spec_from_file_location("fetch", _FETCH)
     assert spec is not None and spec.loader is not None
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"BROADSIDE_IMDS": url, "BROADSIDE_FETCH_PATIENCE_S": "1"}
+        settings = {"BROADSIDE_IMDS": url, "BROADSIDE_DOWNLOAD_S": "1"}
         with mock.patch.dict(os.environ, settings):
             fetch: ModuleType = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(fetch)
@@ -166,13 +166,12 @@ def _fetch(token: str | None, url: str) -> str:
         if token is not None:
             fetch.token = lambda _: token  # type: ignore[attr-defined]
         bundle = {"url": f"{url}/bundle", "client_id": "x", "sha256": "0" * 64}
-        said, path = io.StringIO(), Path(folder) / "bundle.tar.gz"
-        with redirect_stderr(said):
-            try:
-                fetch.fetch(bundle, path)
-            except SystemExit as ended:
-                assert not path.exists() or path.stat().st_size <= _ANSWER_MAX_BYTES
-                return (said.getvalue() or str(ended)).replace(url, "")
+        path = Path(folder) / "bundle.tar.gz"
+        try:
+            fetch.fetch(bundle, path)
+        except fetch.Failed as failed:
+            assert not path.exists() or path.stat().st_size <= _ANSWER_MAX_BYTES
+            return str(failed).replace(url, "")
     raise AssertionError("it was installed")
 
 

@@ -2,12 +2,14 @@
 
 import argparse
 import logging
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 from tests.azure_emulator.day_one import follow
 from tests.azure_emulator.platform import plant_locked_hub
@@ -16,14 +18,24 @@ from tests.azure_emulator.range_cases import (
     Report,
     examples,
     failed_up,
+    healed,
     killed,
     live,
     parked,
     variants,
 )
-from tests.azure_emulator.stage import Missing, Stage, Tools, find_tools, set_stage
+from tests.azure_emulator.stage import (
+    COMMANDS,
+    Missing,
+    Stage,
+    Stopped,
+    Tools,
+    find_tools,
+    set_stage,
+)
 
 PASSED, FAULTY, CANNOT_RUN = 0, 1, 4
+_ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def say(text: str) -> None:
@@ -41,6 +53,8 @@ def plays(arguments: argparse.Namespace) -> Iterator[tuple[str, Callable[[Stage]
     yield "day-one-existing", day_one_existing
     yield "parked", lambda stage: parked(stage, small)
     yield "failing", lambda stage: failed_up(stage, small)
+    soak = next(case for case in all_ if case.name == "soak")
+    yield "healed", lambda stage: healed(stage, soak)
     yield "killed", lambda stage: killed(stage, small, arguments.kills, arguments.seed)
 
 
@@ -75,6 +89,13 @@ def _write_log(path: Path, stage: Stage) -> None:
     )
 
 
+def _end(number: int, _: object) -> None:
+    """End once: stages are taken down in the meantime, which no second signal may cut short."""
+    for each in _ENDS:
+        signal.signal(each, signal.SIG_IGN)
+    raise Stopped(signal.Signals(number).name)
+
+
 def main() -> int:
     """Play the cases; 0 all well, 1 faults, 4 something is missing."""
     parser = argparse.ArgumentParser(prog="tests.azure_emulator", description=__doc__)
@@ -99,9 +120,17 @@ def main() -> int:
         )
     say(f"rehearsal: seed {arguments.seed}, {len(chosen)} cases, {arguments.jobs} at a time")
     began_s = time.monotonic()
+    for number in _ENDS:
+        signal.signal(number, _end)
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        went_well = pool.map(lambda each: play(each[0], each[1], tools, arguments.keep), chosen)
-        failed = sum(not each for each in went_well)
+        try:
+            went_well = pool.map(lambda each: play(each[0], each[1], tools, arguments.keep), chosen)
+            failed = sum(not each for each in went_well)
+        except Stopped as stopped:
+            pool.shutdown(wait=False, cancel_futures=True)
+            COMMANDS.stop()
+            say(f"rehearsal: stopped by {stopped}; every command on a stage was killed")
+            return 128 + signal.Signals[str(stopped)]
     say(f"rehearsal: {len(chosen)} cases, {failed} faulty, {time.monotonic() - began_s:.0f} s")
     return FAULTY if failed else PASSED
 

@@ -1,7 +1,11 @@
-"""Blob storage as a deployer meets it: bearer tokens, roles, the account's firewall."""
+"""Storage as a deployer meets it: bearer tokens, roles, the account's firewall.
+
+It has blobs, the rows that the range's VMs wrote, and their serial consoles.
+"""
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +13,7 @@ from typing import Final
 
 from tests.azure_emulator.azure_catalogue import DEPLOYER
 from tests.azure_emulator.azure_refusals import Refused, Resource
+from tests.azure_emulator.booted import CONSOLES, Troubles, console, rows
 from tests.azure_emulator.subscription import Answer, Subscription
 
 OPERATOR_ADDRESS: Final = "203.0.113.7"  # where the rehearsal's requests come from
@@ -26,12 +31,19 @@ class DataPlane:
     subscription: Subscription
     blobs: dict[str, bytes] = field(default_factory=dict)  # by host and path
     digests: dict[str, str] = field(default_factory=dict)
+    troubles: Troubles = field(default_factory=Troubles)
+    uploads_refused: bool = False
 
     def answer(
         self, method: str, host: str, path: str, query: Mapping[str, list[str]],
         headers: Mapping[str, str], body: bytes,
     ) -> tuple[Answer, bytes]:  # fmt: skip
-        """One request to ``<account>.<service>.core.windows.net``; raises :class:`Refused`."""
+        """One request to ``<account>.<service>.core.windows.net`` or to the store of serial
+        consoles; raises :class:`Refused`."""
+        if host == CONSOLES:
+            return Answer(status=200), console(
+                self.subscription.store, self.blobs, self.troubles, path
+            )
         account, service = host.split(".")[:2]
         found = next(
             (
@@ -43,6 +55,13 @@ class DataPlane:
         if found is None:
             raise Refused(404, "AccountNotFound", host)
         self._let_in(found, service, path, headers.get("Authorization", ""))
+        if service == "table" and method == "GET" and path.endswith("()"):
+            found_rows = rows(self.subscription.store, self.blobs, self.troubles)
+            return Answer(status=200, headers={"Content-Type": "application/json"}), json.dumps(
+                {"value": found_rows}
+            ).encode()
+        if self.uploads_refused and method == "PUT":
+            raise Refused(403, "AuthorizationPermissionMismatch", "uploads are refused")
         if service != "blob":
             raise Refused(
                 403, "AuthorizationPermissionMismatch", f"{service}: no deployer's business"
@@ -69,6 +88,8 @@ class DataPlane:
         scope = account["id"]
         if service == "blob":
             scope += f"/blobServices/default/containers/{path.split('/')[1]}"
+        if service == "table":
+            scope += f"/tableServices/default/tables/{path.strip('/()')}"
         if not self.subscription.may(DEPLOYER, kind, scope):
             raise Refused(403, "AuthorizationPermissionMismatch", f"{kind} on {scope}")
 

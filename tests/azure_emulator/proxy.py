@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from tests.azure_emulator.azure_catalogue import DEPLOYER
 from tests.azure_emulator.azure_refusals import Refused
+from tests.azure_emulator.booted import CONSOLES
 from tests.azure_emulator.computed import TENANT
 from tests.azure_emulator.data_plane import DataPlane
 from tests.azure_emulator.subscription import Answer, Subscription
@@ -28,6 +29,7 @@ from tests.azure_emulator.subscription import Answer, Subscription
 APPLICATION: Final = "33333333-3333-3333-3333-333333333333"
 _NAMES: Final = (
     "management.azure.com", "login.microsoftonline.com", "graph.microsoft.com",
+    CONSOLES,
     *(f"*.{each}.core.windows.net" for each in ("blob", "table", "queue", "file", "dfs", "web")),
 )  # fmt: skip
 _log = logging.getLogger(__name__)
@@ -73,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = urllib.parse.unquote(url.path).rstrip("/") or "/"
         query = urllib.parse.parse_qs(url.query, keep_blank_values=True)
         raw = self._body()
-        is_data = host.endswith(".core.windows.net")
+        is_data = host.endswith(".core.windows.net") or host == CONSOLES
         try:
             data: bytes | None = None
             if host.startswith("login."):

@@ -166,7 +166,9 @@ def live(stage: Stage, case: Case) -> Report:
     if case.prepare:
         case.prepare(stage)
     before = stage.subscription.snapshot()
-    step("up", stage.broadside("up", *case.words, "--yes"))
+    up = stage.broadside("up", *case.words, "--yes")
+    step("up", up)
+    all_ready(stage, up)
     report.resources_count = len(stage.subscription.snapshot()) - len(before)
     if wanted := list(whole.wants(stage, set(before))):
         raise Fault("\n".join(wanted))
@@ -180,6 +182,18 @@ def live(stage: Stage, case: Case) -> Report:
     nothing_left(stage, before)
     bodies_must_be_sound(stage, report)
     return report
+
+
+def all_ready(stage: Stage, up: Done) -> None:
+    """`up` must say that every VM of the range works. Raises :class:`Fault`."""
+    agents_count = sum(
+        each["sku"]["capacity"]
+        for each in stage.subscription.store.values()
+        if each["type"].lower().endswith("/virtualmachinescalesets")
+    )
+    wanted = f"{agents_count} of {agents_count} agents and the coordinator ready\n"
+    if not agents_count or wanted not in up.output:
+        raise Fault(f"up does not say {wanted!r}\n{up.output[-2000:]}")
 
 
 def plan_again(stage: Stage, case: Case) -> Done:
@@ -298,6 +312,43 @@ def failed_up(stage: Stage, case: Case) -> Report:
     must(stage.broadside("up", *case.words, "--yes"), "up, nothing goes", code=4)
     done = must(stage.broadside("down", *case.words, "--yes", "--patience-s", "20"), "down of it")
     report.steps_s["down of a failed up"] = done.took_s
+    nothing_left(stage, before)
+    bodies_must_be_sound(stage, report)
+    return report
+
+
+def healed(stage: Stage, case: Case) -> Report:
+    """A refused package leaves VMs that wait; the next `up` uploads it, and names who fails."""
+    report = Report(name=f"{case.name}, healed")
+    before = stage.subscription.snapshot()
+    stage.data.uploads_refused = True
+    must(stage.broadside("up", *case.words, "--yes"), "up, the upload refused", code=4)
+    kinds = {each["type"].lower().rsplit("/", 1)[1] for each in stage.subscription.store.values()}
+    if not {"virtualmachinescalesets", "virtualmachines"} <= kinds:
+        raise Fault(f"the refused upload left no VM behind, so nothing is healed: {kinds}")
+    stage.data.uploads_refused = False
+    troubles = stage.data.troubles
+    troubles.failing["client000001"] = "install.sh ended with 100: no space left on device"
+    troubles.silent.add("client000001")
+    troubles.dead.add("server000000")
+    short = (*case.words, "--yes", "--ready-within-s", "25")
+    done = must(stage.broadside("up", *short), "up with two VMs in trouble", code=4)
+    agents_count = done.output.count("not ready: ")
+    for wanted in (
+        "not ready: client000001: install at ",
+        "no space left on device",
+        "not ready: server000000: it was ready at ",
+    ):
+        if wanted not in done.output or agents_count != 2:
+            raise Fault(f"up does not say {wanted!r} of 2 VMs\n{done.output[-2000:]}")
+    troubles.failing.clear()
+    troubles.silent.clear()
+    troubles.dead.clear()
+    done = must(stage.broadside("up", *short), "up, healed")
+    report.steps_s["up, healed"] = done.took_s
+    all_ready(stage, done)
+    report.resources_count = len(stage.subscription.snapshot()) - len(before)
+    must(stage.broadside("down", *case.words, "--yes", "--patience-s", "20"), "down")
     nothing_left(stage, before)
     bodies_must_be_sound(stage, report)
     return report

@@ -1,17 +1,19 @@
 """The rehearsal's stage: tools, a copy of the range's files, commands towards the stand-in."""
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from tests.azure_emulator.azure_catalogue import SUBSCRIPTION
 from tests.azure_emulator.computed import TENANT
@@ -91,6 +93,53 @@ def _find_az() -> Path:
     return home / "bin" / "az"
 
 
+class Stopped(BaseException):
+    """The rehearsal was told to end."""
+
+
+class Commands:
+    """The commands that run on any stage, each in a session of its own with all that it starts.
+
+    A terminated rehearsal would leave them behind, so :meth:`stop` kills them and lets no other
+    start.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self._stopped = False
+
+    def start(
+        self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], output: IO[str]
+    ) -> "subprocess.Popen[str]":
+        """Start a command. Raises :class:`Stopped` after :meth:`stop`."""
+        with self._lock:
+            if self._stopped:
+                raise Stopped
+            process = subprocess.Popen(
+                argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=output,
+                stderr=subprocess.STDOUT, text=True, start_new_session=True,
+            )  # fmt: skip
+            self._running.add(process)
+        return process
+
+    def ended(self, process: "subprocess.Popen[str]") -> None:
+        """Forget a command whose end was seen."""
+        with self._lock:
+            self._running.discard(process)
+
+    def stop(self) -> None:
+        """Kill all that runs; what would still start raises :class:`Stopped`."""
+        with self._lock:
+            self._stopped = True
+            for process in self._running:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+COMMANDS: Final = Commands()
+
+
 @dataclass(kw_only=True)
 class Stage:
     """One copy of the range's files, one subscription, and commands between them."""
@@ -132,15 +181,14 @@ class Stage:
         """Run a command to its end, or kill it with all that it started."""
         began_s = time.monotonic()
         with tempfile.TemporaryFile("w+") as output:
-            process = subprocess.Popen(
-                argv, cwd=cwd, env=self.environment, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, text=True, start_new_session=True,
-            )  # fmt: skip
+            process = COMMANDS.start(argv, cwd=cwd, env=self.environment, output=output)
             try:
                 process.wait(kill_after_s)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+            finally:
+                COMMANDS.ended(process)
             output.seek(0)
             told = output.read()
         done = Done(

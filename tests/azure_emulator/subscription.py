@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tests.azure_emulator import booted
 from tests.azure_emulator.azure_catalogue import (
     ALWAYS,
     BASE,
@@ -422,6 +423,8 @@ class Subscription:
         if low.endswith("/sharedkeys"):
             return Answer(status=200, body={"primarySharedKey": "x", "secondarySharedKey": "y"})
         last = low.rsplit("/", 1)[1]
+        if last == "retrievebootdiagnosticsdata":
+            return Answer(status=200, body=booted.diagnostics(low.rsplit("/", 1)[0]))
         if last in ("deallocate", "poweroff", "start", "manualupgrade", "delete", "reimage"):
             return Answer(status=200, body={})
         if last == "validate":
@@ -482,6 +485,9 @@ class Subscription:
                 raise Refused(404, "ResourceNotFound", path)
             cors: Resource = {"cors": {"corsRules": []}}
             return {"id": path, "name": "default", "type": kind_of(path), "properties": cors}
+        if re.search(r"/virtualmachinescalesets/[^/]+/virtualmachines$", low):
+            owner = self.store.get(low.rsplit("/", 1)[0])
+            return {"value": booted.instances(owner) if owner else []}
         if low.endswith("/currentbillingfeatures"):
             return {"CurrentBillingFeatures": ["Basic"], "DataVolumeCap": {"Cap": 100}}
         if low.endswith("/instanceview"):

@@ -73,7 +73,14 @@ def _shown(simulation: Simulation, second: int) -> Picture:
     coverage = np.where(columns[0] >= offset + second, 0.0, series.coverage_ratio)
     flow = replace(series.flows[0], pairs_bits_per_second=rates)
     cut = replace(series, flows=(flow,), coverage_ratio=coverage)
-    return picture(summary, cut, planned_s=simulation.burst_s, known_s=known_s, final=False)
+    return picture(
+        summary,
+        cut,
+        pairs_count=len(rates),
+        planned_s=simulation.burst_s,
+        known_s=known_s,
+        final=False,
+    )
 
 
 def _ledger_until(ledger: FirewallLedger, until_s: float) -> FirewallLedger:

@@ -212,6 +212,8 @@ def standing(prefix: str, fabric: RangeFabric = "azure") -> Iterator[Range]:
             )
             past = azure.fabric()
             settings |= azure.fabric(beside.tables, beside.blobs)
+        # The fleet's process does not import from the current folder, where the agents' entry lies.
+        os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
         site = stack.enter_context(
             staged(
                 lab,

@@ -10,6 +10,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+CERTIFICATES_ALONE = x509.KeyUsage(
+    digital_signature=False, content_commitment=False, key_encipherment=False,
+    data_encipherment=False, key_agreement=False, key_cert_sign=True, crl_sign=False,
+    encipher_only=False, decipher_only=False,
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificates:
@@ -48,6 +54,8 @@ def make_certificates(folder: Path, host: str = "127.0.0.1") -> Certificates:
     authority = (
         build(issuer, authority_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        # Python 3.13 refuses an authority without it.
+        .add_extension(CERTIFICATES_ALONE, True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), False)
         .sign(authority_key, hashes.SHA256())
     )

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,7 +32,12 @@ class Answer:
 
 
 @contextlib.contextmanager
-def serving(answer: Callable[[Asked], Answer]) -> Iterator[str]:
+def serving(
+    answer: Callable[[Asked], Answer],
+    address: tuple[str, int] = ("127.0.0.1", 0),
+    *,
+    tls: ssl.SSLContext | None = None,
+) -> Iterator[str]:
     """Its URL. Requests that come together are answered in threads of their own."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -62,11 +68,14 @@ def serving(answer: Callable[[Asked], Answer]) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Nothing on standard error."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(address, Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        scheme = "http" if tls is None else "https"
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            yield f"{scheme}://{address[0]}:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()

@@ -47,6 +47,8 @@ class Site:
     def __init__(self, folder: Path, *, as_users_do: bool = False) -> None:
         self.folder = folder
         self.as_users_do = as_users_do
+        # Whose programs are started: another version's source, or this checkout's where it is None.
+        self.tree: Path | None = None
         self.environment = {
             **{name: value for name, value in os.environ.items() if "BROADSIDE" not in name},
             "BROADSIDE_DATA_DIR": str(folder / "data"),
@@ -125,7 +127,14 @@ class Site:
         env = self.environment | dict(variables)
         process: Process
         with (self.folder / f"{name}.log").open("wb") as log:
-            if self.as_users_do:
+            if self.tree is not None:
+                package = "broadside." if (self.tree / "broadside").is_dir() else ""
+                env["PYTHONPATH"] = str(self.tree)
+                argv = [sys.executable, "-m", package + module, *arguments]
+                process = subprocess.Popen(
+                    argv, env=env, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT
+                )
+            elif self.as_users_do:
                 argv = [sys.executable, "-m", module, *arguments]
                 process = subprocess.Popen(
                     argv, env=env, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT
@@ -176,6 +185,12 @@ def wait_for_summary(url: str, run_id: str, timeout_s: float = 90) -> dict[str, 
         f"a verdict on {run_id}", summary, timeout_s, pause_s=VERDICT_PAUSE_S
     )
     return found
+
+
+def end(process: Process) -> None:
+    """SIGTERM, as systemd would send it, and wait."""
+    process.terminate()
+    process.wait(20)
 
 
 def kill(process: Process) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from broadside.exchange.messages import Role
+from tests.live.as_nobody import opened
 from tests.live.live_site import BROADSIDE, PACED, Site, wait_for_fleet
 
 pytestmark = pytest.mark.live
@@ -36,6 +37,7 @@ NO_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-cap
         (["report", "last", "-o", "r.docx"], 3, [".docx", ".html, .pdf, .json", "--format"]),
         (["export", "last", "-o", "r.docx"], 3, [".docx", ".xlsx", "--format"]),
         (["chart", "last"], 4, ["no run yet"]),
+        (["chart", "nosuch"], 3, ["nosuch", "no such run"]),
         (["chart", "throughput"], 3, ["of which run", "chart last throughput"]),
         (["mcp", "--launch-budget", "5"], 3, ["--launch-budget", "--api"]),
         (["lunch"], 3, ["lunch"]),
@@ -96,7 +98,7 @@ def test_an_agent_without_a_usable_iperf3_is_named_at_launch(site: Site) -> None
 def test_without_rights_lab_up_says_what_would_help(site: Site) -> None:
 
     done = subprocess.run(
-        [*NO_RIGHTS, *BROADSIDE, "lab", "up"],
+        [*opened(), *NO_RIGHTS, *BROADSIDE, "lab", "up"],
         env=site.environment,
         capture_output=True,
         text=True,

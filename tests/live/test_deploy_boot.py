@@ -11,13 +11,14 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from broadside.coordinator.cli.range_ready import last_status
 from broadside.exchange.messages import Presence
 from tests.deploy_check import boot, tools
 from tests.deploy_check.__main__ import COORDINATOR, EXPOSURE_MAX
@@ -73,7 +74,8 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wanted.write_text("\n".join(line for line in lines if line != "pip"))
     lock = str(ROOT / "requirements.lock")
     for argv in (
-        [UV, "venv", "-q", "--python", system_python(), home],
+        # Relocatable: a machine has it at /opt/broadside/venv, and has not this host's /tmp.
+        [UV, "venv", "-q", "--relocatable", "--python", system_python(), home],
         [UV, "pip", "install", "-q", "--python", home / "bin/python", "-r", wanted, "-c", lock],
         [UV, "pip", "install", "-q", "--python", home / "bin/python", "-c", lock, wheel],
     ):
@@ -127,7 +129,7 @@ def notebook(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[M
     """Services and tunnels as examples/notebook.tfvars gives them, in a network of its own."""
     if reason := why_not():
         pytest.skip(reason)
-    own = next((venv / "lib").glob("python3*")) / "site-packages" / ".tools"
+    own = next((venv / "lib").glob("python3*")) / "site-packages" / "broadside" / ".tools"
     if not own.exists():  # /usr/local/bin of a VM
         shutil.copytree(ROOT / ".tools" / "vegeta", own / "vegeta")
     told = {
@@ -166,7 +168,8 @@ def agent_pid(machine: Machine) -> int | None:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return None
-    return pid if b"agent" in words else None
+    is_agent = b"broadside.agent" in words and b"--remove-tunnels" not in words
+    return pid if is_agent else None
 
 
 def status(pid: int) -> dict[str, str]:
@@ -305,24 +308,37 @@ def test_a_killed_agents_tunnel_is_gone_before_it_is_back(notebook: Machine) -> 
 
 @dataclass(kw_only=True)
 class Azure:
-    """The metadata service and Blob storage, as far as fetch.py goes."""
+    """The metadata service, Blob storage and the table of results, as far as fetch.py goes."""
 
     url: str = ""
-    bundle: bytes = b""
+    bundle: bytes | None = b""  # None: not uploaded
     refusals: int = 0  # still to come: the role has not reached storage yet
+    rows: list[dict[str, str]] = field(default_factory=list)  # boot statuses, as they came
 
     def answer(self, asked: Asked) -> Answer:
         if asked.path == "/metadata/identity/oauth2/token":
             known = asked.query["resource"] == ["https://storage.azure.com/"]
             right = asked.headers["Metadata"] == "true" and known and asked.query["client_id"]
             return Answer(status=200 if right else 400, body={"access_token": "secret"})
-        if self.refusals:
-            self.refusals -= 1
-            return Answer(status=403, body=b"AuthorizationPermissionMismatch")
         signed = asked.headers["Authorization"] == "Bearer secret"
         if not signed or not asked.headers["x-ms-version"]:
             return Answer(status=401)
+        if asked.method == "PUT":
+            row = json.loads(asked.body)
+            key = f"(PartitionKey='{row['PartitionKey']}',RowKey='{row['RowKey']}')"
+            assert asked.path == f"/results{key}"
+            self.rows.append(json.loads(row["json"]))
+            return Answer(status=204)
+        if self.refusals:
+            self.refusals -= 1
+            return Answer(status=403, body=b"AuthorizationPermissionMismatch")
+        if self.bundle is None:
+            return Answer(status=404, body=b"BlobNotFound")
         return Answer(body=self.bundle)
+
+    def stages(self) -> list[tuple[str, bool]]:
+        """Stages in the order in which they were published, and whether with an error."""
+        return [(row["stage"], bool(row["error"])) for row in self.rows]
 
 
 def packed(**files: str) -> bytes:
@@ -342,8 +358,10 @@ def azure() -> Iterator[Azure]:
         yield azure
 
 
-def fetch(tmp_path: Path, azure: Azure, sha256: str) -> "subprocess.CompletedProcess[str]":
-    """The rendered fetch.py, told of this bundle."""
+def fetch(
+    tmp_path: Path, azure: Azure, sha256: str, healthy: str = "exit 0"
+) -> "subprocess.CompletedProcess[str]":
+    """One attempt of the rendered fetch.py, told of this bundle."""
     config = boot.Boot(
         service="agent",
         environment={},
@@ -353,13 +371,18 @@ def fetch(tmp_path: Path, azure: Azure, sha256: str) -> "subprocess.CompletedPro
     files = files_of(boot.render(FOLDER, config))
     for name in ("/usr/local/lib/broadside/fetch.py", "/etc/broadside/bundle.json"):
         (tmp_path / Path(name).name).write_text(files[name])
+    command = tmp_path / "broadside"
+    command.write_text(f"#!/bin/sh\n{healthy}\n")
+    command.chmod(0o755)
     return subprocess.run(
         [sys.executable, str(tmp_path / "fetch.py"), str(tmp_path / "bundle.json")],
         env=os.environ
         | {
             "BROADSIDE_IMDS": azure.url,
             "BROADSIDE_BUNDLE_FOLDER": str(tmp_path / "cache"),
-            "BROADSIDE_FETCH_PATIENCE_S": "2",
+            "BROADSIDE_COMMAND": str(command),
+            "BROADSIDE_HEALTHY_S": "0",
+            "BROADSIDE_TABLES_ENDPOINT": azure.url,
         },
         capture_output=True,
         text=True,
@@ -368,31 +391,86 @@ def fetch(tmp_path: Path, azure: Azure, sha256: str) -> "subprocess.CompletedPro
     )
 
 
-def test_the_package_is_fetched_checked_and_installed(tmp_path: Path, azure: Azure) -> None:
-    azure.bundle = packed(install_sh=f"echo $1 > {tmp_path}/installed")
-    azure.refusals = 2
-    done = fetch(tmp_path, azure, hashlib.sha256(azure.bundle).hexdigest())
+def test_the_package_is_fetched_checked_and_installed_once(tmp_path: Path, azure: Azure) -> None:
+    azure.bundle = packed(install_sh=f"echo $1 >> {tmp_path}/installed")
+    sha256 = hashlib.sha256(azure.bundle).hexdigest()
+    azure.refusals = 1
+    assert fetch(tmp_path, azure, sha256).returncode == 1
+    assert "Storage Blob Data Reader" in azure.rows[-1]["error"]
+    done = fetch(tmp_path, azure, sha256)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "installed").read_text() == "agent\n"
-    assert done.stderr.count("HTTP Error 403") == 2
     assert "secret" not in done.stderr
+    assert fetch(tmp_path, azure, sha256).returncode == 0
+    assert (tmp_path / "installed").read_text() == "agent\n"
+    began = [("fetch", False), ("fetch", True)]
+    installed = [("fetch", False), ("install", False), ("start", False), ("ready", False)]
+    assert azure.stages() == [*began, *installed, ("start", False), ("ready", False)]
+
+
+def test_a_newer_package_is_installed_over_an_older_one(tmp_path: Path, azure: Azure) -> None:
+    for version in ("1", "2"):
+        azure.bundle = packed(install_sh=f"echo {version} >> {tmp_path}/installed")
+        done = fetch(tmp_path, azure, hashlib.sha256(azure.bundle).hexdigest())
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "installed").read_text() == "1\n2\n"
+
+
+def test_an_installer_that_failed_is_run_again(tmp_path: Path, azure: Azure) -> None:
+    """From a package that was unpacked anew: what it left behind is gone."""
+    script = f"test ! -e {tmp_path}/cache/bundle/left && touch {tmp_path}/cache/bundle/left"
+    azure.bundle = packed(install_sh=f"{script}; echo no space left; exit 100")
+    sha256 = hashlib.sha256(azure.bundle).hexdigest()
+    for _ in range(2):
+        done = fetch(tmp_path, azure, sha256)
+        assert done.returncode == 1
+        status = last_status(done.stderr)
+        assert status is not None
+        assert status["stage"] == "install"
+        assert status["error"] == "install.sh ended with 100: no space left"
+        assert azure.rows[-1]["error"] == status["error"]
+    assert azure.stages().count(("install", True)) == 2
+
+
+def test_a_service_that_does_not_work_is_no_ready_vm(tmp_path: Path, azure: Azure) -> None:
+    azure.bundle = packed(install_sh="true")
+    sha256 = hashlib.sha256(azure.bundle).hexdigest()
+    done = fetch(tmp_path, azure, sha256, healthy="echo agent: no heartbeat >&2; exit 1")
+    assert done.returncode == 1
+    assert azure.stages()[-1] == ("start", True)
+    assert azure.rows[-1]["error"] == "agent: no heartbeat"
+    assert fetch(tmp_path, azure, sha256).returncode == 0
+    assert azure.stages().count(("install", False)) == 1
 
 
 def test_another_package_is_not_installed(tmp_path: Path, azure: Azure) -> None:
     azure.bundle = packed(install_sh=f"touch {tmp_path}/installed")
     done = fetch(tmp_path, azure, "0" * 64)
     assert done.returncode == 1
-    assert "not 000" in done.stderr
+    assert "not 000" in azure.rows[-1]["error"]
     assert not (tmp_path / "installed").exists()
 
 
-def test_a_package_that_stays_refused_ends_with_the_role_to_give(
+def test_a_package_that_is_not_there_says_what_to_run(tmp_path: Path, azure: Azure) -> None:
+    azure.bundle = None
+    assert fetch(tmp_path, azure, "0" * 64).returncode == 1
+    assert "404" in azure.rows[-1]["error"]
+    assert "broadside up" in azure.rows[-1]["error"]
+
+
+def test_what_goes_on_in_a_table_that_refuses_is_on_the_console(
     tmp_path: Path, azure: Azure
 ) -> None:
-    azure.refusals = 1000
-    done = fetch(tmp_path, azure, "0" * 64)
-    assert done.returncode == 1
-    assert "Storage Blob Data Reader" in done.stderr
+    azure.bundle = packed(install_sh="true")
+    sha256 = hashlib.sha256(azure.bundle).hexdigest()
+    with serving(lambda _: Answer(status=403)) as refusing:
+        there, azure.url = azure.url, refusing
+        failed = fetch(tmp_path, azure, sha256)
+        azure.url = there
+    assert failed.returncode == 1
+    status = last_status(failed.stderr)
+    assert status is not None
+    assert (status["stage"], "403" in status["error"]) == ("fetch", True)
+    assert azure.rows == []
 
 
 # Terraform's own rendering ------------------------------------------------------------------------

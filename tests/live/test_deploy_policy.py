@@ -6,10 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from broadside.coordinator.device.policy_switch import POLICY as KIND
-from broadside.coordinator.device.policy_switch import main, set_modes
+from broadside.coordinator.device.policy_switch import set_modes
 from broadside.coordinator.device.resource_manager import Resource, ResourceError
 from broadside.coordinator.studies.switch import Switch
 from tests.live.azure_resource import TOKEN, ResourceManager
+from tests.live.commands import run_command
 from tests.live.http_service import serving
 
 pytestmark = pytest.mark.live
@@ -112,8 +113,10 @@ async def test_a_switch_runs_it(arm: ResourceManager, monkeypatch: pytest.Monkey
     monkeypatch.setenv("BROADSIDE_AZURE_MONITOR_TOKEN", TOKEN)
     argv = (
         sys.executable,
+        "-P",
         "-m",
-        "broadside.coordinator.device.policy_switch",
+        "broadside.coordinator",
+        "policy-switch",
         "--policy",
         POLICY,
         "--idps",
@@ -125,8 +128,22 @@ async def test_a_switch_runs_it(arm: ResourceManager, monkeypatch: pytest.Monkey
     assert modes(arm)[0] == "Off"
 
 
-def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--policy", "x", "--idps", "Deny"]) == 1
-    assert capsys.readouterr().err.startswith("firewall_policy: firewall policy 'x'")
-    with pytest.raises(SystemExit):
-        main(["--policy", POLICY])
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--policy", "x", "--idps", "Deny"], 4, "firewall policy 'x'"),
+        (["--policy", POLICY], 3, "give --idps or --threat-intelligence"),
+        (["--policy", POLICY, "--idps", "deny"], 3, "Deny"),
+        (["--idps", "Deny"], 3, "--policy"),
+    ],
+)
+def test_the_command_says_what_is_wrong(
+    words: list[str],
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    done = run_command(["policy-switch", *words], monkeypatch, capfd)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr

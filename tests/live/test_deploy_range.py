@@ -71,6 +71,14 @@ case "$(basename "$0") $*" in
 "az rest --method put"*)
     for word; do case $word in @*) cp "${word#@}" "$STUB/firewall" ;; esac; done
     ;;
+"az vmss list-instances --name night-clients"*) cat "$STUB/clients" ;;
+"az vmss list-instances --name night-servers"*) cat "$STUB/servers" ;;
+"az storage entity query"*)
+    [ ! -f "$STUB/rows_refused" ] || { echo "ERROR: AuthorizationFailure" >&2; exit 3; }
+    cat "$STUB/rows"
+    [ ! -f "$STUB/next_rows" ] || cp "$STUB/next_rows" "$STUB/rows"
+    ;;
+"az rest --method post"*retrieveBootDiagnosticsData*) echo '{"serialConsoleLogBlobUri": null}' ;;
 "az vm image terms show"*) echo '{"accepted": false}' ;;
 "az vm list-skus"*) cat "$STUB/sizes" ;;
 *" destroy "*) [ ! -f "$STUB/destroy_fails" ] || { rm -f "$STUB/destroy_fails"; exit 9; } ;;
@@ -162,6 +170,92 @@ def test_up(stubs: Stubs) -> None:
         f"terraform apply -var-file={file} -var=instances=3 {LOCK} -input=false -auto-approve",
     ]
     assert "broadside down" in done.stdout
+
+
+BOOT = {"coordinator_id": "/vm/coordinator", "table": {"account": "night", "name": "results"}}
+
+
+def instance(name: str, *, latest: bool = True) -> dict[str, Any]:
+    return {"id": f"/vm/{name}", "osProfile": {"computerName": name}, "latestModelApplied": latest}
+
+
+def boot_row(host: str, stage: str, error: str = "") -> dict[str, str]:
+    told = {"stage": stage, "at": "2026-11-26T12:00:00Z", "error": error}
+    return {"PartitionKey": "boot", "RowKey": host, "json": json.dumps(told)}
+
+
+def beat_row(host: str, second: int, **other: Any) -> dict[str, str]:
+    told = {"agent_id": host, "state": "idle", "problem": None, **other}
+    told["beat_at"] = f"2026-11-26T12:00:{second:02d}Z"
+    return {"PartitionKey": "presence", "RowKey": f"client.{host}", "json": json.dumps(told)}
+
+
+@pytest.fixture
+def booted(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> Stubs:
+    """A range of two clients, a server and a coordinator; a look every moment."""
+    monkeypatch.setattr("broadside.coordinator.cli.range_ready.LOOK_PAUSE_S", 0.05)
+    stubs.has(boot=BOOT)
+    stubs.answer(clients=[instance("c0"), instance("c1", latest=False)], servers=[instance("s0")])
+    return stubs
+
+
+OLDER = (
+    "VMs of an earlier package keep waiting for that one; replace them: "
+    "broadside scale 0; broadside scale N"
+)
+COORDINATOR_READY = boot_row("coordinator", "ready")
+ALL = ("c0", "c1", "s0")
+
+
+def test_up_ends_when_every_heartbeat_advances(booted: Stubs) -> None:
+    beats = [[beat_row(name, second) for name in ALL] for second in (1, 6)]
+    booted.answer(rows={"items": [COORDINATOR_READY, *beats[0]]})
+    booted.answer(next_rows={"items": [COORDINATOR_READY, *beats[1]]})
+    done = booted.run("up", "--yes", "--ready-within-s", "30")
+    assert done.returncode == 0, done.stderr
+    assert "3 of 3 agents and the coordinator ready\n" in done.stdout
+    assert "0 of 3 agents and the coordinator ready; waiting" in done.stderr
+
+
+def test_up_names_who_is_not_ready_and_why(booted: Stubs) -> None:
+    """A heartbeat that stands still is no agent, and neither is one that reports a problem."""
+    booted.answer(
+        rows={
+            "items": [
+                boot_row("coordinator", "fetch", "HTTP Error 403"),
+                boot_row("c0", "ready"),
+                beat_row("c0", 1),
+                boot_row("c1", "install", "no space left"),
+                boot_row("s0", "ready"),
+                beat_row("s0", 1, problem="no iperf3"),
+                {"PartitionKey": "presence", "RowKey": "client.x", "json": "[]"},
+            ]
+        }
+    )
+    done = booted.run("up", "--yes", "--ready-within-s", "1")
+    assert done.returncode == 4
+    assert done.stdout.splitlines()[-5:] == [
+        "not ready: c0: it was ready at 2026-11-26T12:00:00Z, and has no heartbeat now",
+        "not ready: c1: install at 2026-11-26T12:00:00Z: no space left",
+        "not ready: s0: its agent reports: no iperf3",
+        "not ready: coordinator: fetch at 2026-11-26T12:00:00Z: HTTP Error 403",
+        OLDER,
+    ]
+    assert "0 of 3 agents and no coordinator ready within 1 s" in done.stderr
+
+
+def test_up_says_that_it_could_not_read_the_table(booted: Stubs) -> None:
+    booted.answer(rows_refused=True)
+    done = booted.run("up", "--yes", "--ready-within-s", "1")
+    assert done.returncode == 4
+    assert done.stdout.count("no boot status, neither in the table nor on its serial console") == 4
+    assert "could not be read: ERROR: AuthorizationFailure" in done.stdout
+
+
+def test_up_waits_for_nobody_when_told_so(booted: Stubs) -> None:
+    done = booted.run("up", "--yes", "--ready-within-s", "0")
+    assert done.returncode == 0, done.stderr
+    assert not [call for call in booted.calls() if "list-instances" in call]
 
 
 def test_without_yes_terraform_asks(stubs: Stubs) -> None:

@@ -1,7 +1,6 @@
-"""What the containers run, run outside of them: no image is built here."""
+"""Live tests of the commands that docker-compose.yml calls, without the image."""
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,13 +23,13 @@ from tests.live.waiting import until, wait_for
 
 pytestmark = pytest.mark.live
 
-DOCKER = ROOT / "deploy" / "docker"
+BROADSIDE = ROOT / ".venv" / "bin" / "broadside"
 
 
-def script(site: Site, name: str, *arguments: str, **variables: str) -> tuple[int, str]:
-    """Exit code and last words of one of the containers' scripts."""
+def command(site: Site, name: str, *arguments: str, **variables: str) -> tuple[int, str]:
+    """Return the exit code and the last line on standard error of a command of the package."""
     done = subprocess.run(
-        [sys.executable, str(DOCKER / name), *arguments],
+        [BROADSIDE, name, *arguments],
         env=site.environment | variables,
         capture_output=True,
         text=True,
@@ -45,18 +44,21 @@ def test_health_follows_the_agent_and_the_coordinator(site: Site) -> None:
     agent = site.start_agent(Role.CLIENT, "c1")
     wait_for_fleet(url, 1)
     port = url.rpartition(":")[2]
-    assert script(site, "healthy.py", "agent", BROADSIDE_AGENT_AGENT_ID="c1") == (0, "")
-    assert script(site, "healthy.py", "coordinator", BROADSIDE_PORT=port) == (0, "")
-    stranger = script(site, "healthy.py", "agent", BROADSIDE_AGENT_AGENT_ID="c2")
-    assert stranger == (1, "c2 was never heard of")
+    assert command(site, "healthy", "agent", BROADSIDE_AGENT_AGENT_ID="c1") == (0, "")
+    assert command(site, "healthy", "coordinator", BROADSIDE_PORT=port) == (0, "")
+    stranger = command(site, "healthy", "agent", BROADSIDE_AGENT_AGENT_ID="c2")
+    assert stranger == (
+        1,
+        "broadside: agent: no heartbeat of c2 was ever stored; see the log of the agent",
+    )
     agent.terminate()
     agent.wait(15)
     kill(coordinator)
     wait_for(
         "the agent's goodbye",
-        lambda: script(site, "healthy.py", "agent", BROADSIDE_AGENT_AGENT_ID="c1")[0] == 1,
+        lambda: command(site, "healthy", "agent", BROADSIDE_AGENT_AGENT_ID="c1")[0] == 1,
     )
-    assert script(site, "healthy.py", "coordinator", BROADSIDE_PORT=port)[0] == 1
+    assert command(site, "healthy", "coordinator", BROADSIDE_PORT=port)[0] == 1
 
 
 def test_the_table_is_made_once_the_emulators_are_well(site: Site) -> None:
@@ -74,8 +76,8 @@ def test_the_table_is_made_once_the_emulators_are_well(site: Site) -> None:
             "BROADSIDE_TABLES_CONNECTION_STRING": azurite.connection_string(),
         }
         for _ in range(2):  # a second start finds the table there
-            assert script(site, "emulators_ready.py", f"{emulator}/health") == (0, "")
-        assert script(site, "healthy.py", "agent")[1].endswith("was never heard of")
+            assert command(site, "emulators-ready", f"{emulator}/health") == (0, "")
+        assert command(site, "healthy", "agent")[0] == 1
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from broadside.coordinator.cli.exits import Exit, code_of
-from tests.live.test_lab_rights import AS_NOBODY
+from tests.live.as_nobody import as_nobody
 from tests.live.waiting import wait_for
 
 _ENDS_WITHIN_S = 60.0  # s: far beyond what any of these takes
@@ -103,7 +103,7 @@ def test_anothers_data_directory(monkeypatch: pytest.MonkeyPatch) -> None:
         assert broadside("runs")[0] == Exit.PASS
         for mode in (0o700, 0o755):  # its owner's alone, as we make it; and left open
             Path(open_folder, "data").chmod(mode)
-            code, told = broadside("runs", before=AS_NOBODY)
+            code, told = broadside("runs", before=as_nobody())
             assert code == Exit.CANNOT_RUN
             assert "writable for this user" in one_line(told)
 

@@ -26,6 +26,12 @@ STUB = "tests.live.stub_agent:run"
 SLEEP_S = str(100_000 + os.getpid())  # so that these sleeps are told from any other
 
 
+@pytest.fixture(autouse=True)
+def stub_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fleet's process does not import from the current folder, where the stub lies."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+
 @pytest.fixture
 def prefix() -> Iterator[str]:
     """A lab's prefix; no process that bears it is left behind."""

@@ -17,28 +17,13 @@ from broadside.lab.namespaces import list_processes
 from broadside.lab.privileges import Finding, Rights
 from broadside.lab.site import built
 from broadside.lab.topology import LabSpec
+from tests.live.as_nobody import as_nobody, opened
 from tests.live.labs import new_prefix
 from tests.live.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
-NOBODY = "65534"
-CHECKOUT = Path(__file__).parents[2]
-# An interpreter below root's home is closed to others: in a mount namespace that ends with the
-# command, an open folder takes that home's place, and holds what nobody needs to read.
-OPEN = f"""
-mount -t tmpfs tmpfs /mnt
-mkdir /mnt/python /mnt/checkout
-mount --bind {sys.base_prefix} /mnt/python
-mount --bind {CHECKOUT} /mnt/checkout
-mount -t tmpfs -o mode=755 tmpfs /root
-mkdir -p {sys.base_prefix} {CHECKOUT}
-mount --bind /mnt/python {sys.base_prefix}
-mount --bind /mnt/checkout {CHECKOUT}
-cd {CHECKOUT}
-exec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups -- "$@"
-"""
-AS_NOBODY = ["unshare", "--mount", "--propagation=private", "sh", "-ec", OPEN, "sh"]
+AS_NOBODY = as_nobody()
 DROP_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
 FIND = """
 from broadside.lab.privileges import find_rights
@@ -77,6 +62,7 @@ def test_without_any_rights_one_line_says_what_to_do() -> None:
     """A world whose own limit is zero: neither its stripped root nor a new world gets on."""
     script = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
     inside = [
+        *opened(),
         sys.executable,
         "-m",
         "broadside.lab.privileges",

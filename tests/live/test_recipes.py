@@ -1,6 +1,11 @@
-"""The recipes of docs/architecture.md are followed in a copy of the tree: what each names fails
-until the change is whole, and no change takes more than two files beside its tests."""
+"""The recipes of docs/architecture.md are followed in a copy of the tree.
 
+What each names fails until the change is whole, no change takes more than two files beside its
+tests, and after each one all that earlier versions wrote reads as it did.
+"""
+
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -8,14 +13,19 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from tests.compat.read import FIXTURES, VERSIONS
+
 ROOT: Final = Path(__file__).parents[2]
-COPIED: Final = ("agent", "coordinator", "dashboards", "deploy", "docs", "exchange", "lab", "tests")
+COPIED: Final = (
+    *("agent", "coordinator", "dashboards", "deploy", "docs", "exchange", "lab", "src", "tests"),
+)
 CORE: Final = "tests/unit/coordinator/core"
 SOURCES: Final = "tests/unit/coordinator/device/ledgers"
+WITNESSES: Final = "tests/unit/coordinator/device/witnesses"
 ENGINES: Final = "tests/unit/exchange/engines"
 
 Edits = Mapping[str, tuple[str, str]]  # by file: what stands there, and what stands before it then;
@@ -137,6 +147,37 @@ async def test_totals_become_bins(tmp_path: Path) -> None:
         ),
     ),
     Recipe(
+        title="A witness",
+        begun={
+            "coordinator/device/witnesses/local_csv_witness.py": (
+                "",
+                '''"""A device's figures in a CSV file whose times are local."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from broadside.coordinator.device.witnesses import csv_witness
+from broadside.coordinator.device.witnesses.witness_file import ArchiveWitness
+
+
+def open_source(entry: Mapping[str, Any]) -> ArchiveWitness:
+    """As ``csv``, in the zone of the site."""
+    return csv_witness.open_source({"zone": "Europe/Amsterdam", **entry})
+''',
+            )
+        },
+        fails=(f"{WITNESSES}/test_witness_file.py::test_every_source_has_its_case_here",),
+        whole={
+            f"{WITNESSES}/test_witness_file.py": (
+                '    "prometheus": \'url',
+                """    "local-csv": 'csv_file = "x"\\n'
+    'read = [{quantity = "cpu_ratio", column = "c"}]',
+""",
+            ),
+        },
+        proof=(f"{WITNESSES}/test_witness_file.py",),
+    ),
+    Recipe(
         title="A traffic engine",
         begun={
             "exchange/engines/web.py": (
@@ -192,6 +233,23 @@ def test_it_is_found() -> None:
         },
         proof=(f"{CORE}/plan/test_plain_fields.py", f"{CORE}/judge/test_conditions.py"),
     ),
+    Recipe(
+        title="A traffic option",
+        begun={
+            "exchange/messages.py": (
+                "    options: Annotated[\n",
+                "    zero_copy: bool = False  # sendfile\n",
+            )
+        },
+        fails=(f"{CORE}/plan/test_plain_fields.py::test_every_field_of_a_scenario_is_read",),
+        whole={
+            "exchange/engines/iperf3.py": (
+                '        ("--omit", traffic.omit_s or None),\n',
+                '        *((("--zerocopy", ""),) if traffic.zero_copy else ()),\n',
+            )
+        },
+        proof=(f"{CORE}/plan/test_plain_fields.py", f"{ENGINES}/test_port.py"),
+    ),
 )
 
 
@@ -212,6 +270,7 @@ def failing(tree: Path) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", *files],
         cwd=tree,
+        env=environment(tree),
         capture_output=True,
         text=True,
         timeout=600,
@@ -220,24 +279,73 @@ def failing(tree: Path) -> set[str]:
     return set(re.findall(r"(?m)^(?:FAILED|ERROR) (\S+)", done.stdout))
 
 
+def environment(tree: Path) -> dict[str, str]:
+    """Such that ``broadside`` is the tree's own, and not this checkout's."""
+    return os.environ | {"PYTHONPATH": f"{tree / 'src'}:{tree}"}
+
+
+def copy_to(tree: Path) -> Path:
+    """The parts of this checkout that the recipes touch, with what earlier versions wrote."""
+    for name in COPIED:
+        unwanted = shutil.ignore_patterns("__pycache__", "data" if name == "tests" else "")
+        shutil.copytree(ROOT / name, tree / name, ignore=unwanted, symlinks=name == "src")
+    shutil.copytree(FIXTURES, tree / FIXTURES.relative_to(ROOT))
+    for path in (*ROOT.glob("*.md"), ROOT / "pyproject.toml"):
+        shutil.copy(path, tree)
+    return tree
+
+
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[str]]:
     """What fails after the first step of every recipe, and when all are whole."""
-    tree = tmp_path_factory.mktemp("tree")
-    for name in COPIED:
-        unwanted = shutil.ignore_patterns("__pycache__", "data" if name == "tests" else "")
-        shutil.copytree(ROOT / name, tree / name, ignore=unwanted)
-    for path in (*ROOT.glob("*.md"), ROOT / "pyproject.toml"):
-        shutil.copy(path, tree)
+    tree = copy_to(tmp_path_factory.mktemp("tree"))
     for recipe in RECIPES:
         apply(tree, recipe.begun)
     begun = failing(tree)
     for recipe in RECIPES:
         apply(tree, recipe.whole)
-    subprocess.run(
-        [sys.executable, "docs/tables.py"], cwd=tree, check=True, env={"PYTHONPATH": "."}
-    )
+    subprocess.run([sys.executable, "docs/tables.py"], cwd=tree, check=True, env=environment(tree))
     return begun, failing(tree)
+
+
+def read_in(tree: Path) -> dict[str, Any]:
+    """Verdicts, seals, jobs and rows of all versions, as the tree's code reads them."""
+    found = {}
+    for version in VERSIONS:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.compat.read", version],
+            cwd=tree,
+            env=environment(tree),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        found[version] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A tree in which one recipe after another is followed, and what it read before the first."""
+    tree = copy_to(tmp_path_factory.mktemp("compatible"))
+    return tree, read_in(tree)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
+def test_after_a_recipe_all_that_earlier_versions_wrote_reads_as_it_did(
+    recipe: Recipe, untouched: tuple[Path, dict[str, Any]]
+) -> None:
+    tree, before = untouched
+    apply(tree, recipe.begun)
+    apply(tree, recipe.whole)
+    after = read_in(tree)
+    for version, found in before.items():
+        assert found["runs"], version
+        seals = [run["seal"] for run in found["runs"].values()]
+        assert seals.count("verified") == len(seals) - seals.count("none") >= 10
+        assert set(found["jobs"].values()) == {True}, "jobs are written byte by byte as they were"
+        assert after[version] == found
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
@@ -251,5 +359,8 @@ def test_a_recipe_fails_by_name_until_it_is_whole_and_takes_two_files_at_most(
     assert len(recipe.sources) <= 2, recipe.sources
     page = (ROOT / "docs" / "architecture.md").read_text()
     told = page[page.index(f"**{recipe.title}**") :].partition("\n\n")[0]
+    for path in recipe.sources:
+        named = Path(path.removeprefix("coordinator/"))
+        assert named.name in told or named.parent.as_posix() in told, f"{path} is not in it"
     for path in {test.partition("::")[0] for test in recipe.fails}:
         assert path in told, f"docs/architecture.md does not say that {path} fails"

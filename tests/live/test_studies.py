@@ -1,11 +1,14 @@
 """Studies on a real fleet: trials run one after another, and the device's switch is thrown."""
 
 import json
+import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from broadside.coordinator.cli.exits import INTERRUPTED
 from tests.live.live_site import PACED, Site, wait_for_fleet
 from tests.live.waiting import wait_for
 
@@ -47,6 +50,21 @@ def test_an_ab_study_switches_the_device_and_compares(fleet: tuple[Site, str, Pa
     assert comparison["conditions_differ"] == []
     shown = site.run("study", "show", study["study_id"], "--api", url)
     assert study["conclusion"]["sentence"] in shown.stdout.replace("\n", " ")
+
+
+def test_ctrl_c_says_where_the_study_is(fleet: tuple[Site, str, Path]) -> None:
+    site, url, _ = fleet
+    over = ["--over", "traffic.streams_count=1,2"]
+    words = ["study", "sweep", "smoke", *SMALL, *over, "--set=burst_s=60", "--api", url]
+    followed = site.start("followed", *words)
+    log = site.folder / "followed.log"
+    found = wait_for("the study", lambda: re.search(r"^study (\S+)$", log.read_text(), re.M))
+    followed.send_signal(signal.SIGINT)
+    assert followed.wait(30) == INTERRUPTED
+    told = " ".join(log.read_text().split())
+    assert f"left {found[1]} without aborting it after 0 of 2 trials; it continues;" in told
+    assert f"broadside study abort {found[1]}" in told
+    assert site.run("study", "abort", found[1], "--api", url).returncode == 0
 
 
 def test_an_aborted_study_stops_its_run_and_puts_the_device_to_rest(

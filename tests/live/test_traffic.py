@@ -10,7 +10,7 @@ from broadside.coordinator.core.figures import FIGURE
 from broadside.coordinator.core.summary import RunSummary
 from broadside.exchange.messages import Role
 from tests.live.free_ports import free_port
-from tests.live.live_site import Site, call, wait_for_fleet, wait_for_summary
+from tests.live.live_site import HTTP, Site, call, wait_for_fleet, wait_for_summary
 from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
@@ -28,7 +28,8 @@ SHORT = {
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A coordinator, a client, and a server of two iperf3 ports and an HTTP one."""
-    with Site(tmp_path_factory.mktemp("site")) as site:
+    folder = tmp_path_factory.mktemp("site")
+    with Site(folder) as site:
         _, address = site.start_coordinator()
         ports = f"{free_port()},{free_port()}"
         services = f"http={free_port()}"
@@ -44,11 +45,17 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
         wait_for("http at both ends", has_http)
         yield address
+    logs = [path.read_text() for path in folder.glob("serve*.log")]
+    assert len(logs) == 1
+    assert "Traceback" not in logs[0], logs[0]
 
 
 def run(url: str, **overrides: Any) -> dict[str, Any]:
     body = {"scenario": "smoke", "overrides": SHORT | overrides}
     run_id = call(url, "POST", "/v1/runs", json=body)["run_id"]
+    with HTTP.stream("GET", f"{url}/v1/runs/{run_id}/events", timeout=120) as events:
+        kinds = {line for line in events.iter_lines() if line.startswith("event: ")}
+    assert {"event: seconds", "event: figures", "event: summary"} <= kinds
     return wait_for_summary(url, run_id)
 
 

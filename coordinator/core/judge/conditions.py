@@ -38,6 +38,7 @@ NO_FLEET_CONDITIONS: Final[Mapping[str, str]] = {
     "busy_ports": "of the moment",
     "clock": "of the moment; each burst's clock bounds are judged",
     "problem": "of the moment",
+    "warnings": "why a value is unknown; the unknown value is compared itself",
     "echo_port": "a name",
     "allowed_networks": "whom it may test, not how",
     "engine_version": "the engine that the run used is compared",

@@ -159,7 +159,8 @@ def course_findings(said: Course, *, silent_controls_count: int = 0) -> Iterator
             sentence=f"{silent_controls_count} tests left iperf3's control connection silent "
             f"for over {IDLE_LIMIT_S} s, after which a firewall may forget it: their ends may "
             "be lost without a fault of the path",
-            next_step="build the start gate (make setup), or install iperf3 3.19 or newer",
+            next_step="build the start gate on the clients (broadside doctor there says how), "
+            "or install iperf3 3.19 or newer",
         )
     worst = sorted(said.disruptions, key=gravity)[:NAMED_COUNT]
     if worst:

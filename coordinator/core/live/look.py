@@ -237,7 +237,14 @@ def picture_so_far(
     told = known_s == planned_s and _have_told(burst, spans, elapsed_s)
     if not told or not _reaches_past(ledger, burst, judged):
         judged = _without_residual(judged)
-    return picture(judged, measured.series, planned_s=planned_s, known_s=known_s, final=False)
+    return picture(
+        judged,
+        measured.series,
+        pairs_count=len(plan.pairs),
+        planned_s=planned_s,
+        known_s=known_s,
+        final=False,
+    )
 
 
 def picture_onwards(
@@ -268,6 +275,7 @@ def picture_onwards(
     new = picture(
         before.figures.summary,
         series_of(part, aligned),
+        pairs_count=len(plan.pairs),
         planned_s=burst.duration_s + burst.omit_s,
         known_s=known_s,
         final=False,
@@ -344,9 +352,15 @@ def _without_residual(summary: BurstSummary) -> BurstSummary:
 
 
 def picture(
-    summary: BurstSummary, series: BurstSeries, *, planned_s: int, known_s: int, final: bool
+    summary: BurstSummary,
+    series: BurstSeries,
+    *,
+    pairs_count: int,
+    planned_s: int,
+    known_s: int,
+    final: bool,
 ) -> Picture:
-    """A burst from its summary and series; ``known_s`` of its seconds stand.
+    """A burst of so many planned pairs from its summary and series; ``known_s`` seconds stand.
 
     Where no pair was late, nothing is shown beyond ``planned_s``: what spills over there is the
     rest of a second, which would look like a collapse.
@@ -356,7 +370,7 @@ def picture(
     stop = (int(heard[-1]) + 1 if len(heard) else 0) + offset
     if not summary.late_pairs:
         stop = min(stop, planned_s)
-    rates = _pair_rates(series)
+    rates = _pair_rates(series, pairs_count)
     first = max(0, offset, stop - CELLS_MAX_COUNT // max(1, len(rates)))
     span = slice(first - offset, max(first, stop) - offset)
     fleet = series.received_bytes[span] * 8.0
@@ -421,7 +435,14 @@ def final_picture(summary: RunSummary, burst_index: int, series: BurstSeries) ->
     """A burst of a run that is over, as the verdict saw it."""
     burst = summary.bursts[burst_index]
     planned_s = series.duration_s + series.omit_s
-    return picture(burst, series, planned_s=planned_s, known_s=planned_s, final=True)
+    return picture(
+        burst,
+        series,
+        pairs_count=len(burst.pairs),
+        planned_s=planned_s,
+        known_s=planned_s,
+        final=True,
+    )
 
 
 def changed_seconds(before: Picture | None, now: Picture) -> tuple[int, ...]:
@@ -562,9 +583,9 @@ def _heard(series: BurstSeries) -> NDArray[np.bool_]:
     return np.asarray(series.coverage_ratio > 0)
 
 
-def _pair_rates(series: BurstSeries) -> NDArray[np.float32]:
+def _pair_rates(series: BurstSeries, pairs_count: int) -> NDArray[np.float32]:
     """Bits a second of each pair, all flows; NaN where no flow is known."""
-    return np.asarray(_known_sum([flow.pairs_bits_per_second for flow in series.flows]), np.float32)
+    return np.asarray(_known_sum(series.pair_rates(pairs_count)), np.float32)
 
 
 def _quantiles(

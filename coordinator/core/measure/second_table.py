@@ -63,8 +63,8 @@ def pair_table(
     bins = _bins(series, resolution_s)
     _check(bins.count * len(series.flows) * len(chosen))
     rates = [
-        _binned(flow.pairs_bits_per_second[index].astype(np.float64), bins, "mean")
-        for flow in series.flows
+        _binned(of_flow[index].astype(np.float64), bins, "mean")
+        for of_flow in series.pair_rates(len(names))
         for index in chosen
     ]
     labels = [names[index] for _ in series.flows for index in chosen]

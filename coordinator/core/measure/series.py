@@ -54,6 +54,20 @@ class BurstSeries:
         """Fleet payload a second, all flows."""
         return np.asarray(np.sum([flow.received_bytes for flow in self.flows], axis=0))
 
+    def pair_rates(self, pairs_count: int) -> list[NDArray[np.float32]]:
+        """Return each flow's ``pairs_bits_per_second``, all of shape (``pairs_count``, seconds).
+
+        A flow of which only means are known has no rows of its own: here they are NaN.
+        """
+        alike = []
+        for flow in self.flows:
+            rates = flow.pairs_bits_per_second
+            if len(rates) < pairs_count:
+                missing = pairs_count - len(rates)
+                rates = np.pad(rates, ((0, missing), (0, 0)), constant_values=np.nan)
+            alike.append(rates)
+        return alike
+
     @property
     def payload_bytes(self) -> int:
         """What the burst sent, or what arrived where that is more: a sender may have died."""

@@ -50,7 +50,7 @@ def control_warning(spec: RunSpec, clients: Sequence[Presence]) -> str | None:
         f"burst_s: {len(silent)} client agents run iperf3 {', '.join(versions)} without the start "
         f"gate, so nothing keeps their control connections alive in bursts of {spec.burst_s} s; a "
         f"firewall that forgets idle connections after {IDLE_LIMIT_S} s breaks them at the end: "
-        "build the gate (make setup), or install iperf3 3.19 or newer"
+        "build the gate (broadside doctor there says how), or install iperf3 3.19 or newer"
     )
 
 

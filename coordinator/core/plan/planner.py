@@ -119,6 +119,7 @@ def plan(
             *_warnings(spec, clients, ledger, shared=shared_boot_id is not None),
             *_crowded(spec, ends),
             *_segment_warnings(spec, [*clients, *servers]),
+            *_host_warnings([*clients, *servers]),
         ),
     ).sealed()
 
@@ -257,7 +258,7 @@ def _engine_problems(
         "traffic.engine",
         [_without(client, name) for client in clients if _without(client, name)],
         f"of {len(clients)} client agents cannot run {name}, and any client may take a job",
-        "run make tools on them, or stop them",
+        "install what broadside doctor names there, or stop them",
     )
     absent = [_without(server, name) for server in servers if _without(server, name)]
     if absent and len(absent) == len(servers):
@@ -523,6 +524,17 @@ def _segment_warnings(spec: RunSpec, agents: Sequence[Presence]) -> Iterator[str
             f"traffic.mss_bytes: {asked} is over the {most} that an MTU of {mtu}"
             f"{' leaves in VXLAN' if vxlan else ' leaves'} ({agent.agent_id}), so segments will be "
             f"smaller; ask for at most {most}"
+        )
+
+
+def _host_warnings(agents: Sequence[Presence]) -> Iterator[str]:
+    """What agents could not read of their hosts, so that a bottleneck may stay unknown."""
+    partly = [agent for agent in agents if agent.warnings]
+    if partly:
+        said = [f"{agent.agent_id}: {agent.warnings[0]}" for agent in partly]
+        yield (
+            f"agents: {len(partly)} of {len(agents)} cannot read all of their host, so a limit of "
+            f"theirs may stay unknown; {_first(said)}"
         )
 
 

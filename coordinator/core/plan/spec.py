@@ -1,15 +1,15 @@
 """What a run is: its specification, and the plan that a specification becomes."""
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, StringConstraints
+from pydantic import BeforeValidator, Field, PrivateAttr, StrictBool, StringConstraints
 
 from broadside.coordinator.core.figures import Layer
 from broadside.coordinator.core.goals import GOALS, PROBES, WITNESSES
+from broadside.coordinator.core.plan.seal import document_digest, with_seal
 from broadside.exchange.engines import filled_in, find, measures, scaled
 from broadside.exchange.engines import problems as engine_problems
 from broadside.exchange.messages import (
@@ -31,9 +31,6 @@ ARM_GAP_MIN_S = 5.0  # s between two bursts that the fleet needs to report and t
 
 TUNNEL_GAP_S = 4.0  # s more, for both ends of the tunnels
 BYPASS: Final = "bypass"  # device.path of a run that is not to cross the firewall
-
-
-LATER_GOALS: Final = frozenset(goal.bound for goal in GOALS if goal.needs == WITNESSES)
 
 
 class Objective(Message):
@@ -238,27 +235,42 @@ class Plan(Message):
     limits_as_of: str | None = None  # the newest date in the table of documented limits
     decision_rule: Literal["guarded-acceptance"] = "guarded-acceptance"  # docs/verdict.md
     confidence_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.95  # of the interval that it takes
-    seal_sha256: str | None = None  # over all of the above, as it was stored
+    # Over the stored document without this member, which is its last one.
+    seal_sha256: str | None = None
+
+    # SHA-256 of the stored document that this plan was read from; None: it was not read from one.
+    _stored_sha256: str | None = PrivateAttr(None)
+
+    @classmethod
+    def read(cls, document: bytes) -> "Plan":
+        """Return a stored plan, whose seal is compared with the bytes as they are stored.
+
+        Raises:
+            ValidationError: The document is no plan of this version.
+        """
+        plan = cls.model_validate_json(document)
+        plan._stored_sha256 = document_digest(document, plan.seal_sha256)
+        return plan
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Plan":
+        """Return a copy; one that was changed is no longer what was stored."""
+        copy = super().model_copy(update=update, deep=deep)
+        if update:
+            copy._stored_sha256 = None
+        return copy
+
+    @property
+    def document(self) -> bytes:
+        """The plan as it is stored: its seal is the last member, whatever fields came after it."""
+        return with_seal(self.to_json(without=("seal_sha256",)).encode(), self.seal_sha256)
 
     def digest(self) -> str:
-        """SHA-256 over everything in it but the seal, in hexadecimal.
-
-        Fields that came after the first seals are in it where they are set.
-        """
-        objective = self.spec.objective
-        unset: dict[str, Any] = {"seal_sha256": True}
-        if not self.witnesses:
-            unset["witnesses"] = True
-        spec: dict[str, Any] = {"raw": True} if self.spec.raw is RawPolicy.FAILED else {}
-        if later := {name for name in LATER_GOALS if getattr(objective, name) is None}:
-            spec["objective"] = later
-        if spec:
-            unset["spec"] = spec
-        return hashlib.sha256(self.model_dump_json(exclude=unset).encode()).hexdigest()
+        """SHA-256 of the plan's document without its seal, in hexadecimal."""
+        return self._stored_sha256 or document_digest(self.document, self.seal_sha256)
 
     def sealed(self) -> "Plan":
         """The plan with its seal, as it is stored and judged."""
-        return self.model_copy(update={"seal_sha256": self.digest()})
+        return self.model_copy(update={"seal_sha256": document_digest(self.document, None)})
 
     @property
     def is_intact(self) -> bool:

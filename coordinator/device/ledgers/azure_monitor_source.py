@@ -49,7 +49,8 @@ LAG_HINT_S: Final = 75.0  # a one-minute point labelled T covered about [T - 75 
 _ID: Final = re.compile(
     r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers/[^/]+/[^/]+/[^/]+", re.IGNORECASE
 )
-_GRAIN: Final = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
+_GRAIN: Final = re.compile(r"P(?:(\d{1,5})D)?(?:T(?:(\d{1,5})H)?(?:(\d{1,5})M)?(?:(\d{1,5})S)?)?")
+_GRAIN_MAX_S: Final = 86_400.0  # Azure Monitor's longest
 _UNIT_BYTES: Final = {"BitsPerSecond": 1 / 8, "BytesPerSecond": 1.0, "Bytes": 1.0}
 _AGGREGATION: Final[Mapping[str, str]] = {
     "Throughput": "Average",
@@ -311,15 +312,21 @@ class AzureMonitorLedger:
 
 
 def parse_grain(text: str) -> float:
-    """Seconds of an ISO 8601 duration such as ``PT1M``. Raises LedgerError."""
+    """Return the seconds of an ISO 8601 duration such as ``PT1M``, at most a day.
+
+    Raises:
+        LedgerError: The text is no such duration.
+    """
     found = _GRAIN.fullmatch(text)
     sizes_s = (86_400, 3600, 60, 1)
-    seconds = (
-        sum(int(n) * s for n, s in zip(found.groups("0"), sizes_s, strict=True)) if found else 0
-    )
-    if not seconds:
-        raise LedgerError(f"azure_monitor_grain {text!r}: not a duration; give one such as PT1M")
-    return float(seconds)
+    counts = map(int, found.groups("0")) if found else ()
+    seconds = float(sum(count * size_s for count, size_s in zip(counts, sizes_s, strict=False)))
+    if not 0 < seconds <= _GRAIN_MAX_S:
+        raise LedgerError(
+            f"azure_monitor_grain {text[:40]!r}: not a duration of at most a day; "
+            "give one such as PT1M"
+        )
+    return seconds
 
 
 def _said_beside(told: Mapping[str, MetricTold]) -> list[str]:

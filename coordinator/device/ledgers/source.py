@@ -17,6 +17,7 @@ from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.measure.testimony import Witnessed
 from broadside.coordinator.device.ledgers import module_of
+from broadside.exchange.installation import bring_extra
 from broadside.exchange.messages import Direction
 
 BUSY_MAX_S: Final = 600.0  # s for which a source may send us away: it is another's word
@@ -91,8 +92,9 @@ def open_ledger(settings: CoordinatorSettings) -> LedgerSource | None:
     try:
         module = importlib.import_module(module_of(settings.ledger))
     except ModuleNotFoundError as error:
+        extra = "azure" if settings.ledger.startswith("azure") else "witnesses"
         raise LedgerError(
-            f"ledger {settings.ledger}: {error.name} is missing; pip install 'broadside[azure]'"
+            f"ledger {settings.ledger}: {error.name} is missing; {bring_extra(extra)}"
         ) from error
     source: LedgerSource = module.open_source(settings)
     return source

@@ -18,6 +18,7 @@ from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries
 from broadside.coordinator.device.ledgers.source import LedgerError
 from broadside.coordinator.device.witnesses import module_of, source_names
+from broadside.exchange.installation import bring_extra
 
 FILE_MAX_BYTES: Final = 1 << 20
 SECRET_MAX_BYTES: Final = 4096
@@ -210,7 +211,7 @@ def open_witness(entry: Mapping[str, Any]) -> WitnessSource:
     except ModuleNotFoundError as error:
         extra = "azure" if name.startswith("azure") else "witnesses"
         raise LedgerError(
-            f"witness source {name}: {error.name} is missing; pip install 'broadside[{extra}]'"
+            f"witness source {name}: {error.name} is missing; {bring_extra(extra)}"
         ) from error
     opened: WitnessSource = module.open_source(entry)
     return opened

@@ -123,7 +123,7 @@ def heatmap(view: BurstView) -> Figure:
     """Every pair's rate in every second, all flows; what nobody saw stays empty."""
     series = view.series
     cells: NDArray[np.float64] = np.asarray(
-        np.sum([flow.pairs_bits_per_second for flow in series.flows], axis=0, dtype=np.float64)
+        np.sum(series.pair_rates(len(view.summary.pairs)), axis=0, dtype=np.float64)
     )
     width = max(1, -(-cells.size // HEAT_CELLS_MAX))
     means = _column_means(cells, width)

@@ -9,6 +9,7 @@ from pydantic_core import to_json
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.views.exports.run_tables import Tables
 from broadside.coordinator.views.series_formats import ARROW, CSV, FORMATS, JSON, PARQUET, described
+from broadside.exchange.installation import bring_extra
 
 
 class CannotWrite(Exception):
@@ -62,7 +63,7 @@ def write(
                 return FORMATS[chosen.media_type]({**head, "table": table}, tables[table])
     except ModuleNotFoundError as error:
         raise CannotWrite(
-            f"format {chosen.value}: {error.name} is missing; pip install 'broadside[reports]', "
+            f"format {chosen.value}: {error.name} is missing; {bring_extra('reports')}, "
             "or choose csv or json"
         ) from error
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import importlib.metadata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,10 +16,12 @@ from broadside.coordinator.core.summary import BurstSummary, RunSummary, Verdict
 from broadside.coordinator.imports.import_requests import TABLES_SCENARIO
 from broadside.coordinator.refusals import BurstNotOver, RunNotOver, UnknownRun
 from broadside.coordinator.runs.stored import read_fleet, read_ledger, whole_summary
+from broadside.coordinator.runs.stored_runs import parse_plan
 from broadside.coordinator.views.charts.chart_inputs import BurstView
 from broadside.coordinator.views.charts.stored_views import read_burst_view
 from broadside.exchange.messages import JobReport, Presence, ServerTest
 from broadside.exchange.records import Document, Records, RunHeader
+from broadside.exchange.version import version_text
 
 DETAILED_MAX: Final = 3  # bursts whose seconds and pairs are shown
 READ_MAX: Final = 200  # bursts whose agents' own reports are read: clocks, engine settings
@@ -76,7 +77,7 @@ async def gather(
         raise UnknownRun(run_id)
     if document is None:
         raise RunNotOver(run_id)
-    plan = Plan.model_validate_json(stored[1])
+    plan = parse_plan(run_id, stored[1])
     summary = parse_run(document)
     views = []
     for burst_index in detailed(summary.bursts):
@@ -100,7 +101,7 @@ async def gather(
         means_only=imported and plan.spec.scenario == TABLES_SCENARIO,
         generated_at=now,
         fleet=await read_fleet(records, run_id),
-        broadside_version=importlib.metadata.version("broadside"),
+        broadside_version=version_text(),
         price=None if imported or read_price is None else await read_price(),
     )
 

@@ -1,6 +1,5 @@
 """A study's report: its answer, its chart and its trials, in one file that can be printed."""
 
-import importlib.metadata
 from datetime import datetime
 from typing import Final
 
@@ -15,6 +14,7 @@ from broadside.coordinator.views.report.document import ChartPlace, Section
 from broadside.coordinator.views.report.render import drawings, page
 from broadside.coordinator.views.report.study_tables import stands, study_tables
 from broadside.exchange.messages import Message, UtcDatetime
+from broadside.exchange.version import version_text
 
 HIGHER_PX: Final = 100.0  # than a run's charts: it is the only one
 
@@ -61,7 +61,7 @@ def build_study(study: Study, now: datetime) -> StudyReport:
             ),
         ),
         generated_at=now,
-        broadside_version=importlib.metadata.version("broadside"),
+        broadside_version=version_text(),
         study=study,
     )
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from broadside.agent.decide import (
     Poison,
+    Unfamiliar,
     check,
     control_problem,
     judge_outcome,
@@ -57,9 +58,55 @@ def test_poison_says_what_is_wrong(body: bytes, reason: str, words: str) -> None
     assert words in poison.description
 
 
-def test_an_unknown_field_is_poison_in_our_version_but_not_in_another() -> None:
+def body_with(place: str, value: object, **changes: object) -> bytes:
+    """The body of a job with one more field, by its dotted place."""
+    fields: dict[str, Any] = json.loads(make_job().model_dump_json()) | changes
+    holder = fields
+    *folders, name = place.split(".")
+    for folder in folders:
+        holder[folder] = holder[folder] or {}
+        holder = holder[folder]
+    holder[name] = value
+    return json.dumps(fields).encode()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("colour", "red", "colour: this agent does not know 'red'"),
+        ("traffic.colour", {"deep": 1}, "traffic.colour: this agent does not know {'deep': 1}"),
+        ("traffic.probe.colour", 3, "traffic.probe.colour: this agent does not know 3"),
+        ("endpoint.colour", True, "endpoint.colour: this agent does not know True"),
+        ("traffic.protocol", "sctp", "traffic.protocol: this agent does not know 'sctp'"),
+        ("raw", "sometimes", "raw: this agent does not know 'sometimes'"),
+    ],
+)
+def test_what_a_later_version_asks_for_is_refused_by_name(
+    place: str, value: object, said: str
+) -> None:
+    found = read_job(body_with(place, value))
+    assert isinstance(found, Unfamiliar)
+    assert found.job.job_id == make_job().job_id
+    assert found.reason == f"{said}; install the coordinator's Broadside on the agent"
+
+
+def test_what_a_job_itself_calls_ignorable_is_ignored() -> None:
+    body = body_with("traffic.colour", "red", may_ignore=["traffic.colour"])
+    assert read_job(body) == make_job(may_ignore=["traffic.colour"])
+    both = body_with("traffic.shade", 1, may_ignore=["traffic.colour"])
+    assert isinstance(read_job(both), Unfamiliar)
+    # A word is not ignorable: without it the agent would send other traffic.
+    word = body_with("traffic.protocol", "sctp", may_ignore=["traffic.protocol"])
+    assert isinstance(read_job(word), Unfamiliar)
+
+
+def test_a_wrong_value_and_an_absent_field_stay_poison() -> None:
+    assert isinstance(read_job(body_with("duration_s", 0)), Poison)
+    assert isinstance(read_job(body_with("endpoint", {"colour": 1})), Poison)
+
+
+def test_a_job_of_another_protocol_version_is_refused_by_its_version() -> None:
     fields: dict[str, Any] = json.loads(make_job().model_dump_json()) | {"colour": "red"}
-    assert isinstance(read_job(json.dumps(fields).encode()), Poison)
     newer = read_job(json.dumps(fields | {"version": 99}).encode())
     assert isinstance(newer, Job)
     ending = check(newer, make_settings(), BEFORE_AT)

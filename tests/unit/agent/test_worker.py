@@ -6,11 +6,21 @@ import pytest
 from broadside.agent import worker as worker_module
 from broadside.agent.decide import read_job
 from broadside.agent.worker import Worker
-from broadside.exchange.messages import Claim, Job, JobReport, Outcome, Phase
+from broadside.exchange.messages import Claim, Job, JobReport, Outcome, Phase, Traffic
 from broadside.exchange.ports import Entity, ExchangeUnavailable
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryQueue, MemoryTable, make_tools, work_until_idle
 from tests.unit.agent.jobs import make_job
+
+
+class LaterTraffic(Traffic):
+    """Traffic as a later version may know it."""
+
+    colour: str = "none"
+
+
+class LaterJob(Job):
+    traffic: LaterTraffic
 
 
 class Bench:
@@ -54,11 +64,24 @@ async def test_poison_is_dead_lettered_with_reason_and_description(bench: Bench)
     assert not bench.table.rows
 
 
+async def test_a_job_of_a_later_version_is_refused_on_record(bench: Bench) -> None:
+    traffic = LaterTraffic(colour="red")
+    job = LaterJob.model_validate(dict(due_in(60)) | {"traffic": traffic})
+    await bench.records.runs.save_jobs(job.run_id, job.burst_index, [job])
+    await bench.take(job.body, planned=False)
+    verb, _, reason, description = bench.queue.settled[0]
+    assert (verb, reason) == ("dead_letter", "Refused")
+    assert "client-1: traffic.colour: this agent does not know 'red'" in description
+    report = await bench.report()
+    assert report.outcome is Outcome.REFUSED
+    assert "install the coordinator's Broadside" in (report.reason or "")
+
+
 async def test_a_refused_job_is_claimed_and_reported_before_it_is_dead_lettered(
     bench: Bench,
 ) -> None:
     job = due_in(60, endpoint={"agent_id": "s", "address": "8.8.8.8", "port": 5201})
-    await bench.take(job.model_dump_json().encode())
+    await bench.take(job.body)
     verb, _, reason, description = bench.queue.settled[0]
     assert (verb, reason) == ("dead_letter", "Refused")
     assert "client-1: endpoint.address: 8.8.8.8" in description
@@ -71,7 +94,7 @@ async def test_a_refused_job_is_claimed_and_reported_before_it_is_dead_lettered(
 
 
 async def test_a_late_job_is_missed_and_its_message_settled(bench: Bench) -> None:
-    await bench.take(due_in(-2).model_dump_json().encode())
+    await bench.take(due_in(-2).body)
     assert bench.queue.settled == [("complete", "m1")]
     report = await bench.report()
     assert report.outcome is Outcome.MISSED
@@ -87,7 +110,7 @@ async def test_a_second_delivery_loses_and_writes_nothing(bench: Bench) -> None:
         claimed_at=datetime.now(UTC),
     )
     await bench.records.bursts.claim(job, other)
-    await bench.take(job.model_dump_json().encode())
+    await bench.take(job.body)
     assert bench.queue.settled == [("complete", "m1")]
     assert await bench.records.bursts.read_reports("run-1", 0) == {}
     assert await bench.records.bursts.read_claims("run-1", 0) == {2: other}
@@ -108,7 +131,7 @@ async def test_a_claim_whose_answer_was_lost_is_ours(
         return etag
 
     monkeypatch.setattr(bench.table, "insert", lose_first_answer)
-    await bench.take(due_in(-2).model_dump_json().encode())
+    await bench.take(due_in(-2).body)
     assert (await bench.report()).outcome is Outcome.MISSED
     assert bench.queue.settled == [("complete", "m1")]
 

@@ -34,7 +34,7 @@ WRONG: list[tuple[dict[str, Any], EngineState, str, str]] = [
         {"traffic.engine": "ftp", "traffic.protocol": "udp", "traffic.streams_count": 8},
         SELF_SIGNED,
         "traffic.protocol",
-        "ftp cannot do udp",
+        "engine ftp does not support protocol udp",
     ),
     (
         {"traffic.protocol": "udp"},

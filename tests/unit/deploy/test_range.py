@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 import pytest
+import yaml
 
 from broadside.agent.agent_settings import AgentSettings
+from broadside.coordinator.cli import load
 from broadside.coordinator.cli.range_commands import RangeOutputs
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
@@ -240,6 +242,9 @@ def test_no_identity_has_a_role_that_is_wider_than_its_one_thing() -> None:
         "Storage Blob Data Reader": "${var.container_id}",
         "Storage Blob Data Contributor": "${azurerm_storage_container.agent.id}",
         "${each.value.role}": "${var.table_ids[each.value.table]}",
+        # Whoever deploys: boot statuses and heartbeats, for `broadside up`.
+        "Storage Table Data Reader": "${azurerm_storage_account.this.id}/tableServices/default/"
+        "tables/${local.tables.results}",
         "Azure Service Bus Data Receiver": "${var.queue_id}",
         "Azure Service Bus Data Sender": "${var.queue_id}",
         "Monitoring Reader": "${var.firewall_id}",
@@ -310,14 +315,13 @@ def test_the_coordinators_switches_are_read_and_their_commands_understood(tmp_pa
         assert switch.states.keys() == {"off", "alert", "deny"}
         assert switch.timeout_s > firewall_policy.PATIENCE_S
         for state, (*program, policy_flag, policy, flag, mode) in switch.states.items():
-            assert program == [
-                "/opt/broadside/venv/bin/python",
-                "-m",
-                "broadside.coordinator.device.policy_switch",
-            ]
+            assert program == ["/opt/broadside/venv/bin/broadside", "policy-switch"]
             assert (policy_flag, mode.lower()) == ("--policy", state)
             Resource(policy, firewall_policy.POLICY, token=str).close()
-            assert firewall_policy.arguments([policy_flag, policy, flag, mode])[1]
+            given = (
+                load("policy-switch").make_context("x", [policy_flag, policy, flag, mode]).params
+            )
+            assert [one for one in given.values() if one] == [policy, mode]
 
 
 def test_without_switches_there_is_no_file_of_them() -> None:
@@ -337,6 +341,9 @@ def test_a_rendered_cloud_config_holds_its_files_whole() -> None:
         ("/etc/broadside/chrony.conf", "chrony.conf"),
         ("/etc/sysctl.d/90-broadside.conf", "sysctl.conf"),
         ("/usr/local/lib/broadside/fetch.py", "fetch.py"),
+        ("/usr/local/lib/broadside/host-settings.sh", "host-settings.sh"),
+        ("/etc/systemd/system/broadside-host.service", "broadside-host.service"),
+        ("/etc/systemd/system/broadside-install.service", "broadside-install.service"),
     ):
         assert files[path].strip() == (FOLDER / "files" / source).read_text().strip(), path
     assert files["/etc/broadside/environment"] == "BROADSIDE_AGENT_ROLE=client\n"
@@ -360,6 +367,28 @@ def test_a_planted_fault_of_the_cloud_config_is_found(whole: str, broken: str, w
     assert whole in rendered
     faults = list(boot.faults(rendered.replace(whole, broken, 1)))
     assert any(words in fault for fault in faults), faults
+
+
+def test_the_installer_never_gives_up() -> None:
+    """The unit is enabled for every boot and started again after every failure, without a limit."""
+    rendered = boot.render(FOLDER, AGENT)
+    lines = files_of(rendered)["/etc/systemd/system/broadside-install.service"].splitlines()
+    assert {"Restart=on-failure", "StartLimitIntervalSec=0", "RestartMaxDelaySec=60"} <= set(lines)
+    assert "WantedBy=multi-user.target" in lines
+    units = ["broadside-host.service", "broadside-install.service"]
+    assert yaml.safe_load(rendered)["runcmd"] == [
+        ["systemctl", "daemon-reload"],
+        ["systemctl", "enable", *units],
+        ["systemctl", "start", "--no-block", *units],
+    ]
+
+
+def test_no_client_uses_the_port_that_azure_reserves() -> None:
+    lines = (FOLDER / "files" / "sysctl.conf").read_text().splitlines()
+    settings = dict(line.split(" = ") for line in lines if line and not line.startswith("#"))
+    first, last = map(int, settings["net.ipv4.ip_local_port_range"].split())
+    reserved = settings["net.ipv4.ip_local_reserved_ports"]
+    assert first <= 65330 <= last and reserved == "65330"
 
 
 def test_every_sysctl_says_why() -> None:

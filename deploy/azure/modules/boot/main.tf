@@ -20,13 +20,16 @@ locals {
   })
 
   cloud_init = templatefile("${path.module}/cloud-init.yaml.tftpl", {
-    bundle      = local.bundle
-    chrony      = trimspace(file("${local.files}/chrony.conf"))
-    environment = local.environment
-    fetch       = trimspace(file("${local.files}/fetch.py"))
-    service     = var.service
-    switches    = trimspace(var.switches)
-    sysctl      = trimspace(file("${local.files}/sysctl.conf"))
-    unit        = trimspace(local.unit)
+    bundle        = local.bundle
+    chrony        = trimspace(file("${local.files}/chrony.conf"))
+    environment   = local.environment
+    fetch         = trimspace(file("${local.files}/fetch.py"))
+    host_settings = trimspace(file("${local.files}/host-settings.sh"))
+    host_unit     = trimspace(file("${local.files}/broadside-host.service"))
+    install_unit  = trimspace(file("${local.files}/broadside-install.service"))
+    service       = var.service
+    switches      = trimspace(var.switches)
+    sysctl        = trimspace(file("${local.files}/sysctl.conf"))
+    unit          = trimspace(local.unit)
   })
 }

@@ -58,3 +58,12 @@ output "package" {
   }
   description = "What `broadside up` uploads itself; null where Terraform does."
 }
+
+output "boot_table" {
+  value = var.private_endpoints ? null : {
+    account = azurerm_storage_account.this.name
+    name    = local.tables.results
+  }
+  description = "The table with boot statuses and heartbeats, which `broadside up` reads; null where only the network's own machines reach it."
+  depends_on  = [azurerm_role_assignment.deployer_results]
+}

@@ -28,3 +28,15 @@ resource "azurerm_resource_group_template_deployment" "tables" {
     ]
   })
 }
+
+# `broadside up` reads boot statuses and heartbeats as whoever deploys, to say which agents are ready.
+resource "azurerm_role_assignment" "deployer_results" {
+  count = var.private_endpoints ? 0 : 1
+
+  name                 = uuidv5("url", "${azurerm_storage_account.this.id}/${local.tables.results}/Storage Table Data Reader/${var.deployer_principal_id}")
+  scope                = "${azurerm_storage_account.this.id}/tableServices/default/tables/${local.tables.results}"
+  role_definition_name = "Storage Table Data Reader"
+  principal_id         = var.deployer_principal_id
+
+  depends_on = [azurerm_resource_group_template_deployment.tables]
+}

@@ -59,7 +59,7 @@ def test_advice_on_a_refusal_names_the_setting_that_the_agent_meant(
     settings: dict[str, object], changes: dict[str, object], words: str
 ) -> None:
     job = JOB.model_copy(update=changes)
-    dead = explained(job.model_dump_json().encode(), "Refused", refusal(job, **settings), CLAIM)
+    dead = explained(job.body, "Refused", refusal(job, **settings), CLAIM)
     assert words in dead.advice
     assert (dead.run_id, dead.pair, dead.target) == (JOB.run_id, "pair-003", "10.2.1.3:5201")
 
@@ -78,7 +78,7 @@ def test_advice_on_poison_follows_the_reason_that_an_agent_gives(body: bytes) ->
 def test_an_unclaimed_job_is_sent_again_only_before_its_instant() -> None:
     for start_s, may in ((1, True), (0, False), (-1, False)):
         job = JOB.model_copy(update={"planned_start_at": NOW + timedelta(seconds=start_s)})
-        dead = explained(job.model_dump_json().encode(), "MaxDeliveryCountExceeded")
+        dead = explained(job.body, "MaxDeliveryCountExceeded")
         assert (dead.resend_problem is None) is may, start_s
     assert "missed measurement" in (dead.resend_problem or "")
     assert "broadside doctor" in dead.advice

@@ -222,7 +222,7 @@ def test_from_a_download_to_streams() -> None:
 
 
 def test_a_field_that_is_swept_beside_the_engine_is_refused_where_it_does_not_belong() -> None:
-    with pytest.raises(BadScenario, match=r"traffic\.window_bytes: http cannot do 65536"):
+    with pytest.raises(BadScenario, match=r"traffic\.window_bytes: engine http .* 65536"):
         resolved(swept(scenarios.load(SMOKE), engine=("http",), window_bytes=(65536,)))
 
 

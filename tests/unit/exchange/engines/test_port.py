@@ -108,15 +108,24 @@ def test_readers_of_nothing_and_of_nonsense_say_so(engine: Engine) -> None:
         ({"engine": "trex"}, "traffic.engine: 'trex' is none that this Broadside knows"),
         (
             {"engine": "ftp", "protocol": "udp", "stream_bits_per_second": 5},
-            "traffic.protocol: ftp cannot do udp; leave it at tcp, or use engine iperf3",
+            (
+                "traffic.protocol: engine ftp does not support protocol udp; "
+                "leave it at tcp, or use engine iperf3"
+            ),
         ),
         (
             {"engine": "ftp", "window_bytes": 4096},
-            "traffic.window_bytes: ftp cannot do 4096; drop it, or use engine iperf3",
+            (
+                "traffic.window_bytes: engine ftp does not support window_bytes 4096; "
+                "drop it, or use engine iperf3"
+            ),
         ),
         (
             {"engine": "http", "direction": "forward"},
-            "traffic.direction: http cannot do forward; leave it at reverse, or use engine iperf3",
+            (
+                "traffic.direction: engine http does not support direction forward; "
+                "leave it at reverse, or use engine iperf3"
+            ),
         ),
         (
             {"engine": "https", "options": {"colour": 1}},

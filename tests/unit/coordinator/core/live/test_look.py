@@ -23,6 +23,7 @@ from broadside.coordinator.core.live.look import (
 )
 from broadside.coordinator.core.measure.columns import NO_HOST, TrackColumns
 from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
+from broadside.exchange.messages import Flow
 from tests.planted import measure, summarise
 from tests.seconds_as_columns import host_columns
 from tests.synthetic import Fleet, Plant, fleet
@@ -228,3 +229,28 @@ def test_the_ledger_comes_in_seconds_of_the_burst_and_unknown_stays_unknown() ->
     inside = [each for each in told if each.from_s >= 5 and each.before_s <= BURST_S - 1]
     mean = sum(each.bits_per_second or 0 for each in inside) / len(inside)
     assert mean == pytest.approx(CLEAN.truth.rates[0] * 1500 / 1448, rel=0.05)
+
+
+@pytest.mark.parametrize("lacking", [{Flow.DOWN}, {Flow.UP}, {Flow.UP, Flow.DOWN}, set()])
+def test_a_picture_has_a_cell_of_each_pair_whatever_flows_have_seconds(lacking: set[Flow]) -> None:
+    """A flow of which only means are known has no pairs' seconds, and another may."""
+    (burst,) = measure(CLEAN)
+    (one,) = burst.series.flows
+    flows = tuple(
+        replace(
+            one,
+            flow=flow,
+            pairs_bits_per_second=one.pairs_bits_per_second[: 0 if flow in lacking else None],
+        )
+        for flow in (Flow.UP, Flow.DOWN)
+    )
+    shown = final_picture(summarise(CLEAN), 0, replace(burst.series, flows=flows))
+    whole = final(CLEAN)
+    assert shown.cells.shape == whole.cells.shape
+    rates = replace(burst.series, flows=flows).pair_rates(6)
+    assert [np.isnan(each).all() for each in rates] == [flow.flow in lacking for flow in flows]
+    if len(lacking) == 1:
+        assert (shown.cells == whole.cells).all()
+    else:
+        unknown = shown.cells == UNKNOWN_CELL
+        assert unknown.all() if lacking else not unknown.all()

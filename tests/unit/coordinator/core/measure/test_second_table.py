@@ -1,6 +1,7 @@
 """Tables of seconds: bytes are conserved at every resolution, and gaps stay gaps."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -105,6 +106,14 @@ def test_one_pair_or_all() -> None:
     assert column(everybody, RECEIVED) == [8.0, None, 16.0, 24.0]
     one = list(pair_table(made, 1, ["pair-001", "pair-002"], 1))
     assert column(one, RECEIVED) == [16.0, 24.0]
+
+
+def test_a_flow_without_pairs_seconds_is_unknown() -> None:
+    made = series([[1.0, 2.0]], flows=(Flow.UP, Flow.DOWN))
+    up, down = made.flows
+    none = replace(down, pairs_bits_per_second=down.pairs_bits_per_second[:0])
+    both = pair_table(replace(made, flows=(up, none)), 1, ["pair-001"], None)
+    assert column(list(both), RECEIVED) == [8.0, 16.0, None, None]
 
 
 def test_a_table_over_the_limit_says_what_to_do() -> None:

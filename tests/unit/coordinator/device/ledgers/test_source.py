@@ -64,6 +64,10 @@ def test_each_choice_opens_its_source_and_needs_all_it_needs(choice: str) -> Non
         ({"azure_monitor_endpoint": "http://x.azure.com"}, "azure_monitor_endpoint .*https only"),
         ({"azure_monitor_grain": "1m"}, "azure_monitor_grain '1m': not a duration"),
         ({"azure_monitor_grain": "PT0S"}, "azure_monitor_grain 'PT0S': not a duration"),
+        ({"azure_monitor_grain": "P2D"}, "azure_monitor_grain 'P2D': not a duration"),
+        ({"azure_monitor_grain": "PT99999S"}, "azure_monitor_grain 'PT99999S': not a duration"),
+        ({"azure_monitor_grain": f"P{'9' * 400}D"}, "azure_monitor_grain 'P9{39}': not a dur"),
+        ({"azure_monitor_grain": f"P{'9' * 5000}D"}, "azure_monitor_grain 'P9{39}': not a dur"),
     ],
 )
 def test_a_wrong_setting_of_azure_monitor_is_one_line(values: dict[str, Any], words: str) -> None:

@@ -21,6 +21,7 @@ from broadside.coordinator.views.charts import (
 )
 from broadside.coordinator.views.charts.second_charts import HEAT_CELLS_MAX
 from broadside.coordinator.views.charts.svg import draw
+from broadside.exchange.messages import Flow
 from tests.synthetic import Plant
 from tests.unit.coordinator.views.charts.views import FAULTY, burst_view, drawn, run_view, unseen
 
@@ -86,6 +87,15 @@ def test_what_is_unknown_is_a_gap() -> None:
     # Plotly takes a lower bound of colours only beside an upper one.
     assert heat["zmin"] == 0
     assert heat["zmax"] == pytest.approx(np.nanmax(np.array(heat["z"], float)), rel=1e-4)
+
+
+def test_a_heat_map_needs_the_seconds_of_all_flows() -> None:
+    view = burst_view()
+    (flow,) = view.series.flows
+    down = replace(flow, flow=Flow.DOWN, pairs_bits_per_second=flow.pairs_bits_per_second[:0])
+    both = replace(view, series=replace(view.series, flows=(flow, down)))
+    with pytest.raises(NoChart, match="nothing that it shows is on record"):
+        draw_burst("heatmap", both, Theme.LIGHT)
 
 
 def test_a_large_heat_map_is_thinned_and_says_so() -> None:

@@ -1,0 +1,98 @@
+"""``broadside healthy`` and ``broadside emulators-ready``: what containers and units call."""
+
+import asyncio
+import os
+import socket
+import time
+import urllib.request
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+
+from broadside.coordinator.cli.exits import Exit, stop
+
+HEARTBEAT_AGE_MAX_S: Final = 30.0
+READY_WITHIN_S: Final = 180.0
+_ANSWER_TIMEOUT_S: Final = 4.0
+
+
+class Service(StrEnum):
+    """What may run in a container or as a unit."""
+
+    COORDINATOR = "coordinator"
+    AGENT = "agent"
+
+
+def healthy(
+    service: Annotated[Service, typer.Argument(help="what this container or unit runs")],
+) -> None:
+    """Exit 0 if this host's coordinator or agent works, else print why and exit 1."""
+    match service:
+        case Service.COORDINATOR:
+            problem = coordinator_problem(os.environ.get("BROADSIDE_PORT") or "8080")
+        case Service.AGENT:
+            agent_id = os.environ.get("BROADSIDE_AGENT_AGENT_ID") or socket.gethostname()
+            problem = asyncio.run(agent_problem(agent_id))
+    if problem is not None:
+        stop(f"{service}: {problem}", Exit.FAIL)
+
+
+def coordinator_problem(port: str) -> str | None:
+    """Return why the API on this host's loopback does not work, or None if it does."""
+    url = f"http://127.0.0.1:{port}/healthz"
+    try:
+        with urllib.request.urlopen(url, timeout=_ANSWER_TIMEOUT_S):
+            return None
+    except OSError as error:
+        return f"{url}: {error}"
+
+
+async def agent_problem(agent_id: str) -> str | None:
+    """Return what is wrong with an agent by its newest heartbeat, or None.
+
+    Raises:
+        ExchangeError: queue and table cannot be opened or read.
+    """
+    from broadside.exchange.fabric import environment_settings, open_fabric
+
+    fabric = open_fabric(environment_settings())
+    try:
+        presences = await fabric.records.fleet.read_presences()
+    finally:
+        await fabric.close()
+    own = [presence for presence in presences if presence.agent_id == agent_id]
+    if not own:
+        return f"no heartbeat of {agent_id} was ever stored; see the log of the agent"
+    newest = max(own, key=lambda presence: presence.beat_at)
+    age_s = (datetime.now(UTC) - newest.beat_at).total_seconds()
+    if age_s >= HEARTBEAT_AGE_MAX_S:
+        return f"the last heartbeat of {agent_id} is {age_s:.0f} s old; see the log of the agent"
+    return newest.problem
+
+
+def emulators_ready(
+    url: Annotated[str, typer.Argument(help="health address of the Service Bus emulator")],
+) -> None:
+    """Wait for the Service Bus emulator, then create the tables in Azurite."""
+    from broadside.exchange.azure.emulator_tables import create_tables
+    from broadside.exchange.fabric import environment_settings
+
+    wait_for_answer(url)
+    create_tables(environment_settings())
+
+
+def wait_for_answer(url: str) -> None:
+    """Return once ``url`` answers with success; end the command when it does not in time."""
+    if not url.startswith(("http://", "https://")):
+        stop(f"{url}: not an address; write http://HOST:PORT/PATH", Exit.USAGE)
+    end_s = time.monotonic() + READY_WITHIN_S
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=_ANSWER_TIMEOUT_S):  # noqa: S310 - http, above
+                return
+        except OSError as error:
+            if time.monotonic() > end_s:
+                stop(f"{url}: no success within {READY_WITHIN_S:g} s: {error}", Exit.CANNOT_RUN)
+            time.sleep(1)

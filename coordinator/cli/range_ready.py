@@ -1,0 +1,214 @@
+"""Waits until every VM of a range works, and names those that do not with their boot status.
+
+Each VM publishes its boot status as a row of the table of results and on its serial console
+(``deploy/azure/modules/boot/files/fetch.py``). An agent is ready when its heartbeat advances and
+reports no problem; the coordinator when its boot status says ``ready``. Where this machine cannot
+read the table, as with private endpoints, both are read from the serial console alone.
+"""
+
+import json
+import time
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import typer
+
+from broadside.coordinator.cli.exits import Exit, stop
+from broadside.coordinator.cli.terraform import ask_az_together, try_az
+
+READY_WITHIN_S: Final = 1200.0  # a VM starts in 2 minutes, and its package takes 1 or 2
+LOOK_PAUSE_S: Final = 10.0  # an agent's heartbeat comes every 5 s, so each look sees another
+COMPUTE_API: Final = "2024-11-01"
+SERIAL_LINE: Final = "broadside-boot: "
+SERIAL_MAX_BYTES: Final = 4 << 20  # Azure keeps the last megabyte
+SERIAL_TIMEOUT_S: Final = 30.0
+ROWS_FILTER: Final = "PartitionKey eq 'boot' or PartitionKey eq 'presence'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One VM of the range."""
+
+    name: str  # its host name, which is also its agent's
+    id: str  # of its resource
+    is_agent: bool
+    is_latest: bool = True  # whether it was made by the scale set's model of today
+
+
+@dataclass(slots=True, kw_only=True)
+class Looked:
+    """What was read of all machines so far, by host name."""
+
+    boots: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    presences: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    beating: set[str] = field(default_factory=set)  # whose heartbeat advanced between two looks
+    unreadable: str | None = None  # why the newest look at the table gave nothing
+
+
+def wait_ready(
+    place: Sequence[str], scale_sets: Sequence[str], boot: Mapping[str, Any], within_s: float
+) -> None:
+    """Wait until all agents and the coordinator are ready; end with 4 and their names if not.
+
+    Args:
+        place: az's options for resource group and subscription.
+        scale_sets: names of the agents' scale sets.
+        boot: Terraform's output of that name: the coordinator's VM, and the table of boot statuses
+            or None where only machines inside the network may read it.
+        within_s: seconds to wait.
+    """
+    machines = _list_machines(place, scale_sets, boot)
+    looked, end_s = Looked(), time.monotonic() + within_s
+    told = None
+    while True:
+        if boot["table"] is None:
+            waiting = [each for each in machines if not _is_ready(each, looked, by_console=True)]
+            _read_consoles(waiting, looked)
+        else:
+            _read_table(boot["table"], place, looked)
+        by_console = boot["table"] is None
+        ready = [each for each in machines if _is_ready(each, looked, by_console=by_console)]
+        if len(ready) == len(machines):
+            typer.echo(_count(ready, machines))
+            return
+        if told != len(ready):
+            typer.echo(f"{_count(ready, machines)}; waiting for the others", err=True)
+            told = len(ready)
+        if time.monotonic() + LOOK_PAUSE_S > end_s:
+            break
+        time.sleep(LOOK_PAUSE_S)
+    late = [each for each in machines if each not in ready]
+    _read_consoles([each for each in late if each.name not in looked.boots], looked)
+    for each in late:
+        typer.echo(f"not ready: {each.name}: {_reason(each, looked)}")
+    if looked.unreadable:
+        typer.echo(f"the table of boot statuses could not be read: {looked.unreadable}")
+    if any(not each.is_latest for each in late):
+        typer.echo(
+            "VMs of an earlier package keep waiting for that one; replace them: "
+            "broadside scale 0; broadside scale N"
+        )
+    stop(
+        f"{_count(ready, machines)} within {within_s:.0f} s; the others go on trying by "
+        "themselves, and broadside up looks again",
+        Exit.CANNOT_RUN,
+    )
+
+
+def _list_machines(
+    place: Sequence[str], scale_sets: Sequence[str], boot: Mapping[str, Any]
+) -> list[Machine]:
+    listed = ask_az_together(
+        *(["vmss", "list-instances", "--name", name, *place] for name in scale_sets)
+    )
+    machines = [
+        Machine(
+            name=str(each["osProfile"]["computerName"]),
+            id=str(each["id"]),
+            is_agent=True,
+            is_latest=each.get("latestModelApplied") is not False,
+        )
+        for some in listed
+        for each in some
+    ]
+    own = Machine(name="coordinator", id=str(boot["coordinator_id"]), is_agent=False)
+    return [*machines, own]
+
+
+def _count(ready: Iterable[Machine], machines: Iterable[Machine]) -> str:
+    ready_count = sum(each.is_agent for each in ready)
+    agents_count = sum(each.is_agent for each in machines)
+    coordinator = (
+        "the coordinator" if any(not each.is_agent for each in ready) else "no coordinator"
+    )
+    return f"{ready_count} of {agents_count} agents and {coordinator} ready"
+
+
+def _is_ready(machine: Machine, looked: Looked, *, by_console: bool) -> bool:
+    if by_console or not machine.is_agent:
+        return looked.boots.get(machine.name, {}).get("stage") == "ready"
+    presence = looked.presences.get(machine.name, {})
+    return machine.name in looked.beating and not presence.get("problem")
+
+
+def _reason(machine: Machine, looked: Looked) -> str:
+    """Return why a machine is not ready, by the newest of what it published."""
+    boot = looked.boots.get(machine.name)
+    problem = looked.presences.get(machine.name, {}).get("problem")
+    if boot is None and problem is None:
+        return "no boot status, neither in the table nor on its serial console; does it start?"
+    if boot is None or (boot.get("stage") == "ready" and problem):
+        return f"its agent reports: {problem}"
+    if boot.get("stage") == "ready":
+        return f"it was ready at {boot.get('at')}, and has no heartbeat now"
+    error = boot.get("error") or "under way"
+    return f"{boot.get('stage')} at {boot.get('at')}: {error}"
+
+
+# The table ----------------------------------------------------------------------------------------
+
+
+def _read_table(table: Mapping[str, str], place: Sequence[str], looked: Looked) -> None:
+    """Read boot statuses and heartbeats; one counts when it differs from the last look's."""
+    answer, looked.unreadable = try_az(
+        "storage", "entity", "query", "--auth-mode", "login",
+        "--account-name", table["account"], "--table-name", table["name"],
+        "--filter", ROWS_FILTER, "--subscription", place[-1],
+    )  # fmt: skip
+    if answer is None:
+        return
+    looked.beating = set()
+    for row in answer["items"]:
+        try:
+            told = json.loads(row["json"])
+            if row["PartitionKey"] == "boot":
+                looked.boots[str(row["RowKey"])] = told
+                continue
+            name, before = str(told["agent_id"]), looked.presences.get(str(told["agent_id"]), {})
+            if before and told["beat_at"] != before["beat_at"] and told["state"] != "stopping":
+                looked.beating.add(name)
+            looked.presences[name] = told
+        except (ValueError, LookupError, TypeError):
+            continue  # a row of another version is no heartbeat
+
+
+# The serial console -------------------------------------------------------------------------------
+
+
+def _read_consoles(machines: Sequence[Machine], looked: Looked) -> None:
+    """Read the last boot status on each machine's serial console, where there is one."""
+    with ThreadPoolExecutor(8) as pool:
+        for each, status in zip(machines, pool.map(_console_status, machines), strict=True):
+            if status is not None:
+                looked.boots[each.name] = status
+
+
+def _console_status(machine: Machine) -> Mapping[str, str] | None:
+    url = f"{machine.id}/retrieveBootDiagnosticsData?api-version={COMPUTE_API}"
+    answer, _ = try_az("rest", "--method", "post", "--url", url)
+    address = (answer or {}).get("serialConsoleLogBlobUri") or ""
+    if not address.startswith("https://"):
+        return None
+    try:
+        with urllib.request.urlopen(address, timeout=SERIAL_TIMEOUT_S) as log:  # noqa: S310 - https
+            text = log.read(SERIAL_MAX_BYTES).decode(errors="replace")
+    except OSError:
+        return None
+    return last_status(text)
+
+
+def last_status(console: str) -> Mapping[str, str] | None:
+    """Return the newest boot status on a serial console; None if it has none that can be read."""
+    for line in reversed(console.splitlines()):
+        _, found, told = line.partition(SERIAL_LINE)
+        if found:
+            try:
+                status = json.JSONDecoder().raw_decode(told)[0]
+            except ValueError:
+                continue  # another process wrote into the line
+            if isinstance(status, dict):
+                return status
+    return None

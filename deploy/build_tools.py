@@ -1,0 +1,218 @@
+"""Shared by the programs that build what is shipped: sources, wheels, archives, commands.
+
+Everything here gives the same bytes for the same commit, in any folder and at any time: sources are
+copied with fixed modes, times are the commit's, archives have sorted members without owners.
+"""
+
+import gzip
+import hashlib
+import io
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+UV: Final = ROOT / ".tools" / "uv" / "bin" / "uv"
+PIP: Final = ROOT / ".tools" / "uv" / "bin" / "pip"
+NOTICES: Final = "NOTICES.txt"  # in every archive
+_FOLDERS: Final = ("agent", "coordinator", "dashboards", "deploy/azure", "exchange", "lab", "src")
+_FILES: Final = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "THIRD-PARTY-NOTICES.md")
+_NOT_SOURCES: Final = (
+    "__pycache__",
+    "*.so",
+    "*.egg-info",
+    "node_modules",
+    ".terraform",
+    "*.tfstate*",
+    "*.tfplan",
+)
+_ZIP_MIN_AT_S: Final = 315_532_800  # 1980: a wheel is a zip file, which has no time before
+
+
+def version_number() -> str:
+    """Return the version of ``pyproject.toml``."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return str(project["version"])
+
+
+def commit() -> str | None:
+    """Return this checkout's commit, as ``broadside --version`` says it; None without git."""
+    module = runpy.run_path(str(ROOT / "exchange" / "version.py"))
+    known: str | None = module["read_commit"](ROOT, ROOT / "COMMIT")
+    return known
+
+
+def version_line() -> str:
+    """Return what ``broadside --version`` prints of a build of this checkout."""
+    return f"broadside {version_number()} ({commit() or 'unknown commit'})"
+
+
+def source_date_s() -> int:
+    """Return the commit's time in seconds since 1970, or ``SOURCE_DATE_EPOCH`` where it is set."""
+    if given := os.environ.get("SOURCE_DATE_EPOCH"):
+        return max(_ZIP_MIN_AT_S, int(given))
+    if not (ROOT / ".git").exists() or commit() is None:
+        return _ZIP_MIN_AT_S
+    return max(_ZIP_MIN_AT_S, int(run(["git", "-C", ROOT, "log", "-1", "--format=%ct"])))
+
+
+def copy_sources(source: Path) -> None:
+    """Copy what a wheel is built from, with modes that do not depend on the checkout's umask."""
+    source.mkdir()
+    for name in _FILES:
+        shutil.copyfile(ROOT / name, source / name)
+    ignored = shutil.ignore_patterns(*_NOT_SOURCES)
+    for name in _FOLDERS:
+        shutil.copytree(ROOT / name, source / name, ignore=ignored, symlinks=True)
+    normalise_modes(source)
+
+
+def normalise_modes(folder: Path) -> None:
+    """Give everything in a folder the modes that it has with a umask of 022."""
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            executable = path.is_dir() or path.stat().st_mode & 0o100
+            path.chmod(0o755 if executable else 0o644)
+
+
+def build_wheel(wheels: Path, work: Path) -> Path:
+    """Build Broadside's own wheel, for any Python from 3.11: its C holds no Python.
+
+    Args:
+        wheels: the folder to write it to.
+        work: an empty place for the copy of the sources that the build writes into.
+
+    Returns:
+        The wheel.
+    """
+    source = work / "wheel-sources"
+    copy_sources(source)
+    _build(source, wheels, "--wheel", "-C--build-option=--py-limited-api=cp311")
+    (wheel,) = wheels.glob("broadside-*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        built = any(name.endswith("libgate.abi3.so") for name in opened.namelist())
+    if not built:
+        sys.exit("the start gate was not built; run: apt-get install gcc libc6-dev")
+    return wheel
+
+
+def build_sdist(folder: Path, work: Path) -> Path:
+    """Build the source distribution; its members carry no owner and the commit's time."""
+    source, built = work / "sdist-sources", work / "sdist"
+    copy_sources(source)
+    _build(source, built, "--sdist")
+    (archive,) = built.glob("*.tar.gz")
+    # Not tarfile: its filters came with Python 3.11.4.
+    (work / "sdist-members").mkdir()
+    run(["tar", "-xzf", archive, "-C", work / "sdist-members"])
+    (members,) = (work / "sdist-members").iterdir()
+    output = folder / archive.name
+    pack(members, output, members.name)
+    return output
+
+
+def _build(source: Path, folder: Path, *options: str) -> None:
+    environment = {
+        "SOURCE_DATE_EPOCH": str(source_date_s()),
+        "BROADSIDE_COMMIT": commit() or "",
+    }
+    run(
+        [
+            UV, "build", "-q", "--no-build-isolation", "--python", sys.executable, *options,
+            "--out-dir", folder, source,
+        ],
+        environment,
+    )  # fmt: skip
+    (folder / ".gitignore").unlink(missing_ok=True)  # uv's
+
+
+def fetch_wheels(wheels: Path, locks: Sequence[Path], python: str, glibc_minor: int) -> None:
+    """Download every locked wheel, by hash.
+
+    Args:
+        wheels: the folder to write them to.
+        locks: files of `make lock`.
+        python: a version such as 3.13.
+        glibc_minor: the oldest glibc 2.x that the hosts have; wheels for newer ones are left out.
+    """
+    platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(17, glibc_minor + 1)]
+    for lock in locks:
+        run(
+            [
+                PIP, "download", "-q", "--disable-pip-version-check",
+                "--no-deps", "--require-hashes", "--only-binary", ":all:", "--dest", wheels,
+                "--implementation", "cp", "--python-version", python,
+                *(word for tag in ("cp" + python.replace(".", ""), "abi3", "none")
+                  for word in ("--abi", tag)),
+                *(word for platform in platforms for word in ("--platform", platform)),
+                "-r", lock,
+            ]
+        )  # fmt: skip
+
+
+def pack(folder: Path, output: Path, top: str = "") -> None:
+    """Write a folder as a ``.tar.gz``, and print its size and digest.
+
+    Args:
+        folder: what to pack.
+        output: the archive.
+        top: a folder that every member's name begins with.
+    """
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_bytes(gzip.compress(tar(folder, top), 6, mtime=0))
+    size_mb = output.stat().st_size / 1e6
+    sys.stdout.write(f"{output}: {size_mb:.1f} MB, SHA-256 {sha256(output)}\n")
+
+
+def tar(folder: Path, top: str = "") -> bytes:
+    """Return a folder as a tar file, its members sorted, without owners and with one time."""
+    date_s = source_date_s()
+
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = "root"
+        entry.mtime = date_s
+        executable = entry.isdir() or entry.mode & 0o100
+        entry.mode = 0o755 if executable else 0o644
+        return entry
+
+    members = io.BytesIO()
+    with tarfile.open(fileobj=members, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in sorted(folder.rglob("*")):
+            name = str(top / path.relative_to(folder))
+            archive.add(path, name, recursive=False, filter=plain)
+    return members.getvalue()
+
+
+def sha256(path: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def run(argv: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> str:
+    """Return what a command printed; end this process with the command's error when it fails."""
+    return run_bytes(argv, environment).decode(errors="replace")
+
+
+def run_bytes(argv: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> bytes:
+    """Do as :func:`run` and return what was printed as it is."""
+    done = subprocess.run(
+        [str(word) for word in argv],
+        capture_output=True,
+        check=False,
+        umask=0o022,
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", **(environment or {})},
+    )
+    if done.returncode:
+        error = (done.stderr or done.stdout).decode(errors="replace").strip()
+        sys.exit(f"{Path(str(argv[0])).name} failed: {error[-1500:]}")
+    return done.stdout

@@ -1,0 +1,267 @@
+"""What an archive carries of others: names, versions and licences, read from the files themselves.
+
+``write_notices`` puts them into the archive as ``NOTICES.txt``; deploy/sbom.py makes a bill of
+materials of the same list.
+"""
+
+import email
+import io
+import re
+import tarfile
+import textwrap
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from email.message import Message
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from deploy.build_tools import NOTICES, run_bytes, sha256, version_line
+from deploy.debian_packages import DebianPackage
+
+_LICENCE_FILE: Final = re.compile(r"(?i)(licen[cs]e|copying|copyright|notice)[^/]*$")
+_NAME_MAX: Final = 80  # characters; some metadata hold a whole licence text in this field
+_COMMON: Final = re.compile(r"/usr/share/common-licenses/([A-Za-z0-9.+-]*[A-Za-z0-9])")
+_RULE: Final = "=" * 100
+
+
+class Kind(StrEnum):
+    """Where a component comes from."""
+
+    PYTHON = "python"
+    DEBIAN = "debian"
+    GO = "go"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """One component that an archive carries."""
+
+    kind: Kind
+    name: str
+    version: str
+    licence: str  # an SPDX expression where the component has one, else its own words
+    texts: Sequence[str]
+    sha256: str | None = None  # of the file in the archive
+    source: str | None = None  # of a Debian package: name and version of its sources
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+def read_wheels(wheels: Iterable[Path]) -> Sequence[Carried]:
+    """Return what wheels say of themselves, without Broadside's own."""
+    found = [_read_wheel(path) for path in wheels]
+    others = (each for each in found if each.name != "broadside")
+    # One package may have a wheel for each Python.
+    return sorted(others, key=lambda each: (each.name, each.version, each.sha256))
+
+
+def _read_wheel(path: Path) -> Carried:
+    with zipfile.ZipFile(path) as wheel:
+        inner = [name for name in wheel.namelist() if ".dist-info/" in name]
+        (metadata,) = (name for name in inner if name.endswith(".dist-info/METADATA"))
+        fields = email.message_from_bytes(wheel.read(metadata))
+        texts = [
+            wheel.read(name).decode("utf-8", "replace")
+            for name in sorted(inner)
+            if _LICENCE_FILE.search(name)
+        ]
+    name = str(fields["Name"]).lower().replace("_", "-")
+    return Carried(
+        kind=Kind.PYTHON,
+        name=name,
+        version=str(fields["Version"]),
+        licence=licence_of(fields) or ("see its text" if texts else ""),
+        texts=texts,
+        sha256=sha256(path),
+    )
+
+
+def licence_of(fields: Message) -> str:
+    """Return the licence that a Python package's metadata name; empty where there is none."""
+    if expression := fields["License-Expression"]:
+        return str(expression)
+    words = " ".join(str(fields["License"] or "").split())
+    if words and words != "UNKNOWN" and len(words) <= _NAME_MAX:
+        return words
+    classifiers = fields.get_all("Classifier") or ()
+    names = [line.rpartition(" :: ")[2] for line in classifiers if line.startswith("License ::")]
+    return " OR ".join(dict.fromkeys(name for name in names if name != "OSI Approved"))
+
+
+def read_debs(
+    packages: Sequence[DebianPackage], folder: Path, common: Mapping[str, str]
+) -> Sequence[Carried]:
+    """Return what Debian packages say of themselves.
+
+    Args:
+        packages: of the lock.
+        folder: their files.
+        common: texts of /usr/share/common-licenses that copyright files refer to, by name.
+    """
+    notices = {each.name: _copyright(folder / each.file_name) for each in packages}
+    return [_read_deb(each, folder, notices, common) for each in packages]
+
+
+def read_common_licences(base_files: Path) -> Mapping[str, str]:
+    """Return the texts of /usr/share/common-licenses of the package base-files, by name."""
+    texts: dict[str, str] = {}
+    links: dict[str, str] = {}
+    with _members(base_files) as members:
+        for member in members:
+            folder, _, name = member.name.rpartition("/")
+            if folder != "./usr/share/common-licenses":
+                continue
+            if member.issym():
+                links[name] = member.linkname
+            elif member.isfile():
+                texts[name] = _text(members, member)
+    return texts | {name: texts[target] for name, target in links.items() if target in texts}
+
+
+def _read_deb(
+    package: DebianPackage,
+    folder: Path,
+    notices: Mapping[str, tuple[str, str]],
+    common: Mapping[str, str],
+) -> Carried:
+    path = folder / package.file_name
+    text, instead = notices[package.name]
+    # A folder of documentation may be a link to that of another package of the same sources.
+    text = text or notices.get(instead, ("", ""))[0]
+    referred = dict.fromkeys(_COMMON.findall(text))
+    words = run_bytes(["dpkg-deb", "--show", "--showformat=${source:Package} ${source:Version}",
+                       path]).decode()  # fmt: skip
+    return Carried(
+        kind=Kind.DEBIAN,
+        name=package.name,
+        version=package.version,
+        licence=licence_names(text) or ("see its text" if text else ""),
+        texts=[text, *(common[name] for name in referred if name in common)] if text else [],
+        sha256=package.sha256,
+        source=words,
+    )
+
+
+def licence_names(text: str) -> str:
+    """Return the licences that a Debian copyright file names; empty where it names none."""
+    names = re.findall(r"(?m)^License:[ \t]*(\S.*?)[ \t]*$", text) or _COMMON.findall(text)
+    return ", ".join(dict.fromkeys(names))
+
+
+def _copyright(deb: Path) -> tuple[str, str]:
+    """Return a package's copyright file; or the name of the package whose folder has it."""
+    instead = ""
+    with _members(deb) as members:
+        for member in members:
+            path = member.name.removeprefix("./usr/share/doc/")
+            if path.endswith("/copyright") and member.isfile() and path.count("/") == 1:
+                return _text(members, member), ""
+            if member.issym() and path.count("/") == 0:
+                instead = Path(member.linkname).name
+    return "", instead
+
+
+def _members(deb: Path) -> tarfile.TarFile:
+    return tarfile.open(fileobj=io.BytesIO(run_bytes(["dpkg-deb", "--fsys-tarfile", deb])))
+
+
+def _text(members: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+    file = members.extractfile(member)
+    return file.read().decode("utf-8", "replace") if file else ""
+
+
+def read_go_licences(licences: Path) -> Sequence[Carried]:
+    """Return the Go modules that are linked into a program, as deploy/go.sh wrote them down."""
+    found = [_read_module(path, licences) for path in _module_folders(licences)]
+    (own,) = {text for each in found if each.name == "golang.org/x/sys" for text in each.texts}
+    # Go's own library has the licence of the Go Authors, as their modules have it.
+    return [
+        Carried(kind=each.kind, name=each.name, version=each.version,
+                licence=each.licence or "BSD-3-Clause", texts=each.texts or [own])
+        if each.name == "go" else each
+        for each in found
+    ]  # fmt: skip
+
+
+def _module_folders(licences: Path) -> Iterator[Path]:
+    return (path for path in sorted(licences.rglob("*@*")) if path.is_dir())
+
+
+def _read_module(folder: Path, licences: Path) -> Carried:
+    name, _, version = str(folder.relative_to(licences)).rpartition("@")
+    texts = [path.read_text("utf-8", "replace") for path in sorted(folder.iterdir())]
+    return Carried(
+        kind=Kind.GO,
+        name=name,
+        version=version.removeprefix("go"),
+        licence=_licence_of_text(texts[0]) if texts else "",
+        texts=texts,
+    )
+
+
+def _licence_of_text(text: str) -> str:
+    """Return the SPDX id of the few licences that Go modules have."""
+    words = " ".join(text.split())
+    for licence, sign in {
+        "Apache-2.0": "Apache License Version 2.0",
+        "BSD-3-Clause": "Neither the name of",
+        "BSD-2-Clause": "Redistributions in binary form",
+        "MIT": "Permission is hereby granted, free of charge",
+    }.items():
+        if sign in words:
+            return licence
+    return "see its text"
+
+
+def write_notices(folder: Path, title: str, carried: Sequence[Carried]) -> None:
+    """Write ``NOTICES.txt``: a list of all components, then every licence text once."""
+    (folder / NOTICES).write_text(notices(title, carried), "utf-8")
+
+
+def notices(title: str, carried: Sequence[Carried]) -> str:
+    """Return the text of ``NOTICES.txt``."""
+    lines = [
+        f"Third-party notices of {title}, {version_line()}",
+        "",
+        *textwrap.wrap(
+            "Broadside itself has the Apache License 2.0, see LICENSE. This archive also carries "
+            "the components below, each under its own licence. Their texts follow the list.",
+            width=100,
+        ),
+        "",
+    ]
+    for kind in Kind:
+        own = [each for each in carried if each.kind is kind]
+        if not own:
+            continue
+        lines += [_HEADINGS[kind], ""]
+        for each in {each.title: each for each in own}.values():
+            sources = f"; sources: {each.source}" if each.source else ""
+            remark = "" if each.texts else "; the package holds no licence text"
+            lines.append(f"  {each.title}: {each.licence}{sources}{remark}")
+        lines.append("")
+    holders: dict[str, dict[str, None]] = {}
+    for each in carried:
+        for text in each.texts:
+            holders.setdefault(text.strip(), {})[each.title] = None
+    for text, names in holders.items():
+        lines += [
+            _RULE,
+            *textwrap.wrap(", ".join(names), width=100, break_on_hyphens=False),
+            _RULE,
+            "",
+            text,
+            "",
+        ]
+    return "\n".join(lines)
+
+
+_HEADINGS: Final = {
+    Kind.PYTHON: "Python packages",
+    Kind.DEBIAN: "Debian packages, unchanged; the Debian archive has their sources",
+    Kind.GO: "Go modules in the program vegeta",
+}

@@ -1,0 +1,122 @@
+"""Writes a bill of materials in CycloneDX 1.6 beside each file of a release."""
+
+import email
+import re
+import sys
+import uuid
+import zipfile
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from cyclonedx.factory.license import LicenseFactory
+from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.output import make_outputter
+from cyclonedx.schema import OutputFormat, SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packageurl import PackageURL
+
+from deploy.build_tools import commit, sha256, source_date_s, version_number
+from deploy.components import Carried, Kind
+
+SUFFIX: Final = ".cdx.json"
+_SPACE: Final = uuid.UUID(
+    "6c0a4f0e-0f0b-5f3a-9d63-5a0c2f2ad0a5"
+)  # of serial numbers, any fixed one
+
+
+def write_sbom(artefact: Path, components: Iterable[Component]) -> Path:
+    """Write ``ARTEFACT.cdx.json``: the same bytes for the same artefact and components.
+
+    Args:
+        artefact: the file that the bill is about.
+        components: what it carries or needs.
+
+    Returns:
+        The file written.
+    """
+    digest = sha256(artefact)
+    bom = Bom(serial_number=uuid.uuid5(_SPACE, digest), components=components)
+    bom.metadata.timestamp = datetime.fromtimestamp(source_date_s(), UTC)
+    whole = Component(
+        type=ComponentType.CONTAINER if ".oci" in artefact.name else ComponentType.APPLICATION,
+        name="broadside",
+        version=version_number(),
+        bom_ref=artefact.name,
+        description=artefact.name,
+        licenses=[LicenseFactory().make_from_string("Apache-2.0")],
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
+        properties=[Property(name="broadside:commit", value=commit() or "unknown")],
+    )
+    bom.metadata.component = whole
+    bom.register_dependency(whole, bom.components)
+    text = make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=1)
+    if problem := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
+        sys.exit(f"the bill of materials of {artefact.name} is not CycloneDX 1.6: {problem}")
+    output = artefact.with_name(artefact.name + SUFFIX)
+    output.write_text(text + "\n", "utf-8")
+    return output
+
+
+def carried_components(carried: Iterable[Carried]) -> Iterable[Component]:
+    """Return the bill's entries for what an archive carries."""
+    for each in carried:
+        url = _package_url(each)
+        # A package may be there once for each Python.
+        reference = f"{url}#{each.sha256}" if each.sha256 else str(url)
+        licences = LicenseFactory()
+        found = (
+            licences.make_from_string(each.licence)
+            if each.kind is not Kind.DEBIAN
+            else licences.make_with_name(each.licence)
+        )
+        yield Component(
+            type=ComponentType.LIBRARY,
+            name=each.name,
+            version=each.version,
+            bom_ref=reference,
+            purl=url,
+            licenses=[found] if each.licence else (),
+            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=each.sha256)]
+            if each.sha256
+            else (),
+        )
+
+
+def required_components(wheel: Path) -> Iterable[Component]:
+    """Return the bill's entries for what a wheel needs and does not carry, with its bounds."""
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = (each for each in opened.namelist() if each.endswith(".dist-info/METADATA"))
+        fields = email.message_from_bytes(opened.read(name))
+    for line in fields.get_all("Requires-Dist") or ():
+        required = re.match(r"[A-Za-z0-9._-]+", str(line))
+        if required is None:
+            sys.exit(f"{wheel.name} needs {line!r}, which names no package")
+        url = PackageURL("pypi", name=required[0].lower().replace("_", "-"))
+        yield Component(
+            type=ComponentType.LIBRARY,
+            name=url.name,
+            bom_ref=str(line),
+            purl=url,
+            properties=[Property(name="broadside:requires", value=str(line))],
+        )
+
+
+def _package_url(each: Carried) -> PackageURL:
+    match each.kind:
+        case Kind.PYTHON:
+            return PackageURL("pypi", name=each.name, version=each.version)
+        case Kind.DEBIAN:
+            return PackageURL(
+                "deb",
+                "debian",
+                each.name,
+                each.version,
+                {"arch": "amd64", "distro": "trixie"},
+            )
+        case Kind.GO:
+            space, _, name = each.name.rpartition("/")
+            return PackageURL("golang", space or None, name, each.version)

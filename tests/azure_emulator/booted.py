@@ -1,0 +1,111 @@
+"""The range's VMs after they booted: scale sets' instances, and what each VM published.
+
+No VM runs. Each publishes what ``fetch.py`` and its agent would, by whether the package that its
+custom data names was uploaded.
+"""
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import yaml
+
+from tests.azure_emulator.azure_refusals import Resource, Store
+
+CONSOLES: Final = "rehearsal.blob.storage.azure.net"  # where Azure keeps serial consoles
+
+
+@dataclass(kw_only=True)
+class Troubles:
+    """VMs that do not work, by host name."""
+
+    failing: dict[str, str] = field(default_factory=dict)  # and the error that they publish
+    silent: set[str] = field(default_factory=set)  # whose rows do not reach the table
+    dead: set[str] = field(default_factory=set)  # whose agent ended after it was ready
+
+
+def instances(scale_set: Resource) -> list[Resource]:
+    """Return a scale set's instances, as Azure lists them."""
+    prefix = scale_set["properties"]["virtualMachineProfile"]["osProfile"]["computerNamePrefix"]
+    return [
+        {
+            "id": f"{scale_set['id']}/virtualMachines/{index}",
+            "name": f"{scale_set['name']}_{index}",
+            "instanceId": str(index),
+            "location": scale_set["location"],
+            "properties": {
+                "latestModelApplied": True,
+                "provisioningState": "Succeeded",
+                "osProfile": {"computerName": f"{prefix}{index:06d}"},
+            },
+        }
+        for index in range(scale_set["sku"]["capacity"])
+    ]
+
+
+def diagnostics(machine_id: str) -> dict[str, str]:
+    """Return where a VM's screenshot and serial console are kept."""
+    address = f"https://{CONSOLES}{machine_id}"
+    return {
+        "consoleScreenshotBlobUri": f"{address}.bmp",
+        "serialConsoleLogBlobUri": f"{address}.log?sig=x",
+    }
+
+
+def rows(store: Store, blobs: Mapping[str, bytes], troubles: Troubles) -> list[dict[str, Any]]:
+    """Return the rows of boot statuses and heartbeats."""
+    found = []
+    for _, host, status in _statuses(store, blobs, troubles):
+        if host in troubles.silent:
+            continue
+        found.append({"PartitionKey": "boot", "RowKey": host, "json": json.dumps(status)})
+        if status["stage"] == "ready" and host != "coordinator" and host not in troubles.dead:
+            beat = {"agent_id": host, "state": "idle", "beat_at": _now(), "problem": None}
+            key = f"{host.rstrip('0123456789')}.{host}"
+            found.append({"PartitionKey": "presence", "RowKey": key, "json": json.dumps(beat)})
+    return found
+
+
+def console(store: Store, blobs: Mapping[str, bytes], troubles: Troubles, path: str) -> bytes:
+    """Return what a VM printed on its serial console."""
+    for machine_id, host, status in _statuses(store, blobs, troubles):
+        if path.removesuffix(".log").lower() == machine_id.lower():
+            line = f"[   42.0] fetch.py[511]: broadside-boot: {json.dumps(status)}\r\n"
+            return f"Debian GNU/Linux 13 {host} ttyS0\r\n\r\n{line}{host} login: ".encode()
+    return b""
+
+
+def _statuses(
+    store: Store, blobs: Mapping[str, bytes], troubles: Troubles
+) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Each VM's resource, host name and boot status."""
+    for each in store.values():
+        kind, told = each["type"].lower(), each.get("properties") or {}
+        if kind.endswith("/virtualmachinescalesets"):
+            profile = told["virtualMachineProfile"]
+            for one in instances(each):
+                host = one["properties"]["osProfile"]["computerName"]
+                yield one["id"], host, _status(host, profile, blobs, troubles)
+        elif kind.endswith("/virtualmachines") and "appliance" not in each["name"]:
+            yield each["id"], "coordinator", _status("coordinator", told, blobs, troubles)
+
+
+def _status(
+    host: str, profile: Resource, blobs: Mapping[str, bytes], troubles: Troubles
+) -> dict[str, str]:
+    config = yaml.safe_load(base64.b64decode(profile["osProfile"]["customData"]))
+    files = {each["path"]: each["content"] for each in config["write_files"]}
+    url = json.loads(files["/etc/broadside/bundle.json"])["url"]
+    stage, error = "ready", ""
+    if url.removeprefix("https://").replace(".blob.core.windows.net", "") not in blobs:
+        stage, error = "fetch", f"{url}: HTTP Error 404; the package is not uploaded yet"
+    elif host in troubles.failing:
+        stage, error = "install", troubles.failing[host]
+    return {"stage": stage, "at": _now(), "error": error}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()

@@ -1,0 +1,190 @@
+"""Read the fixtures of an earlier version with this checkout's code, and print what it says.
+
+``python -m tests.compat.read VERSION`` prints a JSON object a run: its verdict as stored and as
+judged anew, and what its seal says; and how many rows of each kind it read.
+"""
+
+import asyncio
+import json
+import re
+import sqlite3
+import sys
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from broadside.agent.decide import read_job
+from broadside.coordinator.auth.audit import AuditRow
+from broadside.coordinator.auth.static_tokens import Token
+from broadside.coordinator.core.plan.moves import Move
+from broadside.coordinator.core.plan.reserved import Reservation
+from broadside.coordinator.core.plan.schedule import Firing, Schedule
+from broadside.coordinator.hosts.enrolment import Enrolled, Join
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.launches import Launched
+from broadside.coordinator.runs.run_states import ClosedBurst
+from broadside.coordinator.studies.study import Study
+from broadside.coordinator.studies.turns import Turn
+from broadside.exchange.embedded.backup import restore
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.messages import (
+    Claim,
+    Control,
+    Job,
+    JobReport,
+    Message,
+    Passport,
+    Presence,
+    ServerTest,
+    Tunnel,
+)
+from broadside.exchange.ports import Entity
+from broadside.exchange.records import Judging, RunHeader
+from broadside.exchange.records.job_digests import digest_of
+from broadside.exchange.rows import parse_row
+
+FIXTURES: Final = Path(__file__).parents[1] / "data" / "compat"
+VERSIONS: Final = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir())
+(PREVIOUS,) = FIXTURES.glob("*/source.tar.xz")  # of the newest version alone
+
+# What stands where, by table, partition and key: broadside.exchange.records.keys
+MODELS: Final[tuple[tuple[str, str, str, type[Message]], ...]] = (
+    ("control", r"run\..*", "control", Control),
+    ("control", r"run\..*", r"moved\..*", Move),
+    ("results", r"burst\..*", r"claim\..*", Claim),
+    ("results", r"burst\..*", r"report\..*", JobReport),
+    ("results", r"tests\..*", r"[^.]*\.[^.]*\.[^.]*", ServerTest),
+    ("results", "presence", ".*", Presence),
+    ("results", "passport", ".*", Passport),
+    ("results", r"tunnel\..*", r"ask\..*", Tunnel),
+    ("private", "runs", r"[0-9].*", RunHeader),
+    ("private", r"run\..*", "header", RunHeader),
+    ("private", r"run\..*", r"closed\..*", ClosedBurst),
+    ("private", r"run\..*", "judging", Judging),
+    ("private", "schedules", ".*", Schedule),
+    ("private", r"fired\..*", ".*", Firing),
+    ("private", "studies", ".*", Study),
+    ("private", "switches", ".*", Turn),
+    ("private", "launches", ".*", Launched),
+    ("private", "reservations", ".*", Reservation),
+    ("private", "tokens", ".*", Token),
+    ("private", "joins", ".*", Join),
+    ("private", "enrolled", ".*", Enrolled),
+    ("private", r"audit\..*", ".*", AuditRow),
+)
+
+
+def laid_out(version: str, folder: Path) -> Path:
+    """Restore a version's backup; the data directory."""
+    restore(FIXTURES / version / "backup.tar.gz", folder / "data")
+    return folder / "data"
+
+
+def unpack_source(file: Path, folder: Path) -> Path:
+    """Lay the packages of a version out as a folder for PYTHONPATH."""
+    with tarfile.open(file) as archive:
+        # As Python's documentation has it for versions without filters.
+        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+        archive.extractall(folder)  # noqa: S202 - our own
+    return folder
+
+
+async def rows_of(fabric: Fabric, data_dir: Path, table: str) -> AsyncIterator[Entity]:
+    with closing(sqlite3.connect(data_dir / f"{table}.sqlite3")) as database:
+        found = database.execute("SELECT DISTINCT partition_key FROM entity").fetchall()
+    for (partition,) in found:
+        async for row in getattr(fabric, table).scan(partition):
+            yield row
+
+
+async def messages_of(fabric: Fabric, data_dir: Path) -> AsyncIterator[tuple[Message, str]]:
+    """Every row that holds a message, and the text as it is stored; each must be readable."""
+    for table in ("control", "results", "private"):
+        async for row in rows_of(fabric, data_dir, table):
+            for place, partition, key, model in MODELS:
+                if (
+                    place == table
+                    and re.fullmatch(partition, row.partition_key)
+                    and re.fullmatch(key, row.row_key)
+                    and "json" in row.properties
+                ):
+                    yield parse_row(model, row), str(row.properties["json"])
+                    break
+            else:
+                assert "json" not in row.properties, f"{table}: {row.partition_key}|{row.row_key}"
+
+
+def queued_bodies(data_dir: Path) -> list[bytes]:
+    """The messages on the queue."""
+    with closing(sqlite3.connect(data_dir / "queue.sqlite3")) as database:
+        return [
+            body for (body,) in database.execute("SELECT body FROM message WHERE reason IS NULL")
+        ]
+
+
+async def read_runs(fabric: Fabric) -> dict[str, dict[str, Any]]:
+    """What is said of each run that has a verdict, and of its seal."""
+    coordinator = Coordinator(fabric)
+    found = {}
+    async for header in fabric.records.private.list_runs(limit=1_000):
+        plan = await coordinator.stored.read_plan(header.run_id)
+        seal = plan.seal_sha256  # imports have none
+        said: dict[str, Any] = {"plan_sha256": seal, "seal": "altered"}
+        if plan.is_intact:
+            said["seal"] = "none" if seal is None else "verified"
+        stored = await coordinator.stored.summary(header.run_id)
+        again = await coordinator.recompute(header.run_id)
+        if stored is not None and again is not None:
+            ids = [finding.id for finding in again.findings]
+            said |= {
+                "verdict": stored.verdict.value,
+                "again": again.verdict.value,
+                "plan_altered": "plan-altered" in ids,
+            }
+        found[header.run_id] = said
+    return found
+
+
+async def jobs_again(fabric: Fabric) -> dict[str, bool]:
+    """Whether each run's jobs, written anew from its plan, have the bytes that were queued."""
+    coordinator = Coordinator(fabric)
+    found = {}
+    async for header in fabric.records.private.list_runs(limit=1_000):
+        plan = await coordinator.stored.read_plan(header.run_id)
+        if await coordinator.stored.imported(header.run_id) is not None:
+            continue
+        for burst in plan.bursts:
+            for job in plan.jobs(burst):
+                planned = await fabric.records.runs.read_jobs(
+                    job.run_id, job.burst_index, job.pair_index
+                )
+                assert planned is not None, job.job_id
+                found[job.job_id] = planned.by_pair[job.pair_index] == digest_of(job.body)
+    return found
+
+
+async def read_all(version: str) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        data_dir = laid_out(version, Path(folder))
+        fabric = open_fabric(FabricSettings(data_dir=data_dir))
+        try:
+            kinds: Counter[str] = Counter()
+            async for message, _ in messages_of(fabric, data_dir):
+                kinds[type(message).__name__] += 1
+            jobs = await jobs_again(fabric)
+            for body in queued_bodies(data_dir):
+                job = read_job(body)
+                assert isinstance(job, Job), body
+                jobs[job.job_id] &= job.body == body
+            runs = await read_runs(fabric)
+        finally:
+            await fabric.close()
+    return {"runs": runs, "jobs": jobs, "rows": dict(sorted(kinds.items()))}
+
+
+if __name__ == "__main__":
+    json.dump(asyncio.run(read_all(sys.argv[1])), sys.stdout, indent=1)

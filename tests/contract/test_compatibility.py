@@ -1,0 +1,336 @@
+"""What earlier versions wrote is read as it was; what this one writes, the one before can read."""
+
+import asyncio
+import importlib
+import json
+import lzma
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pydantic_settings import BaseSettings
+
+from broadside.agent.agent_settings import AgentSettings
+from broadside.coordinator import scenarios
+from broadside.coordinator.auth.signin_settings import SignInSettings
+from broadside.coordinator.cli.client import Client
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.core.plan.planner import plan as make_plan
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.device.witnesses.witness_file import open_witnesses
+from broadside.exchange.engines import engines
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.messages import Message
+from tests.compat import older_reader
+from tests.compat.read import (
+    FIXTURES,
+    PREVIOUS,
+    VERSIONS,
+    laid_out,
+    messages_of,
+    queued_bodies,
+    read_all,
+    unpack_source,
+)
+from tests.compat.write import ROOT, pack_source
+from tests.unit.coordinator.presences import NOW, fleet
+
+KINDS = {  # that every version's runs leave behind
+    *("AuditRow", "Claim", "ClosedBurst", "Control", "Enrolled", "Firing", "Join", "JobReport"),
+    *("Passport", "Presence", "RunHeader", "Schedule", "ServerTest", "Study", "Token"),
+}
+every_version = pytest.mark.parametrize("version", VERSIONS)
+
+
+@cache
+def read(version: str) -> dict[str, Any]:
+    return asyncio.run(read_all(version))
+
+
+def expected(version: str) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads(
+        (FIXTURES / version / "expected.json").read_text(encoding="utf-8")
+    )
+    return found
+
+
+@every_version
+def test_every_run_has_the_verdict_and_the_seal_that_it_had(version: str) -> None:
+    runs = read(version)["runs"]
+    judged = {run_id: said for run_id, said in expected(version).items() if "verdict" in said}
+    assert {said["verdict"] for said in judged.values()} >= {
+        *("pass", "fail", "inconclusive", "measured")
+    }
+    assert sum(said["plan_sha256"] is None for said in judged.values()) == 3, "the imports"
+    for run_id, said in judged.items():
+        found = runs[run_id]
+        assert found["verdict"] == said["verdict"], said["name"]
+        assert found["again"] == said["verdict"], f"{said['name']}, judged anew"
+        assert found["plan_sha256"] == said["plan_sha256"], said["name"]
+        assert said["seal"] == "verified", said["name"]
+        assert found["seal"] == ("verified" if said["plan_sha256"] else "none"), said["name"]
+        assert not found["plan_altered"], said["name"]
+
+
+@every_version
+def test_a_run_that_waits_is_sealed_and_its_jobs_are_those_of_its_plan(version: str) -> None:
+    found = read(version)
+    waiting = [run_id for run_id, said in expected(version).items() if "verdict" not in said]
+    assert waiting
+    assert all(found["runs"][run_id]["seal"] == "verified" for run_id in waiting)
+    assert len(found["jobs"]) >= 25
+    different = [job_id for job_id, same in found["jobs"].items() if not same]
+    assert different == [], "sent again, each has the bytes that it had"
+
+
+@every_version
+def test_every_row_is_read(version: str) -> None:
+    assert read(version)["rows"].keys() >= KINDS
+
+
+def is_part(written: object, stored: object) -> bool:
+    """Whether a text has nothing that another one lacks, at whatever depth."""
+    if isinstance(written, dict) and isinstance(stored, dict):
+        return all(name in stored and is_part(written[name], stored[name]) for name in written)
+    if isinstance(written, list) and isinstance(stored, list) and len(written) == len(stored):
+        return all(map(is_part, written, stored))
+    return written == stored
+
+
+@every_version
+async def test_what_is_read_is_written_alike(version: str, tmp_path: Path) -> None:
+    """An older version beside this one reads on what this one rewrote."""
+    data_dir = laid_out(version, tmp_path)
+    fabric = open_fabric(FabricSettings(data_dir=data_dir))
+    try:
+        read = [found async for found in messages_of(fabric, data_dir)]
+    finally:
+        await fabric.close()
+    for message, text in read:
+        assert is_part(json.loads(message.to_json()), json.loads(text))
+        assert type(message).model_validate_json(message.to_json()) == message
+    assert len(read) > 100
+
+
+@every_version
+def test_files_of_a_user_are_read(version: str, tmp_path: Path) -> None:
+    files = FIXTURES / version / "files"
+    spec = scenarios.load(str(files / "scenario.toml"))
+    asked = tomllib.loads((files / "scenario.toml").read_text(encoding="utf-8"))
+    for part in ("traffic", "objective"):
+        told = json.loads(getattr(spec, part).model_dump_json())
+        for name, value in asked[part].items():
+            assert told[name] == value or name == "probe", f"{part}.{name}"
+    assert spec.traffic.probe is not None
+    (witness,) = open_witnesses(files / "witnesses.toml")
+    assert set(witness.devices) == {"fw-a"}
+
+
+@every_version
+def test_every_setting_is_still_one(version: str) -> None:
+    there = {
+        f"{kind.model_config.get('env_prefix', '')}{name}".upper()
+        for kind in (FabricSettings, CoordinatorSettings, SignInSettings, AgentSettings)
+        for name in kind.model_fields
+    }
+    assert issubclass(AgentSettings, BaseSettings)
+    assert set(schemas(version)["settings"]) - there == set()
+
+
+# Fields -----------------------------------------------------------------------------------------
+
+
+@cache
+def schemas(version: str) -> dict[str, Any]:
+    text = lzma.decompress((FIXTURES / version / "schemas.json.xz").read_bytes())
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def stored_models() -> Iterator[tuple[str, type[Message]]]:
+    """The models that are stored or sent between processes, by their name in first_fields.json."""
+    package = importlib.import_module("broadside.exchange").__path__[0]
+    for name in json.loads((Path(package) / "first_fields.json").read_text(encoding="utf-8")):
+        module, _, kind = name.rpartition(".")
+        yield name, getattr(importlib.import_module(f"broadside.{module}"), kind)
+
+
+def own(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A model's own part of its schema; one that holds itself stands among the definitions."""
+    found: Mapping[str, Any] = schema
+    return found if "properties" in found else found["$defs"][name.rpartition(".")[2]]
+
+
+@every_version
+def test_no_stored_field_goes_becomes_required_or_changes_its_default(version: str) -> None:
+    problems = []
+    for name, kind in stored_models():
+        if name not in schemas(version)["messages"]:
+            continue
+        old = own(schemas(version)["messages"][name], name)
+        today = kind.model_json_schema()
+        new = own(today, name)
+        for field, was in old.get("properties", {}).items():
+            now = new.get("properties", {}).get(field)
+            if now is None:
+                problems.append(f"{name}.{field}: it is gone; keep it readable")
+            elif was.get("default") != now.get("default"):
+                problems.append(f"{name}.{field}: its default was {was.get('default')!r}")
+        problems += [
+            f"{name}.{field}: it is required; give it a default"
+            for field in set(new.get("required", ())) - set(old.get("required", ()))
+        ]
+        for definition, was in schemas(version)["messages"][name].get("$defs", {}).items():
+            now = today.get("$defs", {}).get(definition, {})
+            problems += [
+                f"{name}: {definition}: the word {word!r} is gone"
+                for word in set(was.get("enum", ())) - set(now.get("enum", was.get("enum", ())))
+            ]
+    assert problems == []
+
+
+def test_the_next_release_can_write_its_own(tmp_path: Path) -> None:
+    """The schemas and the source of this checkout, as tests/compat/write.py makes them."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "compat" / "schemas.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    written = json.loads(done.stdout)
+    assert {name for name, _ in stored_models()} - written["messages"].keys() == set()
+    assert "BROADSIDE_DATA_DIR" in written["settings"]
+    pack_source(ROOT, tmp_path / "source.tar.xz", preset=0)
+    unpack_source(tmp_path / "source.tar.xz", tmp_path)
+    plan = planned()
+    texts = [("Plan", plan.document.decode())]
+    texts += [("Job", job.body.decode()) for job in plan.jobs(plan.bursts[0])]
+    assert read_by(tmp_path, texts) == [""] * 3
+
+
+# The command line and a coordinator of another version -----------------------------------------
+
+
+def test_a_launch_names_no_field_that_an_older_coordinator_may_not_know() -> None:
+    spec = scenarios.load("smoke", {"raw": "all"})
+    assert spec.to_fields()["raw"] == "all"
+    assert "raw" not in scenarios.load("smoke").to_fields()
+
+
+async def test_an_answer_of_a_later_coordinator_is_read() -> None:
+    """As far as this version knows it, also deep inside."""
+    bursts: list[dict[str, object]] = [
+        {
+            "index": 0,
+            "planned_start_at": "2026-11-26T12:00:00Z",
+            "planned_end_at": "2026-11-26T12:00:30Z",
+            "phase": "over",
+            "pairs_planned": 2,
+            "claimed_count": 2,
+            "armed_count": 2,
+            "reported_count": 2,
+            "outcomes": {"measured": 2},
+            "colour": "red",
+        }
+    ]
+    answer = {
+        "run_id": "run-1",
+        "scenario": "smoke",
+        "state": "finished",
+        "created_at": "2026-11-26T12:00:00Z",
+        "ends_at": "2026-11-26T12:01:00Z",
+        "bursts": bursts,
+        "shade": {"deep": 1},
+    }
+
+    async def body() -> AsyncIterator[bytes]:
+        yield json.dumps(answer).encode()
+
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=body()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://later") as http:
+        status = await Client(http).status("run-1")
+    assert (status.run_id, status.bursts[0].reported_count) == ("run-1", 2)
+
+
+# The version before -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The previous version's packages."""
+    return unpack_source(PREVIOUS, tmp_path_factory.mktemp("previous"))
+
+
+def read_by(source: Path, texts: list[tuple[str, str]]) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-P", str(older_reader.__file__)],
+        input=json.dumps(texts),
+        env=os.environ | {"PYTHONPATH": str(source)},
+        cwd=source,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    found: list[str] = json.loads(done.stdout)
+    return found
+
+
+def planned(**overrides: object) -> Plan:
+    spec = scenarios.load("smoke", overrides)
+    return make_plan(spec, fleet(2), NOW, run_id="run-1")
+
+
+def test_the_version_before_reads_plans_and_jobs_of_today(source: Path) -> None:
+    """At their defaults, and with all that it knew."""
+    asked = tomllib.loads((PREVIOUS.parent / "files" / "scenario.toml").read_text(encoding="utf-8"))
+    traffic = {f"traffic.{name}": value for name, value in asked["traffic"].items()}
+    del traffic["traffic.probe"]  # of which the planted fleet knows nothing
+    traffic["traffic.processes_count"] = 1
+    texts = []
+    for overrides in ({}, traffic, {"raw": "all", "labels.a": "ü"}):
+        plan = planned(**overrides)
+        assert plan.is_intact
+        texts += [("Plan", plan.document.decode())]
+        texts += [("Job", job.body.decode()) for job in plan.jobs(plan.bursts[0])]
+    assert len(texts) == 9
+    assert read_by(source, texts) == [""] * len(texts)
+
+
+def test_the_version_before_reads_jobs_of_every_engine(source: Path) -> None:
+    (job, *_) = planned().jobs(planned().bursts[0])
+    texts = []
+    for name in engines():
+        traffic = scenarios.load("smoke", {"traffic.engine": name}).traffic
+        texts.append(("Job", job.model_copy(update={"traffic": traffic}).body.decode()))
+    assert len(texts) >= 4
+    assert read_by(source, texts) == [""] * len(texts)
+
+
+@every_version
+async def test_the_version_before_reads_what_agents_of_today_write(
+    version: str, source: Path, tmp_path: Path
+) -> None:
+    data_dir = laid_out(version, tmp_path)
+    fabric = open_fabric(FabricSettings(data_dir=data_dir))
+    agents = {"Claim", "JobReport", "ServerTest", "Presence", "Passport", "Control", "Tunnel"}
+    try:
+        texts = [
+            (type(message).__name__, message.to_json())
+            async for message, _ in messages_of(fabric, data_dir)
+            if type(message).__name__ in agents
+        ]
+    finally:
+        await fabric.close()
+    texts += [("Job", body.decode()) for body in queued_bodies(data_dir)]
+    assert {name for name, _ in texts} >= agents - {"Tunnel"} | {"Job"}
+    assert [said for said in read_by(source, texts) if said] == []

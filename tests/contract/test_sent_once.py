@@ -1,0 +1,53 @@
+"""A request to storage goes out once: a broken connection is not used to send it again unseen."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from azure.core.exceptions import ServiceRequestError
+from azure.core.rest import HttpRequest
+
+from broadside.exchange.azure.table_storage import TableAddress
+from broadside.exchange.azure.wire import Transport
+from broadside.exchange.messages import TroubleKind
+from broadside.exchange.troubles import TroubleLog
+
+
+class Hangup:
+    """A server that answers the first request of a connection and hangs up on the second."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for answer in (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b""):
+            head = await reader.readuntil(b"\r\n\r\n")
+            self.lines.append(head.decode().partition("\r\n")[0])
+            writer.write(answer)
+            await writer.drain()
+        writer.transport.abort()
+
+
+@pytest.fixture
+async def hangup() -> AsyncIterator[tuple[Hangup, str]]:
+    """The server and its address."""
+    server = Hangup()
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    async with listening:
+        host, port = listening.sockets[0].getsockname()
+        yield server, f"http://{host}:{port}"
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+async def test_a_broken_connection_ends_the_attempt(
+    method: str, hangup: tuple[Hangup, str]
+) -> None:
+    server, url = hangup
+    troubles = TroubleLog()
+    address = TableAddress(endpoint=url, table="t")
+    async with Transport(address, 5.0, troubles, TroubleKind.TABLE_AWAY) as transport:
+        first = await transport.send(HttpRequest("GET", f"{url}/first"))
+        assert first.status_code == 200
+        with pytest.raises(ServiceRequestError):
+            await transport.send(HttpRequest(method, f"{url}/second"))
+    assert server.lines == ["GET /first HTTP/1.1", f"{method} /second HTTP/1.1"]

@@ -1,0 +1,110 @@
+"""Runs a command without rights, wherever the checkout lies and whoever owns it.
+
+Interpreter and checkout often lie below a folder that other users cannot enter, such as root's
+home, or were made under a umask of 077. So the command gets a mount namespace of its own, which
+ends with it. There an open folder takes the place of a closed one and shows only what is needed;
+files that others cannot read are shown through an overlay that makes them readable. Nothing of the
+host changes.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+NOBODY: Final = "65534"
+CHECKOUT: Final = Path(__file__).parents[2]
+_OTHERS_READ: Final = 0o004
+_OTHERS_ENTER: Final = 0o001
+
+
+def opened(*folders: Path) -> list[str]:
+    """Return the words before a command that show it a checkout that every user can read.
+
+    Args:
+        folders: What the command also needs to reach and may lie in a closed folder.
+    """
+    alone = ["unshare", "--mount", "--propagation=private", sys.executable, __file__]
+    return [*alone, *map(str, folders), "--"]
+
+
+def as_nobody(*folders: Path) -> list[str]:
+    """Return the words before a command that run it as nobody; ``folders`` as of :func:`opened`."""
+    user = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    return [*opened(*folders), "setpriv", *user, "--"]
+
+
+def first_closed(path: Path) -> Path | None:
+    """Return the topmost folder above ``path`` that others cannot enter."""
+    for folder in reversed(path.parents):
+        if not folder.stat().st_mode & _OTHERS_ENTER:
+            return folder
+    return None
+
+
+def is_readable(folder: Path) -> bool:
+    """Return whether others can enter ``folder`` and read the files in it."""
+    if not folder.stat().st_mode & _OTHERS_ENTER:
+        return False
+    files = (path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
+    return all(path.stat().st_mode & _OTHERS_READ for path in files)
+
+
+def main(words: Sequence[str]) -> None:
+    """Prepare this process's mount namespace and become the command.
+
+    Args:
+        words: Folders that the command needs beside checkout and interpreter, ``--``, the command.
+    """
+    end = words.index("--")
+    read = {CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)}
+    asked = {*read, Path(os.path.realpath(sys.executable)).parent.parent}
+    asked |= {Path(tempfile.gettempdir()), *map(Path, words[:end])}
+    outer_first = sorted(asked, key=lambda path: len(path.parts))
+    kept = {path: os.open(path, os.O_PATH | os.O_DIRECTORY) for path in outer_first}
+    try:
+        for path in kept:
+            while (closed := first_closed(path)) is not None:
+                _replace(closed, kept)
+            if path in read and not is_readable(path):
+                _make_readable(path)
+    finally:
+        for handle in kept.values():
+            os.close(handle)
+    os.chdir(CHECKOUT)
+    os.execvp(words[end + 1], list(words[end + 1 :]))  # noqa: S606 - no shell
+
+
+def _replace(closed: Path, kept: Mapping[Path, int]) -> None:
+    """Put an open folder in the place of ``closed``, with those of the ``kept`` that lie in it."""
+    _mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", closed)
+    for path, handle in kept.items():
+        if path.is_relative_to(closed) and not path.exists():
+            path.mkdir(parents=True)
+            _mount("--no-canonicalize", "--rbind", f"/proc/self/fd/{handle}", path, handle)
+
+
+def _make_readable(folder: Path) -> None:
+    """Show ``folder`` with its files readable by all: only modes are copied, not contents."""
+    with tempfile.TemporaryDirectory() as space:
+        _mount("-t", "tmpfs", "tmpfs", space)
+        upper, work = Path(space, "upper"), Path(space, "work")
+        upper.mkdir()
+        work.mkdir()
+        layers = f"lowerdir={folder},upperdir={upper},workdir={work},metacopy=on"
+        _mount("-t", "overlay", "-o", layers, "overlay", folder)
+        subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
+        subprocess.run(["umount", "--lazy", space], check=True)
+
+
+def _mount(*words: str | Path | int) -> None:
+    handles = [word for word in words if isinstance(word, int)]
+    argv = ["mount", *(str(word) for word in words if not isinstance(word, int))]
+    subprocess.run(argv, check=True, pass_fds=handles)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,100 @@
+"""Fixtures of the tests of what is shipped, and the table that ``make shipped`` prints."""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, Protocol
+
+import pytest
+
+from deploy.hosts.archive import build as build_archive
+
+HOST_PYTHONS: Final = ("3.11", "3.13")
+ROW: Final = "shipped-row"  # name of the property by which rows reach pytest's main process
+HEADINGS: Final = ("artefact", "system", "what ran", "seconds")
+
+
+class AddRow(Protocol):
+    """Adds a row to the table of ``make shipped``."""
+
+    def __call__(self, artefact: str, system: str, what: str) -> None:
+        """Add a row; its seconds are those since the test's previous row, or its begin.
+
+        Args:
+            artefact: What was tested, for example ``hosts archive``.
+            system: Where it ran, for example ``Debian 12, Python 3.11.2``.
+            what: What ran, in a few words.
+        """
+
+
+@pytest.fixture
+def shipped_row(record_property: Callable[[str, object], None]) -> Iterator[AddRow]:
+    """Function that adds a row for what a test has executed, once that has succeeded."""
+    began_s = time.monotonic()
+
+    def add(artefact: str, system: str, what: str) -> None:
+        nonlocal began_s
+        now_s = time.monotonic()
+        record_property(ROW, [artefact, system, what, f"{now_s - began_s:.0f}"])
+        began_s = now_s
+
+    yield add
+
+
+@pytest.fixture(scope="session")
+def build_once(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Function that builds a file once for all of pytest's processes, and returns its path.
+
+    ``build_once("hosts.tar.gz", build)`` calls ``build(path)`` in the first process that asks. The
+    others wait for it. No process may change the file.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def build(name: str, make: Callable[[Path], object]) -> Path:
+        path = folder / name
+        with (folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                partial = path.with_name(f"partial-{name}")
+                make(partial)
+                partial.rename(path)
+        return path
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def hosts_archive(build_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """The archive of this checkout, for the Pythons of Debian 12 and 13.
+
+    ``SHIPPED_HOSTS_ARCHIVE`` names one to test in place of it.
+    """
+    given = os.environ.get("SHIPPED_HOSTS_ARCHIVE")
+    if given:
+        return Path(given)
+    return build_once("broadside-hosts.tar.gz", lambda path: build_archive(path, HOST_PYTHONS))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the table of what was executed."""
+    rows = [
+        [str(cell) for cell in value]
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, value in report.user_properties
+        if name == ROW and isinstance(value, list | tuple)
+    ]
+    if not rows:
+        return
+    table = [list(HEADINGS), *sorted(rows)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(HEADINGS))]
+    terminalreporter.section("shipped")
+    for row in table:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        terminalreporter.write_line("  ".join([*cells, row[-1].rjust(widths[-1])]))

@@ -1,0 +1,96 @@
+"""Cached root file systems of Debian releases, for hosts that tests boot.
+
+``debian_root("bookworm")`` returns a folder with Debian 12, made by mmdebstrap from the mirror that
+apt of this machine uses. A root has what Debian's own images have that Broadside's documents take
+for granted, and nothing of Broadside. Tests never write into a root: they lay an overlay over it.
+
+Roots are cached in ``.tools/roots`` of the checkout, or in the folder that the environment variable
+``SHIPPED_ROOTS`` names. To renew a root, remove its folder.
+
+Run ``python -m tests.shipped.debian_roots`` to make the roots of both releases.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from deploy.azure.wheelhouse import own_archive
+
+ROOT: Final = Path(__file__).parents[2]
+BOOKWORM: Final = "bookworm"  # Debian 12, Python 3.11.2
+TRIXIE: Final = "trixie"  # Debian 13, Python 3.13
+SUITES: Final = (BOOKWORM, TRIXIE)
+
+# A Debian image with systemd, and what docs/hosts.md asks of a host: Python and chrony.
+HOST_PACKAGES: Final = ("systemd-sysv", "procps", "iproute2", "python3", "chrony")
+
+
+def roots_folder() -> Path:
+    """Return the folder of cached roots."""
+    named = os.environ.get("SHIPPED_ROOTS")
+    return Path(named) if named else ROOT / ".tools" / "roots"
+
+
+def debian_root(suite: str, packages: Sequence[str] = HOST_PACKAGES) -> Path:
+    """Return the root file system of a Debian release. Make it where it is not cached.
+
+    Processes that need the same root at the same time wait for the first one to make it.
+
+    Args:
+        suite: Code name of the release, for example ``bookworm``.
+        packages: Debian packages to install beside the essential ones, without recommendations.
+
+    Returns:
+        A folder that must not be written to.
+
+    Raises:
+        RuntimeError: This process is not root, mmdebstrap is missing, or mmdebstrap failed.
+    """
+    wanted = sorted(packages)
+    digest = hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:8]
+    folder = roots_folder()
+    root = folder / f"{suite}-{digest}"
+    if root.exists():
+        return root
+    if os.geteuid() != 0:
+        raise RuntimeError(f"{root}: not made yet, and only root can make it")
+    if shutil.which("mmdebstrap") is None:
+        raise RuntimeError("mmdebstrap is missing; run: make tools")
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{root.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.exists():
+            partial = folder / f"{root.name}.partial"
+            # Left by a process that was killed. The lock says that no process uses it.
+            shutil.rmtree(partial, ignore_errors=True)
+            _make(partial, suite, wanted)
+            partial.rename(root)
+    return root
+
+
+def _make(folder: Path, suite: str, packages: Sequence[str]) -> None:
+    made = subprocess.run(
+        [
+            "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase",
+            "--aptopt=APT::Sandbox::User \"root\"",
+            f"--include={','.join(packages)}",
+            "--components=main", suite, str(folder), own_archive(),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )  # fmt: skip
+    if made.returncode:
+        raise RuntimeError(f"mmdebstrap could not make {suite}: {made.stderr.strip()[-1500:]}")
+
+
+if __name__ == "__main__":
+    for each in SUITES:
+        sys.stdout.write(f"{debian_root(each)}\n")

@@ -1,0 +1,374 @@
+"""A client that openapi-python-client generates from the document calls every operation.
+
+The coordinator runs as users start it: sign-in is on, and one pair of agents carries the runs. Each
+call must return a documented status and a parsed value.
+"""
+
+import asyncio
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from broadside.coordinator.api.examples import REQUESTS
+from broadside.coordinator.core.plan.schedule import Schedule
+from broadside.coordinator.studies.study import Study
+from broadside.coordinator.views.requests import ScheduleRequest
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.records.shelf import Shelf
+from tests.live.live_site import Site, wait_for_fleet
+from tests.live.waiting import wait_for
+from tests.synthetic_runs import store_run
+from tests.unit.coordinator.presences import fleet
+from tests.unit.coordinator.studies.samples import SWEPT
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
+
+FILE: Final = "application/octet-stream"
+STORED: Final = "stored"  # a run with a device counter, whose engine wrote one JSON document
+SHORT: Final = {"bursts_count": 1, "burst_s": 3, "period_s": 10, "labels.device": "fw1"}
+LATER: Final = {"bursts_count": 1, "burst_s": 3, "period_s": 10, "lead_s": 60}
+BODIES: Final[Mapping[str, Any]] = {
+    "create_run": {"scenario": "loopback", "overrides": SHORT},
+    "estimate_run": {"scenario": "loopback", "overrides": SHORT},
+    "create_study": {
+        "scenario": "loopback",
+        "overrides": LATER,
+        "question": {
+            "kind": "sweep",
+            "axes": [{"field": "traffic.streams_count", "values": [1, 2]}],
+        },
+    },
+}
+"""Bodies that one pair of agents can carry; those of other operations are the document's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operation of the document."""
+
+    name: str
+    method: str
+    path: str
+    described: Mapping[str, Any]
+
+    @property
+    def media_types(self) -> list[str]:
+        """What a success may be, the default first."""
+        return [
+            media_type
+            for status, answer in self.described["responses"].items()
+            if status.startswith("2")
+            for media_type in answer["content"]
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bed:
+    """A running coordinator, and the client that was generated from its document."""
+
+    site: Site
+    operations: list[Operation]
+    modules: Mapping[str, Any]
+    models: Any
+    client: Any
+    stranger: Any
+    names: dict[str, Any] = field(default_factory=dict)
+
+    def call(self, operation: str, /, client: Any = None, **arguments: Any) -> Any:
+        """The answer to one call: status, content, headers and ``parsed``."""
+        return self.modules[operation].sync_detailed(client=client or self.client, **arguments)
+
+    def body(self, operation: Operation) -> dict[str, Any]:
+        """The request's body as the client's model of it, where the operation takes one."""
+        described = operation.described.get("requestBody")
+        if described is None:
+            return {}
+        reference = described["content"]["application/json"]["schema"]["$ref"]
+        example = REQUESTS.get((operation.method, operation.path))
+        content = BODIES.get(operation.name, example)
+        if operation.name == "compare_groups":
+            content = {group: {"run_ids": [self.names["run_id"]]} for group in ("a", "b")}
+        return {"body": getattr(self.models, reference.rpartition("/")[2]).from_dict(content)}
+
+    def place(self, operation: Operation) -> dict[str, Any]:
+        """What the operation's path names."""
+        names = dict(self.names)
+        names["name"] = "nightly"
+        if "/charts/" in operation.path:
+            names["name"] = "sweep" if "study_id" in operation.path else "throughput"
+        return {name: names[name] for name in re.findall("{([a-z_]+)}", operation.path)}
+
+    def fabric(self) -> Fabric:
+        return open_fabric(FabricSettings(data_dir=self.site.folder / "data"))
+
+
+def generate(document: Path, into: Path) -> None:
+    """Generate the client; a warning fails, so nothing of the document is left out."""
+    bin_folder = Path(sys.executable).parent
+    done = subprocess.run(
+        [
+            bin_folder / "openapi-python-client",
+            *("generate", "--path", document, "--output-path", into),
+            *("--meta", "none", "--fail-on-warning"),
+        ],
+        env=os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    folder = tmp_path_factory.mktemp("generated")
+    with Site(folder) as site, pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        site.environment["BROADSIDE_SIGN_IN"] = "on"
+        added = site.run("token", "add", "generated", "--role", "operator")
+        token = added.stdout.strip()
+        signed = {"Authorization": f"Bearer {token}"}
+        site.start_fleet(1)
+        _, url = site.start_coordinator()
+        wait_for_fleet(url, 2, headers=signed)
+        text = httpx.get(f"{url}/openapi.json", headers=signed, timeout=60).text
+        (folder / "openapi.json").write_text(text)
+        generate(folder / "openapi.json", folder / "made_client")
+        patch.syspath_prepend(folder)
+        package = importlib.import_module("made_client")
+        operations = [
+            Operation(
+                name=described["operationId"],
+                method=method.upper(),
+                path=path,
+                described=described,
+            )
+            for path, methods in json.loads(text)["paths"].items()
+            for method, described in methods.items()
+        ]
+        found = {path.stem: path for path in (folder / "made_client" / "api").glob("*/*.py")}
+        assert {operation.name for operation in operations} <= found.keys()
+        timeout = httpx.Timeout(60)
+        client = stack.enter_context(
+            package.AuthenticatedClient(base_url=url, token=token, timeout=timeout)
+        )
+        stranger = stack.enter_context(package.Client(base_url=url, timeout=timeout))
+        made = Bed(
+            site=site,
+            operations=operations,
+            modules={
+                name: importlib.import_module(f"made_client.api.{path.parent.name}.{name}")
+                for name, path in found.items()
+            },
+            models=importlib.import_module("made_client.models"),
+            client=client,
+            stranger=stranger,
+        )
+        made.names.update(launched(made))
+        asyncio.run(planted(made.fabric()))
+        yield made
+
+
+def launched(bed: Bed) -> dict[str, Any]:
+    """Launch a run through the client and wait for its verdict; return what paths can name."""
+    (operation,) = (each for each in bed.operations if each.name == "create_run")
+    first = bed.call("create_run", **bed.body(operation), idempotency_key="once")
+    assert isinstance(first.parsed, bed.models.RunStatus), first.content
+    again = bed.call("create_run", **bed.body(operation), idempotency_key="once")
+    run_id = again.parsed.run_id
+    assert run_id == first.parsed.run_id
+
+    def is_over() -> bool:
+        return bool(bed.call("read_summary", run_id=run_id).status_code == 200)
+
+    wait_for("a verdict", is_over, 120)
+    return {"run_id": run_id, "pair": "1", "burst_index": 0, "study_id": SWEPT.study_id}
+
+
+async def planted(fabric: Fabric) -> None:
+    """Store a study that is over, a schedule, and a run of an iperf3 without lines."""
+    await Shelf(fabric.private, "studies", Study).put(SWEPT.study_id, SWEPT)
+    nightly = ScheduleRequest.model_validate(REQUESTS["POST", "/v1/schedules"])
+    schedule = nightly.schedule(by="tests", now=datetime.now(UTC))
+    await Shelf(fabric.private, "schedules", Schedule).put(schedule.name, schedule)
+    await store_run(fabric, STORED)
+    document = b'{"start": {"version": "iperf 3.9"}, "intervals": [], "end": {}}'
+    await fabric.records.bursts.save_raw(STORED, 0, 0, document)
+    await fabric.close()
+
+
+def prepare(bed: Bed, operation: Operation) -> dict[str, Any]:
+    """What must be in place for one operation; returns what its path names instead."""
+    if operation.name == "add_schedule":
+        bed.call("remove_schedule", name="nightly")
+    elif operation.path.startswith("/v1/schedules/"):
+        (add,) = (each for each in bed.operations if each.name == "add_schedule")
+        bed.call("add_schedule", **bed.body(add))
+    if operation.name == "read_run_reconciliation":
+        return {"run_id": STORED}
+    if operation.name in ("abort_run", "cancel_run"):
+        body = bed.models.LaunchRequest.from_dict({"scenario": "loopback", "overrides": LATER})
+
+        def launch() -> Any:
+            answer = bed.call("create_run", body=body)
+            return answer.parsed if answer.status_code == 202 else None
+
+        return {"run_id": wait_for("a launch", launch).run_id}
+    if operation.name in ("abort_study", "cancel_study"):
+        (create,) = (each for each in bed.operations if each.name == "create_study")
+        return {"study_id": bed.call("create_study", **bed.body(create)).parsed.study_id}
+    if "deadletters" in operation.path:
+        return {"sequence_number": asyncio.run(dead_letter(bed))}
+    return {}
+
+
+async def dead_letter(bed: Bed) -> int:
+    """The number of a job that an agent set aside."""
+    fabric = bed.fabric()
+    found = await fabric.queue.dead_letters(1)
+    if not found:
+        for agent in bed.site.agents.values():  # else they take the job
+            agent.kill()
+            agent.wait()
+        for each in fleet(40, beat_at=datetime.now(UTC)):
+            await fabric.records.fleet.beat(each)
+        body = bed.models.LaunchRequest.from_dict({"scenario": "smoke"})
+        answer = await asyncio.to_thread(bed.call, "create_run", body=body)
+        assert answer.status_code == 202, answer.content
+        delivery = await fabric.queue.receive(10.0)
+        assert delivery is not None
+        await fabric.queue.dead_letter(delivery, "StoodDown", "clock gate: 80 ms is over 50 ms")
+        found = await fabric.queue.dead_letters(1)
+    await fabric.close()
+    return found[0].sequence_number
+
+
+def what_is_wrong(bed: Bed, operation: Operation, answer: Any) -> str | None:
+    """Why an answer is no success of the document's; None where it is."""
+    status = str(int(answer.status_code))
+    described = operation.described["responses"].get(status)
+    if described is None or not status.startswith("2"):
+        return f"{status}, documented are {list(operation.described['responses'])}"
+    if answer.parsed is None or isinstance(answer.parsed, bed.models.ProblemDocument):
+        return f"{status} was parsed as {answer.parsed!r}"
+    media_type = answer.headers["Content-Type"].partition(";")[0]
+    if media_type not in operation.media_types:
+        return f"{media_type} is not in {operation.media_types}"
+    if operation.media_types[0] == FILE:
+        if answer.parsed.payload.read() != answer.content:
+            return "the file is not the answer's bytes"
+    elif media_type != operation.media_types[0]:
+        return f"{media_type} came without Accept, {operation.media_types[0]} stands first"
+    elif media_type == "application/json":
+        sent, parsed = json.loads(answer.content), as_json(answer.parsed)
+        if _instants(sent) != _instants(parsed):
+            return f"{str(sent)[:500]} was parsed as {str(parsed)[:500]}"
+    elif answer.parsed != answer.content.decode():
+        return "the text is not the answer's"
+    return None
+
+
+def as_json(parsed: Any) -> Any:
+    """A model, or a list of models, as the client would send it."""
+    return [each.to_dict() for each in parsed] if isinstance(parsed, list) else parsed.to_dict()
+
+
+def _instants(value: Any) -> Any:
+    """The value with every instant in one form: those of the models have a numeric offset."""
+    if isinstance(value, dict):
+        return {name: _instants(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_instants(each) for each in value]
+    if isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\dT", value):
+        return datetime.fromisoformat(value)
+    return value
+
+
+def test_every_operation_is_called_and_parsed(bed: Bed) -> None:
+    def order(operation: Operation) -> tuple[bool, bool]:
+        return ("deadletters" in operation.path, operation.method != "GET")
+
+    failures: dict[str, str] = {}
+    called = set()
+    for operation in sorted(bed.operations, key=order):
+        place = bed.place(operation) if "{sequence_number}" not in operation.path else {}
+        places = place | prepare(bed, operation)
+        if "{sequence_number}" not in operation.path:
+            places.pop("sequence_number", None)
+        called.add(operation.name)
+        try:
+            answer = bed.call(operation.name, **places, **bed.body(operation))
+        except Exception as error:
+            failures[operation.name] = f"{type(error).__name__}: {error}"
+            continue
+        if (wrong := what_is_wrong(bed, operation, answer)) is not None:
+            failures[operation.name] = wrong
+    assert failures == {}
+    assert called == {operation.name for operation in bed.operations}
+
+
+def test_every_form_of_an_answer_is_sent_as_documented(bed: Bed) -> None:
+    http = bed.client.get_httpx_client()
+    wrong = {}
+    for operation in bed.operations:
+        if operation.method != "GET" or "deadletters" in operation.path:
+            continue  # nothing is left there to read
+        place = bed.place(operation)
+        if operation.name == "read_run_reconciliation":
+            place = {"run_id": STORED}
+        for media_type in operation.media_types:
+            path = operation.path.format(**place)
+            if (operation.name, media_type) == ("read_raw", "application/json"):
+                path = operation.path.format(run_id=STORED, pair="1")
+            answer = http.get(path, headers={"Accept": media_type})
+            sent = answer.headers["Content-Type"].partition(";")[0]
+            if (answer.status_code, sent) != (200, media_type):
+                wrong[operation.name, media_type] = (answer.status_code, sent, answer.text[:300])
+    assert wrong == {}
+
+
+def test_what_has_several_forms_is_parsed_in_each(bed: Bed) -> None:
+    """``format`` chooses the form, and an engine its output's: the client reads each of them."""
+    run_id = bed.names["run_id"]
+    for form in bed.models.Format:
+        answer = bed.call("read_export", run_id=run_id, format_=form)
+        assert answer.parsed.payload.read() == answer.content != b"", form
+    for form in bed.models.ReportFormat:
+        for name, place in (
+            ("read_report", {"run_id": run_id}),
+            ("read_study_report", {"study_id": SWEPT.study_id}),
+        ):
+            answer = bed.call(name, **place, format_=form)
+            assert answer.parsed == answer.content.decode() != "", (name, form)
+    for raw_of, media_type in ((STORED, "application/json"), (run_id, "application/x-ndjson")):
+        raw = bed.call("read_raw", run_id=raw_of, pair="1")
+        assert raw.headers["Content-Type"] == media_type
+        assert raw.parsed.payload.read() == raw.content != b""
+
+
+def test_every_refusal_is_parsed_as_a_problem(bed: Bed) -> None:
+    unknown: dict[str, Any] = {"run_id": "none", "study_id": "none", "name": "none", "pair": "1"}
+    unknown |= {"burst_index": 0, "sequence_number": 999999}
+    for operation in bed.operations:
+        place = {name: unknown[name] for name in re.findall("{([a-z_]+)}", operation.path)}
+        body = bed.body(operation)
+        if operation.described.get("security") != []:
+            refused = bed.call(operation.name, bed.stranger, **place, **body)
+            assert isinstance(refused.parsed, bed.models.ProblemDocument), operation.name
+            assert refused.status_code == refused.parsed.status == 401, operation.name
+        if place:
+            missing = bed.call(operation.name, **place, **body)
+            assert isinstance(missing.parsed, bed.models.ProblemDocument), operation.name
+            assert missing.status_code == missing.parsed.status, operation.name
+            assert str(int(missing.status_code)) in operation.described["responses"]

@@ -1,0 +1,116 @@
+"""Unit tests of ``broadside agent --check`` with programs that the tests write."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from broadside.agent import check, engine_process
+from broadside.agent.check import READY, main
+from broadside.exchange.engines.port import Tool
+
+STREAMS: Final = "iperf 3.18 (cJSON 1.7.15)"
+DOES_NOT_STREAM: Final = "iperf 3.16 (cJSON 1.7.15)"
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A client's settings, an iperf3 that streams, and a start gate that takes hold in it."""
+    monkeypatch.setenv("BROADSIDE_AGENT_ROLE", "client")
+    monkeypatch.setattr(engine_process, "takes_hold", lambda gate, binary: True)
+    monkeypatch.setattr(engine_process, "find_gate", lambda: tmp_path / "libgate.so")
+    set_iperf3(tmp_path, STREAMS, monkeypatch)
+    return tmp_path
+
+
+def set_iperf3(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = folder / "iperf3"
+    program.write_text(f"#!/bin/sh\necho '{version}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("BROADSIDE_AGENT_IPERF3", str(program))
+
+
+def set_engines(monkeypatch: pytest.MonkeyPatch, found: Mapping[str, Tool | str]) -> None:
+    """Let a host have these programs; one that is a text is missing, for the reason it says."""
+    monkeypatch.setattr(
+        "broadside.agent.installed_engines.find_program",
+        lambda program: found.get(program.name, Tool(argv=(program.name,), version="1.0")),
+    )
+
+
+def lines(capsys: pytest.CaptureFixture[str], *engines: str) -> tuple[int, list[str]]:
+    code = main([READY, *engines])
+    return code, capsys.readouterr().out.splitlines()
+
+
+def test_a_host_with_everything_is_ready(
+    host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_engines(monkeypatch, {})
+    code, [line] = lines(capsys)
+    assert code == 0
+    assert line.startswith("ready to be a client agent: iperf3 (3.18, ")
+    assert "start gate (built, and holds this iperf3)" in line
+    assert "http (vegeta 1.0)" in line
+
+
+def test_each_missing_thing_is_a_line_with_its_fix(
+    host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_iperf3(host, DOES_NOT_STREAM, monkeypatch)
+    monkeypatch.setattr(engine_process, "takes_hold", lambda gate, binary: False)
+    set_engines(monkeypatch, {"vegeta": "vegeta: none here; install it"})
+    code, said = lines(capsys)
+    assert code == 4
+    assert [line.partition(":")[0] for line in said] == ["iperf3", "start gate", "http", "https"]
+    assert "3.17 or newer" in said[0]
+    assert said[2] == "http: vegeta: none here; install it"
+
+
+@pytest.mark.parametrize(
+    ("engines", "code"), [(["iperf3"], 0), (["iperf3", "http"], 4), (["ftp"], 0)]
+)
+def test_only_the_named_engines_are_needed(
+    engines: list[str],
+    code: int,
+    host: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    set_engines(monkeypatch, {"vegeta": "vegeta: none here; install it"})
+    assert lines(capsys, *engines)[0] == code
+
+
+def test_an_engine_that_does_not_exist_is_named(
+    host: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lines(capsys, "gopher") == (
+        4,
+        ["gopher: no such engine; use one of ftp, http, https, iperf3"],
+    )
+
+
+def test_a_server_needs_no_start_gate(
+    host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BROADSIDE_AGENT_ROLE", "server")
+    monkeypatch.setattr(engine_process, "find_gate", lambda: None)
+    assert lines(capsys, "iperf3")[0] == 0
+
+
+def test_without_iperf3_the_reason_is_named_once(
+    host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BROADSIDE_AGENT_IPERF3", str(host / "absent"))
+    code, [line] = lines(capsys, "iperf3")
+    assert code == 4
+    assert line.startswith(f"iperf3: none at {host / 'absent'}; ")
+
+
+def test_a_wrong_setting_is_wrong_usage(
+    host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BROADSIDE_AGENT_PORTS", "many")
+    assert check.main([READY]) == 3
+    assert "BROADSIDE_AGENT_PORTS" in capsys.readouterr().err

@@ -1,0 +1,159 @@
+"""Terraform's files and state, in a checkout and beside an installed package."""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from broadside.coordinator.cli import range_commands, range_files
+from tests.live.commands import run_command
+
+ROOT: Final = Path(__file__).parents[4]
+AZURE: Final = ROOT / "deploy" / "azure"
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package's Terraform files, and an empty home."""
+    package = tmp_path / "site-packages" / "broadside" / "deploy" / "azure"
+    for name in ("main.tf", "examples/one.tfvars", "modules/boot/files/fetch.py"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(f"# {name}\n")
+    monkeypatch.setattr(range_files, "PACKAGED", package)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return package
+
+
+def names(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_checkout_keeps_files_and_state_where_they_are() -> None:
+    assert AZURE.resolve() == range_commands.DIRECTORY
+    before = names(AZURE)
+    range_files.lay_files(AZURE, update=True)
+    assert names(AZURE) == before
+
+
+def test_the_wheel_holds_what_up_copies() -> None:
+    """And all that Terraform reads of deploy/azure."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    assert project["package-data"]["broadside"] == [
+        f"deploy/azure/{one}" for one in range_files.WANTED
+    ]
+    assert project["exclude-package-data"]["broadside"] == [
+        f"deploy/azure/{one}" for one in range_files.NOT_WANTED
+    ]
+    copied = set(map(str, range_files.packaged_files()))
+    assert {"main.tf", "modules/boot/cloud-init.yaml.tftpl", "examples/scale-180g.tfvars"} <= copied
+    assert not [name for name in copied if name.startswith(("tests/", "bundle/"))]
+    read = {
+        str(path.relative_to(AZURE))
+        for folder in ("modules", "examples")
+        for path in (AZURE / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert read <= copied
+
+
+def test_an_installed_package_is_copied_and_not_written_to(installed: Path) -> None:
+    directory = range_files.default_directory()
+    assert directory == Path(os.environ["XDG_STATE_HOME"]) / "broadside" / "azure"
+    before = names(installed)
+    range_files.lay_files(directory, update=True)
+    assert names(installed) == before
+    assert names(directory) == before | {range_files.MANIFEST}
+
+
+def test_an_upgrade_replaces_the_files_and_keeps_the_users(installed: Path) -> None:
+    directory = range_files.default_directory()
+    range_files.lay_files(directory)
+    (directory / "terraform.tfstate").write_text("state")
+    (directory / "backend.tf").write_text("theirs")
+    (installed / "main.tf").write_text("# newer\n")
+    (installed / "examples" / "one.tfvars").rename(installed / "examples" / "two.tfvars")
+    range_files.lay_files(directory)
+    assert (directory / "main.tf").read_text() == "# main.tf\n"
+    range_files.lay_files(directory, update=True)
+    assert (directory / "main.tf").read_text() == "# newer\n"
+    assert names(directory) == names(installed) | {
+        range_files.MANIFEST,
+        "backend.tf",
+        "terraform.tfstate",
+    }
+    assert (directory / "terraform.tfstate").read_text() == "state"
+
+
+def test_only_an_empty_folder_that_is_named_gets_the_files(installed: Path, tmp_path: Path) -> None:
+    empty, used, absent = (tmp_path / name for name in ("empty", "used", "absent"))
+    empty.mkdir()
+    used.mkdir()
+    (used / "notes.txt").write_text("mine")
+    for folder in (empty, used, absent):
+        range_files.lay_files(folder, update=True)
+    assert "main.tf" in names(empty)
+    assert names(used) == {"notes.txt"}
+    assert not absent.exists()
+
+
+def test_without_terraform_files_it_says_what_to_install(
+    installed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (installed / "main.tf").unlink()
+    with pytest.raises(BaseException):  # noqa: B017 - typer's end of a command
+        range_files.lay_files(range_files.default_directory())
+    assert "install the released wheel" in capsys.readouterr().err
+
+
+def up(
+    *words: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> tuple[int, str]:
+    """Run `up` without any terraform on the PATH; its exit code and what it said."""
+    monkeypatch.setenv("PATH", "/nonexistent")
+    directory = str(range_files.default_directory())
+    done = run_command(["up", "--directory", directory, *words], monkeypatch, capfd)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.usefixtures("installed")
+def test_up_says_which_bundle_to_get(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, said = up(monkeypatch=monkeypatch, capfd=capfd)
+    assert code == 3
+    assert "broadside-bundle-" in said
+    assert "--bundle FILE" in said
+    assert "make" not in said  # an installed package has no Makefile
+    absent = str(tmp_path / "absent.tar.gz")
+    code, said = up("--bundle", absent, monkeypatch=monkeypatch, capfd=capfd)
+    assert (code, "no such file" in said) == (3, True)
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("way", ["option", "set", "vars", "own"])
+def test_a_bundle_may_be_given_in_several_ways(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bundle = tmp_path / "a ${bundle}.tar.gz"
+    bundle.write_bytes(b"x")
+    (tmp_path / "mine.tfvars").write_text(f'bundle_path = "{bundle}"\n')
+    words = {
+        "option": ["--bundle", str(bundle)],
+        "set": ["--set", f"bundle_path={bundle}"],
+        "vars": ["--vars", str(tmp_path / "mine.tfvars")],
+        "own": [],
+    }[way]
+    if way == "own":
+        directory = range_files.default_directory()
+        range_files.lay_files(directory)
+        (tmp_path / "mine.tfvars").rename(directory / "terraform.tfvars")
+    code, said = up(*words, monkeypatch=monkeypatch, capfd=capfd)
+    assert (code, "terraform is missing" in said) == (4, True)
+    noted = range_files.default_directory() / range_files.BUNDLE
+    assert noted.is_file() == (way == "option")
+    if way == "option":
+        assert noted.read_text() == f'bundle_path = "{tmp_path}/a $${{bundle}}.tar.gz"\n'
+        # The next command knows it.
+        assert up(monkeypatch=monkeypatch, capfd=capfd)[0] == 4

@@ -1,0 +1,95 @@
+"""Archives are the same bytes for the same files; Debian's packages are the ones of the lock."""
+
+import hashlib
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from deploy import debian_packages
+from deploy.build_tools import pack
+from deploy.components import read_wheels
+from deploy.debian_packages import LICENCE_TEXTS, PACKAGES, DebianPackage, read_lock
+from deploy.hosts.archive import ENGINE
+
+CONTENT = b"a package"
+PACKAGE = DebianPackage(
+    name="iperf3",
+    version="1:3.18-2+b1",
+    sha256=hashlib.sha256(CONTENT).hexdigest(),
+    path="pool/main/i/iperf3/iperf3_3.18-2+b1_amd64.deb",
+)
+
+
+def tree(place: Path, mode: int, at_s: int) -> Path:
+    for name in ("b/second", "a", "b/first"):
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+        path.chmod(mode)
+        os.utime(path, (at_s, at_s))
+    (place / "run.sh").write_text("#!/bin/sh\n")
+    (place / "run.sh").chmod(0o700)
+    (place / "link").symlink_to("a")
+    return place
+
+
+def test_an_archive_depends_on_names_and_contents_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    one, other = tmp_path / "one.tar.gz", tmp_path / "two" / "other.tar.gz"
+    pack(tree(tmp_path / "x", 0o644, 1), one, "top")
+    pack(tree(tmp_path / "y", 0o600, 2_000_000_000), other, "top")
+    assert one.read_bytes() == other.read_bytes()
+    with tarfile.open(fileobj=io.BytesIO(one.read_bytes())) as opened:
+        entries = opened.getmembers()
+    assert [each.name for each in entries] == [
+        "top/a", "top/b", "top/b/first", "top/b/second", "top/link", "top/run.sh",
+    ]  # fmt: skip
+    assert {(each.mtime, each.uid, each.gid, each.uname) for each in entries} == {
+        (1_700_000_000, 0, 0, "root")
+    }
+    assert {each.name: each.mode for each in entries}["top/run.sh"] == 0o755
+
+
+def test_the_lock_pins_what_archives_carry() -> None:
+    locked = {each.name: each for each in read_lock()}
+    assert {*PACKAGES, *ENGINE, LICENCE_TEXTS} <= locked.keys()
+    for each in locked.values():
+        assert len(each.sha256) == 64
+        assert each.path.startswith("pool/main/"), each
+
+
+def mirror(place: Path, content: bytes | None) -> str:
+    path = place / "mirror" / PACKAGE.path
+    path.parent.mkdir(parents=True)
+    if content is not None:
+        path.write_bytes(content)
+    return f"file://{place}/mirror"
+
+
+def test_a_locked_package_is_fetched(tmp_path: Path) -> None:
+    debian_packages.fetch([PACKAGE], tmp_path / "debs", mirror(tmp_path, CONTENT))
+    assert (tmp_path / "debs" / PACKAGE.file_name).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("content", [None, b"another package"])
+def test_a_mirror_that_has_moved_on_is_named_with_what_to_do(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    """A package that is gone, and one that is another under the same name."""
+    archive = mirror(tmp_path, content)
+    with pytest.raises(SystemExit) as stopped:
+        debian_packages.fetch([PACKAGE], tmp_path / "debs", archive)
+    said = str(stopped.value)
+    assert archive in said
+    assert "deploy/debian.lock" in said
+    assert "make lock" in said
+    assert PACKAGE.name in said
+
+
+def test_no_wheel_is_no_component(tmp_path: Path) -> None:
+    assert read_wheels(tmp_path.glob("*.whl")) == []

@@ -1,0 +1,78 @@
+"""No process that Broadside starts imports modules from the current folder."""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from broadside.exchange.programs import module_command
+from broadside.lab.namespaces import NamespaceProcess, is_module, module_argv
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGES: Final = ("agent", "coordinator", "exchange", "lab")
+# `python -m broadside...` in a unit, a script or a table of commands, without -P before -m.
+RUNS_MODULE: Final = re.compile(r"python[\d.]*[\"']?,?\s+[\"']?-m[\"']?,?\s+[\"']?broadside")
+
+
+def unsafe_starts(source: str) -> Iterator[int]:
+    """Yield the lines that start Python on a module or a text, with the current folder first."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.List | ast.Tuple | ast.Call):
+            parts = node.args if isinstance(node, ast.Call) else node.elts
+            names = {ast.unparse(part) for part in parts}
+            words = {part.value for part in parts if isinstance(part, ast.Constant)}
+            is_python = "sys.executable" in names or "-m" in words
+            if is_python and words & {"-m", "-c"} and "-P" not in words:
+                yield node.lineno
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ('argv = [sys.executable, "-m", "broadside.agent"]', [1]),
+        ('run(sys.executable, "-c", "", check=True)', [1]),
+        ('argv = (\n*before, "-m", module)', [1]),
+        ('argv = [sys.executable, "-P", "-m", "broadside.agent"]', []),
+        ('argv = ["sh", "-c", "true"]', []),
+    ],
+)
+def test_an_unsafe_start_is_found(source: str, lines: list[int]) -> None:
+    assert list(unsafe_starts(source)) == lines
+
+
+def test_no_shipped_module_starts_python_with_the_current_folder_on_its_path() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for folder in PACKAGES
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line in unsafe_starts(path.read_text("utf-8"))
+    ]
+    assert found == []
+
+
+def test_no_shipped_file_runs_a_module_with_the_current_folder_on_its_path() -> None:
+    assert RUNS_MODULE.search("ExecStart=/opt/broadside/venv/bin/python -m broadside.agent")
+    assert RUNS_MODULE.search('["/opt/broadside/venv/bin/python", "-m", "broadside.agent"]')
+    assert not RUNS_MODULE.search("python -P -m broadside.agent")
+    paths = [ROOT / "docker-compose.yml", *(ROOT / "deploy").rglob("*"), *(ROOT / "docs").iterdir()]
+    found = [
+        str(path.relative_to(ROOT))
+        for path in paths
+        if path.is_file() and path.suffix not in (".py", ".pyc", ".lock", ".png")
+        if RUNS_MODULE.search(path.read_text("utf-8", errors="replace"))
+    ]
+    assert found == []
+
+
+def test_a_process_of_the_lab_is_recognised_by_how_it_was_started() -> None:
+    argv = module_argv("broadside.lab.ledger", "bs1")
+    assert argv == module_command("broadside.lab.ledger", "--broadside-lab=bs1")
+    assert argv[:4] == [sys.executable, "-P", "-m", "broadside.lab.ledger"]
+    process = NamespaceProcess(pid=1, arguments=(*argv, "--csv", "x"), namespace_inode=1)
+    assert is_module(process, "broadside.lab.ledger", "bs1")
+    assert not is_module(process, "broadside.lab.fleet", "bs1")
+    assert not is_module(process, "broadside.lab.ledger", "bs")

@@ -1,0 +1,346 @@
+"""Shipped code uses only public APIs of libraries, but for a list of exceptions.
+
+Internals change in any release: typer 0.29 dropped a function that `typer>=0.27` promised, and no
+command started. A distribution with an exception here is pinned exactly in pyproject.toml.
+"""
+
+import ast
+import functools
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from types import CodeType
+from typing import Any, Final
+
+import pytest
+
+import broadside
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGES: Final = ("agent", "coordinator", "exchange", "lab", "dashboards")
+OWN: Final = {"broadside", "deploy", "tests"}
+# Documented by the standard library in spite of their names.
+DOCUMENTED: Final = {"_exit", "_replace", "_asdict", "_fields", "_make"}
+
+# What abc and typing put into classes.
+OF_PYTHON: Final = ("_abc_", "_is_protocol", "_is_runtime_protocol")
+
+# By file: the internals that it uses, and whose they are.
+EXCEPTIONS: Final = {
+    # The SDK repeats attempts inside itself without saying so, and waits without end on a link
+    # that the service has taken away. It offers no hook for either.
+    "exchange/azure/service_bus.py": (
+        "azure-servicebus",
+        {
+            "_cbs_authenticator",
+            "_close_handler",
+            "_handle_exception",
+            "_handler",
+            "_link",
+            "_mgmt_link",
+            "_mgmt_links",
+            "_session",
+        },
+    ),
+    # uvicorn bounds neither a request's head nor how many connections ask nothing. The class and
+    # its callbacks have no leading underscore, but no page of uvicorn documents them.
+    "coordinator/bounded_listener.py": ("uvicorn", {"uvicorn.protocols.http.httptools_impl"}),
+}
+
+# Modules below a library's top level that its own documentation tells users to import from.
+DOCUMENTED_MODULES: Final = {
+    "MLRsearch.trial_measurement",
+    "azure.core",
+    "azure.core.credentials",
+    "azure.core.credentials_async",
+    "azure.core.exceptions",
+    "azure.core.pipeline.transport",
+    "azure.data.tables",
+    "azure.data.tables.aio",
+    "azure.identity.aio",
+    "azure.servicebus",
+    "azure.servicebus.aio",
+    "azure.servicebus.amqp",
+    "azure.servicebus.exceptions",
+    "azure.storage.blob",
+    "azure.storage.blob.aio",
+    "cryptography.exceptions",
+    "cryptography.hazmat.primitives",
+    "cryptography.hazmat.primitives.asymmetric",
+    "cryptography.x509.oid",
+    "cyclonedx.factory.license",
+    "cyclonedx.model",
+    "cyclonedx.model.bom",
+    "cyclonedx.model.component",
+    "cyclonedx.output",
+    "cyclonedx.schema",
+    "cyclonedx.validation.json",
+    "fastapi.exceptions",
+    "fastapi.openapi.utils",
+    "fastapi.responses",
+    "fastapi.routing",
+    "fastapi.sse",
+    "grafana_foundation_sdk.builders",
+    "grafana_foundation_sdk.cog.encoder",
+    "grafana_foundation_sdk.models",
+    "grafana_foundation_sdk.models.common",
+    "grafana_foundation_sdk.models.dashboard",
+    "jmespath.exceptions",
+    "limits.aio.storage",
+    "limits.aio.strategies",
+    "mcp.server.mcpserver",
+    "mcp.server.mcpserver.exceptions",
+    "numpy.lib.stride_tricks",
+    "numpy.typing",
+    "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+    "opentelemetry.sdk.metrics",
+    "opentelemetry.sdk.metrics.export",
+    "opentelemetry.sdk.resources",
+    "prometheus_client.core",
+    "prometheus_client.registry",
+    "pyarrow.parquet",
+    "pysnmp.error",
+    "pysnmp.hlapi.v3arch.asyncio",
+    "rich.cells",
+    "rich.console",
+    "rich.live",
+    "rich.table",
+    "rich.text",
+    "starlette.datastructures",
+    "starlette.exceptions",
+    "starlette.responses",
+    "starlette.types",
+    "typer.core",
+    "typer.main",
+}
+# By module, where its name does not say it.
+BROUGHT_BY: Final = {
+    "azure.core": "azure-core",
+    "azure.data.tables": "azure-data-tables",
+    "azure.identity": "azure-identity",
+    "azure.servicebus": "azure-servicebus",
+    "azure.storage.blob": "azure-storage-blob",
+    "opentelemetry.exporter": "opentelemetry-exporter-otlp-proto-http",
+    "opentelemetry.sdk": "opentelemetry-sdk",
+    # Their own distributions, which pydantic and mcp require in one exact version.
+    "pydantic_core": "pydantic",
+    "mcp_types": "mcp",
+}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not (name.startswith("__") and name.endswith("__"))
+
+
+def is_library(module: str) -> bool:
+    root = module.partition(".")[0]
+    return root not in OWN and root not in sys.stdlib_module_names
+
+
+def shipped(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[str, str, str]]:
+    """Yield each library import: the module, the name in it, and what the file calls it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and is_library(node.module or ""):
+            for alias in node.names:
+                yield node.module or "", alias.name, alias.asname or alias.name
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if is_library(alias.name):
+                    yield alias.name, "", alias.asname or alias.name.partition(".")[0]
+
+
+def defined(tree: ast.AST) -> Iterator[str]:
+    """Yield every private name that a file defines itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Store)
+            and ast.unparse(node.value) in ("self", "cls", "made")
+        ):
+            yield node.attr
+
+
+def internals(source: str, own_names: set[str]) -> set[str]:
+    """Return the internals of libraries that a file's text uses."""
+    tree = ast.parse(source)
+    found, library_names = set(), set()
+    for module, name, called in imported(tree):
+        library_names.add(called)
+        found |= {each for each in (*module.split("."), name) if is_private(each)}
+        if "." in module and module not in DOCUMENTED_MODULES:
+            found.add(module)
+    known = own_names | DOCUMENTED
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            if is_private(node.attr) and node.attr not in known:
+                found.add(node.attr)
+            # An attribute of a library's module or class is replaced.
+            if (
+                isinstance(node.ctx, ast.Store)
+                and isinstance(node.value, ast.Name)
+                and node.value.id in library_names
+            ):
+                found.add(ast.unparse(node))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr"):
+            attribute = node.args[1]
+            if isinstance(attribute, ast.Constant) and is_private(str(attribute.value)):
+                found |= {str(attribute.value)} - known
+    return found
+
+
+def used_internals() -> dict[str, set[str]]:
+    """Return the internals that shipped files use, by file."""
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in shipped(*PACKAGES, "deploy")}
+    own = {name for text in texts.values() for name in defined(ast.parse(text))}
+    return {
+        file: used
+        for file, text in texts.items()
+        # A name that is both ours and an exception's must not hide the exception.
+        if (used := internals(text, own - EXCEPTIONS.get(file, ("", set()))[1]))
+    }
+
+
+def test_internals_of_libraries_are_those_that_are_listed() -> None:
+    assert used_internals() == {file: used for file, (_, used) in EXCEPTIONS.items()}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (
+            "from typer.main import get_click_param\nfrom typer.models import ParamMeta",
+            "typer.models",
+        ),
+        ("from fastapi.dependencies.utils import get_flat_params", "fastapi.dependencies.utils"),
+        ("import httpx._client", "_client"),
+        ("from rich import _log", "_log"),
+        ("session._retry_connection = False", "_retry_connection"),
+        ("setattr(session, '_retry_connection', False)", "_retry_connection"),
+        ("import uvicorn\nuvicorn.Server = None", "uvicorn.Server"),
+    ],
+)
+def test_an_internal_is_found(source: str, expected: str) -> None:
+    assert expected in internals(source, set())
+
+
+def test_a_library_whose_internals_are_used_is_pinned_exactly() -> None:
+    declared = dict(requirements())
+    for distribution, _ in EXCEPTIONS.values():
+        assert re.fullmatch(r"==[\d.]+", declared[distribution]), distribution
+
+
+# Inherited internals ------------------------------------------------------------------------------
+
+
+def codes(function: object) -> Iterator[CodeType]:
+    """Yield the code of a function, a property or a class's method, and what lies inside."""
+    if isinstance(function, property):
+        function = function.fget
+    code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
+    waiting = [code] if isinstance(code, CodeType) else []
+    while waiting:
+        code = waiting.pop()
+        yield code
+        waiting += [each for each in code.co_consts if isinstance(each, CodeType)]
+
+
+@functools.cache
+def private_names(of: type) -> frozenset[str]:
+    """Return the private names that a class defines or that its functions use."""
+    found = {name for name in vars(of) if is_private(name)}
+    for each in vars(of).values():
+        # Others were put there by a decorator or by a base of the standard library.
+        if getattr(each, "__module__", of.__module__) == of.__module__:
+            for code in codes(each):
+                found |= {name for name in code.co_names if is_private(name)}
+    return frozenset(name for name in found if not name.startswith(OF_PYTHON))
+
+
+def own_classes() -> Iterator[type]:
+    for found in pkgutil.walk_packages(broadside.__path__, "broadside."):
+        if found.name.endswith(("__main__", ".libgate")) or ".dashboards." in found.name:
+            continue
+        module = importlib.import_module(found.name)
+        for each in vars(module).values():
+            if isinstance(each, type) and each.__module__ == module.__name__:
+                yield each
+
+
+def test_no_class_shares_private_names_with_a_librarys_class_that_it_extends() -> None:
+    shared = {}
+    for each in own_classes():
+        bases = [base for base in each.__mro__ if is_library(base.__module__)]
+        theirs = frozenset[str]().union(*map(private_names, bases))
+        if common := private_names(each) & theirs:
+            shared[f"{each.__module__}.{each.__qualname__}"] = common
+    assert shared == {}
+
+
+def test_a_shared_private_name_is_found() -> None:
+    class Base:
+        def use(self) -> Any:
+            return self._inside()  # type: ignore[attr-defined]
+
+    class Own(Base):
+        def _inside(self) -> int:
+            return 1
+
+    assert private_names(Own) & private_names(Base) == {"_inside"}
+
+
+# Dependencies -------------------------------------------------------------------------------------
+
+
+def requirements() -> Iterator[tuple[str, str]]:
+    """Yield the dependencies of pyproject.toml with those of its extras, each with its bounds."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"].values()
+    for line in [*project["dependencies"], *(one for extra in extras for one in extra)]:
+        name, bounds = re.fullmatch(r"([\w.-]+)(?:\[[^]]*\])?(.*)", line).groups()  # type: ignore[union-attr]
+        if name != project["name"]:  # an extra that has another one's
+            yield canonical(name), bounds
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+distributions = functools.cache(packages_distributions)
+
+
+def distribution_of(module: str) -> str:
+    """Return whose a module is; azure and opentelemetry are spread over many distributions."""
+    parts = module.split(".")
+    for count in range(len(parts), 0, -1):
+        if (found := BROUGHT_BY.get(".".join(parts[:count]))) is not None:
+            return found
+    [found] = set(distributions()[parts[0]])
+    return canonical(found)
+
+
+def test_what_is_imported_is_declared_with_a_lower_bound() -> None:
+    """What only a dependency brings may go with its next release, and has no bound of ours."""
+    declared = dict(requirements())
+    undeclared = {
+        f"{path.relative_to(ROOT)}: {module}"
+        for path in shipped("agent", "coordinator", "exchange", "lab")
+        for module, *_ in imported(ast.parse(path.read_text()))
+        if distribution_of(module) not in declared
+    }
+    assert undeclared == set()
+    assert [name for name, bounds in declared.items() if not re.match(r"[>=]=\d", bounds)] == []
