@@ -10,7 +10,8 @@ from broadside.agent.cpu import host_cpu_s, taken_ratio
 from broadside.agent.engine_process import Iperf3
 from broadside.agent.host import Host
 from broadside.agent.installed_engines import InstalledEngine, installed_iperf3, unknown_engine
-from broadside.exchange.messages import DEFAULT_ENGINE, EngineReport
+from broadside.agent.interfaces import route_interface
+from broadside.exchange.messages import DEFAULT_ENGINE, EngineReport, HostSecond
 from broadside.exchange.records import AgentRecords, BurstRecords
 from broadside.exchange.troubles import TroubleLog
 
@@ -31,6 +32,18 @@ class Tools:
     changed: asyncio.Event  # to be set when the agent's condition is new: the heart beats soon
     tunnels: bool = False  # VXLAN devices may be made, and can be
     installed_engines: dict[str, InstalledEngine] = field(default_factory=dict)  # once looked for
+
+    def host_seconds(self, from_s: float, to_s: float, peer: str | None) -> tuple[HostSecond, ...]:
+        """Return the host's seconds, with the counters of the interface that carries a test.
+
+        Args:
+            from_s: Epoch s.
+            to_s: Epoch s.
+            peer: The other end's address; None where it is not known, or behind a tunnel: then the
+                interface that has this host's address is taken.
+        """
+        nic = None if peer is None else route_interface(peer, self.host.address)
+        return self.host_log.between(from_s, to_s, nic)
 
     def with_host_cpu(self, report: EngineReport, from_s: float, to_s: float) -> EngineReport:
         """The report with what the whole host's cores did meanwhile, where it is ours alone, and

@@ -415,7 +415,8 @@ class ClaimedJob:
     # Results ----------------------------------------------------------------------------------
 
     async def _save_seconds(self, reading: Reading, *, from_s: float) -> None:
-        host = self._tools.host_log.between(self._instant_s - EDGE_S, time.time() + EDGE_S)
+        peer = None if self._job.traffic.encapsulation else self._job.endpoint.address
+        host = self._tools.host_seconds(self._instant_s - EDGE_S, time.time() + EDGE_S, peer)
         await self._tools.results.save_seconds(self._job, reading.tracks(), host, from_s=from_s)
 
     async def _save_all(self, ending: Ending) -> None:

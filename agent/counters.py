@@ -1,4 +1,4 @@
-"""Host counters beside a burst: bytes and packets of the NIC, drops, TCP retransmits, CPU.
+"""Host counters beside a burst: bytes, packets and drops of interfaces, TCP retransmits, CPU.
 
 The files of ``/proc`` are opened once and read again with ``pread`` (0.12 ms CPU a sample). The
 network files are those of ``/proc/thread-self/net``, which belong to the network namespace of the
@@ -10,6 +10,7 @@ import math
 import os
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -19,6 +20,7 @@ READ_MAX_BYTES: Final = 1 << 20
 NET_DEV: Final = "/proc/thread-self/net/dev"
 NET_SNMP: Final = "/proc/thread-self/net/snmp"
 STAT: Final = "/proc/stat"
+NICS_MAX_COUNT: Final = 16  # interfaces that are counted: a node of Kubernetes has hundreds
 
 
 class CountersUnreadable(Exception):
@@ -50,28 +52,32 @@ class HostTotals:
     """One reading of everything."""
 
     read_at_s: float  # epoch s
-    nic: NicCounts
+    nics: Mapping[str, NicCounts]  # by interface
     tcp_retransmits_count: int
     cores: tuple[CoreTicks, ...]
 
 
-def parse_net_dev(text: str, nic: str) -> NicCounts:
-    """``/proc/net/dev``: eight receive columns, then eight transmit columns, an interface a line.
+def parse_net_dev(text: str, nic: str | None = None) -> Mapping[str, NicCounts]:
+    """Return the counters of the interfaces that have carried anything, and of ``nic``.
 
-    Raises :class:`CountersUnreadable` when the interface is not there.
+    In ``/proc/net/dev`` a line is an interface: eight receive columns, then eight transmit columns.
+    At most :data:`NICS_MAX_COUNT` interfaces beside ``nic`` are counted.
     """
+    found: dict[str, NicCounts] = {}
     for line in text.splitlines()[2:]:
         name, colon, columns = line.partition(":")
-        if colon and name.strip() == nic:
-            values = [int(value) for value in columns.split()]
-            return NicCounts(
+        name = name.strip()
+        values = [int(value) for value in columns.split()]
+        wanted = name == nic or ((values[0] or values[8]) and len(found) < NICS_MAX_COUNT)
+        if colon and wanted:
+            found[name] = NicCounts(
                 rx_bytes=values[0],
                 rx_packets_count=values[1],
                 tx_bytes=values[8],
                 tx_packets_count=values[9],
                 drops_count=values[3] + values[11],
             )
-    raise CountersUnreadable(f"{NET_DEV}: no interface {nic}; set BROADSIDE_AGENT_NIC")
+    return found
 
 
 def parse_retransmits(text: str) -> int:
@@ -100,11 +106,11 @@ def parse_stat(text: str) -> tuple[CoreTicks, ...]:
     return tuple(cores)
 
 
-def difference(earlier: HostTotals, later: HostTotals) -> HostSecond | None:
-    """What happened between two readings; None when no clock tick lies between them.
+def difference(earlier: HostTotals, later: HostTotals) -> Mapping[str, HostSecond]:
+    """Return what happened between two readings, by interface.
 
-    A counter that went backwards (an interface made anew) counts from zero again; a core that was
-    taken off or added is left out.
+    Nothing is returned when no clock tick lies between them. A counter that went backwards (an
+    interface made anew) counts from zero again; a core that was taken off or added is left out.
     """
 
     def since(before: int, now: int) -> int:
@@ -120,34 +126,48 @@ def difference(earlier: HostTotals, later: HostTotals) -> HostSecond | None:
             taken += min(max(now.taken - before.taken, 0), core_busy)
             busy_ratios.append(core_busy / core_total)
     if not total:
-        return None
-    nic, was = later.nic, earlier.nic
-    return HostSecond(
-        start_at_s=earlier.read_at_s,
-        end_at_s=later.read_at_s,
-        nic_rx_bytes=since(was.rx_bytes, nic.rx_bytes),
-        nic_tx_bytes=since(was.tx_bytes, nic.tx_bytes),
-        nic_rx_packets_count=since(was.rx_packets_count, nic.rx_packets_count),
-        nic_tx_packets_count=since(was.tx_packets_count, nic.tx_packets_count),
-        nic_drops_count=since(was.drops_count, nic.drops_count),
-        tcp_retransmits_count=since(earlier.tcp_retransmits_count, later.tcp_retransmits_count),
-        cpu_busy_ratio=busy / total,
-        cpu_busiest_core_ratio=max(busy_ratios),
-        cpu_taken_ratio=taken / total,
+        return {}
+    nothing = NicCounts(
+        rx_bytes=0, rx_packets_count=0, tx_bytes=0, tx_packets_count=0, drops_count=0
     )
+    found = {}
+    for name, nic in later.nics.items():
+        was = earlier.nics.get(name, nothing)
+        found[name] = HostSecond(
+            start_at_s=earlier.read_at_s,
+            end_at_s=later.read_at_s,
+            nic_rx_bytes=since(was.rx_bytes, nic.rx_bytes),
+            nic_tx_bytes=since(was.tx_bytes, nic.tx_bytes),
+            nic_rx_packets_count=since(was.rx_packets_count, nic.rx_packets_count),
+            nic_tx_packets_count=since(was.tx_packets_count, nic.tx_packets_count),
+            nic_drops_count=since(was.drops_count, nic.drops_count),
+            tcp_retransmits_count=since(earlier.tcp_retransmits_count, later.tcp_retransmits_count),
+            cpu_busy_ratio=busy / total,
+            cpu_busiest_core_ratio=max(busy_ratios),
+            cpu_taken_ratio=taken / total,
+        )
+    return found
 
 
 class HostCounters:
-    """The counter files of one interface, kept open. A context manager."""
+    """The host's counter files, kept open. A context manager."""
 
-    def __init__(self, nic: str) -> None:
-        """Raises :class:`CountersUnreadable` when a file or the interface is missing."""
+    def __init__(self, nic: str | None) -> None:
+        """Open the files.
+
+        Args:
+            nic: An interface that is counted also while it carries nothing.
+
+        Raises:
+            CountersUnreadable: A file or that interface is missing.
+        """
         self._nic = nic
         self._files: dict[str, int] = {}
         try:
             for path in (NET_DEV, NET_SNMP, STAT):
                 self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            self.read()
+            if nic is not None and nic not in self.read().nics:
+                raise CountersUnreadable(f"{NET_DEV}: no interface {nic}; set BROADSIDE_AGENT_NIC")
         except OSError as error:
             self.close()
             raise CountersUnreadable(f"{error.filename}: {error.strerror}") from None
@@ -173,7 +193,7 @@ class HostCounters:
         )
         return HostTotals(
             read_at_s=time.time(),
-            nic=parse_net_dev(dev, self._nic),
+            nics=parse_net_dev(dev, self._nic),
             tcp_retransmits_count=parse_retransmits(snmp),
             cores=parse_stat(stat),
         )
@@ -182,21 +202,35 @@ class HostCounters:
 class HostLog:
     """The host's latest seconds, counted all the time so that no burst has to start it."""
 
-    def __init__(self, keep_s: float) -> None:
-        self._seconds: deque[HostSecond] = deque(maxlen=math.ceil(keep_s))
+    def __init__(self, keep_s: float, nic: str | None = None) -> None:
+        """Keep the newest seconds.
 
-    def keep(self, second: HostSecond) -> None:
+        Args:
+            keep_s: How many.
+            nic: The interface whose counters are returned where no other is asked for.
+        """
+        self._nic = nic
+        self._seconds: deque[Mapping[str, HostSecond]] = deque(maxlen=math.ceil(keep_s))
+
+    def keep(self, second: Mapping[str, HostSecond]) -> None:
+        """Append a second, by interface."""
         self._seconds.append(second)
 
-    def between(self, from_s: float, to_s: float) -> tuple[HostSecond, ...]:
-        """The seconds that lie wholly or partly between two epoch seconds."""
-        return tuple(s for s in self._seconds if s.end_at_s > from_s and s.start_at_s < to_s)
+    def between(self, from_s: float, to_s: float, nic: str | None = None) -> tuple[HostSecond, ...]:
+        """Return the seconds that lie wholly or partly between two epoch seconds.
+
+        Args:
+            from_s: Epoch s.
+            to_s: Epoch s.
+            nic: The interface whose counters are wanted; None for the host's own. A second in
+                which there was no such interface is left out.
+        """
+        wanted = nic or self._nic
+        found = (second.get(wanted or next(iter(second))) for second in self._seconds)
+        return tuple(s for s in found if s and s.end_at_s > from_s and s.start_at_s < to_s)
 
     async def watch(self, counters: HostCounters) -> None:
-        """Take a reading at every whole second of the wall clock, until cancelled.
-
-        Raises :class:`CountersUnreadable` when the interface vanishes.
-        """
+        """Take a reading at every whole second of the wall clock, until cancelled."""
         earlier = counters.read()
         while True:
             await asyncio.sleep(1.0 - time.time() % 1.0)
@@ -204,6 +238,6 @@ class HostLog:
             if later.read_at_s - earlier.read_at_s < 0.5:  # woken a hair before the second
                 continue
             second = difference(earlier, later)
-            if second is not None:
+            if second:
                 self.keep(second)
                 earlier = later

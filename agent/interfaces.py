@@ -15,12 +15,20 @@ from typing import Final
 
 _RTM_GETADDR: Final = 22  # linux/rtnetlink.h
 _RTM_NEWADDR: Final = 20
+_RTM_GETROUTE: Final = 26
+_RTM_NEWROUTE: Final = 24
 _NLMSG_ERROR: Final = 2  # linux/netlink.h
 _NLMSG_DONE: Final = 3
+_NLM_F_REQUEST: Final = 0x1
 _NLM_F_REQUEST_DUMP: Final = 0x301
 _HEADER: Final = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, port
 _ADDRESS: Final = struct.Struct("=BBBBI")  # struct ifaddrmsg: family, prefix, flags, scope, index
+# struct rtmsg: family, lengths of the two prefixes, tos, table, protocol, scope, type, flags
+_ROUTE: Final = struct.Struct("=BBBBBBBBI")
 _ATTRIBUTE: Final = struct.Struct("=HH")  # struct rtattr: length, type
+_RTA_DST: Final = 1  # linux/rtnetlink.h
+_RTA_SRC: Final = 2
+_RTA_OIF: Final = 4
 _IFA_ADDRESS: Final = 1  # linux/if_addr.h: of a point-to-point link the other end's
 _IFA_LOCAL: Final = 2
 _SIOCGIFMTU: Final = 0x8921  # linux/sockios.h
@@ -41,6 +49,35 @@ def interface_of(address: str) -> str | None:
     return None if found is None else socket.if_indextoname(found)
 
 
+def route_interface(target: str, source: str) -> str | None:
+    """Return the interface by which the kernel sends from one address to another.
+
+    Policy rules, bonds and the loopback between addresses of one host are all the kernel's answer.
+
+    Args:
+        target: The other end's address.
+        source: This host's address.
+
+    Returns:
+        The interface's name; None where there is no route, or the kernel did not answer.
+    """
+    packed, own = ip_address(target).packed, ip_address(source).packed
+    if len(packed) != len(own):
+        return None
+    bits = len(packed) * 8
+    family = socket.AF_INET if bits == 32 else socket.AF_INET6
+    content = _ROUTE.pack(family, bits, bits, 0, 0, 0, 0, 0, 0)
+    content += _attribute(_RTA_DST, packed) + _attribute(_RTA_SRC, own)
+    try:
+        for kind, answer in _ask(_RTM_GETROUTE, _NLM_F_REQUEST, content):
+            if kind == _RTM_NEWROUTE:
+                index = dict(_attributes(answer[_ROUTE.size :])).get(_RTA_OIF)
+                return None if index is None else socket.if_indextoname(*struct.unpack("=I", index))
+    except OSError:
+        return None
+    return None
+
+
 def mtu_bytes(interface: str) -> int:
     """Return an interface's MTU.
 
@@ -55,24 +92,29 @@ def mtu_bytes(interface: str) -> int:
 
 def _addresses() -> Iterator[tuple[int, IPv4Address | IPv6Address]]:
     """Every address of this host, with the index of its interface (rtnetlink(7))."""
+    request = _ADDRESS.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
+    for kind, content in _ask(_RTM_GETADDR, _NLM_F_REQUEST_DUMP, request):
+        if kind == _RTM_NEWADDR:
+            *_, index = _ADDRESS.unpack_from(content)
+            attributes = dict(_attributes(content[_ADDRESS.size :]))
+            packed = attributes.get(_IFA_LOCAL, attributes.get(_IFA_ADDRESS))
+            if packed is not None:
+                yield index, ip_address(packed)
+
+
+def _ask(kind: int, flags: int, content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield type and content of each message with which the kernel answers one request."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.settimeout(_TIMEOUT_S)
-        length = _HEADER.size + _ADDRESS.size
-        header = _HEADER.pack(length, _RTM_GETADDR, _NLM_F_REQUEST_DUMP, 1, 0)
-        kernel.send(header + _ADDRESS.pack(socket.AF_UNSPEC, 0, 0, 0, 0))
+        kernel.send(_HEADER.pack(_HEADER.size + len(content), kind, flags, 1, 0) + content)
         while True:
-            for kind, content in _messages(kernel.recv(_READ_BYTES)):
-                if kind == _NLMSG_DONE:
+            for answered, message in _messages(kernel.recv(_READ_BYTES)):
+                if answered == _NLMSG_DONE:
                     return
-                if kind == _NLMSG_ERROR:
-                    (negative,) = struct.unpack_from("=i", content)
+                if answered == _NLMSG_ERROR:
+                    (negative,) = struct.unpack_from("=i", message)
                     raise OSError(-negative, os.strerror(-negative))
-                if kind == _RTM_NEWADDR:
-                    *_, index = _ADDRESS.unpack_from(content)
-                    attributes = dict(_attributes(content[_ADDRESS.size :]))
-                    packed = attributes.get(_IFA_LOCAL, attributes.get(_IFA_ADDRESS))
-                    if packed is not None:
-                        yield index, ip_address(packed)
+                yield answered, message
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -95,6 +137,12 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
             raise OSError(errno.EBADMSG, os.strerror(errno.EBADMSG))
         yield kind, data[at + _ATTRIBUTE.size : at + length]
         at += _aligned(length)
+
+
+def _attribute(kind: int, value: bytes) -> bytes:
+    """One attribute, padded."""
+    length = _ATTRIBUTE.size + len(value)
+    return _ATTRIBUTE.pack(length, kind) + value + bytes(_aligned(length) - length)
 
 
 def _aligned(length: int) -> int:

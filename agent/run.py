@@ -235,7 +235,7 @@ async def _be_agent(
     """Work until told to stop; whether that was because what holds the rows is gone."""
     spooled = SpooledTable(fabric.results, spool, fabric.troubles)
     spooled_raw = SpooledRaw(fabric.raw_store, spool, fabric.troubles)
-    host_log = HostLog(keep_s=settings.duration_max_s + 120)
+    host_log = HostLog(keep_s=settings.duration_max_s + 120, nic=host.nic)
     heart = Heart(
         fleet=fabric.agent_records.fleet,
         settings=settings,
@@ -328,8 +328,6 @@ def _find_gate(settings: AgentSettings, engine: Iperf3) -> Path | None:
 async def _count_host(host: Host, host_log: HostLog) -> None:
     """Keep the host's counters; an agent without them measures all the same."""
     try:
-        if host.nic is None:
-            raise CountersUnreadable(f"no interface has {host.address}; set BROADSIDE_AGENT_NIC")
         with HostCounters(host.nic) as counters:
             await host_log.watch(counters)
     except CountersUnreadable as error:

@@ -147,7 +147,8 @@ class ServedPort(ABC):
             clock_after=await self._read_clock() if over else None,
             troubles=self.tools.troubles.between(started_at, _utc(time.time())) if over else (),
         )
-        host = self.tools.host_log.between(started_s - EDGE_S, (ended_s or time.time()) + EDGE_S)
+        to_s = (ended_s or time.time()) + EDGE_S
+        host = self.tools.host_seconds(started_s - EDGE_S, to_s, test.client_address)
         await self.tools.results.save_test(test, reading.tracks(), host, from_s=from_s)
         return test
 

@@ -4,6 +4,8 @@ import contextlib
 import fcntl
 import socket
 import struct
+import subprocess
+import sys
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from broadside.agent.clock import read_kernel_clock
 from broadside.agent.counters import CountersUnreadable, HostCounters
 from broadside.agent.host import HostUnknown, find_address
-from broadside.agent.interfaces import interface_of, mtu_bytes
+from broadside.agent.interfaces import interface_of, mtu_bytes, route_interface
 from broadside.agent.sockets import read_ports
 from tests.unit.agent.jobs import INSTANT_AT
 
@@ -83,8 +85,8 @@ def test_counters_count_what_is_sent() -> None:
         for _ in range(10):
             source.sendto(bytes(1000), sink.getsockname())
         after = counters.read()
-    assert after.nic.tx_bytes - before.nic.tx_bytes >= 10_000
-    assert after.nic.tx_packets_count - before.nic.tx_packets_count >= 10
+    assert after.nics["lo"].tx_bytes - before.nics["lo"].tx_bytes >= 10_000
+    assert after.nics["lo"].tx_packets_count - before.nics["lo"].tx_packets_count >= 10
     with pytest.raises(CountersUnreadable, match="no interface nosuch0"):
         HostCounters("nosuch0")
 
@@ -109,3 +111,39 @@ def test_the_kernel_tells_of_its_clock() -> None:
     reading = read_kernel_clock(INSTANT_AT)
     assert reading.source == "adjtimex"
     assert reading.synchronised == (reading.bound_s is not None)
+
+
+# Two interfaces with one way each: a policy rule sends what comes from the second address by the
+# second interface, although the main table has the first.
+POLICY_ROUTES = """
+set -e
+ip link set lo up
+ip link add a0 type veth peer name a1; ip link add b0 type veth peer name b1
+for each in a0 a1 b0 b1; do ip link set $each up; done
+ip address add 10.77.1.2/24 dev a0; ip address add 10.77.2.2/24 dev b0
+ip route add 10.77.9.0/24 via 10.77.1.1 dev a0
+ip route add 10.77.9.0/24 via 10.77.2.1 dev b0 table 100
+ip rule add from 10.77.2.2 table 100
+exec "$@"
+"""
+ASK_ROUTES = """
+from broadside.agent.interfaces import route_interface as ask
+print(ask("10.77.9.9", "10.77.1.2"), ask("10.77.9.9", "10.77.2.2"), ask("10.77.1.2", "10.77.2.2"),
+      ask("127.0.0.2", "127.0.0.1"), ask("203.0.113.1", "10.77.1.2"), ask("::1", "10.77.1.2"))
+"""
+
+
+@pytest.mark.needs_root
+def test_a_route_is_what_the_kernel_takes_for_both_addresses() -> None:
+    ran = subprocess.run(
+        ["unshare", "--net", "sh", "-c", POLICY_ROUTES, "sh", sys.executable, "-c", ASK_ROUTES],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.split() == ["a0", "b0", "lo", "lo", "None", "None"]
+
+
+def test_a_test_between_addresses_of_one_host_crosses_the_loopback() -> None:
+    for address in first_addresses().values():
+        assert route_interface(address, address) == "lo"

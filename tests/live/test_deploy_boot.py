@@ -74,7 +74,8 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wanted.write_text("\n".join(line for line in lines if line != "pip"))
     lock = str(ROOT / "requirements.lock")
     for argv in (
-        [UV, "venv", "-q", "--python", system_python(), home],
+        # Relocatable: a machine has it at /opt/broadside/venv, and has not this host's /tmp.
+        [UV, "venv", "-q", "--relocatable", "--python", system_python(), home],
         [UV, "pip", "install", "-q", "--python", home / "bin/python", "-r", wanted, "-c", lock],
         [UV, "pip", "install", "-q", "--python", home / "bin/python", "-c", lock, wheel],
     ):

@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broadside.agent.counters import (
+    NICS_MAX_COUNT,
     CoreTicks,
     CountersUnreadable,
+    HostCounters,
     HostLog,
     HostTotals,
     NicCounts,
@@ -41,19 +43,32 @@ ctxt 123
 
 
 def test_net_dev_columns() -> None:
-    assert parse_net_dev(NET_DEV, "eth0") == NicCounts(
+    assert parse_net_dev(NET_DEV)["eth0"] == NicCounts(
         rx_bytes=191854087,
         rx_packets_count=8764,
         tx_bytes=472913,
         tx_packets_count=5219,
         drops_count=7,
     )
-    assert parse_net_dev(NET_DEV, "eth0.7").rx_bytes == 7
+    assert parse_net_dev(NET_DEV)["eth0.7"].rx_bytes == 7
+
+
+def test_idle_interfaces_are_counted_only_where_they_are_asked_for() -> None:
+    text = f"{NET_DEV}idle0: {' '.join(['0'] * 16)}\nidle1: {' '.join(['0'] * 16)}\n"
+    assert set(parse_net_dev(text)) == {"lo", "eth0", "eth0.7"}
+    assert set(parse_net_dev(text, "idle1")) == {"lo", "eth0", "eth0.7", "idle1"}
+
+
+def test_a_host_of_many_interfaces_counts_some_and_its_own() -> None:
+    busy = "".join(f"veth{number}: {' '.join(['1'] * 16)}\n" for number in range(300))
+    found = parse_net_dev(f"{NET_DEV}{busy}", "veth299")
+    assert len(found) <= NICS_MAX_COUNT + 1
+    assert "veth299" in found
 
 
 def test_an_interface_that_is_not_there_is_named() -> None:
-    with pytest.raises(CountersUnreadable, match=r"no interface eth1.*BROADSIDE_AGENT_NIC"):
-        parse_net_dev(NET_DEV, "eth1")
+    with pytest.raises(CountersUnreadable, match=r"no interface none0.*BROADSIDE_AGENT_NIC"):
+        HostCounters("none0")
 
 
 def test_retransmits_by_column_name() -> None:
@@ -80,7 +95,7 @@ def totals(read_at_s: float = 100.0, **nic: int) -> HostTotals:
     )
     return HostTotals(
         read_at_s=read_at_s,
-        nic=replace(counts, **nic),
+        nics={"eth0": replace(counts, **nic), "lo": counts},
         tcp_retransmits_count=5,
         cores=(CoreTicks(busy=100, total=1000), CoreTicks(busy=200, total=1000)),
     )
@@ -92,8 +107,7 @@ def test_difference_is_what_happened_between() -> None:
         tcp_retransmits_count=7,
         cores=(CoreTicks(busy=150, total=1100), CoreTicks(busy=300, total=1100)),
     )
-    second = difference(totals(), later)
-    assert second is not None
+    second = difference(totals(), later)["eth0"]
     assert (second.start_at_s, second.end_at_s) == (100.0, 101.0)
     assert (second.nic_rx_bytes, second.nic_tx_bytes, second.nic_drops_count) == (500, 0, 3)
     assert second.tcp_retransmits_count == 2
@@ -102,13 +116,12 @@ def test_difference_is_what_happened_between() -> None:
 
 def test_an_interface_made_anew_counts_from_zero() -> None:
     cores = (CoreTicks(busy=150, total=1100),)
-    second = difference(totals(), replace(totals(101.0, rx_bytes=300), cores=cores))
-    assert second is not None
+    second = difference(totals(), replace(totals(101.0, rx_bytes=300), cores=cores))["eth0"]
     assert second.nic_rx_bytes == 300
 
 
 def test_no_tick_between_two_readings_is_no_second() -> None:
-    assert difference(totals(), totals(100.001)) is None
+    assert difference(totals(), totals(100.001)) == {}
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1, max_size=8))
@@ -119,8 +132,7 @@ def test_ratios_stay_ratios(steps: list[tuple[int, int]]) -> None:
         totals(101.0),
         cores=tuple(CoreTicks(busy=100 + b, total=1000 + t) for b, t in steps),
     )
-    second = difference(earlier, later)
-    if second is not None:
+    for second in difference(earlier, later).values():
         assert 0 <= second.cpu_busy_ratio <= second.cpu_busiest_core_ratio <= 1
 
 
@@ -128,15 +140,26 @@ def test_the_log_keeps_the_latest_and_finds_by_time() -> None:
     host_log = HostLog(keep_s=3)
     cores = (CoreTicks(busy=100, total=1100),)
     for at_s in range(5):
-        second = difference(totals(at_s), replace(totals(at_s + 1.0), cores=cores))
-        assert second is not None
-        host_log.keep(second)
+        host_log.keep(difference(totals(at_s), replace(totals(at_s + 1.0), cores=cores)))
     assert [second.start_at_s for second in host_log.between(0, 10)] == [2, 3, 4]
     assert [second.start_at_s for second in host_log.between(3.0, 3.5)] == [3]
 
 
+def test_the_log_returns_the_counters_of_the_interface_that_is_asked_for() -> None:
+    host_log = HostLog(keep_s=3, nic="eth0")
+    later = totals(101.0, rx_bytes=1_500)
+    cores = (CoreTicks(busy=100, total=1100),)
+    new = replace(later.nics["lo"], rx_bytes=77)
+    later = replace(later, cores=cores, nics={**later.nics, "bond0": new})
+    host_log.keep(difference(totals(100.0), later))
+    received = {
+        nic: [second.nic_rx_bytes for second in host_log.between(0, 200, nic)]
+        for nic in (None, "eth0", "lo", "bond0", "gone0")
+    }
+    assert received == {None: [500], "eth0": [500], "lo": [0], "bond0": [77], "gone0": []}
+
+
 def test_what_a_hypervisor_took_is_of_all_cores_and_never_more_than_they_were_busy() -> None:
     cores = (CoreTicks(busy=150, total=1100, taken=40), CoreTicks(busy=200, total=1100, taken=7))
-    second = difference(totals(), replace(totals(101.0), cores=cores))
-    assert second is not None
+    second = difference(totals(), replace(totals(101.0), cores=cores))["eth0"]
     assert second.cpu_taken_ratio == pytest.approx(40 / 200)

@@ -8,8 +8,8 @@ from broadside.coordinator.core.judge.checks.check_types import BurstInput, Chec
 from broadside.coordinator.core.summary import Contradiction, Rule, Verdict, problem
 
 _NEXT: Final = (
-    "look at those pairs' raw output at both ends and at who may write the records; repair or "
-    "replace the host that told it, then run again"
+    "compare those pairs' raw output at both ends and their hosts' counters; find out which record "
+    "is wrong and what wrote it, then run again"
 )
 
 
