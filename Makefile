@@ -46,7 +46,7 @@ computing: setup
 	@nice $(PYTEST) -n 2 tests/unit $(ARGS)
 
 shipped: tools ## execute what leaves the checkout on the systems of its users: one table
-	@$(PYTEST) -n 2 tests/shipped $(ARGS)
+	@nice $(PYTEST) -n 2 tests/shipped $(ARGS)
 
 lint: setup ## ruff: rules and format; vulture: dead code; hadolint and a compose parser: Docker files
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/vulture

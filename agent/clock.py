@@ -7,7 +7,6 @@ Two sources: chronyd, asked with ``chronyc -c tracking``; or the kernel's own ac
 import asyncio
 import contextlib
 import ctypes
-import ipaddress
 from datetime import UTC, datetime
 from functools import cache
 from math import isfinite
@@ -33,27 +32,20 @@ async def read_clock(chronyc_socket: str | None = None) -> ClockReading:
     """
     text = await _ask_chronyc(chronyc_socket)
     now_at = datetime.now(UTC)
-    if chronyc_socket is None:
-        reading = read_kernel_clock(now_at) if text is None else parse_tracking(text, now_at)
-        return reading.model_copy(update={"boot_id": _boot_id()})
-    if text is not None:
-        reading = parse_tracking(text, now_at)
-        # A free-running chronyd says nothing of another clock. On this kernel it names the clock
-        # that every other process here reads too.
-        if reading.reference == LOCAL_REFERENCE and _is_on_this_host(chronyc_socket):
-            return reading.model_copy(update={"boot_id": _boot_id()})
+    if text is None and chronyc_socket is not None:
+        return ClockReading(source=ClockSource.UNKNOWN, read_at=now_at, synchronised=False)
+    reading = None if text is None else parse_tracking(text, now_at)
+    if reading is None:
+        reading = read_kernel_clock(now_at)
+    elif reading.reference == LOCAL_REFERENCE:
+        # A free-running chronyd, on this host or beside it in another container, says nothing of
+        # this kernel's clock. Other software may discipline that, and report so to the kernel.
+        kernel = read_kernel_clock(now_at)
+        reading = kernel if kernel.synchronised else reading
+    elif chronyc_socket is not None:
+        # It knows how far its clock is off, which may be another one than this kernel's.
         return reading
-    return ClockReading(source=ClockSource.UNKNOWN, read_at=now_at, synchronised=False)
-
-
-def _is_on_this_host(chronyc_socket: str) -> bool:
-    """Return whether a command socket of chronyd is a path or a loopback address."""
-    if chronyc_socket.startswith("/"):
-        return True
-    try:
-        return ipaddress.ip_address(chronyc_socket).is_loopback
-    except ValueError:
-        return chronyc_socket == "localhost"
+    return reading.model_copy(update={"boot_id": _boot_id()})
 
 
 @cache

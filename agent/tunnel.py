@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from broadside.agent.counters import NET_DEV, CountersUnreadable, parse_net_dev
+from broadside.agent.counters import NET_DEV, parse_net_dev
 from broadside.exchange.engines.port import Unwritable, word
 from broadside.exchange.messages import VXLAN_BYTES, Role, Tunnel
 
@@ -117,9 +117,10 @@ class TunnelEnd:
     def received_count(self) -> int:
         """Packets that came out of the tunnel so far."""
         try:
-            return parse_net_dev(Path(NET_DEV).read_text(), self.name).rx_packets_count
-        except (OSError, CountersUnreadable):
+            own = parse_net_dev(Path(NET_DEV).read_text(), self.name).get(self.name)
+        except OSError:
             return 0
+        return 0 if own is None else own.rx_packets_count
 
     async def close(self) -> None:
         """Delete the device, and let the guardian go; what fails here is left to it."""

@@ -23,12 +23,14 @@ from broadside.coordinator.studies.study import Study
 from broadside.coordinator.views.requests import ScheduleRequest
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.records.shelf import Shelf
+from broadside.exchange.version import UNKNOWN, commit
 from tests.synthetic_runs import store_run
 from tests.unit.coordinator.presences import fleet
 from tests.unit.coordinator.studies.samples import SWEPT
 
 RUN: Final = REQUESTS["POST", "/v1/comparisons"]["a"]["run_ids"][0]
 OPEN: Final = f"{RUN}-open"
+COMMIT: Final = "3d009671"  # in place of the checkout's, which no file of it can name
 _NAMED: Final = {"burst_index": "0", "pair": "1", "study_id": SWEPT.study_id}
 _TEXT: Final = ("text/", "application/x-ndjson")
 _ITEMS_MAX_COUNT: Final = 2
@@ -140,4 +142,5 @@ async def _collect_anew() -> Answers:
 if __name__ == "__main__":
     told = sorted(asyncio.run(_collect_anew()).items())
     lines = [f"{json.dumps(name)}: {json.dumps(said)}" for name, said in told]
-    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    text = "{\n" + ",\n".join(lines) + "\n}\n"
+    FILE.write_text(text.replace(commit() or UNKNOWN, COMMIT), encoding="utf-8")

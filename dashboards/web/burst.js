@@ -28,6 +28,7 @@ export class BurstData {
     this.trouble = new Map(); // by pair index
     this.codes = new Uint8Array(pairsCount);
     this.start = null;
+    this.knowsCells = false; // a rate of any pair in any second
     this.over = false; // nothing more will be reported
   }
 
@@ -36,7 +37,7 @@ export class BurstData {
     return this.over ? "No seconds are on record" : "Nothing reported yet";
   }
 
-  // Whether seconds of single pairs are known; an imported table has none.
+  // Whether there are seconds of single pairs; an imported table has none.
   get hasPairs() {
     return this.pairsCount > 0 && this.stop > 0;
   }
@@ -54,7 +55,11 @@ export class BurstData {
       for (const name of COLUMNS) row[name] = message[name][place];
       this.rows.set(second, row);
       this.stop = Math.max(this.stop, second + 1);
-      for (const cell of row.cells) if (cell !== NOTHING && cell > this.top) this.top = cell;
+      for (const cell of row.cells) {
+        if (cell === NOTHING) continue;
+        this.knowsCells = true;
+        if (cell > this.top) this.top = cell;
+      }
     });
     return numbers;
   }

@@ -82,7 +82,7 @@ function without({ bursts, reconciliation }, data) {
     reconciliation: !reconciliation,
     latency: !bursts.some(({ latency }) => latency),
     throughput: !data.has("fleet_bits_per_second"),
-    heatmap: !data.hasPairs,
+    heatmap: !data.hasPairs || !data.knowsCells,
     pairs: !known(bursts[data.burstIndex]?.[RECEIVED]),
     band: !data.has("pair_p50_bits_per_second"),
     starts: !bursts[data.burstIndex] || bursts[data.burstIndex].start_error_max_s === null,

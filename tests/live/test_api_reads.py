@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from broadside.coordinator.api.app import create_app
-from broadside.coordinator.api.examples import REQUESTS, answers
+from broadside.coordinator.api.examples import FILE, REQUESTS, answers
 from broadside.coordinator.api.page_files import site
 from broadside.coordinator.core.measure.series import BurstSeries
 from broadside.coordinator.core.plan.meter import basis
@@ -27,7 +28,7 @@ from broadside.coordinator.views.metrics import METRICS
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Role
 from broadside.exchange.records import Document
-from tests.api_examples import address, collect
+from tests.api_examples import COMMIT, address, collect
 from tests.fuzz_store import OVER, STUDY, store
 from tests.synthetic_runs import SMALL, measured, store_run
 from tests.unit.coordinator.presences import presence
@@ -388,6 +389,17 @@ async def test_every_example_request_works_and_every_answer_has_an_example_of_it
                     name,
                     renew,
                 )
+
+
+def test_no_example_names_the_commit_that_it_was_made_at() -> None:
+    """That is another with each commit, so the file would never be up to date."""
+    said = FILE.read_text(encoding="utf-8")
+    of_fields = re.findall(r'"broadside_version": "[^"(]*\(([^)]*)\)"', said)
+    of_metrics = re.findall(r'revision=\\"([^"\\]*)\\"', said)
+    assert len(of_fields) >= 2
+    assert len(of_metrics) == 1
+    assert {*of_fields, *of_metrics} == {COMMIT}
+    assert "-dirty" not in said
 
 
 ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet"

@@ -5,14 +5,14 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from broadside.agent.engine_process import EngineUnusable, Iperf3
-from broadside.agent.gate import find_gate
+from broadside.agent.gate import HOLD_MAX_S, find_gate
 from broadside.agent.sockets import read_ports
 from broadside.exchange.engines.iperf3 import streams_json
 from broadside.exchange.engines.port import StartBasis
@@ -45,6 +45,8 @@ KINDS = [
 ]
 FORWARD = KINDS[0]
 INTERVAL_BYTES = round(1.5 * FORWARD.streams_count * LIGHT_BITS_PER_SECOND / 8)  # one, and a half
+HOLDS_S = (4.0, HOLD_MAX_S, HOLD_MAX_S, HOLD_MAX_S)  # on busy cores it takes long to start them all
+LOOKS_MIN_COUNT = 5  # at a held client, to say that it has no first turn
 
 
 @pytest.fixture(scope="module")
@@ -108,40 +110,60 @@ def _policies(engine: Running) -> set[int]:
     return found
 
 
+async def _turns(
+    engine: Iperf3, port: int, traffic: Traffic, hold_s: float, prefix: Sequence[str]
+) -> tuple[set[int], set[int]] | None:
+    """How the kernel gives a client its turns while it is held, and from its usual turn to its end.
+
+    None where too little of either was seen to say so: the client came late, or the looks did.
+    """
+    serving = await start_server(engine, port)
+    at_s = time.time() + hold_s
+    firing = await start_client(
+        engine, port, traffic, duration_s=5, release_at_s=at_s, prefix=prefix
+    )
+    looked_at_s, held = [], set[int]()
+    while time.time() < at_s and os.SCHED_FIFO not in held:
+        looked_at_s.append(time.time())
+        held |= _policies(firing)
+        await asyncio.sleep(0.02)
+    await until(
+        "its usual turn",
+        lambda: time.time() > at_s and os.SCHED_FIFO not in _policies(firing),
+        PATIENCE_S,
+    )
+    later = set[int]()
+    while now := _policies(firing):  # to its end
+        later |= now
+        await asyncio.sleep(0.2)
+    one, other = await asyncio.gather(firing.end(), serving.end())
+    assert one.reading.usable and other.reading.usable
+    release = one.release
+    assert release is not None
+    ahead_s = release.server_ahead_s  # until servers are ready a client has its usual turn
+    urgent_at_s = release.released_at_s - ahead_s if ahead_s else release.held_at_s
+    looks_count = sum(urgent_at_s < look_at_s for look_at_s in looked_at_s)
+    seen = os.SCHED_FIFO in held or looks_count >= LOOKS_MIN_COUNT
+    return (held, later) if seen and urgent_at_s < at_s and later else None
+
+
 @pytest.mark.parametrize("allowed", [True, False], ids=["allowed", "not allowed"])
 async def test_a_held_client_has_the_first_turn_and_no_other(
     engine: Iperf3, ports: Iterator[int], allowed: bool
 ) -> None:
-    async def fire(traffic: Traffic, port: int) -> None:
-        serving = await start_server(engine, port)
-        at_s = time.time() + 4  # on busy cores it takes long to start them all
-        firing = await start_client(
-            engine,
-            port,
-            traffic,
-            duration_s=5,
-            release_at_s=at_s,
-            prefix=() if allowed else ("setpriv", "--bounding-set=-sys_nice"),
-        )
-        seen = set[int]()
-        while time.time() < at_s and os.SCHED_FIFO not in seen:
-            seen |= _policies(firing)
-            await asyncio.sleep(0.02)
-        assert (os.SCHED_FIFO in seen) == allowed
-        await until(
-            "its usual turn",
-            lambda: time.time() > at_s and os.SCHED_FIFO not in _policies(firing),
-            PATIENCE_S,
-        )
-        seen = set[int]()
-        while now := _policies(firing):  # to its end
-            seen |= now
-            await asyncio.sleep(0.2)
-        assert seen == {os.SCHED_OTHER}
-        one, other = await asyncio.gather(firing.end(), serving.end())
-        assert one.reading.usable and other.reading.usable
+    prefix = () if allowed else ("setpriv", "--bounding-set=-sys_nice")
 
-    await asyncio.gather(*(fire(traffic, next(ports)) for traffic in KINDS))
+    async def fire(traffic: Traffic) -> None:
+        for hold_s in HOLDS_S:
+            if turns := await _turns(engine, next(ports), traffic, hold_s, prefix):
+                break
+        else:
+            pytest.fail(f"no client was seen while held, in {len(HOLDS_S)} tries")
+        held, later = turns
+        assert (os.SCHED_FIFO in held) == allowed
+        assert later == {os.SCHED_OTHER}
+
+    await asyncio.gather(*map(fire, KINDS))
 
 
 async def test_a_long_idle_server_still_takes_a_held_test(

@@ -290,8 +290,9 @@ def copy_to(tree: Path) -> Path:
         unwanted = shutil.ignore_patterns("__pycache__", "data" if name == "tests" else "")
         shutil.copytree(ROOT / name, tree / name, ignore=unwanted, symlinks=name == "src")
     shutil.copytree(FIXTURES, tree / FIXTURES.relative_to(ROOT))
-    for path in (*ROOT.glob("*.md"), ROOT / "pyproject.toml"):
-        shutil.copy(path, tree)
+    for path in ROOT.glob("[!.]*"):  # also what a page points at that is of no suffix
+        if path.is_file():
+            shutil.copy(path, tree)
     return tree
 
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -60,12 +61,12 @@ class WarmProcess:
         self.args = args
         self.returncode: int | None = None
         self._told = told
+        # Not `__del__`: in a cycle, as a failed test's traceback makes one, the socket may be
+        # finalised before it, and would be reported as never closed.
+        weakref.finalize(self, told.close)
         words, (self._pidfd,), _, _ = socket.recv_fds(told, 20, 1)
+        weakref.finalize(self, os.close, self._pidfd)
         self.pid = int(words)
-
-    def __del__(self) -> None:
-        self._told.close()
-        os.close(self._pidfd)
 
     def poll(self) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -282,7 +282,7 @@ def standing(bed: Bed, prefix: str) -> Iterator[Range]:
 def sent_bytes(namespace: str) -> int:
     """What a firewall's namespace has sent towards the servers."""
     with inside(namespace):
-        return parse_net_dev(Path(NET_DEV).read_text(), "s0").tx_bytes
+        return parse_net_dev(Path(NET_DEV).read_text(), "s0")["s0"].tx_bytes
 
 
 def write_switches(prefix: str, folder: Path) -> Path:

@@ -432,13 +432,17 @@ def empty_picture(plan: Plan, burst: Burst) -> Picture:
 
 
 def final_picture(summary: RunSummary, burst_index: int, series: BurstSeries) -> Picture:
-    """A burst of a run that is over, as the verdict saw it."""
+    """A burst of a run that is over, as the verdict saw it.
+
+    It has no cells where no flow has the seconds of its pairs, as in an imported table of means.
+    """
     burst = summary.bursts[burst_index]
     planned_s = series.duration_s + series.omit_s
+    has_pairs = any(len(flow.pairs_bits_per_second) for flow in series.flows)
     return picture(
         burst,
         series,
-        pairs_count=len(burst.pairs),
+        pairs_count=len(burst.pairs) if has_pairs else 0,
         planned_s=planned_s,
         known_s=planned_s,
         final=True,

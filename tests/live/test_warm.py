@@ -1,0 +1,38 @@
+"""The processes of the tests, which are forked from a warmed one."""
+
+import gc
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.live.warm import shell
+
+pytestmark = pytest.mark.live
+
+
+def test_a_forgotten_process_is_closed_and_no_later_test_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failed test's traceback holds its processes in cycles, which end in another test."""
+    with (tmp_path / "output").open("wb") as output:
+        process = shell().start(
+            "coordinator",
+            ["--version"],
+            env=os.environ,
+            folder=tmp_path,
+            stdout=output,
+            stderr=output,
+        )
+    assert process.wait(60) == 0
+    files = {process._told.fileno(), process._pidfd}
+    vars(process)["itself"] = process
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    gc.disable()
+    del process
+    gc.collect()
+    gc.enable()
+    assert told == []
+    assert not files & {int(each.name) for each in Path("/proc/self/fd").iterdir()}
