@@ -46,10 +46,23 @@ from broadside.exchange.ports import Entity
 from broadside.exchange.records import Judging, RunHeader
 from broadside.exchange.records.job_digests import digest_of
 from broadside.exchange.rows import parse_row
+from broadside.exchange.version import version_number
 
 FIXTURES: Final = Path(__file__).parents[1] / "data" / "compat"
-VERSIONS: Final = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir())
-(PREVIOUS,) = FIXTURES.glob("*/source.tar.xz")  # of the newest version alone
+
+
+def _age(version: str) -> tuple[int, ...]:
+    """Sort key of a version's name, oldest first; commits are older than every release."""
+    parts = version.split(".")
+    return tuple(map(int, parts)) if len(parts) > 1 else ()
+
+
+VERSIONS: Final = sorted((path.name for path in FIXTURES.iterdir() if path.is_dir()), key=_age)
+# The packages of the newest version before this one.
+PREVIOUS: Final = max(
+    (path for path in FIXTURES.glob("*/source.tar.xz") if path.parent.name != version_number()),
+    key=lambda path: _age(path.parent.name),
+)
 
 # What stands where, by table, partition and key: broadside.exchange.records.keys
 MODELS: Final[tuple[tuple[str, str, str, type[Message]], ...]] = (
