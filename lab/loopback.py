@@ -9,15 +9,19 @@ import contextlib
 import dataclasses
 import os
 import pwd
+import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final
 
+from broadside.agent.clock import parse_tracking
 from broadside.exchange.messages import Role
+from broadside.lab.clocks import DISTANCE_MAX_S, POLLING
 from broadside.lab.errors import LabBroken, ToolMissing
 from broadside.lab.lab_programs import find_tool
 from broadside.lab.network import DEFAULT_PATH, lab_path
@@ -84,34 +88,63 @@ def one_clock(lab: Lab) -> Iterator[Lab]:
 
 @contextlib.contextmanager
 def steady_clock() -> Iterator[str]:
-    """A chronyd that calls this machine's clock the truth, and never touches it; its socket.
+    """Run a chronyd that follows a second one on this machine, and yield its command socket.
 
-    It dies with the thread that started it. Raises ``ToolMissing``, ``LabBroken``.
+    Neither touches the clock. One that only serves its own clock would be free-running, which an
+    agent does not accept. Both die with the thread that started them.
+
+    Raises:
+        ToolMissing: There is no chronyd or chronyc.
+        LabBroken: It does not start, or does not follow the other one.
     """
-    chronyd = find_tool("chronyd")
-    user = pwd.getpwuid(os.getuid()).pw_name
+    chronyd, chronyc = find_tool("chronyd"), find_tool("chronyc")
     # Private, as chronyd demands.
-    with tempfile.TemporaryDirectory(prefix="broadside-clock-") as folder:
-        address = Path(folder) / "chronyd.sock"
-        directives = [
-            *("local stratum 3", "port 0", "cmdport 0"),
-            *(f"bindcmdaddress {address}", f"pidfile {folder}/pid"),
-        ]
-        process = subprocess.Popen(
-            [chronyd, "-d", "-x", "-U", "-u", user, *directives],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-        )
-        try:
-            end_s = time.monotonic() + CLOCK_START_S
-            while not address.exists():
-                if process.poll() is not None or time.monotonic() > end_s:
-                    raise LabBroken("chronyd does not start: it made no command socket")
-                time.sleep(0.02)
-            yield str(address)
-        finally:
-            process.kill()
-            process.wait()
+    with (
+        tempfile.TemporaryDirectory(prefix="broadside-clock-") as folder,
+        contextlib.ExitStack() as started,
+    ):
+        address, port = Path(folder) / "chronyd.sock", _free_port()
+        server = ("local stratum 3", f"port {port}", "bindaddress 127.0.0.1", "allow 127.0.0.1")
+        client = (f"server 127.0.0.1 port {port} {POLLING}", "port 0")
+        for name, directives, socket_path in (("1", server, "/"), ("2", client, address)):
+            process = subprocess.Popen(
+                [
+                    *(chronyd, "-d", "-x", "-U", "-u", pwd.getpwuid(os.getuid()).pw_name),
+                    *(*directives, "cmdport 0", f"bindcmdaddress {socket_path}"),
+                    f"pidfile {folder}/{name}.pid",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+            started.callback(process.wait)
+            started.callback(process.kill)
+        end_s = time.monotonic() + CLOCK_START_S
+        while not _follows(chronyc, address):
+            if time.monotonic() > end_s:
+                raise LabBroken("chronyd does not follow the clock of this machine")
+            time.sleep(0.05)
+        yield str(address)
+
+
+def _free_port() -> int:
+    """A UDP port of the loopback that nobody has."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _follows(chronyc: str, address: Path) -> bool:
+    """Whether a chronyd has found its source."""
+    if not address.exists():
+        return False
+    asked = subprocess.run(
+        [chronyc, "-c", "-h", str(address), "tracking"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    bound_s = parse_tracking(asked.stdout, datetime.now(UTC)).bound_s
+    return bound_s is not None and bound_s < DISTANCE_MAX_S

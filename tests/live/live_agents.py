@@ -26,8 +26,6 @@ from tests.one_table import PairSeconds, read_seconds
 REPORT_WITHIN_S: Final = 60.0
 START_S: Final = 3.5  # s from launch to the instant: room to claim and arm on busy cores
 
-BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-
 
 def find_engine(*, streaming: bool) -> Iperf3 | None:
     """An iperf3 of this machine that writes a line an interval, or one that does not."""
@@ -227,8 +225,6 @@ class Range:
             "duration_s": 2,
             "raw": "all",
             "late_after_s": 5,  # other tests keep the cores busy
-            # Both ends read this kernel's clock, as a plan says of a site on one host.
-            "shared_boot_id": BOOT_ID,
         }
         fields |= changes
         job = Job.model_validate(fields | {"traffic": filled_in(fields["traffic"])})

@@ -157,7 +157,14 @@ def presences(machine: Machine) -> Mapping[str, Presence]:
 
 def well(machine: Machine, agent_id: str) -> Presence | None:
     found = presences(machine).get(agent_id)
-    ready = found and found.engine_version and (found.role == "client" or found.ports)
+    ready = (
+        found
+        and found.engine_version
+        and (found.role == "client" or found.ports)
+        # Its first heartbeat may be older than the machine's chronyd.
+        and found.clock
+        and (found.clock.boot_id or found.clock.bound_s is not None)
+    )
     return found if ready else None
 
 
