@@ -29,6 +29,7 @@ from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.records.shelf import Shelf
 from tests.live.live_site import Site, wait_for_fleet
 from tests.live.waiting import wait_for
+from tests.shipped.conftest import AddRow
 from tests.synthetic_runs import store_run
 from tests.unit.coordinator.presences import fleet
 from tests.unit.coordinator.studies.samples import SWEPT
@@ -295,7 +296,7 @@ def _instants(value: Any) -> Any:
     return value
 
 
-def test_every_operation_is_called_and_parsed(bed: Bed) -> None:
+def test_every_operation_is_called_and_parsed(bed: Bed, shipped_row: AddRow) -> None:
     def order(operation: Operation) -> tuple[bool, bool]:
         return ("deadletters" in operation.path, operation.method != "GET")
 
@@ -316,6 +317,7 @@ def test_every_operation_is_called_and_parsed(bed: Bed) -> None:
             failures[operation.name] = wrong
     assert failures == {}
     assert called == {operation.name for operation in bed.operations}
+    shipped_row("generated client", "this machine", f"{len(called)} operations called and parsed")
 
 
 def test_every_form_of_an_answer_is_sent_as_documented(bed: Bed) -> None:
