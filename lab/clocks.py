@@ -22,7 +22,6 @@ from broadside.lab.lab_programs import find_tool
 from broadside.lab.namespaces import CHRONY_PATH, is_chronyd, list_processes, pid_path, run
 from broadside.lab.topology import (
     NTP_OVER_LOOPBACK,
-    Host,
     Lab,
     management_address,
     management_network,
@@ -118,7 +117,7 @@ def wait_synced(lab: Lab, timeout_s: float) -> tuple[str, ...]:
     waiting = [host for host in lab.hosts if host.chrony is not None and host.namespace is not None]
     with ThreadPoolExecutor(WORKERS_COUNT) as pool:
         while True:
-            synced = pool.map(_is_synced, waiting)
+            synced = pool.map(lambda host: is_synced(NTP_OVER_LOOPBACK, host.namespace), waiting)
             waiting = [host for host, done in zip(waiting, synced, strict=True) if not done]
             if not waiting or time.monotonic() > end_s:
                 return tuple(host.name for host in waiting)
@@ -135,11 +134,11 @@ def missing_clocks(lab: Lab) -> Sequence[str]:
     return [name for name in ("fw", *(host.name for host in lab.hosts)) if name not in running]
 
 
-def _is_synced(host: Host) -> bool:
-    """Whether the root distance is small; a planted offset does not count."""
+def is_synced(command_socket: str, namespace: str | None = None) -> bool:
+    """Whether a chronyd's root distance is small; a planted offset does not count."""
     try:
-        argv = [find_tool("chronyc"), "-c", "-h", NTP_OVER_LOOPBACK, "tracking"]
-        text = run(argv, namespace=host.namespace)
+        argv = [find_tool("chronyc"), "-c", "-h", command_socket, "tracking"]
+        text = run(argv, namespace=namespace)
     except LabBroken:
         return False
     reading = parse_tracking(text, datetime.now(UTC))

@@ -14,14 +14,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final
 
-from broadside.agent.clock import parse_tracking
 from broadside.exchange.messages import Role
-from broadside.lab.clocks import DISTANCE_MAX_S, POLLING
+from broadside.lab.clocks import POLLING, is_synced
 from broadside.lab.errors import LabBroken, ToolMissing
 from broadside.lab.lab_programs import find_tool
 from broadside.lab.network import DEFAULT_PATH, lab_path
@@ -97,7 +95,7 @@ def steady_clock() -> Iterator[str]:
         ToolMissing: There is no chronyd or chronyc.
         LabBroken: It does not start, or does not follow the other one.
     """
-    chronyd, chronyc = find_tool("chronyd"), find_tool("chronyc")
+    chronyd = find_tool("chronyd")
     # Private, as chronyd demands.
     with (
         tempfile.TemporaryDirectory(prefix="broadside-clock-") as folder,
@@ -122,7 +120,7 @@ def steady_clock() -> Iterator[str]:
             started.callback(process.wait)
             started.callback(process.kill)
         end_s = time.monotonic() + CLOCK_START_S
-        while not _follows(chronyc, address):
+        while not (address.exists() and is_synced(str(address))):
             if time.monotonic() > end_s:
                 raise LabBroken("chronyd does not follow the clock of this machine")
             time.sleep(0.05)
@@ -134,17 +132,3 @@ def _free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _follows(chronyc: str, address: Path) -> bool:
-    """Whether a chronyd has found its source."""
-    if not address.exists():
-        return False
-    asked = subprocess.run(
-        [chronyc, "-c", "-h", str(address), "tracking"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    bound_s = parse_tracking(asked.stdout, datetime.now(UTC)).bound_s
-    return bound_s is not None and bound_s < DISTANCE_MAX_S
