@@ -557,7 +557,19 @@ class _Link(Generic[_Handler]):
                 await handler._close_handler()  # type: ignore[no-untyped-call]
             return handled
 
+        close_handler = handler._close_handler
+
+        async def close_with_socket() -> None:
+            """The SDK (7.14) leaves the socket open where its closing frames cannot be sent."""
+            connection = getattr(handler._handler, "_connection", None)
+            try:
+                await close_handler()  # type: ignore[no-untyped-call]
+            finally:
+                if connection is not None:
+                    await connection._transport.close()
+
         handler._handle_exception = handle_and_note  # type: ignore[method-assign]  # see above
+        handler._close_handler = close_with_socket  # type: ignore[method-assign]
         return handler
 
     async def close(self) -> None:

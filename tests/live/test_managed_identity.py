@@ -42,7 +42,7 @@ from tests.live.http_service import Answer, Asked, serving
 from tests.live.tls_queue import JWT_KEY, TlsQueue, outgoing, tls_queue
 from tests.unit.coordinator.device.test_capacity import FIREWALL
 
-pytestmark = [pytest.mark.live, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = pytest.mark.live
 
 TOKEN_S = 2.0  # in place of the adapter's 8
 CLIENT = "1234-abcd"

@@ -34,18 +34,21 @@ OF_PYTHON: Final = ("_abc_", "_is_protocol", "_is_runtime_protocol")
 # By file: the internals that it uses, and whose they are.
 EXCEPTIONS: Final = {
     # The SDK repeats attempts inside itself without saying so, and waits without end on a link
-    # that the service has taken away. It offers no hook for either.
+    # that the service has taken away, and leaves the socket of a failed closing open. It offers no
+    # hook for any of them.
     "exchange/azure/service_bus.py": (
         "azure-servicebus",
         {
             "_cbs_authenticator",
             "_close_handler",
+            "_connection",
             "_handle_exception",
             "_handler",
             "_link",
             "_mgmt_link",
             "_mgmt_links",
             "_session",
+            "_transport",
         },
     ),
     # uvicorn bounds neither a request's head nor how many connections ask nothing. The class and
