@@ -12,7 +12,7 @@ from tests.worlds import World, generate, judge, manipulate
 from tests.worlds.kinds import KINDS
 from tests.worlds_hunt.adapter import clock_of, conclude, engine_files, evidence_of, ledger_of
 from tests.worlds_hunt.report import is_failed, report
-from tests.worlds_hunt.world_cases import Case, numbered, run_case
+from tests.worlds_hunt.world_cases import Case, hunt, numbered, run_case
 
 
 def owed(kind: str, count: int = 1) -> list[World]:
@@ -153,3 +153,11 @@ def test_a_report_counts_and_decides() -> None:
 
 def test_kinds_are_known() -> None:
     assert {"resolution-device", "unheard-large-pair", "anything"} <= set(KINDS)
+
+
+def test_the_number_of_workers_changes_nothing() -> None:
+    alone, together = (
+        hunt(4, 5, ["clean-30s", "forged"], manipulated=False, workers=count) for count in (1, 2)
+    )
+    assert alone == together
+    assert [(case.kind, case.seed) for case in alone] == numbered(4, 5, ["clean-30s", "forged"])

@@ -1,7 +1,10 @@
 """Runs worlds through the engine and compares its conclusions with what is permitted."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
 from typing import Final
 from zlib import crc32
 
@@ -17,6 +20,7 @@ PASS: Final = Verdict.PASS.value
 FAIL: Final = Verdict.FAIL.value
 INCONCLUSIVE: Final = Verdict.INCONCLUSIVE.value
 ERROR: Final = "error"
+CHUNK: Final = 8  # cases that a worker takes at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,17 +172,31 @@ def numbered(count: int, seed: int, kinds: Sequence[str]) -> list[tuple[str, int
     ]
 
 
-def hunt(count: int, seed: int, kinds: Sequence[str] = (), *, manipulated: bool) -> list[Case]:
-    """Run cases one after the other.
+def hunt(
+    count: int,
+    seed: int,
+    kinds: Sequence[str] = (),
+    *,
+    manipulated: bool,
+    workers: int = 1,
+) -> list[Case]:
+    """Run cases, in the order of :func:`numbered` whatever the number of workers.
 
     Args:
         count: How many.
         seed: Seed of the hunt.
         kinds: Names of kinds; empty means all.
         manipulated: Also look for flips.
+        workers: Processes.
     """
-    chosen = tuple(kinds) or tuple(KINDS)
-    return [
-        run_case(kind, number, manipulated=manipulated)
-        for kind, number in numbered(count, seed, chosen)
-    ]
+    asked = numbered(count, seed, tuple(kinds) or tuple(KINDS))
+    run = partial(_run_numbered, manipulated=manipulated)
+    if workers == 1:
+        return [run(case) for case in asked]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(run, asked, chunksize=CHUNK))
+
+
+def _run_numbered(numbered_case: tuple[str, int], *, manipulated: bool) -> Case:
+    kind, seed = numbered_case
+    return run_case(kind, seed, manipulated=manipulated)
