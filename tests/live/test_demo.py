@@ -1,7 +1,11 @@
-"""The whole product in one command: what `make demo` promises, held for real."""
+"""The whole product in one command: what `make demo` promises, held for real.
+
+Other programs send 3 Mbit/s over the host's loopback all the time.
+"""
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,11 +13,18 @@ import pytest
 from broadside.coordinator.cli.demo import VICTIM
 from broadside.coordinator.cli.exits import Exit
 from tests.live.live_site import Site, call
+from tests.live.other_traffic import other_traffic
 from tests.live.taken import Taken
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(400)]
 
 SHORT = ("--bursts", "1", "--seconds", "12")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def busy_loopback() -> Iterator[None]:
+    with other_traffic("127.0.0.1"):
+        yield
 
 
 def demo(site: Site, *options: str) -> tuple[dict[str, Any], int]:

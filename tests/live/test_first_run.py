@@ -1,4 +1,7 @@
-"""docs/first-run.md, word for word, in an empty folder with a network of its own."""
+"""docs/first-run.md, word for word, in an empty folder with a network of its own.
+
+Other programs send 3 Mbit/s over the same interfaces all the time, as on any laptop.
+"""
 
 import os
 import re
@@ -13,6 +16,7 @@ from broadside.lab.offspring import die_with_parent
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "first-run.md").read_text("utf-8")
 LEFT_RUNNING = "leave it running"
+OTHER_TRAFFIC = Path(__file__).with_name("other_traffic.py")
 # An interface with a default route, as any laptop has: agents tell their address by it.
 NETWORK = """
 ip link set lo up
@@ -43,7 +47,9 @@ def script() -> str:
         f'{block.partition("#")[0].strip()} >window-{n}.log 2>&1 & windows="$windows $!"'
         for n, block in enumerate(running)
     )
-    return f"""set -eu{NETWORK}windows=
+    others = f"{sys.executable} {OTHER_TRAFFIC} 192.0.2.1 127.0.0.1"
+    return f"""set -eu{NETWORK}
+PYTHONPATH={ROOT} {others} & windows=$!
 trap 'kill $windows; wait' EXIT
 {windows}
 {UNTIL_SERVED}

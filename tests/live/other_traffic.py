@@ -1,0 +1,54 @@
+"""Traffic of other programs on a host: 3 Mbit/s of UDP, without which a host is hardly ever.
+
+``python -m tests.live.other_traffic ADDRESS...`` sends to each address until it is stopped.
+"""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from broadside.lab.offspring import die_with_parent
+
+BITS_PER_SECOND: Final = 3_000_000
+DATAGRAM_BYTES: Final = 1_250
+PERIOD_S: Final = DATAGRAM_BYTES * 8 / BITS_PER_SECOND
+PORT: Final = 9  # discard, RFC 863
+ROOT: Final = Path(__file__).parents[2]
+
+
+def send(addresses: Sequence[str]) -> None:
+    """Send to each address in turn, ``BITS_PER_SECOND`` to each, without end."""
+    payload = bytes(DATAGRAM_BYTES)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        due_s = time.monotonic()
+        while True:
+            for address in addresses:
+                with contextlib.suppress(OSError):  # nobody listens
+                    sender.sendto(payload, (address, PORT))
+            due_s += PERIOD_S
+            time.sleep(max(0.0, due_s - time.monotonic()))
+
+
+@contextlib.contextmanager
+def other_traffic(*addresses: str) -> Iterator[None]:
+    """Send from another process as long as the context lasts."""
+    sender = subprocess.Popen(
+        [sys.executable, "-m", "tests.live.other_traffic", *addresses],
+        cwd=ROOT,
+        preexec_fn=die_with_parent,
+    )
+    try:
+        yield
+        assert sender.poll() is None, "it sent to the end"
+    finally:
+        sender.kill()
+        sender.wait()
+
+
+if __name__ == "__main__":
+    send(sys.argv[1:])
