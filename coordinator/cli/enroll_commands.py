@@ -75,18 +75,20 @@ def list_agents(form: RowsOption = None, as_json: Json = False) -> None:
 
     async def work(table: Table) -> tuple[list[Enrolled], list[list[str]]]:
         known, now = Enrolments(table), datetime.now(UTC)
+        agents = list(await known.agents())
         codes = [
             [
                 join.name,
                 join.role.value,
                 f"{join.used_count} of {join.count}",
+                ", ".join(agent.agent_id for agent in agents if agent.join == join.name),
                 f"{join.expires_at:%Y-%m-%d %H:%MZ}",
                 join.created_by,
             ]
             for join in await known.codes()
-            if join.problem(join.role, now) is None
+            if join.is_open(now)
         ]
-        return list(await known.agents()), codes
+        return agents, codes
 
     agents, codes = run_on_private(work)
     show_list(
@@ -105,7 +107,9 @@ def list_agents(form: RowsOption = None, as_json: Json = False) -> None:
         as_json=as_json,
     )
     if codes and form is None and not as_json:
-        display.print_table("", ["open code", "role", "used", "ends", "by"], codes)
+        display.print_table(
+            "", ["open code", "role", "used", "by agents", "ends", "made by"], codes
+        )
 
 
 @app.command()
@@ -114,6 +118,10 @@ def revoke(
         str, typer.Argument(metavar="NAME", help="agent, role.agent, or a join code's name")
     ],
 ) -> None:
-    """Shut out an agent, or a join code with all whom it let in, within seconds."""
-    found = run_on_private(lambda table: Enrolments(table).revoke(name, datetime.now(UTC)))
-    typer.echo(f"revoked: {', '.join(found) or f'the code {name}; no agent used it'}", err=True)
+    """Shut out an agent and end its join code, or end a code and shut out all its agents."""
+    done = run_on_private(lambda table: Enrolments(table).revoke(name, datetime.now(UTC)))
+    typer.echo(
+        f"revoked: {', '.join(done.agents) or f'the code {name}; no agent used it'}", err=True
+    )
+    for code in done.codes:
+        typer.echo(f"the join code {code} has ended; further agents need a new one", err=True)

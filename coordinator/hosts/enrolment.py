@@ -11,6 +11,7 @@ import secrets
 import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -61,6 +62,23 @@ class Join(Message):
         if role != self.role:
             return f"the join code {self.name} is for the role {self.role}, not {role}"
         return None
+
+    def is_open(self, now: datetime) -> bool:
+        """Return whether the code can still let an agent in."""
+        return self.expires_at > now and self.used_count < self.count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoked:
+    """What a revocation ended.
+
+    Attributes:
+        agents: Keys (``role.id``) of the revoked agents.
+        codes: Names of the join codes that were open and have ended.
+    """
+
+    agents: Sequence[str]
+    codes: Sequence[str]
 
 
 class Enrolled(Message):
@@ -134,6 +152,11 @@ class Enrolments:
             raise ExchangeRefused(
                 f"{asked.key} is enrolled: choose another agent id, or revoke that one first"
             )
+        if there is not None and there.revoked_at and join.created_at <= there.revoked_at:
+            raise ExchangeRefused(
+                f"{asked.key} was revoked {there.revoked_at:%Y-%m-%d %H:%MZ}, after the join code "
+                f"{join.name} was made: make a new code with `broadside enroll new`"
+            )
 
         def used(join: Join) -> Join:
             if (problem := join.problem(asked.role, now)) is not None:
@@ -168,25 +191,45 @@ class Enrolments:
 
         await self._agents.change(key, promoted)
 
-    async def revoke(self, name: str, now: datetime) -> list[str]:
-        """Take out of use an agent (``id`` or ``role.id``) or a join code by its name, with all
-        whom it let in. Which agents it was. Raises :class:`UnknownAgent`."""
-        join = await self._joins.read(name)
-        if join is not None:
-            await self._joins.change(name, lambda one: one.model_copy(update={"expires_at": now}))
+    async def revoke(self, name: str, now: datetime) -> Revoked:
+        """Revoke an agent and end its join code, or end a code and revoke all its agents.
+
+        The code of a revoked agent ends too: its host still knows the code, and could join again
+        under another agent id.
+
+        Args:
+            name: An agent (``id`` or ``role.id``), or a join code's name.
+            now: The instant.
+
+        Raises:
+            UnknownAgent: No agent and no code has this name.
+        """
+        ended = []
+        if is_code := await self._joins.read(name) is not None:
+            ended += await self._end_code(name, now)
         found = [
-            agent.key
+            agent
             for agent in await self.agents()
             if agent.revoked_at is None
-            and (name in (agent.agent_id, agent.key) or (join and agent.join == name))
+            and (name in (agent.agent_id, agent.key) or (is_code and agent.join == name))
         ]
-        if not found and join is None:
+        if not found and not is_code:
             raise UnknownAgent(f"{name}: no such agent or code; see `broadside enroll list`")
-        for key in found:
+        for code in {agent.join for agent in found} - {name}:
+            ended += await self._end_code(code, now)
+        for agent in found:
             await self._agents.change(
-                key, lambda agent: agent.model_copy(update={"revoked_at": now})
+                agent.key, lambda one: one.model_copy(update={"revoked_at": now})
             )
-        return found
+        return Revoked(agents=[agent.key for agent in found], codes=ended)
+
+    async def _end_code(self, name: str, now: datetime) -> list[str]:
+        """End a join code before its time; return its name if it was open."""
+        join = await self._joins.read(name)
+        if join is None or not join.is_open(now):
+            return []
+        await self._joins.change(name, lambda one: one.model_copy(update={"expires_at": now}))
+        return [name]
 
 
 class Enrolment:

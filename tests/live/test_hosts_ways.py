@@ -403,7 +403,9 @@ def test_a_revoked_host_joins_anew_with_a_new_code_and_a_good_one_keeps_its_cred
         assert asyncio.run(join(code, away, "c1", "client", path)) == first, "nobody refused it"
         asyncio.run(a_stream_ends_when(first, lambda: revoke_first_code(data)))
         wait_for("the old credential is refused", lambda: refused(first))
-        second = asyncio.run(join(code, (at,), "c1", "client", path))
+        with pytest.raises(ExchangeError, match="was revoked"):  # the code is older than that
+            asyncio.run(join(code, (at,), "c1", "client", path))
+        second = asyncio.run(join(a_code(data), (at,), "c1", "client", path))
         assert second.secret != first.secret
         asyncio.run(ping(replace(second, path=None)))
 

@@ -80,8 +80,36 @@ async def test_an_agent_that_is_there_is_nobodys_to_become(fabric: Fabric) -> No
     await known.enrol("code", agent("c1", "its own"), NOW)
     with pytest.raises(ExchangeRefused, match="revoke that one first"):
         await known.enrol("code", agent("c1", "another"), NOW)
-    assert await known.revoke("c1", NOW) == ["client.c1"]
-    await known.enrol("code", agent("c1", "another"), NOW)
+
+
+@pytest.mark.parametrize("name", ["c1", "c2"])
+async def test_a_revoked_agent_joins_by_a_new_code_only(fabric: Fabric, name: str) -> None:
+    """Its host still knows the old code, which had places left."""
+    known = await with_code(fabric, count=3)
+    await known.enrol("code", agent("c1", "its own"), NOW)
+    [join] = await known.codes()
+    done = await known.revoke("c1", NOW)
+    assert (done.agents, done.codes) == (["client.c1"], [join.name])
+    later = NOW + timedelta(seconds=1)
+    with pytest.raises(ExchangeRefused, match=r"ended|was revoked"):
+        await known.enrol("code", agent(name, "another"), later)
+    ends = later + timedelta(hours=1)
+    await known.add_code("new", Role.CLIENT, 1, by="me", now=later, expires_at=ends)
+    assert (await known.enrol("new", agent(name, "another"), later)).revoked_at is None
+
+
+async def test_a_code_that_is_older_than_the_revocation_does_not_bring_an_agent_back(
+    fabric: Fabric,
+) -> None:
+    known = await with_code(fabric)
+    ends = NOW + timedelta(hours=1)
+    await known.add_code("second", Role.CLIENT, 2, by="me", now=NOW, expires_at=ends)
+    await known.enrol("code", agent("c1", "its own"), NOW)
+    await known.revoke("c1", NOW + timedelta(minutes=1))
+    with pytest.raises(ExchangeRefused, match=r"client\.c1 was revoked .* enroll new"):
+        await known.enrol("second", agent("c1", "another"), NOW + timedelta(minutes=2))
+    others = await known.enrol("second", agent("c2", "x"), NOW + timedelta(minutes=2))
+    assert others.revoked_at is None
 
 
 async def test_an_agent_that_lost_patience_asks_beside_itself(fabric: Fabric) -> None:
@@ -95,7 +123,7 @@ async def test_a_revoked_code_takes_its_agents_with_it(fabric: Fabric) -> None:
     known = await with_code(fabric)
     await known.enrol("code", agent("c1", "x"), NOW)
     [join] = await known.codes()
-    assert await known.revoke(join.name, NOW) == ["client.c1"]
+    assert (await known.revoke(join.name, NOW)).agents == ["client.c1"]
     with pytest.raises(ExchangeRefused, match="ended"):
         await known.enrol("code", agent("c2", "x"), NOW + timedelta(seconds=1))
     with pytest.raises(UnknownAgent):

@@ -40,8 +40,8 @@ async def test_writes_of_one_moment_share_a_commit(
     service = ExchangeService(fabric)
     assert "ok" in await _write(service, 0)  # with no stream there is nobody to wait for
     said: list[str] = []
-    monkeypatch.setattr(exchange_service, "GATHER_S", 1.0)
-    monkeypatch.setattr(exchange_service, "GATHER_MAX_S", 1.0)
+    monkeypatch.setattr(exchange_service, "GATHER_S", 4.0)
+    monkeypatch.setattr(exchange_service, "GATHER_MAX_S", 4.0)
     stream = service.stream(Anyone(), "one")
     await anext(stream)
     database = fabric.results._database  # type: ignore[attr-defined]  # the embedded table's
