@@ -4,7 +4,6 @@ The coordinator knows whom it handed which job, and who claimed it. So unlike a 
 can tell one agent's rows from another's: an agent that was broken into spoils its own pairs only.
 """
 
-import json
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -13,9 +12,9 @@ from typing import Any, Final, Protocol
 
 from pydantic import ValidationError
 
+from broadside.coordinator.hosts.row_content import TEST, wrong_field
 from broadside.exchange.messages import Claim, Job, Role
 from broadside.exchange.ports import (
-    PROPERTY_MAX_BYTES,
     Delivery,
     Entity,
     EntityRefused,
@@ -34,7 +33,7 @@ from broadside.exchange.records.keys import (
     REPORT,
 )
 from broadside.exchange.row_text import entity_of
-from broadside.exchange.rows import bounded_json, parse_row
+from broadside.exchange.rows import parse_row
 from broadside.exchange.second_rows import TAIL
 
 _RUNS_KEPT_COUNT: Final = 64
@@ -196,13 +195,19 @@ class AgentRights:
         elif partition == PRESENCE:
             if key != self.name:
                 raise self._no(partition, key)
-            self._signed(row, role=self.role.value)
+            self._check_content(PRESENCE, row)
         elif (partition, key) == (PASSPORT, self.name):
             return
         elif partition.startswith("tunnel."):
             await self._tunnel_row(partition, key)
+            if (named := _TUNNEL_ROW.fullmatch(key)) and named[1] == ASK:
+                vni, job = key.removeprefix(f"{ASK}.").split(".", 1)
+                self._check_content(ASK, row, vni=int(vni), job=job)
         else:
             self._test_row(partition, key)
+            started_ms, _, port = key.partition(".chunk.")[0].partition(f".{self.agent_id}.")
+            if ".chunk." not in key:
+                self._check_content(TEST, row, started_ms=int(started_ms), port=int(port))
 
     async def _write_pair(self, do: str, row: Entity, run_id: str, burst_index: int) -> None:
         named = _PAIR_ROW.fullmatch(row.row_key)
@@ -210,7 +215,10 @@ class AgentRights:
             raise self._no(row.partition_key, row.row_key)
         pair_index = int(named[2])
         if named[1] in (CLAIM, REPORT):
-            self._signed(row)
+            job = f"{run_id}.{burst_index:05d}.{pair_index:05d}"
+            self._check_content(
+                named[1], row, job=job, run=run_id, burst=burst_index, pair=pair_index
+            )
         if do == "insert" and named[1] == CLAIM:  # one that is there is not replaced
             own = (burst_index, pair_index, self.agent_id) in await self.handed.given(run_id)
         else:
@@ -219,16 +227,15 @@ class AgentRights:
         if not own:
             raise self._no(row.partition_key, row.row_key)
 
-    def _signed(self, row: Entity, **also: str) -> None:
-        """What a row says of its writer is true."""
-        try:
-            text = bounded_json(str(row.properties.get("json")), PROPERTY_MAX_BYTES)
-            said = json.loads(text)
-        except ValueError:
-            raise self._no(row.partition_key, row.row_key) from None
-        for name, value in {"agent_id": self.agent_id, **also}.items():
-            if not isinstance(said, dict) or said.get(name) != value:
-                raise self._no(row.partition_key, row.row_key)
+    def _check_content(self, kind: str, row: Entity, **facts: object) -> None:
+        """Refuse a row whose content names another writer, job or place than its key."""
+        own = {"agent": self.agent_id, "role": self.role.value}
+        wrong = wrong_field(kind, row, own | facts)
+        if wrong is not None:
+            raise EntityRefused(
+                f"{self.name}: {row.partition_key}|{row.row_key}: {wrong} is not what the row's "
+                "key and this agent's credential say"
+            )
 
     async def _tunnel_row(self, partition: str, key: str) -> None:
         """A server's own rows, and the ask of a job that this client claimed."""

@@ -1,5 +1,6 @@
 """An agent of another host reads the plans that it is in, and writes rows of its own pairs."""
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from broadside.coordinator.hosts.agent_rights import AgentRights, Handed
 from broadside.coordinator.hosts.exchange_service import ExchangeService
+from broadside.coordinator.hosts.row_content import CONTENT_RULES
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import Claim, Endpoint, Job, Phase, Role, Traffic
 from broadside.exchange.ports import Delivery, Entity, Value
@@ -74,6 +76,30 @@ def claim(pair_index: int, agent_id: str) -> dict[str, Value]:
     return {"json": said.model_dump_json()}
 
 
+def report(pair_index: int, agent_id: str) -> dict[str, Value]:
+    said = {
+        "job_id": job(pair_index).job_id,
+        "run_id": "run-1",
+        "burst_index": 0,
+        "pair_index": pair_index,
+        "agent_id": agent_id,
+    }
+    return {"json": json.dumps(said)}
+
+
+TUNNEL = {"json": json.dumps({"vni": 7, "opened_by": job(0).job_id})}
+TEST_KEY = f"{AT.timestamp() * 1000:013.0f}.s1.5201"
+TEST = {
+    "json": json.dumps(
+        {
+            "agent_id": "s1",
+            "endpoint": {"agent_id": "s1", "address": "10.0.0.1", "port": 5201},
+            "started_at": "2026-11-22T12:00:00Z",
+        }
+    )
+}
+
+
 @pytest.fixture
 async def world(fabric: Fabric) -> World:
     """Clients c1 and c2, each handed a pair that it claimed, and server s1."""
@@ -111,14 +137,14 @@ BURST = "burst.run-1.00000"
     ("agent", "partition", "key", "values"),
     [
         ("c1", BURST, "claim.00000", claim(0, "c1")),
-        ("c1", BURST, "report.00000", {"json": '{"agent_id": "c1"}'}),
+        ("c1", BURST, "report.00000", report(0, "c1")),
         ("c1", BURST, "chunk.client.00000.000", {"client_up_0": b"packed"}),
         ("c1", BURST, "probe.00000.000", {}),
         ("c1", "presence", "client.c1", {"json": '{"agent_id": "c1", "role": "client"}'}),
-        ("c1", "tunnel.s1", f"ask.00000007.{job(0).job_id}", {}),
+        ("c1", "tunnel.s1", f"ask.00000007.{job(0).job_id}", TUNNEL),
         ("s1", "tunnel.s1", f"answer.00000007.{job(0).job_id}", {}),
-        ("s1", "tests.2026-11-22T12", "1700000000000.s1.5201", {"json": "{}"}),
-        ("s1", "tests.2026-11-22T12", "1700000000000.s1.5201.chunk.000", {}),
+        ("s1", "tests.2026-11-22T12", TEST_KEY, TEST),
+        ("s1", "tests.2026-11-22T12", f"{TEST_KEY}.chunk.000", {}),
     ],
 )
 async def test_an_agent_writes_its_own_rows(
@@ -134,8 +160,8 @@ async def test_an_agent_writes_its_own_rows(
         ("c1", BURST, "claim.00001", claim(1, "c1")),  # another's pair
         ("c1", BURST, "claim.00000", claim(0, "c2")),  # its own, in another's name
         ("c1", BURST, "claim.00002", claim(2, "c1")),  # a job that nobody was handed
-        ("c1", BURST, "report.00001", {"json": '{"agent_id": "c1"}'}),
-        ("c1", BURST, "report.00000", {"json": '{"agent_id": "c2"}'}),
+        ("c1", BURST, "report.00001", report(1, "c1")),
+        ("c1", BURST, "report.00000", report(0, "c2")),
         ("c1", BURST, "chunk.client.00001.000", {}),
         ("c1", "burst.run-2.00000", "chunk.client.00000.000", {}),
         ("c1", BURST, "chunk.client.00000.000.x", {}),
@@ -145,9 +171,9 @@ async def test_an_agent_writes_its_own_rows(
         ("c1", "tunnel.s1", f"ask.00000007.{job(1).job_id}", {}),
         ("c1", "tests.2026-11-22T12", "1700000000000.s1.5201", {}),
         ("c1", "raw.run-1.00000", "client.00000.000", {}),
-        ("s1", BURST, "report.00000", {"json": '{"agent_id": "s1"}'}),
-        ("s1", "tests.2026-11-22T12", "1700000000000.s2.5201", {}),
-        ("s1", "tests.2026-11-22T12", "1700000000000.s1.7.5201", {}),  # agent `s1.7`
+        ("s1", BURST, "report.00000", report(0, "s1")),
+        ("s1", "tests.2026-11-22T12", TEST_KEY.replace("s1", "s2"), TEST),
+        ("s1", "tests.2026-11-22T12", TEST_KEY.replace("s1", "s1.7"), TEST),  # agent `s1.7`
         ("s1", "tunnel.s2", f"answer.00000007.{job(0).job_id}", {}),
         ("s1", "anything", "at all", {}),
     ],
@@ -159,6 +185,52 @@ async def test_another_agents_rows_are_refused_on_record_and_stay(
     assert await world.write(agent, partition, key, **values) == "EntityRefused"
     assert await world.fabric.results.get(partition, key) == before
     assert world.refused == [f"{world.agents[agent].name} upsert"]
+
+
+ROWS: dict[str, tuple[str, str, str, dict[str, Value]]] = {
+    "claim.": ("c1", BURST, "claim.00000", claim(0, "c1")),
+    "report.": ("c1", BURST, "report.00000", report(0, "c1")),
+    "presence": ("c1", "presence", "client.c1", {"json": '{"agent_id": "c1", "role": "client"}'}),
+    "test": ("s1", "tests.2026-11-22T12", TEST_KEY, {**TEST}),
+    "ask": ("c1", "tunnel.s1", f"ask.00000007.{job(0).job_id}", {**TUNNEL}),
+}
+FOREIGN: dict[str, list[Any]] = {
+    "agent_id": ["s2", "c2", "", None, 1],
+    "job_id": [job(1).job_id, "run-2.00000.00000"],
+    "run_id": ["run-2"],
+    "burst_index": [1, -1, "0"],
+    "pair_index": [1, 1.5, None],
+    "role": ["server", None],
+    "endpoint.agent_id": ["s2"],
+    "endpoint.port": [5202, "5201", None],
+    "started_at": ["2026-11-22T12:00:01Z", "2026-11-22T13:00:00Z", "2026-11-22T12:00:00", 0, None],
+    "vni": [8, "7"],
+    "opened_by": [job(1).job_id],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value"),
+    [
+        pytest.param(kind, path, value, id=f"{kind}{path}={value}")
+        for kind, rules in CONTENT_RULES.items()
+        for path in rules
+        for value in FOREIGN[path]
+    ],
+)
+async def test_no_field_may_name_another_than_the_rows_key(
+    world: World, kind: str, path: str, value: object
+) -> None:
+    """Every field of every rule, with values of another agent, job, place or instant."""
+    agent, partition, key, values = ROWS[kind]
+    content = json.loads(str(values["json"]))
+    *outer, name = path.split(".")
+    inner = content[outer[0]] if outer else content
+    inner[name] = value
+    assert await world.write(agent, partition, key, json=json.dumps(content)) == "EntityRefused"
+    del inner[name]
+    assert await world.write(agent, partition, key, json=json.dumps(content)) == "EntityRefused"
+    assert await world.write(agent, partition, key, **values) == "ok"
 
 
 def one(table: str, partition: str, key: str) -> dict[str, Any]:
