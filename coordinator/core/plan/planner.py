@@ -12,6 +12,7 @@ from broadside.coordinator.core import words
 from broadside.coordinator.core.goals import GOALS, WITNESSES
 from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
 from broadside.coordinator.core.measure.headers import OVERHEAD_MORE_RATIO, segment_max_bytes
+from broadside.coordinator.core.plan.announced_twice import held_once
 from broadside.coordinator.core.plan.endurance import control_warning, hard_end_problem
 from broadside.coordinator.core.plan.reserved import NOTHING, Reserved
 from broadside.coordinator.core.plan.spec import Burst, LedgerPromise, Pair, Plan, RunSpec
@@ -73,7 +74,8 @@ def plan(
     Raises :class:`Infeasible` with every problem found, not only the first.
     """
     fleet = live(presences, now)
-    servers = reserved.without([agent for agent in fleet if agent.role is Role.SERVER])
+    holders, twice = held_once([agent for agent in fleet if agent.role is Role.SERVER])
+    servers = reserved.without(holders)
     clients = [agent for agent in fleet if agent.role is Role.CLIENT]
     pairs = _pairs(servers, clients, spec)
     problems = [
@@ -116,6 +118,7 @@ def plan(
         limits_as_of=DOCUMENTED.as_of.isoformat(),
         shared_boot_id=shared_boot_id,
         warnings=(
+            *twice,
             *_warnings(spec, clients, ledger, shared=shared_boot_id is not None),
             *_crowded(spec, ends),
             *_segment_warnings(spec, [*clients, *servers]),

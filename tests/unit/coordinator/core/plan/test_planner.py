@@ -37,6 +37,26 @@ def test_pairs_spread_over_servers_before_any_gives_a_second_port() -> None:
     ]
 
 
+def test_an_endpoint_that_two_servers_announce_is_the_first_ones() -> None:
+    first, cloned = (
+        presence(Role.SERVER, number, ports=ports, address="10.0.0.9", started_at=started_at)
+        for number, ports, started_at in (
+            (2, (5201, 5202), NOW - timedelta(hours=1)),
+            (1, (5202, 5203), NOW),
+        )
+    )
+    clients = [presence(Role.CLIENT, number) for number in range(1, 5)]
+    made = plan(spec(pairs_count=3), [cloned, first, *clients], NOW, "run-1")
+    ends = {(pair.endpoint.port, pair.endpoint.agent_id) for pair in made.pairs}
+    assert ends == {(5201, "server-002"), (5202, "server-002"), (5203, "server-001")}
+    assert any(
+        "server-001 announces 10.0.0.9:5202, which server-002 announced before" in warning
+        for warning in made.warnings
+    )
+    with pytest.raises(Infeasible, match="3 free ports"):
+        plan(spec(pairs_count=4), [cloned, first, *clients], NOW, "run-1")
+
+
 @given(pairs_count=st.integers(1, 40), bursts_count=st.integers(1, 20))
 def test_a_pairing_appears_once_a_burst(pairs_count: int, bursts_count: int) -> None:
     made = plan(
@@ -230,7 +250,10 @@ def test_a_host_that_cannot_start_so_many_streams_at_once_is_told(
     streams_count: int, warned: bool
 ) -> None:
     """Thirty pairs of 64 streams on two cores start 782 ms apart; of 8, within 45 ms."""
-    agents = [each.model_copy(update={"cpu_count": 2, "address": "10.1.0.4"}) for each in fleet(30)]
+    agents = [
+        each.model_copy(update={"cpu_count": 2, "address": "10.1.0.4", "ports": (5201 + number,)})
+        for number, each in enumerate(fleet(30))
+    ]
     made = plan(
         spec(pairs_count=30, traffic={"streams_count": streams_count}), agents, NOW, "run-1"
     )

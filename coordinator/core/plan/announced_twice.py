@@ -1,0 +1,53 @@
+"""Endpoints that two server agents announce: one agent may hold an address and port, not two."""
+
+from collections.abc import Iterable, Sequence
+
+from broadside.exchange.messages import Presence
+
+
+def held_once(servers: Sequence[Presence]) -> tuple[list[Presence], list[str]]:
+    """Leave each endpoint to the agent that was started first.
+
+    Only one process can listen at an address and port. The other's claim comes from a copied
+    setting, or is false, and its records would take the place of the first one's.
+
+    Args:
+        servers: Live server agents.
+
+    Returns:
+        The servers in their order, without ports that an earlier one holds; and one warning an
+        agent that lost some.
+    """
+    holders: dict[tuple[str, int], str] = {}
+    kept: dict[str, Presence] = {}
+    warnings = []
+    for server in sorted(servers, key=lambda each: (each.started_at, each.agent_id)):
+        own = {*server.ports, *server.busy_ports}.union(*(each.ports for each in server.engines))
+        lost = {
+            port: holder
+            for port in own
+            if (holder := holders.setdefault((server.address, port), server.agent_id))
+            != server.agent_id
+        }
+        kept[server.agent_id] = _without(server, lost)
+        if lost:
+            port = min(lost)
+            warnings.append(
+                f"endpoint.port: {server.agent_id} announces {server.address}:{port}"
+                f"{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}, which {lost[port]} "
+                "announced before, so it is not used as a server there; give each agent an "
+                "address or ports of its own (BROADSIDE_AGENT_ADDRESS, --ports)"
+            )
+    return [kept[server.agent_id] for server in servers], warnings
+
+
+def _without(server: Presence, lost: Iterable[int]) -> Presence:
+    gone = frozenset(lost)
+    if not gone:
+        return server
+    engines = tuple(
+        each.model_copy(update={"ports": tuple(port for port in each.ports if port not in gone)})
+        for each in server.engines
+    )
+    ports = tuple(port for port in server.ports if port not in gone)
+    return server.model_copy(update={"ports": ports, "engines": engines})
