@@ -60,7 +60,11 @@ async def _check(entry: Mapping[str, Any]) -> Check:
     troubles = [*_clock(told), *_units(told)]
     if missed_count is None:
         troubles = [*_silences(told), *troubles]
-    lacks = [remark.said for remark in told.remarks if remark.kind is RemarkKind.UNTOLD]
+    lacks = [
+        remark.said
+        for remark in told.remarks
+        if remark.kind in (RemarkKind.UNTOLD, RemarkKind.UNPLACED)
+    ]
     missed = [f"{missed_count} of its first questions had no answer"] if missed_count else []
     said = "; ".join([*troubles, *lacks, *_figures(told), *missed])
     fix = "mend what the words name; docs/witnesses.md has each field" if troubles else None
@@ -104,6 +108,11 @@ def _silences(told: Witnessed) -> Iterator[str]:
 
 def _clock(told: Witnessed) -> Iterator[str]:
     """How far readings' own instants are off this host's clock, where that cannot be right."""
+    for remark in told.remarks:
+        if remark.kind in (RemarkKind.CLOCK, RemarkKind.STAMPS):
+            yield f"{remark.said}: set its clock, or look at at_path"
+        elif remark.kind is RemarkKind.PARTIAL:
+            yield f"its answer is incomplete: {remark.said}"
     if not told.series:
         return
     newest = max(told.series, key=lambda series: series.at_s[-1])
