@@ -95,6 +95,7 @@ class WitnessSeries:
     over_s: Floats
     bound_s: Floats  # by which at_s may be off, either way; NaN: not known
     values: Floats
+    is_archive: bool = False  # read after the run: nobody asked when the values were new
 
     def within(self, from_s: float, before_s: float) -> "WitnessSeries":
         """What of it stands for any part of a span."""

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from broadside.coordinator.core.measure.testimony import WitnessSeries
+from broadside.coordinator.core.measure.testimony import Remark, WitnessSeries
 from broadside.coordinator.device.ledgers.csv_source import CsvFields, CsvForm, CsvLedger
 from broadside.coordinator.device.witnesses.witness_file import (
+    ArchiveEntry,
     ArchiveWitness,
     Read,
-    WitnessEntry,
     parsed,
     series_of,
 )
@@ -23,7 +23,7 @@ class Column(Read):
     instance: str = ""
 
 
-class CsvEntry(WitnessEntry):
+class CsvEntry(ArchiveEntry):
     csv_file: Path
     time_column: str = "time"  # ISO 8601, or epoch seconds
     zone: str = "UTC"  # of times without an offset
@@ -42,15 +42,25 @@ def open_source(entry: Mapping[str, Any]) -> ArchiveWitness:
         zone=f"witness {named.device}: zone",
     )
 
-    async def ask(from_at: datetime, before_at: datetime) -> list[WitnessSeries]:
+    async def ask(
+        from_at: datetime, before_at: datetime
+    ) -> tuple[list[WitnessSeries], list[Remark]]:
         found = []
         for column in named.read:
             form = CsvForm(
                 time_column=named.time_column, value_column=column.column, zone=named.zone
             )
             at_s, values = CsvLedger(named.csv_file, form, fields=fields).rows()
-            series = series_of(named.device, name, column, at_s, values, instance=column.instance)
+            series = series_of(
+                named.device,
+                name,
+                column,
+                at_s,
+                values,
+                instance=column.instance,
+                bound_s=named.stated_bound_s,
+            )
             found.append(series.within(from_at.timestamp(), before_at.timestamp()))
-        return found
+        return found, []
 
     return ArchiveWitness(ask, name=name, entry=named, reads=named.read, settle_s=named.settle_s)
