@@ -102,7 +102,7 @@ async def _ask(source: WitnessSource) -> tuple[Witnessed, int | None]:
 
 def _silences(told: Witnessed) -> Iterator[str]:
     yield from (remark.said for remark in told.remarks if remark.kind is RemarkKind.SILENT)
-    if not told.series and not told.remarks:
+    if not told.series and all(each.kind is RemarkKind.UNPLACED for each in told.remarks):
         yield f"it answers, and tells nothing of the last {LOOKBACK_S / 60:.0f} minutes"
 
 
@@ -148,4 +148,5 @@ def _figures(told: Witnessed) -> Iterator[str]:
     if told.series:
         bound_s = max(float(series.bound_s[-1]) for series in told.series)
         age_s = told.read_at.timestamp() - max(float(each.at_s[-1]) for each in told.series)
-        yield f"newest {words.time(max(0.0, age_s))} old, dated to {words.time(bound_s)}"
+        within = "by an unchecked clock" if np.isnan(bound_s) else f"dated to {words.time(bound_s)}"
+        yield f"newest {words.time(max(0.0, age_s))} old, {within}"

@@ -476,7 +476,6 @@ class DeviceFigure(Message):
     bound_s: float = 0.0  # by which its readings may be misplaced, where that matters
     at_least: DevicePlacement | None = None  # None: the same for every placement
     at_most: DevicePlacement | None = None
-    unplaced: bool = False  # readings may be of outside the window: they prove nothing
 
 
 class DeviceSummary(Message):

@@ -158,7 +158,7 @@ def _placed(
     moved: Sequence[Any],
     device: str | None = None,
 ) -> dict[str, DeviceFigure]:
-    """Add what holds for every placement of the readings.
+    """Add what holds for every placement of the readings; drop what cannot be placed.
 
     Args:
         testimony: The readings.
@@ -180,13 +180,13 @@ def _placed(
         grids = [each if device is None else each[device] for each in moved]
         folded = [_figures(each, {}).get(name) for each in grids]
         all_ways = [each for each in folded if each is not None]
-        unplaced = np.isnan(bound_s) or len(all_ways) < len(folded)
+        if np.isnan(bound_s) or len(all_ways) < len(folded):
+            continue  # its readings may all be of outside the window: it is no figure of it
         found[name] = seen.model_copy(
             update={
-                "bound_s": 0.0 if np.isnan(bound_s) else figure(bound_s) or 0.0,
-                "unplaced": bool(unplaced),
-                "at_least": None if unplaced else _extreme(all_ways, min),
-                "at_most": None if unplaced else _extreme(all_ways, max),
+                "bound_s": figure(bound_s) or 0.0,
+                "at_least": _extreme(all_ways, min),
+                "at_most": _extreme(all_ways, max),
             }
         )
     return found
@@ -205,14 +205,12 @@ def _extreme(
 
 
 def certain(device: DeviceSummary) -> DeviceSummary:
-    """Return a device's summary with the least that each figure can be, and none that is unsure
-    altogether: what may be evidence against the device."""
-    found: dict[str, DeviceFigure | None] = {}
+    """Return a device's summary with the least that each figure can be: what may be evidence
+    against the device."""
+    found: dict[str, DeviceFigure] = {}
     for quantity in Quantity:
         seen: DeviceFigure | None = getattr(device, quantity)
-        if seen is not None and seen.unplaced:
-            found[quantity.value] = None
-        elif seen is not None and seen.at_least is not None:
+        if seen is not None and seen.at_least is not None:
             least = seen.at_least.model_dump()
             found[quantity.value] = seen.model_copy(update={**least, "busiest": None})
     return device.model_copy(update=found)

@@ -102,9 +102,6 @@ def _told_of_devices(goal: Goal, burst: BurstSummary) -> Iterator[_Told]:
         where = f"{device.device}: "
         if seen is None:
             yield _Told(where, None, None, 0, f"{words.ratio(0.0, 0)} of the window's seconds")
-        elif seen.unplaced:
-            said = "seconds that cannot be placed inside the window"
-            yield _Told(where, None, None, 0, said)
         else:
             yield _placed(where, seen, statistic, goal, len(burst.pairs))
 

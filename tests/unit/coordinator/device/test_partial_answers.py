@@ -9,8 +9,7 @@ import pytest
 
 from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.measure.testimony import RemarkKind, Witnessed
-from broadside.coordinator.device.http_answers import partial_answer
-from broadside.coordinator.device.ledgers import azure_monitor_source
+from broadside.coordinator.device.http_answers import bounded_client, partial_answer
 from broadside.coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
 from broadside.coordinator.device.ledgers.kept import dump_ledger, load_ledger
 from broadside.coordinator.device.ledgers.prometheus_source import PrometheusLedger
@@ -157,11 +156,9 @@ async def test_azure_monitor_marks_it_too(
     metric = {"unit": "BitsPerSecond", "timeseries": [{"data": points}], "errorCode": "Success"}
     answer = {"interval": "PT1M", "value": [metric], **more}
     transport = httpx.MockTransport(lambda _: httpx.Response(status, json=answer))
-    make = azure_monitor_source.bounded_client
     monkeypatch.setattr(
-        azure_monitor_source,
-        "bounded_client",
-        lambda headers, ca_file, attempt_s: make(headers, ca_file, attempt_s, transport),
+        "broadside.coordinator.device.ledgers.azure_monitor_source.bounded_client",
+        lambda headers, ca_file, attempt_s: bounded_client(headers, ca_file, attempt_s, transport),
     )
     path = "providers/Microsoft.Network/azureFirewalls/fw"
     source = AzureMonitorLedger(f"/subscriptions/s/resourceGroups/g/{path}", token="t")  # noqa: S106
