@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import Field
 
+from broadside.coordinator.device.epoch import epoch_seconds
 from broadside.coordinator.device.http_answers import (
     bounded_client,
     get_bounded,
@@ -151,7 +152,7 @@ def _number(value: Any) -> float | None:
 def _instant(value: Any) -> float:
     number = _number(value)
     if number is not None:
-        return number
+        return epoch_seconds(number)
     try:
         at = datetime.fromisoformat(str(value))
         return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from broadside.coordinator.core.measure.testimony import Quantity, RemarkKind, Witnessed, joined
+from broadside.coordinator.core.summary import Verdict
 from broadside.coordinator.device.witnesses.kept_testimony import dump_testimony, load_testimony
 from broadside.coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
 from broadside.coordinator.device.witnesses.stamp_offset import Sighting, estimate_offset
 from broadside.coordinator.device.witnesses.witness_file import PolledEntry
+from tests.planted import ids, summarise
+from tests.synthetic import Plant, fleet
 
 BEGAN_S = 1_795_000_000.0
 FROM, BEFORE = (datetime.fromtimestamp(BEGAN_S + s, UTC) for s in (-60, 3600))
@@ -142,6 +145,37 @@ async def test_a_better_estimate_does_not_double_what_was_kept() -> None:
     both = joined(kept, whole)
     assert len(both.series[0].values) == 30
     assert [remark.kind for remark in both.remarks] == [RemarkKind.CLOCK]
+
+
+@pytest.mark.parametrize("off_s", [-45.0, 45.0, 0.0])
+async def test_a_busy_device_with_a_wrong_clock_fails_its_threshold(off_s: float) -> None:
+    """M13: CPU 97 % during the burst, 4 % beside it, the limit 80 %, and stamps 45 s off."""
+    made = fleet(Plant(pairs=2, bursts=1, burst_s=60)).aiming(device_cpu_p95_max_ratio=0.8)
+    [burst] = made.plan.bursts
+    from_s, to_s = burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()
+    now_s = from_s - 60
+
+    async def ask() -> Answer:
+        cpu = 0.97 if from_s <= now_s < to_s else 0.04
+        return Answer(readings=[Reading(quantity=Quantity.CPU, value=cpu)], at_s=now_s + off_s)
+
+    witness = PolledWitness(
+        ask,
+        name="rest fw",
+        entry=PolledEntry(source="rest", device="fw", poll_s=2),
+        wall_s=lambda: now_s,
+        steady_s=lambda: now_s,
+    )
+    while now_s < to_s + 60:
+        await witness.poll()
+        now_s += 2
+    told = await witness.read(
+        datetime.fromtimestamp(from_s - 60, UTC), datetime.fromtimestamp(to_s + 60, UTC)
+    )
+    found = summarise(made, testimony=load_testimony(dump_testimony(told)))
+    assert found.verdict is Verdict.FAIL
+    assert "device-cpu-limit" in ids(found)
+    assert ("witness-clock" in ids(found)) is bool(off_s)
 
 
 def test_the_interval_of_every_answer_counts() -> None:
