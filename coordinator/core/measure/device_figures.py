@@ -103,7 +103,12 @@ def bound_of(series: WitnessSeries) -> float:
 def device_figures(
     testimony: Witnessed, burst: BurstSummary
 ) -> tuple[DeviceSummary, tuple[DeviceSummary, ...]]:
-    """All devices together, and each; one of which nothing is known has no figure."""
+    """All devices together, and each; one of which nothing is known has no figure.
+
+    Readings of a clock that is not known are no figure of the window.
+    """
+    placed = (each for each in testimony.series if not np.isnan(bound_of(each)))
+    testimony = replace(testimony, series=tuple(placed))
     window = burst.window
     start_at = window.start_at if window is not None else burst.planned_start_at
     end_at = window.end_at if window is not None else burst.planned_end_at
@@ -141,8 +146,11 @@ _Grids = dict[Quantity, dict[str, Floats]]  # by quantity and instance
 
 def _moved(testimony: Witnessed, start_s: float, count: int) -> list[dict[str, _Grids]]:
     """Return the grids of each device for every placement; none where all readings are placed."""
-    if not any(bound_of(series) > 0 for series in testimony.series):
+    unsure = {series.quantity for series in testimony.series if bound_of(series) > 0}
+    if not unsure:
         return []
+    told = [series for series in testimony.series if series.quantity in unsure]
+    testimony = replace(testimony, series=tuple(told))
     return [
         {
             device: _grids(testimony, device, start_s, count, placement)
@@ -180,7 +188,7 @@ def _placed(
         grids = [each if device is None else each[device] for each in moved]
         folded = [_figures(each, {}).get(name) for each in grids]
         all_ways = [each for each in folded if each is not None]
-        if np.isnan(bound_s) or len(all_ways) < len(folded):
+        if len(all_ways) < len(folded):
             continue  # its readings may all be of outside the window: it is no figure of it
         found[name] = seen.model_copy(
             update={

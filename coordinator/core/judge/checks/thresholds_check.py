@@ -31,6 +31,7 @@ class _Told:
         high: The most that it can be.
         told_count: Pairs that it was measured for.
         said: How much of it was measured, for a sentence.
+        bound_s: By how much its readings may be misplaced.
     """
 
     where: str
@@ -38,6 +39,7 @@ class _Told:
     high: float | None
     told_count: int
     said: str
+    bound_s: float = 0.0
 
 
 def _evaluate(given: BurstInput) -> Result:
@@ -70,7 +72,16 @@ def _held(
             f"the limit {goal.say(bound)}",
             next_step=goal.next_step,
         )
-    if not values or any(beyond) or told.told_count < count or not whole:
+    if any(beyond):
+        return Verdict.INCONCLUSIVE, problem(
+            id=f"{goal.id}-unproven",
+            weight=70,
+            sentence=f"{told.where}the {goal.words} is between {goal.say(values[0])} and "
+            f"{goal.say(values[-1])}: its readings are placed within {words.time(told.bound_s)}; "
+            f"the limit is {goal.say(bound)}",
+            next_step="use a source whose clock can be checked, or a burst longer than the bound",
+        )
+    if not values or told.told_count < count or not whole:
         return Verdict.INCONCLUSIVE, problem(
             id=f"{goal.id}-unproven",
             weight=70,
@@ -103,21 +114,18 @@ def _told_of_devices(goal: Goal, burst: BurstSummary) -> Iterator[_Told]:
         if seen is None:
             yield _Told(where, None, None, 0, f"{words.ratio(0.0, 0)} of the window's seconds")
         else:
-            yield _placed(where, seen, statistic, goal, len(burst.pairs))
+            yield _placed(where, seen, statistic, len(burst.pairs))
 
 
-def _placed(where: str, seen: DeviceFigure, statistic: str, goal: Goal, count: int) -> _Told:
+def _placed(where: str, seen: DeviceFigure, statistic: str, count: int) -> _Told:
     """Return a device's metric with what it can be while its readings may be misplaced."""
     known = seen.covered_ratio
     low = high = getattr(seen, statistic)
-    said = f"{words.ratio(known, 0)} of the window's seconds"
     if seen.at_least is not None and seen.at_most is not None:
         low, high = getattr(seen.at_least, statistic), getattr(seen.at_most, statistic)
-        said += (
-            f", whose place is known within {words.time(seen.bound_s)}: it is between "
-            f"{goal.say(low)} and {goal.say(high)}"
-        )
-    return _Told(where, low, high, count if known >= DEVICE_KNOWN_RATIO else 0, said)
+    said = f"{words.ratio(known, 0)} of the window's seconds"
+    told_count = count if known >= DEVICE_KNOWN_RATIO else 0
+    return _Told(where, low, high, told_count, said, seen.bound_s)
 
 
 def _told_by_pairs(goal: Goal, burst: BurstSummary) -> Iterator[tuple[str, float | None, int]]:

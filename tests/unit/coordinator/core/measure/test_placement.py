@@ -147,6 +147,15 @@ def test_a_flat_export_without_a_stated_clock_proves_nothing() -> None:
     assert run(stated, made).verdict is Verdict.PASS
 
 
+def test_a_source_with_a_clock_counts_beside_one_without() -> None:
+    made = fleet(Plant(pairs=2, bursts=1, burst_s=60))
+    flat = told(0.0, bursts=spans(made), busy=0.04)
+    polled = replace(told(0.0, bursts=spans(made), bound_s=0.1), source="snmp", is_archive=False)
+    read = Witnessed(devices=("fw",), series=(flat, polled), read_at=NOW_AT)
+    found = summarise(made.aiming(device_cpu_p95_max_ratio=0.8), testimony=read)
+    assert found.verdict is Verdict.FAIL
+
+
 @pytest.mark.parametrize(
     ("bound_s", "busy", "verdict"),
     [
