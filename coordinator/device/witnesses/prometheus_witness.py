@@ -1,15 +1,23 @@
 """A device of which Prometheus knows: one query a quantity."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import httpx
+import numpy as np
 from pydantic import Field
 
 from broadside.coordinator.core.measure.testimony import Remark, RemarkKind, WitnessSeries
-from broadside.coordinator.device.prometheus_api import PrometheusApi
+from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.prometheus_api import (
+    PrometheusAnswer,
+    PrometheusApi,
+    PrometheusSeries,
+)
 from broadside.coordinator.device.witnesses.witness_file import (
     ArchiveEntry,
     ArchiveWitness,
@@ -20,6 +28,8 @@ from broadside.coordinator.device.witnesses.witness_file import (
     series_of,
 )
 
+_SELECTOR: Final = re.compile(r"[A-Za-z_:][\w:]*(\{[^{}]*\})?")
+_LOOKBACK_S: Final = 300.0  # Prometheus's default: how old a sample may be that a step shows
 CLOCK_MAX_S: Final = 2.0  # s, as for stamps of polled devices (stamp_offset.OFFSET_MAX_S)
 _SETTLE_STEPS_COUNT: Final = 2  # as the ledger of that name
 
@@ -56,6 +66,10 @@ def open_source(
         remarks = _clock_remarks(named, name, clock, from_s, before_s)
         for query in named.read:
             told = await api.series(query.query, from_s + off_s, before_s + off_s, named.step_s)
+            if query.over_s == 0 and _SELECTOR.fullmatch(query.query.strip()):
+                told = await _at_scrapes(
+                    api, query.query, told, from_s + off_s, before_s + off_s, named.step_s
+                )
             series = [
                 series_of(
                     named.device,
@@ -105,3 +119,38 @@ def _clock_remarks(
             said=said,
         )
     ]
+
+
+async def _at_scrapes(
+    api: PrometheusApi,
+    query: str,
+    told: PrometheusAnswer,
+    from_s: float,
+    before_s: float,
+    step_s: float,
+) -> PrometheusAnswer:
+    """Return an answer's samples at the instants at which they were scraped, each once.
+
+    A step shows the last sample before it, which may be minutes old. ``timestamp()`` tells its
+    instant. Where the server does not answer it, the answer is returned as it is.
+    """
+    try:
+        answer = await api.series(f"timestamp({query.strip()})", from_s, before_s, step_s)
+    except LedgerError:
+        return told
+    stamps = {_labels_of(each): each for each in answer.series}
+    found = []
+    for series in told.series:
+        own = stamps.get(_labels_of(series))
+        if own is None or not np.array_equal(own.at_s, series.at_s):
+            return told
+        age_s = own.at_s - own.values
+        if not ((age_s > -1.0) & (age_s <= _LOOKBACK_S + 1.0)).all():
+            return told
+        at_s, first = np.unique(own.values, return_index=True)
+        found.append(replace(series, at_s=at_s, values=series.values[first]))
+    return replace(told, series=found)
+
+
+def _labels_of(series: PrometheusSeries) -> frozenset[tuple[str, str]]:
+    return frozenset((name, value) for name, value in series.labels.items() if name != "__name__")

@@ -164,3 +164,35 @@ async def test_azure_monitor_marks_it_too(
     source = AzureMonitorLedger(f"/subscriptions/s/resourceGroups/g/{path}", token="t")  # noqa: S106
     ledger = await source.read(BEGUN, BEGUN + timedelta(minutes=3), Direction.FORWARD)
     assert (ledger.partial is not None) is expected
+
+
+@pytest.mark.parametrize(
+    ("query", "moved"), [('cpu{job="fw"}', True), ("cpu", True), ("avg(cpu)", False)]
+)
+async def test_a_sample_is_placed_when_it_was_scraped(query: str, moved: bool) -> None:
+    """Scraped every 60 s, 7 s after the minute, and read in steps of 15 s."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked = request.url.params["query"]
+        if asked == "time()":
+            return httpx.Response(404)
+        steps = [BEGUN_S + 15 * n for n in range(9)]
+        scrapes = [BEGUN_S + 7 + (at - BEGUN_S - 7) // 60 * 60 for at in steps]
+        values = (
+            scrapes if asked.startswith("timestamp(") else [at - BEGUN_S + 60 for at in scrapes]
+        )
+        labels = (
+            {"job": "fw"} if asked.startswith("timestamp(") else {"__name__": "cpu", "job": "fw"}
+        )
+        rows = [[at, str(value)] for at, value in zip(steps, values, strict=True)]
+        data = {"resultType": "matrix", "result": [{"metric": labels, "values": rows}]}
+        return httpx.Response(200, json={"status": "success", "data": data})
+
+    read = {"quantity": "sessions_count", "query": query}
+    told = await figures(httpx.MockTransport(answer), read=[read], clock_bound_s=0.1)
+    [series] = told.series
+    if moved:
+        assert (series.at_s - BEGUN_S).tolist() == [-53, 7, 67]
+        assert series.values.tolist() == [7, 67, 127]
+    else:
+        assert len(series.values) == 9
