@@ -43,6 +43,12 @@ def is_unplaced(series: WitnessSeries) -> bool:
     return bool(len(series.bound_s)) and bool(np.isnan(series.bound_s).any())
 
 
+def _is_stamped(series: WitnessSeries) -> bool:
+    """Return whether a series was placed by its source's own stamps: a question and its answer are
+    apart, so a bound of zero is none of theirs. Older records have it of archives."""
+    return series.is_archive or is_unplaced(series) or not series.bound_s.any()
+
+
 def place(testimony: Witnessed, bursts: Spans) -> Witnessed:
     """Return the testimony with the stamps of archives corrected, and a remark for each source.
 
@@ -55,7 +61,7 @@ def place(testimony: Witnessed, bursts: Spans) -> Witnessed:
     """
     sources: dict[tuple[str, str], list[WitnessSeries]] = {}
     for series in testimony.series:
-        if series.is_archive or is_unplaced(series):
+        if _is_stamped(series):
             sources.setdefault((series.device, series.source), []).append(series)
     offsets, remarks = {}, []
     for key, told in sources.items():
@@ -63,13 +69,13 @@ def place(testimony: Witnessed, bursts: Spans) -> Witnessed:
         bound_s = max(float(np.max(each.bound_s, initial=0.0)) for each in told)  # NaN stays
         if found is None:
             if np.isnan(bound_s):
-                remarks.append(_remark(key, told, None))
+                remarks.append(_remark(key, bursts, None))
             continue
         away_s = abs(found[0]) - found[1]
         if np.isnan(bound_s) or away_s > bound_s + REPORTED_S:
             offsets[key] = found
             if away_s > REPORTED_S:
-                remarks.append(_remark(key, told, found))
+                remarks.append(_remark(key, bursts, found))
     if not offsets and not remarks:
         return testimony
     return replace(
@@ -82,15 +88,13 @@ def place(testimony: Witnessed, bursts: Spans) -> Witnessed:
 
 
 def _moved(series: WitnessSeries, found: tuple[float, float] | None) -> WitnessSeries:
-    if found is None or not (series.is_archive or is_unplaced(series)):
+    if found is None or not _is_stamped(series):
         return series
     offset_s, bound_s = found
     return replace(series, at_s=series.at_s - offset_s, bound_s=np.full(len(series.at_s), bound_s))
 
 
-def _remark(
-    key: tuple[str, str], told: Sequence[WitnessSeries], found: tuple[float, float] | None
-) -> Remark:
+def _remark(key: tuple[str, str], bursts: Spans, found: tuple[float, float] | None) -> Remark:
     if found is None:
         kind = RemarkKind.UNPLACED
         said = "no figure shows where the bursts begin and end, and its clock was not checked"
@@ -104,8 +108,8 @@ def _remark(
         kind=kind,
         device=key[0],
         source=key[1],
-        from_s=min(float(each.at_s[0]) for each in told),
-        to_s=max(float(each.at_s[-1]) for each in told),
+        from_s=bursts[0][0],
+        to_s=bursts[-1][1],
         said=said,
     )
 
