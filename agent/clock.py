@@ -19,9 +19,21 @@ CHRONYC_TIMEOUT_S: Final = 2.0
 TIME_ERROR: Final = 5  # adjtimex(2): the clock is not synchronised
 STA_UNSYNC: Final = 0x0040
 STA_NANO: Final = 0x2000
-LEAP_UNSYNCHRONISED: Final = "Not synchronised"
-# chronyd's reference id (127.127.1.1) when it serves its own clock: the directive `local`.
+LEAPS_SYNCHRONISED: Final = ("Normal", "Insert second", "Delete second")
+# chronyd's reference id (127.127.1.1) when it serves its own clock: the directive `local`, with or
+# without `orphan`. Every 127.127.1.x is such a clock (ntpd's undisciplined local clock driver).
 LOCAL_REFERENCE: Final = "7F7F0101"
+LOCAL_PREFIX: Final = LOCAL_REFERENCE[:6]
+STRATUM_UNSYNCHRONISED: Final = 16  # RFC 5905, section 7.3
+# RFC 5905, section 7.2: PHI, the frequency tolerance of a clock that nothing corrects.
+FREQUENCY_TOLERANCE: Final = 15e-6
+# RFC 5905, section 7.2 and chrony's defaults: polls are 2^6 to 2^10 s apart.
+POLL_MIN_S, POLL_MAX_S = 64.0, 1024.0
+MISSED_POLLS_COUNT: Final = 2  # one update may be lost or filtered without saying anything
+# s by which a hypervisor host's clock may be off UTC. chrony counts such a clock as exact.
+# Microsoft, "Windows Server 2016 Accurate Time": 1 ms with respect to UTC. Azure's hosts run it.
+HOST_ERROR_S: Final = 1e-3
+HYPERVISOR_CLOCKS: Final = ("hyperv", "KVM virtual PTP", "ptp_vmw", "vmclock")
 
 
 async def read_clock(chronyc_socket: str | None = None) -> ClockReading:
@@ -34,13 +46,14 @@ async def read_clock(chronyc_socket: str | None = None) -> ClockReading:
     now_at = datetime.now(UTC)
     if text is None and chronyc_socket is not None:
         return ClockReading(source=ClockSource.UNKNOWN, read_at=now_at, synchronised=False)
-    reading = None if text is None else parse_tracking(text, now_at)
+    on_host_clock = has_hypervisor_clock()
+    reading = None if text is None else parse_tracking(text, now_at, on_host_clock=on_host_clock)
     if reading is None:
-        reading = read_kernel_clock(now_at)
-    elif reading.reference == LOCAL_REFERENCE:
+        reading = _with_host_error(read_kernel_clock(now_at), on_host_clock)
+    elif _is_local(reading.reference):
         # A free-running chronyd, on this host or beside it in another container, says nothing of
         # this kernel's clock. Other software may discipline that, and report so to the kernel.
-        kernel = read_kernel_clock(now_at)
+        kernel = _with_host_error(read_kernel_clock(now_at), on_host_clock)
         reading = kernel if kernel.synchronised else reading
     elif chronyc_socket is not None:
         # It knows how far its clock is off, which may be another one than this kernel's.
@@ -57,15 +70,46 @@ def _boot_id() -> str | None:
         return None
 
 
-def parse_tracking(text: str, now_at: datetime) -> ClockReading:
+def has_hypervisor_clock(folder: Path = Path("/sys/class/ptp")) -> bool:
+    """Return whether this kernel has a PTP clock that a hypervisor provides."""
+    for path in folder.glob("ptp*/clock_name"):
+        with contextlib.suppress(OSError, UnicodeError):
+            if path.read_text(encoding="ascii").strip() in HYPERVISOR_CLOCKS:
+                return True
+    return False
+
+
+def _with_host_error(reading: ClockReading, on_host_clock: bool) -> ClockReading:
+    """Add the host's own error where the kernel's clock may follow the host's."""
+    if reading.bound_s is None or not on_host_clock:
+        return reading
+    return reading.model_copy(update={"bound_s": reading.bound_s + HOST_ERROR_S})
+
+
+def _is_local(reference: str | None) -> bool:
+    return reference is not None and reference.upper().startswith(LOCAL_PREFIX)
+
+
+def parse_tracking(text: str, now_at: datetime, *, on_host_clock: bool = False) -> ClockReading:
     """One line of ``chronyc -c tracking`` as a reading; anything else as an unknown clock.
 
     Fields: reference id, name, stratum, reference time, system time, last offset, RMS offset,
     frequency, residual frequency, skew, root delay, root dispersion, update interval, leap.
     A positive *system time* means that the local clock is slow (measured with 4.3), hence the
     change of sign. The bound is the one chrony documents:
-    ``|system time| + root dispersion + root delay / 2``. A chronyd that serves its own clock
-    (``local``) reports zero for all three, although nothing disciplines it: its bound is unknown.
+    ``|system time| + root dispersion + root delay / 2``, and what these figures leave out:
+
+    - A source that vanished: chrony's dispersion grows by the skew that it last estimated. From the
+      second update that is due and missing, :data:`FREQUENCY_TOLERANCE` is added.
+    - The error of a hypervisor's clock (``refclock PHC``): :data:`HOST_ERROR_S`.
+
+    A chronyd that serves its own clock (``local``) reports zero for all three, although nothing
+    disciplines it: its bound is unknown.
+
+    Args:
+        text: The output of chronyc.
+        now_at: When it was read, by the clock that it describes.
+        on_host_clock: The kernel has a hypervisor's PTP clock, so any reference clock may be it.
     """
     unknown = ClockReading(source=ClockSource.UNKNOWN, read_at=now_at, synchronised=False)
     fields = text.strip().split(",")
@@ -73,13 +117,23 @@ def parse_tracking(text: str, now_at: datetime) -> ClockReading:
         return unknown
     try:
         stratum = int(fields[2])
-        slow_s, delay_s, dispersion_s = (float(fields[index]) for index in (4, 10, 11))
+        updated_s, slow_s, delay_s, dispersion_s, interval_s = (
+            float(fields[index]) for index in (3, 4, 10, 11, 12)
+        )
     except ValueError:
         return unknown
-    bound_s = abs(slow_s) + dispersion_s + delay_s / 2
+    overdue_s = _overdue_s(now_at.timestamp() - updated_s, interval_s)
+    bound_s = abs(slow_s) + dispersion_s + delay_s / 2 + FREQUENCY_TOLERANCE * overdue_s
     if not isfinite(bound_s) or delay_s < 0 or dispersion_s < 0:
         return unknown
-    synchronised = fields[13] != LEAP_UNSYNCHRONISED and fields[0] != LOCAL_REFERENCE
+    name = _reference_clock(fields[0], fields[1])
+    if name is not None and (on_host_clock or name.startswith("PHC")):
+        bound_s += HOST_ERROR_S
+    synchronised = (
+        fields[13] in LEAPS_SYNCHRONISED
+        and not _is_local(fields[0])
+        and 0 < stratum < STRATUM_UNSYNCHRONISED
+    )
     return ClockReading(
         source=ClockSource.CHRONY,
         read_at=now_at,
@@ -89,6 +143,24 @@ def parse_tracking(text: str, now_at: datetime) -> ClockReading:
         reference=fields[1] or fields[0],
         stratum=stratum if synchronised else None,
     )
+
+
+def _overdue_s(age_s: float, interval_s: float) -> float:
+    """Return for how long a source has been silent, beyond the updates that may be missed."""
+    due_s = MISSED_POLLS_COUNT * min(max(interval_s, POLL_MIN_S), POLL_MAX_S)
+    return max(0.0, age_s - due_s)
+
+
+def _reference_clock(reference_id: str, name: str) -> str | None:
+    """Return the name of a reference clock such as ``PHC0``; None for a server's address.
+
+    Only a reference clock's id is its name in ASCII.
+    """
+    try:
+        said = bytes.fromhex(reference_id).decode("ascii").rstrip("\0 ")
+    except (ValueError, UnicodeDecodeError):
+        return None
+    return said if said and said == name else None
 
 
 class _Timex(ctypes.Structure):
@@ -148,11 +220,11 @@ def clock_problem(
             "clock unknown: chronyd did not answer and the kernel does not know; start chronyd, or "
             "set BROADSIDE_AGENT_CHRONYC_SOCKET to its command socket"
         )
-    if reading.reference == LOCAL_REFERENCE:
+    if _is_local(reading.reference):
         return (
-            "clock free-running: chronyd serves this host's own clock (reference 7F7F0101, the "
-            "directive `local`), so its error is unknown; give chronyd a time source, or run both "
-            "ends of each pair on one host"
+            "clock free-running: chronyd serves this host's own clock (reference "
+            f"{reading.reference}, the directive `local`), so its error is unknown; give chronyd a "
+            "time source, or run both ends of each pair on one host"
         )
     if not reading.synchronised or reading.bound_s is None:
         return (

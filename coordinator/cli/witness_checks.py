@@ -60,7 +60,11 @@ async def _check(entry: Mapping[str, Any]) -> Check:
     troubles = [*_clock(told), *_units(told)]
     if missed_count is None:
         troubles = [*_silences(told), *troubles]
-    lacks = [remark.said for remark in told.remarks if remark.kind is RemarkKind.UNTOLD]
+    lacks = [
+        remark.said
+        for remark in told.remarks
+        if remark.kind in (RemarkKind.UNTOLD, RemarkKind.UNPLACED)
+    ]
     missed = [f"{missed_count} of its first questions had no answer"] if missed_count else []
     said = "; ".join([*troubles, *lacks, *_figures(told), *missed])
     fix = "mend what the words name; docs/witnesses.md has each field" if troubles else None
@@ -98,12 +102,17 @@ async def _ask(source: WitnessSource) -> tuple[Witnessed, int | None]:
 
 def _silences(told: Witnessed) -> Iterator[str]:
     yield from (remark.said for remark in told.remarks if remark.kind is RemarkKind.SILENT)
-    if not told.series and not told.remarks:
+    if not told.series and all(each.kind is RemarkKind.UNPLACED for each in told.remarks):
         yield f"it answers, and tells nothing of the last {LOOKBACK_S / 60:.0f} minutes"
 
 
 def _clock(told: Witnessed) -> Iterator[str]:
     """How far readings' own instants are off this host's clock, where that cannot be right."""
+    for remark in told.remarks:
+        if remark.kind in (RemarkKind.CLOCK, RemarkKind.STAMPS):
+            yield f"{remark.said}: set its clock, or look at at_path"
+        elif remark.kind is RemarkKind.PARTIAL:
+            yield f"its answer is incomplete: {remark.said}"
     if not told.series:
         return
     newest = max(told.series, key=lambda series: series.at_s[-1])
@@ -139,4 +148,5 @@ def _figures(told: Witnessed) -> Iterator[str]:
     if told.series:
         bound_s = max(float(series.bound_s[-1]) for series in told.series)
         age_s = told.read_at.timestamp() - max(float(each.at_s[-1]) for each in told.series)
-        yield f"newest {words.time(max(0.0, age_s))} old, dated to {words.time(bound_s)}"
+        within = "by an unchecked clock" if np.isnan(bound_s) else f"dated to {words.time(bound_s)}"
+        yield f"newest {words.time(max(0.0, age_s))} old, {within}"

@@ -450,6 +450,18 @@ class MeasureSummary(Message):
 ALL_DEVICES: Final = ""  # all devices of a run together
 
 
+class DevicePlacement(Message):
+    """The least, or the most, that a figure can be while the placement of its readings is unsure.
+
+    Of all placements within the bound.
+    """
+
+    mean: float
+    p95: float
+    min: float
+    max: float
+
+
 class DeviceFigure(Message):
     """One quantity of a device over the window, as its witnesses told it, second by second."""
 
@@ -461,6 +473,9 @@ class DeviceFigure(Message):
     busiest: float | None = None  # mean of the highest instance (a core), where there are several
     instances_count: int = 1
     covered_ratio: float  # of the window's seconds, known
+    bound_s: float = 0.0  # by which its readings may be misplaced, where that matters
+    at_least: DevicePlacement | None = None  # None: the same for every placement
+    at_most: DevicePlacement | None = None
 
 
 class DeviceSummary(Message):

@@ -80,6 +80,70 @@ def retry_after_s(response: httpx.Response, otherwise_s: float) -> float:
     return max(0.0, told_s) if math.isfinite(told_s) else otherwise_s
 
 
+# Names, in lower case without separators, by which answers say that there is more: Microsoft's REST
+# guidelines (nextLink), OData, AWS (IsTruncated, NextToken), Kubernetes (continue), VictoriaMetrics
+# (isPartial), Elasticsearch (timed_out).
+_MORE: Final = frozenset(
+    [
+        "nextlink",
+        "odatanextlink",
+        "nextpage",
+        "nextpagetoken",
+        "nextpageuri",
+        "nexttoken",
+        "nextcursor",
+        "next",
+        "continue",
+        "hasmore",
+        "hasnext",
+        "hasnextpage",
+        "istruncated",
+        "truncated",
+        "ispartial",
+        "partial",
+        "partialresponse",
+        "incomplete",
+        "timedout",
+    ]
+)
+_ENVELOPES: Final = ("meta", "metadata", "paging", "pagination", "links", "_links", "page", "data")
+
+
+def partial_answer(response: httpx.Response, document: Any) -> str | None:
+    """Return why an answer is known to be incomplete; None where nothing says so.
+
+    Args:
+        response: The answer: its status and its ``Link`` header.
+        document: Its JSON: keys at the top and in the usual envelopes that announce more pages, a
+            cut or a partial result, and an error beside the result.
+    """
+    if response.status_code == httpx.codes.PARTIAL_CONTENT:
+        return "HTTP 206 (partial content)"
+    if "next" in response.links:
+        return "its header Link names a next page"
+    if not isinstance(document, dict):
+        return None
+    for place in (document, *(document.get(name) for name in _ENVELOPES)):
+        for name, value in place.items() if isinstance(place, dict) else ():
+            if _plain_name(name) in _MORE and _announces(value):
+                return f"{name!r} is set"
+    error = document.get("error")
+    if isinstance(error, dict) and "partial" in str(error.get("code", "")).lower():
+        return f"error {error.get('code')}"
+    return None
+
+
+def _plain_name(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+def _announces(value: Any) -> bool:
+    """Return whether a value says yes: true, or the address or token of a next page."""
+    if isinstance(value, str):
+        return value.strip().lower() not in ("", "false", "null", "none", "0")
+    return value is True or (isinstance(value, dict) and bool(value.get("href")))
+
+
 def read_within(answer: httpx.Response, max_bytes: int) -> httpx.Response:
     """A streamed answer with its whole body. Raises ``httpx.ReadError`` for one that is packed, and
     one that is larger."""

@@ -1,7 +1,9 @@
 """Prometheus's range queries over HTTP, bounded."""
 
 import json
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +12,12 @@ import httpx
 import numpy as np
 
 from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.device.http_answers import bounded_client, get_bounded, retry_after_s
+from broadside.coordinator.device.http_answers import (
+    bounded_client,
+    get_bounded,
+    partial_answer,
+    retry_after_s,
+)
 from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError
 from broadside.exchange.log_lines import redact
 from broadside.exchange.rows import bounded_json
@@ -38,6 +45,14 @@ class PrometheusSeries:
     values: Floats
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrometheusAnswer:
+    """All series of a query, and why they are known to be incomplete."""
+
+    series: Sequence[PrometheusSeries]
+    partial: str | None = None
+
+
 class PrometheusApi:
     """One Prometheus."""
 
@@ -57,7 +72,7 @@ class PrometheusApi:
 
     async def series(
         self, query: str, from_s: float, before_s: float, step_s: float
-    ) -> list[PrometheusSeries]:
+    ) -> PrometheusAnswer:
         """All series of a query, on whole steps, in as many requests as it takes.
 
         Raises LedgerError.
@@ -65,27 +80,58 @@ class PrometheusApi:
         first = int(from_s // step_s)
         last = max(int(-(-before_s // step_s)), first)
         found: dict[tuple[str, int], tuple[Mapping[str, str], list[tuple[float, float]]]] = {}
+        partial: str | None = None
         async with bounded_client(
             self._headers, self._ca_file, _ATTEMPT_S, self._transport
         ) as client:
             for start in range(first, last + 1, _POINTS_MAX_COUNT):
                 end = min(start + _POINTS_MAX_COUNT - 1, last)
-                told = await self._ask(client, query, start * step_s, end * step_s, step_s)
+                told, why = await self._ask(client, query, start * step_s, end * step_s, step_s)
+                partial = partial or why
                 alike: dict[str, int] = {}  # of one request; real ones differ
                 for labels, samples in told:
                     name = json.dumps(labels, sort_keys=True)
                     alike[name] = alike.get(name, 0) + 1
                     key = (name, alike[name])
                     found.setdefault(key, (labels, []))[1].extend(samples)
-        return [
+        series = [
             PrometheusSeries(labels=labels, at_s=columns[:, 0], values=columns[:, 1])
             for labels, samples in found.values()
             for columns in [np.array(samples, dtype=float).reshape(-1, 2)]
         ]
+        return PrometheusAnswer(series=series, partial=partial)
+
+    async def clock_offset(self) -> tuple[float, float] | None:
+        """Return the server's clock minus this host's, and the bound of that (s).
+
+        The server stamps the value of ``time()`` with its own clock. None: it did not answer so.
+        """
+        asked_s, began_s = time.time(), time.monotonic()
+        try:
+            async with bounded_client(
+                self._headers, self._ca_file, _ATTEMPT_S, self._transport
+            ) as client:
+                response, body = await get_bounded(
+                    client,
+                    f"{self._url}/api/v1/query",
+                    _ANSWER_MAX_BYTES,
+                    f"prometheus_url {self.where}",
+                    params={"query": "time()"},
+                )
+            took_s = time.monotonic() - began_s
+            data = json.loads(bounded_json(body, _ANSWER_MAX_BYTES))["data"]
+            told = data["result"]
+            stamp = told[0] if data["resultType"] == "scalar" else told[0]["value"][0]
+            stamp_s = float(stamp)
+        except (LedgerError, *_NOT_ITS_ANSWER):
+            return None
+        if not response.is_success or not math.isfinite(stamp_s):
+            return None
+        return stamp_s - (asked_s + took_s / 2), took_s / 2
 
     async def _ask(
         self, client: httpx.AsyncClient, query: str, start_s: float, end_s: float, step_s: float
-    ) -> list[tuple[Mapping[str, str], list[tuple[float, float]]]]:
+    ) -> tuple[list[tuple[Mapping[str, str], list[tuple[float, float]]]], str | None]:
         response, body = await get_bounded(
             client,
             f"{self._url}/api/v1/query_range",
@@ -107,12 +153,30 @@ class PrometheusApi:
                 raise LedgerError(
                     f"prometheus_query {query!r}: {len(found)} series; {_SERIES_MAX_COUNT} at most"
                 )
-            return [(_labels(series), _samples_of(series)) for series in found]
+            rows = [(_labels(series), _samples_of(series)) for series in found]
+            return rows, partial_answer(response, answer) or _warned(answer)
         except _NOT_ITS_ANSWER as error:
             raise LedgerError(
                 f"prometheus_url {self.where}: HTTP {response.status_code}, and not an answer of "
                 "Prometheus's; give its base address"
             ) from error
+
+
+def _warned(answer: Mapping[str, Any]) -> str | None:
+    """Return what an answer says of its own gaps: Prometheus's, Thanos's and Mimir's ``warnings``.
+
+    ``infos`` about the query itself ("PromQL info: metric might not be a counter") name no gap.
+    """
+    told = [*_listed(answer.get("warnings"))]
+    told += [said for said in _listed(answer.get("infos")) if not said.startswith("PromQL info:")]
+    more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+    return f"warning {told[0][:200]!r}{more}" if told else None
+
+
+def _listed(told: Any) -> list[str]:
+    if told is None:
+        return []
+    return [str(each) for each in told] if isinstance(told, list) else [str(told)]
 
 
 def _labels(series: Any) -> Mapping[str, str]:

@@ -646,7 +646,8 @@ def testimony_of(recording: neutral.Recording, now: datetime) -> Witnessed | Non
 
 def _telemetry(recording: neutral.Recording) -> Iterator[WitnessSeries]:
     for record in recording.telemetry:
-        at_s, bound_s = record.own_stamp_s, np.zeros(record.value.size)
+        # Stamps that nobody asked for are of a clock that is not known.
+        at_s, bound_s = record.own_stamp_s, np.full(record.value.size, np.nan)
         if record.asked_at_s is not None and record.answered_at_s is not None:
             at_s = (record.asked_at_s + record.answered_at_s) / 2
             bound_s = (record.answered_at_s - record.asked_at_s) / 2

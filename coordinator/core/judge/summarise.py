@@ -24,10 +24,15 @@ from broadside.coordinator.core.judge.rates import WHOLE_RATIO, between_bursts, 
 from broadside.coordinator.core.judge.reconcile import Neighbour, reconcile
 from broadside.coordinator.core.judge.residual_cause import Missing
 from broadside.coordinator.core.measure.completeness import combine
-from broadside.coordinator.core.measure.device_figures import device_figures, witness_findings
+from broadside.coordinator.core.measure.device_figures import (
+    certain,
+    device_figures,
+    witness_findings,
+)
 from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.measure.headers import Headers
 from broadside.coordinator.core.measure.outages import coordinator_findings, outage_findings
+from broadside.coordinator.core.measure.placement import place
 from broadside.coordinator.core.measure.series import MeasuredBurst
 from broadside.coordinator.core.measure.steady import VALUES_MIN, mean_of_bursts, stretch_s
 from broadside.coordinator.core.measure.testimony import Witnessed
@@ -85,6 +90,10 @@ def summarise_run(
     coordinator itself lived through; ``neighbours`` the bursts of other runs in the same ledger.
     """
     spec = plan.spec
+    if testimony is not None:
+        testimony = place(testimony, _spans(plan))
+    if ledger is not None:
+        ledger = ledger.proving()
     measured = sorted(bursts, key=lambda burst: burst.summary.index)
     whole: Reconciliation | None = None
     held: Sequence[Reconciliation | None] = [None] * len(measured)
@@ -179,6 +188,14 @@ def summarise_run(
     )
 
 
+def _spans(plan: Plan) -> list[tuple[float, float]]:
+    """Return when traffic was planned to run (epoch s)."""
+    return [
+        (burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp())
+        for burst in plan.bursts
+    ]
+
+
 def _reconciled(
     spec: RunSpec,
     bursts: Sequence[MeasuredBurst],
@@ -265,7 +282,7 @@ def _judged(
             flows=burst.flows,
             pairs=burst.pairs,
             reconciliation=held,
-            devices=burst.devices,
+            devices=tuple(map(certain, burst.devices)),
             window_s=None if burst.window is None else burst.window.window_s,
             crosses=not spec.bypasses_device,
             sku=_sku(spec),

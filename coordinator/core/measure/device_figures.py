@@ -5,7 +5,8 @@ window is no figure of it. Instances make a device, and devices make all of them
 own rule (:data:`.testimony.KINDS`); a second that any part does not know is unknown.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from broadside.coordinator.core.summary import (
     ALL_DEVICES,
     BurstSummary,
     DeviceFigure,
+    DevicePlacement,
     DeviceSummary,
     Finding,
     figure,
@@ -37,6 +39,9 @@ IDLE_S: Final = 30.0  # s before a burst of which the idle level is taken
 HELD_RATIO: Final = 1.25  # of the usual time between readings: so long one stands
 EDGE_S: Final = 0.5  # s beside a span in which an instant is one of it: grids are whole seconds
 INSTANT_HELD_S: Final = 90.0  # s, where there are too few readings to tell that time
+# Placements of readings that are looked at between both ends of their bound: a tenth of the bound
+# is less than what a reading stands for, where the bound is less than ten of those.
+PLACEMENTS_COUNT: Final = 21
 SHARES: Final = (Quantity.RECEIVED, Quantity.SENT, Quantity.PACKETS, Quantity.SESSIONS)
 
 
@@ -48,8 +53,18 @@ _FOLDS: Final = {
 }
 
 
-def seconds_of(series: WitnessSeries, start_s: float, count: int) -> Floats:
-    """The value of each of ``count`` seconds from ``start_s``; NaN where nothing says it."""
+def seconds_of(series: WitnessSeries, start_s: float, count: int, placement: float = 0.0) -> Floats:
+    """The value of each of ``count`` seconds from ``start_s``; NaN where nothing says it.
+
+    Args:
+        series: The readings.
+        start_s: Beginning of the grid (epoch s).
+        count: Seconds of the grid.
+        placement: Where within their bound the readings are taken to be: -1 (all of it early) to 1.
+    """
+    off_s = bound_of(series)
+    if placement and off_s > 0:  # NaN is not
+        series = replace(series, at_s=series.at_s + placement * off_s)
     grid = np.full(count, np.nan)
     middles = start_s + np.arange(count) + 0.5
     spans = series.over_s > 0
@@ -76,10 +91,24 @@ def seconds_of(series: WitnessSeries, start_s: float, count: int) -> Floats:
     return grid
 
 
+def bound_of(series: WitnessSeries) -> float:
+    """Return by how much a series may be misplaced (s): 0 for nothing, NaN for not known.
+
+    Less than :data:`EDGE_S` is nothing on a grid of seconds.
+    """
+    bound_s = float(np.max(series.bound_s, initial=0.0))
+    return 0.0 if bound_s <= EDGE_S else bound_s
+
+
 def device_figures(
     testimony: Witnessed, burst: BurstSummary
 ) -> tuple[DeviceSummary, tuple[DeviceSummary, ...]]:
-    """All devices together, and each; one of which nothing is known has no figure."""
+    """All devices together, and each; one of which nothing is known has no figure.
+
+    Readings of a clock that is not known are no figure of the window.
+    """
+    placed = (each for each in testimony.series if not np.isnan(bound_of(each)))
+    testimony = replace(testimony, series=tuple(placed))
     window = burst.window
     start_at = window.start_at if window is not None else burst.planned_start_at
     end_at = window.end_at if window is not None else burst.planned_end_at
@@ -88,12 +117,12 @@ def device_figures(
     payload_bytes = (RECEIVED.of_burst(burst) or 0.0) / 8 * count
     grids = {device: _grids(testimony, device, start_s, count) for device in testimony.devices}
     idles = {device: _grids(testimony, device, idle_s, int(IDLE_S)) for device in testimony.devices}
+    moved = _moved(testimony, start_s, count)
     shares = _shares(grids)
     found = [
         _summary(
             device,
-            grids[device],
-            idles[device],
+            _placed(testimony, _figures(grids[device], idles[device]), moved, device),
             share=shares.get(device),
             cores=_cores(testimony, device),
             seconds=count,
@@ -103,23 +132,107 @@ def device_figures(
     ]
     costs = [each.cpu_s for each in found]
     whole_s = sum(cost for cost in costs if cost is not None) if None not in costs else None
+    together = _figures(_together(grids), _together(idles))
     return DeviceSummary(
         device=ALL_DEVICES,
         cpu_s=figure(whole_s),
         cpu_s_per_gigabyte=figure(_per_gigabyte(whole_s, payload_bytes)),
-        **_figures(_together(grids), _together(idles)),
+        **_placed(testimony, together, [_together(each) for each in moved]),
     ), tuple(found)
 
 
+_Grids = dict[Quantity, dict[str, Floats]]  # by quantity and instance
+
+
+def _moved(testimony: Witnessed, start_s: float, count: int) -> list[dict[str, _Grids]]:
+    """Return the grids of each device for every placement; none where all readings are placed."""
+    unsure = {series.quantity for series in testimony.series if bound_of(series) > 0}
+    if not unsure:
+        return []
+    told = [series for series in testimony.series if series.quantity in unsure]
+    testimony = replace(testimony, series=tuple(told))
+    return [
+        {
+            device: _grids(testimony, device, start_s, count, placement)
+            for device in testimony.devices
+        }
+        for placement in np.linspace(-1.0, 1.0, PLACEMENTS_COUNT).tolist()
+    ]
+
+
+def _placed(
+    testimony: Witnessed,
+    figures: dict[str, DeviceFigure],
+    moved: Sequence[Any],
+    device: str | None = None,
+) -> dict[str, DeviceFigure]:
+    """Add what holds for every placement of the readings; drop what cannot be placed.
+
+    Args:
+        testimony: The readings.
+        figures: By quantity, for the likeliest placement.
+        moved: Grids for every placement: by quantity, or by device and quantity.
+        device: Whose figures they are; None for those of all devices.
+    """
+    found: dict[str, DeviceFigure] = {}
+    for name, seen in figures.items():
+        bounds = [
+            bound_of(series)
+            for series in testimony.of(Quantity(name))
+            if device in (None, series.device)
+        ]
+        bound_s = float(np.max(bounds, initial=0.0))
+        if not bound_s:
+            found[name] = seen
+            continue
+        grids = [each if device is None else each[device] for each in moved]
+        folded = [_figures(each, {}).get(name) for each in grids]
+        all_ways = [each for each in folded if each is not None]
+        if len(all_ways) < len(folded):
+            continue  # its readings may all be of outside the window: it is no figure of it
+        found[name] = seen.model_copy(
+            update={
+                "bound_s": figure(bound_s) or 0.0,
+                "at_least": _extreme(all_ways, min),
+                "at_most": _extreme(all_ways, max),
+            }
+        )
+    return found
+
+
+def _extreme(
+    figures: Sequence[DeviceFigure], choose: Callable[[Iterable[float]], float]
+) -> DevicePlacement:
+    """Return each statistic's least, or most."""
+    return DevicePlacement(
+        **{
+            name: choose(getattr(each, name) for each in figures)
+            for name in ("mean", "p95", "min", "max")
+        }
+    )
+
+
+def certain(device: DeviceSummary) -> DeviceSummary:
+    """Return a device's summary with the least that each figure can be: what may be evidence
+    against the device."""
+    found: dict[str, DeviceFigure] = {}
+    for quantity in Quantity:
+        seen: DeviceFigure | None = getattr(device, quantity)
+        if seen is not None and seen.at_least is not None:
+            least = seen.at_least.model_dump()
+            found[quantity.value] = seen.model_copy(update={**least, "busiest": None})
+    return device.model_copy(update=found)
+
+
 def _grids(
-    testimony: Witnessed, device: str, start_s: float, count: int
-) -> dict[Quantity, dict[str, Floats]]:
+    testimony: Witnessed, device: str, start_s: float, count: int, placement: float = 0.0
+) -> _Grids:
     """By quantity and instance, the seconds of a span that are known."""
     found: dict[Quantity, dict[str, Floats]] = {}
     for series in testimony.series:
         if series.device != device:
             continue
-        grid = seconds_of(series, start_s, count)
+        grid = seconds_of(series, start_s, count, placement)
         instances = found.setdefault(series.quantity, {})
         was = instances.get(series.instance)
         # Two witnesses of one figure: the first one's word stands, the other's fills its gaps.
@@ -185,15 +298,13 @@ def _figures(
 
 def _summary(
     device: str,
-    grids: dict[Quantity, dict[str, Floats]],
-    idle: dict[Quantity, dict[str, Floats]],
+    figures: dict[str, DeviceFigure],
     *,
     share: float | None,
     cores: int | None,
     seconds: int,
     payload_bytes: float,
 ) -> DeviceSummary:
-    figures = _figures(grids, idle)
     busy = figures.get(Quantity.CPU)
     cpu_s = None if busy is None or cores is None else busy.mean * cores * seconds
     # One device carries all; of several each carries its share, where that is known.
@@ -272,6 +383,30 @@ _TOLD: Final = {  # as what, weight, what it is, what to do
         16,
         "has a counter that came round, and was read through it",
         None,
+    ),
+    RemarkKind.CLOCK: (
+        warning,
+        55,
+        "has a clock that is off",
+        "set the device's clock by NTP; if the device reports old figures, choose a newer one",
+    ),
+    RemarkKind.STAMPS: (
+        warning,
+        58,
+        "has time stamps that contradict each other",
+        "set the device's clock by NTP, or leave out at_path",
+    ),
+    RemarkKind.UNPLACED: (
+        warning,
+        58,
+        "cannot be placed against the bursts, so its figures prove nothing",
+        "export a minute more on both sides, or state its clock's error (clock_bound_s)",
+    ),
+    RemarkKind.PARTIAL: (
+        warning,
+        59,
+        "gave incomplete answers, which are not used",
+        "make every store or page answer (the words name what is missing), then run again",
     ),
     RemarkKind.UNTOLD: (note, 15, "does not tell what it was asked", "choose another profile"),
 }

@@ -140,9 +140,18 @@ class FirewallLedger:
     snat_utilization_ratio: float | None = None  # worst over the run, where the firewall says
     notes: tuple[str, ...] = ()
     counts_from_s: float | None = None  # epoch s before which its device counted nothing, if told
+    # Why the source's answer is known to be incomplete: what is missing would read as traffic that
+    # did not cross the device.
+    partial: str | None = None
 
     def __len__(self) -> int:
         return len(self.start_s)
+
+    def proving(self) -> "FirewallLedger":
+        """Return the bins as evidence: those of an incomplete answer are unknown."""
+        if self.partial is None:
+            return self
+        return replace(self, bytes=np.full(len(self), np.nan), snat_utilization_ratio=None)
 
 
 _Key = tuple[str, str, int, datetime]  # of a test: its agent, address, port and beginning

@@ -93,8 +93,9 @@ class WitnessSeries:
     instance: str = ""  # of the device: a core, an interface, a unit; empty: the device as such
     at_s: Floats  # epoch s, by the coordinator's clock
     over_s: Floats
-    bound_s: Floats  # by which at_s may be off, either way
+    bound_s: Floats  # by which at_s may be off, either way; NaN: not known
     values: Floats
+    is_archive: bool = False  # read after the run: nobody asked when the values were new
 
     def within(self, from_s: float, before_s: float) -> "WitnessSeries":
         """What of it stands for any part of a span."""
@@ -115,6 +116,10 @@ class RemarkKind(StrEnum):
     TOO_SLOW = "too-slow"  # a counter may have come round more than once between two readings
     UNTOLD = "untold"  # the device has no such figure, or none that can be one
     UNREAD = "unread"  # a source that is read afterwards could not be
+    CLOCK = "clock"  # its time stamps are off by a known offset, and were corrected
+    STAMPS = "stamps"  # its time stamps contradict each other, and were not used
+    UNPLACED = "unplaced"  # nothing shows how far its time stamps are off
+    PARTIAL = "partial"  # an answer that says that it is incomplete, or was cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,14 +213,25 @@ def joined(earlier: Witnessed, later: Witnessed) -> Witnessed:
     )
 
 
+_ESTIMATES: Final = (RemarkKind.CLOCK, RemarkKind.STAMPS, RemarkKind.UNPLACED)
+
+
 def _spell(remark: Remark) -> tuple[object, ...]:
-    """What goes on is told again, longer: a silence also in other words."""
+    """What goes on is told again, longer: a silence also in other words. An estimate of a clock is
+    replaced by the later one."""
+    if remark.kind in _ESTIMATES:
+        return remark.device, remark.source
     said = "" if remark.kind is RemarkKind.SILENT else remark.said
     return remark.kind, remark.device, remark.source, remark.from_s, said
 
 
 def _appended(first: WitnessSeries, second: WitnessSeries) -> WitnessSeries:
-    """Both, in time order; of one instant one row. Milliseconds are as fine as they are kept."""
+    """Both, in time order; of one instant one row. Milliseconds are as fine as they are kept.
+
+    A reading that was placed again by a better estimate of its device's clock is one reading.
+    """
+    again = _placed_again(first, second)
+    second = replace(second, **{name: getattr(second, name)[~again] for name in _COLUMNS})
     at_s = np.concatenate([first.at_s, second.at_s])
     _, rows = np.unique(np.round(at_s, 3), return_index=True)
     columns: dict[str, Any] = {
@@ -223,6 +239,19 @@ def _appended(first: WitnessSeries, second: WitnessSeries) -> WitnessSeries:
         for name in _COLUMNS
     }
     return replace(first, **columns)
+
+
+def _placed_again(first: WitnessSeries, second: WitnessSeries) -> "np.ndarray[Any, Any]":
+    """Return which rows of the second are a row of the first at another instant within bounds."""
+    if not len(first.at_s):
+        return np.zeros(len(second.at_s), dtype=bool)
+    after = np.clip(np.searchsorted(first.at_s, second.at_s), 0, len(first.at_s) - 1)
+    found = np.zeros(len(second.at_s), dtype=bool)
+    for row in (after, np.maximum(after - 1, 0)):
+        off_s = np.abs(first.at_s[row] - second.at_s)
+        same = np.isclose(first.values[row], second.values, rtol=1e-6, equal_nan=True)
+        found |= (off_s <= first.bound_s[row] + second.bound_s) & same
+    return found
 
 
 def column(values: Iterable[float]) -> Floats:

@@ -28,6 +28,7 @@ from broadside.coordinator.device.http_answers import (
     bounded_client,
     get_bounded,
     may_carry_secret,
+    partial_answer,
     retry_after_s,
 )
 from broadside.coordinator.device.ledgers.source import (
@@ -100,6 +101,7 @@ class MetricTold(BaseModel):
     error_code: str | None = Field(None, alias="errorCode")
     error_message: str | None = Field(None, alias="errorMessage")
     interval: str | None = None  # its grain
+    partial: str | None = None  # why the answer is known to be incomplete
 
     @property
     def points(self) -> list[Point]:
@@ -205,6 +207,7 @@ class AzureMonitorLedger:
             lag_hint_s=LAG_HINT_S if grain_s == 60 else None,
             snat_utilization_ratio=max(snat) / 100 if snat else None,
             notes=(*_said_beside(told), *(f"{name} could not be read" for name in unread)),
+            partial=first.partial,
         )
 
     async def ask(
@@ -250,7 +253,12 @@ class AzureMonitorLedger:
             return LedgerError(f"{self}: its answer cannot be understood: {said}")
         if not answer.value:
             return MetricTold()
-        metric = answer.value[0].model_copy(update={"interval": answer.interval})
+        partial = partial_answer(response, object_of(body))
+        if len(answer.value[0].timeseries) >= SPLIT_MAX_COUNT:
+            partial = f"{SPLIT_MAX_COUNT} series, and there may be more"
+        metric = answer.value[0].model_copy(
+            update={"interval": answer.interval, "partial": partial}
+        )
         if metric.error_code not in (None, "Success"):
             said = " ".join((metric.error_message or "it does not say why").split())
             return LedgerError(f"{self}: {asked.name}: {metric.error_code}: {said}")

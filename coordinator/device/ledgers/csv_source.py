@@ -15,10 +15,12 @@ from broadside.coordinator.coordinator_settings import CoordinatorSettings, CsvU
 from broadside.coordinator.core import words
 from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.evidence import FirewallLedger, LedgerLayer
+from broadside.coordinator.device.epoch import epoch_seconds
 from broadside.coordinator.device.ledgers.source import Freshness, LedgerError, needed
 from broadside.exchange.messages import Direction
 
 _FILE_MAX_BYTES: Final = 32 * 1_048_576  # a year of minutes takes half
+_TIME_MAX: Final = 1e20  # epoch nanoseconds of the year 5138
 _BYTES_PER_S: Final[Mapping[str, float]] = {
     "bits_per_second": 1 / 8,
     "megabits_per_second": 1e6 / 8,
@@ -147,9 +149,13 @@ class CsvLedger:
     def _time(self, text: str) -> float:
         """Epoch seconds. Raises ``ValueError``."""
         try:
-            return float(text)
+            number = float(text)
         except ValueError:
             pass
+        else:
+            if not 0 <= number < _TIME_MAX:
+                raise ValueError(f"{text!r} is no time")
+            return epoch_seconds(number)
         try:
             at = datetime.fromisoformat(text.strip())
         except ValueError:

@@ -12,8 +12,10 @@ from broadside.exchange.messages import Flow
 
 def dump_ledger(ledger: FirewallLedger) -> bytes:
     """A ledger as JSON; unknown bins are null."""
+    partial = {} if ledger.partial is None else {"partial": ledger.partial}
     return json.dumps(
-        {
+        partial
+        | {
             "source": ledger.source,
             "layer": ledger.layer,
             "grain_s": ledger.grain_s,

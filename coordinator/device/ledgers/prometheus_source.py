@@ -55,7 +55,7 @@ class PrometheusLedger:
     async def read(
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
-        at_s, values = await self._samples(from_at.timestamp(), before_at.timestamp())
+        at_s, values, partial = await self._samples(from_at.timestamp(), before_at.timestamp())
         if self._unit == "bytes_total":
             start_s, end_s, counts = at_s[:-1], at_s[1:], np.diff(values)
             counts = np.where(counts >= 0, counts, np.nan)
@@ -70,16 +70,20 @@ class PrometheusLedger:
             bytes=counts,
             grain_s=self._step_s,
             read_at=self._now(),
+            partial=partial,
         )
 
-    async def _samples(self, from_s: float, before_s: float) -> tuple[Floats, Floats]:
-        """Instants and values, on whole steps."""
-        found = await self._api.series(self._query, from_s, before_s, self._step_s)
+    async def _samples(self, from_s: float, before_s: float) -> tuple[Floats, Floats, str | None]:
+        """Instants and values, on whole steps, and why they are known to be incomplete."""
+        answer = await self._api.series(self._query, from_s, before_s, self._step_s)
+        found = answer.series
         if len(found) > 1:
             raise LedgerError(
                 f"prometheus_query {self._query!r}: {len(found)} series; add them up with sum(...)"
             )
-        return (found[0].at_s, found[0].values) if found else (np.empty(0), np.empty(0))
+        if not found:
+            return np.empty(0), np.empty(0), answer.partial
+        return found[0].at_s, found[0].values, answer.partial
 
 
 def open_source(settings: CoordinatorSettings) -> PrometheusLedger:

@@ -159,6 +159,8 @@ def at_rest(
     Bins that are unknown are only believed to stay so when the later read came ``settle_s`` after
     the span's end.
     """
+    if later.partial is not None:  # what is missing may come
+        return False
     before, after = _within(earlier, from_s, until_s), _within(later, from_s, until_s)
     if before.shape != after.shape or not np.array_equal(before, after, equal_nan=True):
         return False

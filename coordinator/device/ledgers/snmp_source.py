@@ -72,7 +72,7 @@ class SnmpLedger:
         silent = [
             f"{remark.device}: {remark.said}"
             for remark in told.remarks
-            if remark.kind in ("silent", "restarted", "went-back", "too-slow")
+            if remark.kind in ("silent", "restarted", "went-back", "too-slow", "partial")
         ]
         if not series:
             raise LedgerError(f"{self.name}: no reading yet; {'; '.join(silent[:2]) or 'wait'}")

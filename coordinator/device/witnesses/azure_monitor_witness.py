@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import Field
 
-from broadside.coordinator.core.measure.testimony import Quantity, WitnessSeries
+from broadside.coordinator.core.measure.testimony import Quantity, Remark, WitnessSeries
 from broadside.coordinator.device.ledgers.azure_monitor_source import (
     LAG_HINT_S,
     AzureMonitorLedger,
@@ -22,6 +22,7 @@ from broadside.coordinator.device.witnesses.witness_file import (
     Read,
     WitnessEntry,
     parsed,
+    partial_of,
     secret_if_any,
     series_of,
 )
@@ -103,14 +104,23 @@ def open_source(entry: Mapping[str, Any]) -> ArchiveWitness:
         for read in reads
     ]
 
-    async def ask(from_at: datetime, before_at: datetime) -> list[WitnessSeries]:
+    async def ask(
+        from_at: datetime, before_at: datetime
+    ) -> tuple[list[WitnessSeries], list[Remark]]:
         found: list[WitnessSeries] = []
+        remarks: list[Remark] = []
+        from_s, before_s = from_at.timestamp(), before_at.timestamp()
         answers = await reader.ask(asked, from_at, before_at)
         for read, told in zip(reads, answers, strict=True):
             if isinstance(told, LedgerError):
                 raise told
-            found += [_series(named.device, name, read, each, grain_s) for each in told.timeseries]
-        return found
+            series = [_series(named.device, name, read, each, grain_s) for each in told.timeseries]
+            if told.partial is not None:
+                why = f"{read.metric}: {told.partial}"
+                series, partial = partial_of(named.device, name, series, why, from_s, before_s)
+                remarks.append(partial)
+            found += series
+        return found, remarks
 
     return ArchiveWitness(ask, name=name, entry=named, reads=reads, settle_s=named.settle_s)
 

@@ -1,18 +1,19 @@
 """What somebody exported of a device as CSV: a row an instant, a column a quantity."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from broadside.coordinator.core.measure.testimony import WitnessSeries
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.testimony import Remark, RemarkKind, WitnessSeries
 from broadside.coordinator.device.ledgers.csv_source import CsvFields, CsvForm, CsvLedger
 from broadside.coordinator.device.witnesses.witness_file import (
+    ArchiveEntry,
     ArchiveWitness,
     Read,
-    WitnessEntry,
     parsed,
     series_of,
 )
@@ -23,7 +24,7 @@ class Column(Read):
     instance: str = ""
 
 
-class CsvEntry(WitnessEntry):
+class CsvEntry(ArchiveEntry):
     csv_file: Path
     time_column: str = "time"  # ISO 8601, or epoch seconds
     zone: str = "UTC"  # of times without an offset
@@ -42,15 +43,46 @@ def open_source(entry: Mapping[str, Any]) -> ArchiveWitness:
         zone=f"witness {named.device}: zone",
     )
 
-    async def ask(from_at: datetime, before_at: datetime) -> list[WitnessSeries]:
-        found = []
+    async def ask(
+        from_at: datetime, before_at: datetime
+    ) -> tuple[list[WitnessSeries], list[Remark]]:
+        found: list[WitnessSeries] = []
+        remarks: list[Remark] = []
         for column in named.read:
             form = CsvForm(
                 time_column=named.time_column, value_column=column.column, zone=named.zone
             )
             at_s, values = CsvLedger(named.csv_file, form, fields=fields).rows()
-            series = series_of(named.device, name, column, at_s, values, instance=column.instance)
-            found.append(series.within(from_at.timestamp(), before_at.timestamp()))
-        return found
+            series = series_of(
+                named.device,
+                name,
+                column,
+                at_s,
+                values,
+                instance=column.instance,
+                bound_s=named.stated_bound_s,
+            )
+            within = series.within(from_at.timestamp(), before_at.timestamp())
+            found.append(within)
+            if len(at_s) and not len(within.at_s) and not remarks:
+                remarks.append(_elsewhere(named.device, name, at_s, from_at, before_at))
+        return found, remarks
 
     return ArchiveWitness(ask, name=name, entry=named, reads=named.read, settle_s=named.settle_s)
+
+
+def _elsewhere(
+    device: str, source: str, at_s: Floats, from_at: datetime, before_at: datetime
+) -> Remark:
+    """Return the remark on rows of which none is of the run."""
+    first, last = (
+        f"{datetime.fromtimestamp(float(at), UTC):%Y-%m-%d %H:%M:%S}" for at in at_s[[0, -1]]
+    )
+    return Remark(
+        kind=RemarkKind.UNPLACED,
+        device=device,
+        source=source,
+        from_s=from_at.timestamp(),
+        to_s=before_at.timestamp(),
+        said=f"its rows reach from {first} to {last} UTC and none is of the run: check zone",
+    )

@@ -53,6 +53,8 @@ def _dumped(series: WitnessSeries) -> dict[str, Any]:
         "quantity": series.quantity,
         "instance": series.instance,
     }
+    if series.is_archive:
+        named["is_archive"] = True
     for name in _COLUMNS:
         values = getattr(series, name).tolist()
         digits = _DIGITS.get(name)

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
+import numpy as np
+
 from broadside.coordinator.core.measure.testimony import (
     Quantity,
     Remark,
@@ -25,6 +27,12 @@ from broadside.coordinator.core.measure.testimony import (
     column,
 )
 from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.device.witnesses.stamp_offset import (
+    Sighting,
+    StampOffset,
+    describe_offset,
+    estimate_offset,
+)
 from broadside.coordinator.device.witnesses.witness_file import PolledEntry
 
 log = logging.getLogger(__name__)
@@ -49,7 +57,7 @@ class Reading:
     counts_to: float | None = None  # a counter that wraps there; inf: one that never does; None: a
     # gauge
     most_per_second: float | None = None  # a counter's fastest rate, where the device tells it
-    at_s: float | None = None  # epoch s, where its own question's instant is known ...
+    at_s: float | None = None  # epoch s of the coordinator's clock, of a question of its own ...
     bound_s: float = 0.0  # ... to so many seconds; None: its round's
 
 
@@ -60,18 +68,34 @@ class Answer:
     readings: Sequence[Reading]
     up_s: float | None = None  # the device's own count of time since it started
     untold: Sequence[str] = ()  # what was asked, and it does not have
-    at_s: float | None = None  # epoch s, where the answer carries its own instant
+    at_s: float | None = None  # epoch s by the device's own clock, where the answer carries it
+    partial: str | None = None  # why it is known to be incomplete
 
 
 @dataclass(slots=True)
 class _Kept:
-    """One series on its way: at_s, over_s, bound_s, value of each reading."""
+    """One series on its way.
 
-    rows: deque[tuple[float, float, float, float]] = field(
+    A row holds at_s, over_s and bound_s by question and answer; at_s and over_s by the device's
+    own stamps (NaN: it gives none); and the value, or of a counter what passed in between.
+    """
+
+    counts: bool
+    rows: deque[tuple[float, float, float, float, float, float]] = field(
         default_factory=lambda: deque(maxlen=KEPT_MAX_COUNT)
     )
     total: float | None = None  # of a counter, at ...
     total_at_s: float = 0.0
+    total_stamp_s: float = math.nan  # ... and by its own stamp
+
+
+@dataclass(frozen=True, slots=True)
+class _Instant:
+    """When a reading was taken: by question and answer, and by the device's own stamp."""
+
+    at_s: float
+    bound_s: float
+    stamp_s: float = math.nan
 
 
 class PolledWitness:
@@ -104,6 +128,8 @@ class PolledWitness:
         self._remarks: deque[Remark] = deque(maxlen=REMARKS_MAX_COUNT)
         self._up: tuple[float, float, float] | None = None  # its count, when, and when steadily
         self._silent_from_s: float | None = None
+        self._sightings: deque[Sighting] = deque(maxlen=KEPT_MAX_COUNT)
+        self._last_values: Sequence[float] = ()
 
     async def watch(self) -> None:
         """Ask every ``poll_s``, give or take a tenth; a slow answer delays the next question."""
@@ -127,49 +153,106 @@ class PolledWitness:
             self._silent(asked_s, str(error))
             return False
         took_s = self._steady_s() - began_s
-        at_s = answer.at_s if answer.at_s is not None else asked_s + took_s / 2
-        bound_s = took_s / 2
+        middle = _Instant(asked_s + took_s / 2, took_s / 2)
         self._silent_from_s = None
-        restarted = self._restarted(answer.up_s, at_s, began_s + took_s / 2)
+        restarted = self._restarted(answer.up_s, middle.at_s, began_s + took_s / 2)
         for said in answer.untold:
-            self._remark(RemarkKind.UNTOLD, at_s, at_s, said)
+            self._remark(RemarkKind.UNTOLD, middle.at_s, middle.at_s, said)
+        partial = answer.partial
+        if len(answer.readings) > SERIES_MAX_COUNT:
+            partial = f"{len(answer.readings)} figures; {SERIES_MAX_COUNT} of a device are read"
+        if partial is not None:
+            self._remark(RemarkKind.PARTIAL, middle.at_s, middle.at_s, partial)
+        if answer.at_s is not None:
+            if self._is_repeated(answer, answer.at_s, asked_s, asked_s + took_s):
+                return True
+            middle = replace(middle, stamp_s=answer.at_s)
         held = not restarted and self._are_held(answer.readings)
         for reading in answer.readings[:SERIES_MAX_COUNT]:
-            if held and reading.counts_to is not None:
+            counts = reading.counts_to is not None
+            if counts and (held or partial is not None):
                 continue
-            if reading.at_s is None:
-                self._keep(reading, at_s, bound_s, restarted=restarted)
-            else:
-                self._keep(reading, reading.at_s, reading.bound_s, restarted=restarted)
+            if partial is not None:
+                reading = replace(reading, value=math.nan)
+            own = reading.at_s is not None
+            instant = _Instant(reading.at_s or 0.0, reading.bound_s) if own else middle
+            self._keep(reading, instant, restarted=restarted)
         return True
+
+    def _is_repeated(
+        self, answer: Answer, stamp_s: float, asked_s: float, answered_s: float
+    ) -> bool:
+        """Note a stamp of the device's clock; return whether the answer is the last one again."""
+        last = self._sightings[-1] if self._sightings else None
+        values = [reading.value for reading in answer.readings]
+        same = last is not None and last.stamp_s == stamp_s
+        repeated = same and values == self._last_values
+        self._last_values = values
+        other_at_s = None if last is None or same else last.asked_s
+        self._sightings.append(Sighting(stamp_s, asked_s, answered_s, other_at_s, repeated))
+        return repeated
 
     async def read(self, from_at: datetime, before_at: datetime) -> Witnessed:
         from_s, before_s = from_at.timestamp(), before_at.timestamp()
-        series = (self._series(key) for key in self._kept)
+        offset = estimate_offset(
+            [each for each in self._sightings if from_s <= each.asked_s < before_s]
+        )
+        series = (self._series(key, offset) for key in self._kept)
         within = (each.within(from_s, before_s) for each in series)
         return Witnessed(
             devices=self.devices,
             series=tuple(each for each in within if len(each.at_s)),
             remarks=tuple(
-                each for each in self._remarks if each.to_s >= from_s and each.from_s < before_s
+                each
+                for each in (*self._remarks, *self._of_clock(offset, from_s, before_s))
+                if each.to_s >= from_s and each.from_s < before_s
             ),
             read_at=datetime.now(UTC),
             cores_count=None if self._cores_count is None else {self._device: self._cores_count},
         )
 
-    def _series(self, key: tuple[Quantity, str]) -> WitnessSeries:
-        rows = self._kept[key].rows
-        at_s, over_s, bound_s, values = (column(row[n] for row in rows) for n in range(4))
+    def _series(self, key: tuple[Quantity, str], offset: StampOffset | None) -> WitnessSeries:
+        """The readings, by their own stamps where the offset of these is known."""
+        kept = self._kept[key]
+        at_s, over_s, bound_s, stamp_s, stamp_over_s, values = (
+            column(row[n] for row in kept.rows) for n in range(6)
+        )
+        if offset is not None:
+            own = ~np.isnan(stamp_s)
+            if offset.usable:
+                at_s = np.where(own, stamp_s - offset.offset_s, at_s)
+                over_s = np.where(own & ~np.isnan(stamp_over_s), stamp_over_s, over_s)
+                bound_s = np.where(own, offset.bound_s, bound_s)
+            else:
+                bound_s = np.where(own, bound_s + offset.spread_s, bound_s)
+        if kept.counts:
+            values = values / over_s
+        order = np.argsort(at_s, kind="stable")
         return WitnessSeries(
             device=self._device,
             source=self.name,
             quantity=key[0],
             instance=key[1],
-            at_s=at_s,
-            over_s=over_s,
-            bound_s=bound_s,
-            values=values,
+            at_s=at_s[order],
+            over_s=over_s[order],
+            bound_s=bound_s[order],
+            values=values[order],
         )
+
+    def _of_clock(
+        self, offset: StampOffset | None, from_s: float, before_s: float
+    ) -> Iterable[Remark]:
+        """What is to be said of the device's own stamps within a span."""
+        said = None if offset is None else describe_offset(offset)
+        if offset is not None and said is not None:
+            yield Remark(
+                kind=RemarkKind.CLOCK if offset.usable else RemarkKind.STAMPS,
+                device=self._device,
+                source=self.name,
+                from_s=max(from_s, self._sightings[0].asked_s),
+                to_s=min(before_s, self._sightings[-1].answered_s),
+                said=said,
+            )
 
     # What befalls the telling ---------------------------------------------------------------
 
@@ -237,25 +320,26 @@ class PolledWitness:
             return False
         return self._wall_s() - max(kept.total_at_s for kept, _ in known) < HELD_MAX_S
 
-    def _keep(self, reading: Reading, at_s: float, bound_s: float, *, restarted: bool) -> None:
+    def _keep(self, reading: Reading, instant: _Instant, *, restarted: bool) -> None:
         key = (reading.quantity, reading.instance)
         if key not in self._kept and len(self._kept) >= SERIES_MAX_COUNT:
             return
-        kept = self._kept.setdefault(key, _Kept())
-        if kept.rows and at_s <= kept.rows[-1][0]:  # told before: the answer has its own clock
+        kept = self._kept.setdefault(key, _Kept(counts=reading.counts_to is not None))
+        at_s, bound_s, stamp_s = instant.at_s, instant.bound_s, instant.stamp_s
+        if kept.rows and at_s <= kept.rows[-1][0]:  # the coordinator's clock was set back
             return
         if reading.counts_to is None:
-            kept.rows.append((at_s, reading.over_s, bound_s, reading.value))
+            kept.rows.append((at_s, reading.over_s, bound_s, stamp_s, math.nan, reading.value))
             return
-        before, before_s = kept.total, kept.total_at_s
-        kept.total, kept.total_at_s = reading.value, at_s
+        before, before_s, before_stamp_s = kept.total, kept.total_at_s, kept.total_stamp_s
+        kept.total, kept.total_at_s, kept.total_stamp_s = reading.value, at_s, stamp_s
         if before is None or at_s <= before_s:
             return
-        elapsed_s = at_s - before_s
         passed = math.nan
         if not restarted:
             passed = self._passed(reading, reading.counts_to, before, before_s, at_s)
-        kept.rows.append((at_s, elapsed_s, bound_s, passed / elapsed_s))
+        stamp_over_s = stamp_s - before_stamp_s if stamp_s > before_stamp_s else math.nan
+        kept.rows.append((at_s, at_s - before_s, bound_s, stamp_s, stamp_over_s, passed))
 
     def _passed(
         self, reading: Reading, counts_to: float, before: float, before_s: float, at_s: float

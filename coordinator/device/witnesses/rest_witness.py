@@ -11,7 +11,13 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import Field
 
-from broadside.coordinator.device.http_answers import bounded_client, get_bounded, may_carry_secret
+from broadside.coordinator.device.epoch import epoch_seconds
+from broadside.coordinator.device.http_answers import (
+    bounded_client,
+    get_bounded,
+    may_carry_secret,
+    partial_answer,
+)
 from broadside.coordinator.device.ledgers.source import LedgerError
 from broadside.coordinator.device.witnesses.polled import Answer, PolledWitness, Reading
 from broadside.coordinator.device.witnesses.witness_file import (
@@ -40,7 +46,9 @@ class RestEntry(PolledEntry):
     header: str = "Authorization"  # that carries the secret
     header_file: Path | None = None  # what it holds, such as `Bearer ...`
     ca_file: Path | None = None
-    at_path: str | None = None  # where the answer has its own instant, epoch seconds or ISO 8601
+    # Where the answer has its own instant, epoch seconds or ISO 8601. Its offset from the
+    # coordinator's clock is estimated and taken off.
+    at_path: str | None = None
     read: Annotated[tuple[JsonRead, ...], Field(min_length=1, max_length=64)]
 
 
@@ -74,11 +82,14 @@ class RestWitness:
             raise LedgerError(f"witness {entry.device}: path: {said}") from None
 
     async def ask(self) -> Answer:
-        document = await self._get()
+        document, partial = await self._get()
         readings: list[Reading] = []
         untold = []
         for read in self._entry.read:
-            told = list(_numbers(self._search(read.path, document)))
+            found = self._search(read.path, document)
+            told = list(_numbers(found))
+            if isinstance(found, dict | list) and len(found) > ROWS_MAX_COUNT:
+                partial = f"{len(found)} figures at {read.path}; {ROWS_MAX_COUNT} are read"
             if not told:
                 untold.append(f"{read.quantity}: nothing at {read.path}")
             readings += [
@@ -93,7 +104,7 @@ class RestWitness:
             ]
         at_path = self._entry.at_path
         at_s = None if at_path is None else _instant(self._search(at_path, document))
-        return Answer(readings=readings, untold=untold, at_s=at_s)
+        return Answer(readings=readings, untold=untold, at_s=at_s, partial=partial)
 
     def _search(self, path: str, document: Any) -> Any:
         try:
@@ -101,18 +112,20 @@ class RestWitness:
         except Exception as error:  # the library's functions raise what their arguments do
             raise LedgerError(f"{self._where}: {path}: {type(error).__name__}") from None
 
-    async def _get(self) -> Any:
+    async def _get(self) -> tuple[Any, str | None]:
+        """Return the document, and why it is known to be incomplete."""
         entry = self._entry
         async with bounded_client(
             self._headers, entry.ca_file, ATTEMPT_S, self._transport
         ) as client:
             response, body = await get_bounded(client, entry.url, ANSWER_MAX_BYTES, self._where)
-        if response.status_code != httpx.codes.OK:
+        if response.status_code not in (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT):
             raise LedgerError(f"{self._where}: HTTP {response.status_code}")
         try:
-            return json.loads(bounded_json(body, ANSWER_MAX_BYTES))
+            document = json.loads(bounded_json(body, ANSWER_MAX_BYTES))
         except (ValueError, RecursionError):
             raise LedgerError(f"{self._where}: not JSON that can be read") from None
+        return document, partial_answer(response, document)
 
 
 def _numbers(found: Any) -> Iterator[tuple[str, float]]:
@@ -139,7 +152,7 @@ def _number(value: Any) -> float | None:
 def _instant(value: Any) -> float:
     number = _number(value)
     if number is not None:
-        return number
+        return epoch_seconds(number)
     try:
         at = datetime.fromisoformat(str(value))
         return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()

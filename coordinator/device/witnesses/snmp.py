@@ -83,6 +83,7 @@ class SnmpDevice:
         self._engine: SnmpEngine | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._access: tuple[Any, ...] = ()
+        self.cut: list[str] = []  # columns that were not read to their end
 
     def __str__(self) -> str:
         return f"snmp v{self._entry.version} {self._address}:{self._port}"
@@ -106,7 +107,10 @@ class SnmpDevice:
         return {oid: found.get(oid) for oid in oids}
 
     async def table(self, oids: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """Columns of one table: by column, each row's value by its index."""
+        """Columns of one table: by column, each row's value by its index.
+
+        A column that was not read to its end is added to ``cut``.
+        """
         columns: dict[str, dict[str, Any]] = {}
         for oid in oids:
             rows: dict[str, Any] = {}
@@ -119,6 +123,9 @@ class SnmpDevice:
                 if not fresh or len(inside) < len(bound):
                     break
                 last = fresh[-1][0]
+            # Over the limit, or an agent that starts again from the first row.
+            if len(rows) >= ROWS_MAX_COUNT or (inside and not fresh):
+                self.cut.append(oid)
             columns[oid] = rows
         return columns
 

@@ -45,6 +45,7 @@ class SnmpWitness:
         scalars = [q for q in questions if q.oid.endswith(".0")]
         columns = [q for q in questions if not q.oid.endswith(".0")]
         asked = [UP, *dict.fromkeys(oid for q in scalars for oid in q.oids)]
+        self._device.cut.clear()
         found, self._rows = self._rows, {}  # one that starts anew may give indices to others
         at_s, bound_s, values = await self._timed(asked)
         up = values[UP]
@@ -67,9 +68,15 @@ class SnmpWitness:
             for index in rows:
                 told = [number_of(table[oid].get(index)) for oid in question.oids]
                 self._add(question, index, told, readings, untold)
+        cut = ", ".join(dict.fromkeys(self._device.cut))
         if self._entry.interfaces:
             readings += await self.interface_counters()
-        return Answer(readings=readings, untold=untold, up_s=None if up is None else up / 100)
+        return Answer(
+            readings=readings,
+            untold=untold,
+            up_s=None if up is None else up / 100,
+            partial=f"the columns {cut} were not read to their end" if cut else None,
+        )
 
     async def _timed(self, oids: Sequence[str]) -> tuple[float, float, dict[str, float | None]]:
         """Scalars, with the middle of their own question's time and half of it."""

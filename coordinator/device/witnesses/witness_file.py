@@ -5,8 +5,10 @@ that cannot be read says which, why, and what to do, and never a secret.
 """
 
 import importlib
+import math
 import tomllib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Protocol, TypeVar
@@ -15,7 +17,13 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries
+from broadside.coordinator.core.measure.testimony import (
+    Quantity,
+    Remark,
+    RemarkKind,
+    Witnessed,
+    WitnessSeries,
+)
 from broadside.coordinator.device.ledgers.source import LedgerError
 from broadside.coordinator.device.witnesses import module_of, source_names
 from broadside.exchange.installation import bring_extra
@@ -92,6 +100,21 @@ def series_of(
     )
 
 
+class ArchiveEntry(WitnessEntry):
+    """What is read after a run, with time stamps that cannot be checked by asking.
+
+    ``clock_bound_s`` states by how much the stamps may be off. Unset: the offset is estimated from
+    the rise and fall of the figures with the bursts; where that cannot be, they prove nothing.
+    """
+
+    clock_bound_s: Annotated[float, Field(ge=0, le=3600)] | None = None
+
+    @property
+    def stated_bound_s(self) -> float:
+        """The stated bound; NaN where there is none."""
+        return math.nan if self.clock_bound_s is None else self.clock_bound_s
+
+
 class PolledEntry(WitnessEntry):
     """What is asked on a clock."""
 
@@ -134,20 +157,43 @@ def secret_if_any(device: str, field: str, path: Path | None) -> str | None:
     return None if path is None else secret_of(device, field, path)
 
 
+def partial_of(
+    device: str,
+    source: str,
+    series: Sequence[WitnessSeries],
+    why: str,
+    from_s: float,
+    before_s: float,
+) -> tuple[list[WitnessSeries], Remark]:
+    """Return the series of an incomplete answer without their values, and the remark on it."""
+    blank = [replace(each, values=np.full(len(each.values), np.nan)) for each in series]
+    remark = Remark(
+        kind=RemarkKind.PARTIAL,
+        device=device,
+        source=source,
+        from_s=from_s,
+        to_s=before_s,
+        said=why,
+    )
+    return blank, remark
+
+
 class ArchiveWitness:
     """One whose device or service keeps its own history: asked once, when a run is over; see
     :class:`WitnessSource`."""
 
     def __init__(
         self,
-        ask: Callable[[datetime, datetime], Awaitable[Iterable[WitnessSeries]]],
+        ask: Callable[
+            [datetime, datetime], Awaitable[tuple[Sequence[WitnessSeries], Sequence[Remark]]]
+        ],
         *,
         name: str,
         entry: WitnessEntry,
         reads: Iterable[Read],
         settle_s: float,
     ) -> None:
-        """``ask`` gives what there is of a span, and raises LedgerError."""
+        """``ask`` gives what there is of a span, with remarks, and raises LedgerError."""
         self.name = name
         self.devices = (entry.device,)
         self.quantities = quantities_of(reads)
@@ -160,10 +206,11 @@ class ArchiveWitness:
 
     async def read(self, from_at: datetime, before_at: datetime) -> Witnessed:
         [device], cores_count = self.devices, self._cores_count
-        series = await self._ask(from_at, before_at)
+        series, remarks = await self._ask(from_at, before_at)
         return Witnessed(
             devices=self.devices,
-            series=tuple(each for each in series if len(each.at_s)),
+            series=tuple(replace(each, is_archive=True) for each in series if len(each.at_s)),
+            remarks=tuple(remarks),
             read_at=datetime.now(UTC),
             cores_count=None if cores_count is None else {device: cores_count},
         )

@@ -1,14 +1,17 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broadside.agent.clock import (
+    HOST_ERROR_S,
     STA_NANO,
     STA_UNSYNC,
     TIME_ERROR,
     clock_problem,
+    has_hypervisor_clock,
     judge_timex,
     parse_tracking,
     read_clock,
@@ -29,6 +32,11 @@ LOCAL = (
 UNSYNCHRONISED = (
     "00000000,,0,0.000000000,0.000000000,0.000000000,0.000000000,0.000,0.000,0.000,1.000000000,"
     "1.000000000,0.0,Not synchronised\n"
+)
+# A VM of Azure: the form of Microsoft's page "Time sync for Linux VMs in Azure".
+PHC = (
+    "50484330,PHC0,3,1795175952.126060525,0.000000100,0.000000100,0.000000221,-0.022,-0.005,"
+    "0.071,0.000000001,0.000001400,8.0,Normal\n"
 )
 
 
@@ -62,7 +70,7 @@ async def test_beside_a_free_running_chronyd_the_kernel_counts(
     socket: str | None, text: str, has_boot_id: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def answer(_: str | None) -> str:
-        return text
+        return text.replace("1795175952.126060525", f"{datetime.now(UTC).timestamp():.9f}")
 
     monkeypatch.setattr("broadside.agent.clock._ask_chronyc", answer)
     state = TIME_ERROR
@@ -152,3 +160,76 @@ def test_a_clock_that_all_ends_read_meets_the_gate_whatever_it_is_off_by() -> No
 async def test_whoever_names_a_clock_is_not_told_the_kernels() -> None:
     assert (await read_clock()).boot_id
     assert (await read_clock("127.0.0.9")).boot_id is None  # nobody answers there
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LOCAL.replace("7F7F0101", "7F7F0100"),  # ntpd's local clock driver
+        LOCAL.replace(",3,", ",10,"),  # the default stratum of `local`, also of `local orphan`
+        SLOW.replace(",4,", ",16,"),
+        SLOW.replace(",4,", ",0,"),
+        SLOW.replace("Normal", "Not synchronised"),
+        SLOW.replace("Normal", "something new"),
+    ],
+)
+def test_a_clock_that_nothing_disciplines_has_no_bound(text: str) -> None:
+    reading = parse_tracking(text, NOW_AT)
+    assert (reading.synchronised, reading.bound_s, reading.offset_s) == (False, None, None)
+    assert clock_problem(reading, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("silent", "least_s", "most_s"),
+    [
+        (timedelta(seconds=100), 0.0, 0.006),  # one update may be missed
+        (timedelta(hours=1), 0.05, 0.06),
+        (timedelta(days=1), 1.2, 1.4),  # 86,400 s x 15 ppm
+    ],
+)
+def test_the_bound_grows_while_the_source_is_silent(
+    silent: timedelta, least_s: float, most_s: float
+) -> None:
+    bound_s = parse_tracking(SLOW, NOW_AT + silent).bound_s
+    assert bound_s is not None
+    assert least_s <= bound_s <= most_s
+
+
+def test_the_bound_holds_the_error_of_a_hypervisors_clock() -> None:
+    figures_s = 1e-7 + 1.4e-6 + 5e-10
+    phc = parse_tracking(PHC, NOW_AT)
+    assert phc.bound_s == pytest.approx(figures_s + HOST_ERROR_S)
+    renamed = PHC.replace("50484330,PHC0", "48595052,HYPR")
+    assert parse_tracking(renamed, NOW_AT).bound_s == pytest.approx(figures_s)
+    assert parse_tracking(renamed, NOW_AT, on_host_clock=True).bound_s == phc.bound_s
+    # A server's address is no reference clock, whatever clocks the kernel has.
+    server = parse_tracking(SLOW, NOW_AT, on_host_clock=True)
+    assert server.bound_s == parse_tracking(SLOW, NOW_AT).bound_s
+
+
+async def test_the_kernel_bound_holds_it_where_there_is_such_a_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def no_answer(_: str | None) -> None:
+        return None
+
+    monkeypatch.setattr("broadside.agent.clock._ask_chronyc", no_answer)
+    monkeypatch.setattr(
+        "broadside.agent.clock.read_kernel_clock",
+        lambda now_at: judge_timex(0, STA_NANO, 0, 2_500, now_at),
+    )
+    for has, bound_s in ((False, 0.0025), (True, 0.0025 + HOST_ERROR_S)):
+        monkeypatch.setattr("broadside.agent.clock.has_hypervisor_clock", lambda has=has: has)
+        assert (await read_clock()).bound_s == pytest.approx(bound_s)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("hyperv\n", True), ("KVM virtual PTP\n", True), ("mlx5_ptp\n", False)]
+)
+def test_a_hypervisors_clock_is_known_by_its_name(
+    name: str, expected: bool, tmp_path: Path
+) -> None:
+    assert has_hypervisor_clock(tmp_path) is False
+    (tmp_path / "ptp1").mkdir()
+    (tmp_path / "ptp1" / "clock_name").write_text(name)
+    assert has_hypervisor_clock(tmp_path) is expected

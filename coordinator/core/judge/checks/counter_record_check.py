@@ -30,6 +30,14 @@ def _findings(given: RunInput) -> Iterator[Finding]:
             "run, and there is none",
             next_step="make the source answer again and recompute, or launch without a ledger",
         )
+    if ledger is not None and ledger.partial is not None:
+        yield problem(
+            id="ledger-partial",
+            weight=94,
+            sentence=f"the device counter {ledger.source} gave an incomplete answer "
+            f"({ledger.partial}): its bytes are not used",
+            next_step="make every store or page answer, then recompute the verdict",
+        )
     if ledger is not None:
         yield from _late(plan, ledger)
     if plan.ledger is not None and ledger is not None:
@@ -73,10 +81,10 @@ COUNTER_RECORD: Final = Check(
     id="counter-record",
     stage=Stage.EVIDENCE,
     question="Is the device counter's record there, as it was promised at launch?",
-    formula="bins before the first burst >= max(5 s, one bin); known share of each burst's bytes "
-    ">= the share promised at launch",
+    formula="the source's answer is complete; bins before the first burst >= max(5 s, one bin); "
+    "known share of each burst's bytes >= the share promised at launch",
     reads="the device counter's bins",
     when_absent="inconclusive where it was promised",
-    findings=("ledger-absent", "ledger-late", "ledger-thin"),
+    findings=("ledger-absent", "ledger-late", "ledger-partial", "ledger-thin"),
     evaluate=_evaluate,
 )

@@ -1,6 +1,7 @@
 """Check: are the thresholds met that the objective sets?"""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final, assert_never
 
 from broadside.coordinator.core import words
@@ -8,70 +9,123 @@ from broadside.coordinator.core.goals import GOALS, Goal, Teller
 from broadside.coordinator.core.judge.checks.check_types import BurstInput, Check, Result, Stage
 from broadside.coordinator.core.judge.rates import WHOLE_RATIO
 from broadside.coordinator.core.measure.measures import find
-from broadside.coordinator.core.summary import BurstSummary, Verdict, problem, worse
+from broadside.coordinator.core.summary import (
+    BurstSummary,
+    DeviceFigure,
+    Finding,
+    Verdict,
+    problem,
+    worse,
+)
 
 DEVICE_KNOWN_RATIO: Final = 0.8  # of a window's seconds: its first and last readings reach out
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """One metric as it was measured.
+
+    Attributes:
+        where: The device or flow, for a sentence.
+        low: The least that it can be; None where it was not measured.
+        high: The most that it can be.
+        told_count: Pairs that it was measured for.
+        said: How much of it was measured, for a sentence.
+        bound_s: By how much its readings may be misplaced.
+    """
+
+    where: str
+    low: float | None
+    high: float | None
+    told_count: int
+    said: str
+    bound_s: float = 0.0
+
+
 def _evaluate(given: BurstInput) -> Result:
     """Hold every threshold; one that was not measured for every pair is not met."""
-    spec, burst = given.spec, given.burst
-    count = len(burst.pairs)
-    whole = burst.completeness.completeness_ratio >= WHOLE_RATIO
     verdicts, findings = [Verdict.PASS], []
     for goal in GOALS:
-        bound = getattr(spec.objective, goal.bound)
-        for where, value, told_count, of_what in () if bound is None else _told(goal, burst):
-            if value is not None and goal.broken_by(value, bound):
-                verdicts.append(Verdict.FAIL)
-                findings.append(
-                    problem(
-                        id=f"{goal.id}-limit",
-                        weight=90,
-                        sentence=f"{where}the {goal.words} is {goal.say(value)}, "
-                        f"the limit {goal.say(bound)}",
-                        next_step=goal.next_step,
-                    )
-                )
-            elif value is None or told_count < count or not whole:
-                verdicts.append(Verdict.INCONCLUSIVE)
-                findings.append(
-                    problem(
-                        id=f"{goal.id}-unproven",
-                        weight=70,
-                        sentence=f"{where}the {goal.words} {goal.teller} {of_what}; its limit of "
-                        f"{goal.say(bound)} needs all of them",
-                        next_step="make the witness answer, then run again"
-                        if goal.teller is Teller.DEVICE
-                        else "run again with every pair",
-                    )
-                )
+        bound = getattr(given.spec.objective, goal.bound)
+        for told in () if bound is None else _told(goal, given.burst):
+            verdict, finding = _held(goal, bound, told, given.burst)
+            verdicts.append(verdict)
+            findings += [] if finding is None else [finding]
     return Result(worse(verdicts), tuple(findings))
 
 
-def _told(goal: Goal, burst: BurstSummary) -> Iterator[tuple[str, float | None, int, str]]:
-    """Whose figure it is, the figure, how many pairs told it, and that in words."""
+def _held(
+    goal: Goal, bound: float, told: _Told, burst: BurstSummary
+) -> tuple[Verdict, Finding | None]:
+    """Return the result of one threshold on one metric. It fails where every value that the metric
+    can have is beyond the limit, and passes where none is."""
+    count = len(burst.pairs)
+    whole = burst.completeness.completeness_ratio >= WHOLE_RATIO
+    values = [value for value in (told.low, told.high) if value is not None]
+    beyond = [goal.broken_by(value, bound) for value in values]
+    if beyond and all(beyond):
+        value = values[-1] if goal.is_floor else values[0]
+        return Verdict.FAIL, problem(
+            id=f"{goal.id}-limit",
+            weight=90,
+            sentence=f"{told.where}the {goal.words} is {goal.say(value)}, "
+            f"the limit {goal.say(bound)}",
+            next_step=goal.next_step,
+        )
+    if any(beyond):
+        return Verdict.INCONCLUSIVE, problem(
+            id=f"{goal.id}-unproven",
+            weight=70,
+            sentence=f"{told.where}the {goal.words} is between {goal.say(values[0])} and "
+            f"{goal.say(values[-1])}: its readings are placed within {words.time(told.bound_s)}; "
+            f"the limit is {goal.say(bound)}",
+            next_step="use a source whose clock can be checked, or a burst longer than the bound",
+        )
+    if not values or told.told_count < count or not whole:
+        return Verdict.INCONCLUSIVE, problem(
+            id=f"{goal.id}-unproven",
+            weight=70,
+            sentence=f"{told.where}the {goal.words} {goal.teller} {told.said}; its limit of "
+            f"{goal.say(bound)} needs all of them",
+            next_step="make the witness answer, then run again"
+            if goal.teller is Teller.DEVICE
+            else "run again with every pair",
+        )
+    return Verdict.PASS, None
+
+
+def _told(goal: Goal, burst: BurstSummary) -> Iterator[_Told]:
+    """Return the metric as each of its sources measured it."""
     if goal.teller is Teller.DEVICE:
         yield from _told_of_devices(goal, burst)
         return
     for where, value, told_count in _told_by_pairs(goal, burst):
-        yield where, value, told_count, f"{told_count} of {len(burst.pairs)} pairs"
+        yield _Told(where, value, value, told_count, f"{told_count} of {len(burst.pairs)} pairs")
 
 
-def _told_of_devices(
-    goal: Goal, burst: BurstSummary
-) -> Iterator[tuple[str, float | None, int, str]]:
+def _told_of_devices(goal: Goal, burst: BurstSummary) -> Iterator[_Told]:
     """Each device's own; one of which too little of the window is known is not told of."""
     quantity, _, statistic = goal.figure.partition(".")
     if not burst.devices:
-        yield "", None, 0, "no device"
+        yield _Told("", None, None, 0, "no device")
     for device in burst.devices:
-        seen = getattr(device, quantity)
-        known = 0.0 if seen is None else seen.covered_ratio
-        value = None if seen is None else getattr(seen, statistic)
-        told_count = len(burst.pairs) if known >= DEVICE_KNOWN_RATIO else 0
-        said = f"{words.ratio(known, 0)} of the window's seconds"
-        yield f"{device.device}: ", value, told_count, said
+        seen: DeviceFigure | None = getattr(device, quantity)
+        where = f"{device.device}: "
+        if seen is None:
+            yield _Told(where, None, None, 0, f"{words.ratio(0.0, 0)} of the window's seconds")
+        else:
+            yield _placed(where, seen, statistic, len(burst.pairs))
+
+
+def _placed(where: str, seen: DeviceFigure, statistic: str, count: int) -> _Told:
+    """Return a device's metric with what it can be while its readings may be misplaced."""
+    known = seen.covered_ratio
+    low = high = getattr(seen, statistic)
+    if seen.at_least is not None and seen.at_most is not None:
+        low, high = getattr(seen.at_least, statistic), getattr(seen.at_most, statistic)
+    said = f"{words.ratio(known, 0)} of the window's seconds"
+    told_count = count if known >= DEVICE_KNOWN_RATIO else 0
+    return _Told(where, low, high, told_count, said, seen.bound_s)
 
 
 def _told_by_pairs(goal: Goal, burst: BurstSummary) -> Iterator[tuple[str, float | None, int]]:
@@ -98,7 +152,8 @@ THRESHOLDS: Final = Check(
     id="thresholds",
     stage=Stage.THRESHOLD,
     question="Are the thresholds met that the objective sets?",
-    formula="value <= limit (or >= for a floor), known for every pair or for 80 % of the window",
+    formula="value <= limit (or >= for a floor), known for every pair or for 80 % of the window, "
+    "for every placement of the readings within their bound",
     reads="the metric that each threshold names: engine, probes or telemetry",
     when_absent="inconclusive",
     findings=tuple(f"{goal.id}-{outcome}" for goal in GOALS for outcome in ("limit", "unproven")),

@@ -48,6 +48,20 @@ async def test_every_unit_means_the_same_bytes(tmp_path: Path, unit: str, figure
     assert ledger.bytes.tolist() == [6e10, 6e10]
 
 
+@pytest.mark.parametrize("finer", [1, 10**3, 10**6, 10**9])
+async def test_epoch_times_are_read_in_whichever_unit_they_are(tmp_path: Path, finer: int) -> None:
+    """Grafana exports milliseconds, InfluxDB nanoseconds."""
+    rows = [f"{(1764072000 + 60 * n) * finer},{n}" for n in range(3)]
+    ledger = await read(tmp_path, "\n".join(["time,bytes", *rows, ""]))
+    assert (ledger.grain_s, ledger.start_s.tolist()[0]) == (60, 1764072000)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e300", "-1"])
+async def test_a_number_that_is_no_time_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(LedgerError, match=r"line 2: .* is no time"):
+        await read(tmp_path, f"time,bytes\n{text},1\n60,1\n")
+
+
 async def test_times_may_name_the_end_of_a_bin_and_be_of_a_zone(tmp_path: Path) -> None:
     form = CsvForm(zone="America/New_York", label="end")
     ledger = await read(tmp_path, "time,bytes\n2022-01-04 11:25,1\n2022-01-04 11:26,2\n", form)

@@ -1,0 +1,198 @@
+"""An answer that says that it is incomplete is marked, and tells no figure and no bytes (M15)."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.testimony import RemarkKind, Witnessed
+from broadside.coordinator.device.http_answers import bounded_client, partial_answer
+from broadside.coordinator.device.ledgers.azure_monitor_source import AzureMonitorLedger
+from broadside.coordinator.device.ledgers.kept import dump_ledger, load_ledger
+from broadside.coordinator.device.ledgers.prometheus_source import PrometheusLedger
+from broadside.coordinator.device.ledgers.settle import at_rest
+from broadside.coordinator.device.witnesses.prometheus_witness import open_source
+from broadside.exchange.messages import Direction
+
+BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)
+BEGUN_S = BEGUN.timestamp()
+WHOLE: dict[str, Any] = {
+    "status": "success",
+    "data": {
+        "resultType": "matrix",
+        "result": [{"metric": {}, "values": [[BEGUN_S + 15 * n, str(n)] for n in range(9)]}],
+    },
+}
+PARTIAL = [
+    {"warnings": ["partial response: 1 store of 2 did not answer"]},  # Thanos
+    {"warnings": ["remote storage: context deadline exceeded", "another"]},  # Prometheus
+    {"warnings": "no store matched the query"},
+    {"isPartial": True},  # VictoriaMetrics
+    {"infos": ["results were truncated due to a limit"]},
+    {"error": {"code": "PartialError", "message": "one of the workspaces did not answer"}},
+]
+COMPLETE = [
+    {},
+    {"warnings": []},
+    {"warnings": None, "isPartial": False},
+    {"infos": ["PromQL info: metric might not be a counter, name does not end in _total"]},
+    {"stats": {"seriesFetched": "1"}},
+]
+
+
+def prometheus(more: dict[str, Any], off_s: float | None = 0.0, status: int = 200) -> Any:
+    """A server whose own clock is ``off_s`` off; None: it does not know ``time()``."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/query"):
+            if off_s is None:
+                return httpx.Response(404, json={"detail": "no"})
+            stamp = datetime.now(UTC).timestamp() + off_s
+            data = {"resultType": "scalar", "result": [stamp, str(stamp)]}
+            return httpx.Response(200, json={"status": "success", "data": data})
+        return httpx.Response(status, json=WHOLE | more)
+
+    return httpx.MockTransport(answer)
+
+
+async def bins(transport: httpx.MockTransport) -> FirewallLedger:
+    source = PrometheusLedger("http://p", "x", "bytes_total", transport=transport)
+    return await source.read(BEGUN, BEGUN + timedelta(minutes=2), Direction.FORWARD)
+
+
+async def figures(transport: httpx.MockTransport, **more: Any) -> Witnessed:
+    entry = {
+        "source": "prometheus",
+        "device": "fw",
+        "url": "http://p",
+        "read": [{"quantity": "sessions_count", "query": "x"}],
+        **more,
+    }
+    witness = open_source(entry, transport=transport)
+    return await witness.read(BEGUN, BEGUN + timedelta(minutes=2))
+
+
+@pytest.mark.parametrize(
+    ("more", "status"), [*((more, 200) for more in PARTIAL), ({}, 206)], ids=str
+)
+async def test_an_incomplete_answer_is_marked(more: dict[str, Any], status: int) -> None:
+    ledger = await bins(prometheus(more, status=status))
+    assert ledger.partial
+    assert np.isnan(ledger.proving().bytes).all()
+    assert load_ledger(dump_ledger(ledger)).partial == ledger.partial
+    assert not at_rest(ledger, ledger, BEGUN_S, BEGUN_S + 60, 0.0)
+    told = await figures(prometheus(more, status=status))
+    assert np.isnan(told.series[0].values).all()
+    assert [remark.kind for remark in told.remarks] == [RemarkKind.PARTIAL]
+
+
+@pytest.mark.parametrize("more", COMPLETE, ids=str)
+async def test_a_complete_answer_is_not(more: dict[str, Any]) -> None:
+    ledger = await bins(prometheus(more))
+    assert ledger.partial is None
+    assert ledger.proving() is ledger
+    assert "partial" not in dump_ledger(ledger).decode()
+    told = await figures(prometheus(more))
+    assert told.series[0].values.tolist() == list(range(9))
+    assert not told.remarks
+
+
+@pytest.mark.parametrize("off_s", [0.0, 45.0, -45.0, -3600.0])
+async def test_the_servers_clock_is_read_and_taken_off(off_s: float) -> None:
+    told = await figures(prometheus({}, off_s))
+    [series] = told.series
+    np.testing.assert_allclose(series.at_s, BEGUN_S + 15 * np.arange(9) - off_s, atol=0.5)
+    assert series.bound_s.max() < 0.5
+    assert [remark.kind for remark in told.remarks] == ([RemarkKind.CLOCK] if off_s else [])
+
+
+@pytest.mark.parametrize(("stated", "bound_s"), [({}, np.nan), ({"clock_bound_s": 3}, 3.0)])
+async def test_a_server_that_does_not_tell_its_clock_has_the_stated_bound(
+    stated: dict[str, Any], bound_s: float
+) -> None:
+    told = await figures(prometheus({}, None), **stated)
+    np.testing.assert_array_equal(told.series[0].bound_s, np.full(9, bound_s))
+
+
+@pytest.mark.parametrize(
+    ("document", "headers", "expected"),
+    [
+        ({"cpu": [1, 2], "nextLink": "https://x/2"}, {}, True),  # Azure, Microsoft Graph
+        ({"cpu": 1, "@odata.nextLink": "https://x/2"}, {}, True),
+        ({"cpu": 1, "metadata": {"continue": "abc"}}, {}, True),  # Kubernetes
+        ({"cpu": 1, "IsTruncated": True}, {}, True),  # AWS
+        ({"cpu": 1, "links": {"next": {"href": "/2"}}}, {}, True),
+        ({"cpu": 1, "has_more": True}, {}, True),
+        ([1, 2], {"Link": '<https://x/2>; rel="next"'}, True),
+        ({"cpu": 1, "nextLink": None, "has_more": False, "next": ""}, {}, False),
+        ({"cpu": 1, "links": {"next": None}}, {}, False),
+        ({"cpu": 1}, {"Link": '<https://x/1>; rel="prev"'}, False),
+        ([1, 2], {}, False),
+    ],
+)
+def test_a_page_that_goes_on_is_incomplete(
+    document: Any, headers: dict[str, str], expected: bool
+) -> None:
+    response = httpx.Response(200, json=document, headers=headers)
+    assert (partial_answer(response, document) is not None) is expected
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "expected"),
+    [
+        ({}, 200, False),
+        ({"nextLink": "https://management.azure.com/x"}, 200, True),
+        ({"error": {"code": "PartialError"}}, 200, True),
+        ({}, 206, True),
+    ],
+)
+async def test_azure_monitor_marks_it_too(
+    more: dict[str, Any], status: int, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [{"timeStamp": f"2026-11-20T12:0{n}:00Z", "average": 8e6} for n in range(3)]
+    metric = {"unit": "BitsPerSecond", "timeseries": [{"data": points}], "errorCode": "Success"}
+    answer = {"interval": "PT1M", "value": [metric], **more}
+    transport = httpx.MockTransport(lambda _: httpx.Response(status, json=answer))
+    monkeypatch.setattr(
+        "broadside.coordinator.device.ledgers.azure_monitor_source.bounded_client",
+        lambda headers, ca_file, attempt_s: bounded_client(headers, ca_file, attempt_s, transport),
+    )
+    path = "providers/Microsoft.Network/azureFirewalls/fw"
+    source = AzureMonitorLedger(f"/subscriptions/s/resourceGroups/g/{path}", token="t")  # noqa: S106
+    ledger = await source.read(BEGUN, BEGUN + timedelta(minutes=3), Direction.FORWARD)
+    assert (ledger.partial is not None) is expected
+
+
+@pytest.mark.parametrize(
+    ("query", "moved"), [('cpu{job="fw"}', True), ("cpu", True), ("avg(cpu)", False)]
+)
+async def test_a_sample_is_placed_when_it_was_scraped(query: str, moved: bool) -> None:
+    """Scraped every 60 s, 7 s after the minute, and read in steps of 15 s."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked = request.url.params["query"]
+        if asked == "time()":
+            return httpx.Response(404)
+        steps = [BEGUN_S + 15 * n for n in range(9)]
+        scrapes = [BEGUN_S + 7 + (at - BEGUN_S - 7) // 60 * 60 for at in steps]
+        values = (
+            scrapes if asked.startswith("timestamp(") else [at - BEGUN_S + 60 for at in scrapes]
+        )
+        labels = (
+            {"job": "fw"} if asked.startswith("timestamp(") else {"__name__": "cpu", "job": "fw"}
+        )
+        rows = [[at, str(value)] for at, value in zip(steps, values, strict=True)]
+        data = {"resultType": "matrix", "result": [{"metric": labels, "values": rows}]}
+        return httpx.Response(200, json={"status": "success", "data": data})
+
+    read = {"quantity": "sessions_count", "query": query}
+    told = await figures(httpx.MockTransport(answer), read=[read], clock_bound_s=0.1)
+    [series] = told.series
+    if moved:
+        assert (series.at_s - BEGUN_S).tolist() == [-53, 7, 67]
+        assert series.values.tolist() == [7, 67, 127]
+    else:
+        assert len(series.values) == 9
