@@ -11,6 +11,7 @@ from typing import Final, Literal, Protocol
 import numpy as np
 
 from broadside.coordinator.core.measure.columns import NO_HOST, Floats, HostColumns, TrackColumns
+from broadside.coordinator.core.measure.two_ends import EndsOffset
 from broadside.coordinator.core.plan.spec import Burst, Pair
 from broadside.coordinator.core.summary import Joined, Stray
 from broadside.exchange.engines.buckets import folded
@@ -62,6 +63,7 @@ class PairEvidence:
     client_vm_size: str | None = None
     server_vm_size: str | None = None
     probes: ProbeColumn | None = None
+    ends_offset: EndsOffset | None = None  # of imports: how the server's seconds were placed
 
     @property
     def engines(self) -> tuple[EngineReport, ...]:

@@ -26,6 +26,7 @@ from broadside.coordinator.core.judge.checks.seal_check import SEAL
 from broadside.coordinator.core.judge.checks.shape_check import SHAPE
 from broadside.coordinator.core.judge.checks.starts_check import STARTS
 from broadside.coordinator.core.judge.checks.thresholds_check import THRESHOLDS
+from broadside.coordinator.core.judge.checks.window_check import WINDOW
 
 BURST_CHECKS: Final[tuple[Check[BurstInput], ...]] = (
     RATE,
@@ -38,6 +39,7 @@ BURST_CHECKS: Final[tuple[Check[BurstInput], ...]] = (
     BYPASS,
     CONSISTENCY,
     STARTS,
+    WINDOW,
 )
 RUN_CHECKS: Final[tuple[Check[RunInput], ...]] = (
     SEAL,
