@@ -571,6 +571,7 @@ CauseId = Literal[
     "foreign-traffic",
     "bypass",
     "duplicate-counting",
+    "metric-declaration",
     "unknown-bins",
     "unknown",
 ]
@@ -622,6 +623,7 @@ class Reconciliation(Message):
     slowest_noise_bits_per_second: float | None = None
     slowest_s: int | None = None
     bypassed: bool = False  # the run was not to cross the device
+    counted_flows: tuple[Flow, ...] = ()  # that the counter is declared to count; none: all
     neighbours: tuple[str, ...] = ()  # other runs whose traffic this ledger counts too
     causes: tuple[Cause, ...] = ()
 

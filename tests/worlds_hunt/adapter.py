@@ -33,6 +33,8 @@ from broadside.coordinator.core.measure.evidence import (
     strays_during,
 )
 from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.metric_declaration import Direction as Way
+from broadside.coordinator.core.measure.metric_declaration import MetricDeclaration
 from broadside.coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries
 from broadside.coordinator.core.plan.spec import (
     Burst,
@@ -89,6 +91,13 @@ FLOWS: Final = {
     "reverse": (Flow.DOWN,),
     "both": tuple(Flow),
     None: tuple(Flow),
+}
+LAYERS: Final[dict[str | None, LedgerLayer]] = {"ip": "ip", "wire": "wire", None: "unknown"}
+WAYS: Final[dict[str | None, Way]] = {
+    "forward": "in",
+    "reverse": "out",
+    "both": "both",
+    None: "both",
 }
 OUTCOMES: Final = {
     "measured": Outcome.MEASURED,
@@ -792,8 +801,20 @@ def original_table(recording: neutral.Recording) -> OriginalTable:
         rows=tuple(rows),
         metric_source="metric.csv" if points else None,
         metric=points,
+        metric_declaration=_metric_declaration(plan),
         pairs_planned=len(plan.pairs),
         overrides=dict(_overrides(plan)),
+    )
+
+
+def _metric_declaration(plan: neutral.Plan) -> MetricDeclaration:
+    """Return what the operator stated of the first device's metric, whose unit is applied above."""
+    stated = plan.counters[0] if plan.counters else None
+    return MetricDeclaration(
+        layer=LAYERS[None if stated is None else stated.layer],
+        direction=WAYS[None if stated is None else stated.directions],
+        lag_s=None if stated is None else stated.lag_s,
+        mtu_bytes=plan.mtu_bytes,
     )
 
 

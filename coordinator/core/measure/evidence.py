@@ -117,8 +117,9 @@ class BurstEvidence:
             yield self.unpack(pairs[first : first + count], instants_only)
 
 
-# Where the firewall counts: IP packets, Ethernet frames (without preamble and checksum), or unsaid.
-LedgerLayer = Literal["ip", "wire", "unknown"]
+# Where the firewall counts: payload, IP packets, Ethernet frames (without preamble and checksum),
+# or unsaid.
+LedgerLayer = Literal["payload", "ip", "wire", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +143,10 @@ class FirewallLedger:
     snat_utilization_ratio: float | None = None  # worst over the run, where the firewall says
     notes: tuple[str, ...] = ()
     counts_from_s: float | None = None  # epoch s before which its device counted nothing, if told
+    # Declared: TCP payload of a full packet, or the path's MTU; None: as the fleet recorded it.
+    mss_bytes: int | None = None
+    mtu_bytes: int | None = None
+    extreme: Literal["maximum", "minimum"] | None = None  # of samples in a bin: no byte counts
 
     def __len__(self) -> int:
         return len(self.start_s)

@@ -18,6 +18,7 @@ from broadside.coordinator.core.judge.checks.consistency_check import CONSISTENC
 from broadside.coordinator.core.judge.checks.counter_record_check import COUNTER_RECORD
 from broadside.coordinator.core.judge.checks.coverage_check import COVERAGE
 from broadside.coordinator.core.judge.checks.device_rate_check import DEVICE_RATE
+from broadside.coordinator.core.judge.checks.metric_aggregation_check import METRIC_AGGREGATION
 from broadside.coordinator.core.judge.checks.rate_check import RATE
 from broadside.coordinator.core.judge.checks.reference_record_check import REFERENCE_RECORD
 from broadside.coordinator.core.judge.checks.residual_check import RESIDUAL
@@ -45,6 +46,7 @@ RUN_CHECKS: Final[tuple[Check[RunInput], ...]] = (
     SEAL,
     RUN_COVERAGE,
     COUNTER_RECORD,
+    METRIC_AGGREGATION,
     REFERENCE_RECORD,
     BURST_SCATTER,
 )
