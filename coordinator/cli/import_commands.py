@@ -16,7 +16,6 @@ from broadside.coordinator.cli.options import Api, Json, print_json, zone_of
 from broadside.coordinator.cli.token_option import CommandGroup
 from broadside.coordinator.core import words
 from broadside.coordinator.core.figures import RECEIVED
-from broadside.coordinator.core.measure.metric_declaration import MetricDeclaration
 from broadside.coordinator.core.summary import Finding
 from broadside.coordinator.imports.import_answers import (
     FileResult,
@@ -26,6 +25,7 @@ from broadside.coordinator.imports.import_answers import (
 )
 from broadside.coordinator.imports.import_requests import LabelValues, Recordings, RecordingState
 from broadside.coordinator.imports.iperf3_files import read_recordings
+from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.original_tables import Reading, read_original
 from broadside.coordinator.imports.time_text import parse_time, to_utc
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from broadside.coordinator.core.measure.metric_declaration import MetricDeclaration
+from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.table_bursts import OriginalRow, problems
 from broadside.exchange.chunks import pack_intervals, unpack_intervals
 from broadside.exchange.engines.port import StartBasis

@@ -11,13 +11,13 @@ import numpy as np
 from pydantic import ValidationError
 
 from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.metric_declaration import (
+from broadside.coordinator.imports import BadFile
+from broadside.coordinator.imports.import_requests import METRIC_POINTS_MAX_COUNT, MetricPoint
+from broadside.coordinator.imports.metric_declaration import (
     DEFAULT,
     MetricDeclaration,
     azure_firewall,
 )
-from broadside.coordinator.imports import BadFile
-from broadside.coordinator.imports.import_requests import METRIC_POINTS_MAX_COUNT, MetricPoint
 from broadside.coordinator.imports.time_text import parse_number, parse_time, say_zone, to_utc
 from broadside.coordinator.imports.uploaded_files import read_rows, read_text, wrong_cell
 

@@ -25,6 +25,7 @@ from broadside.coordinator.core.measure.columns import (
 )
 from broadside.coordinator.core.measure.evidence import (
     BurstEvidence,
+    CounterDirection,
     FirewallLedger,
     LedgerLayer,
     PairEvidence,
@@ -33,8 +34,6 @@ from broadside.coordinator.core.measure.evidence import (
     strays_during,
 )
 from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.measure.metric_declaration import Direction as Way
-from broadside.coordinator.core.measure.metric_declaration import MetricDeclaration
 from broadside.coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries
 from broadside.coordinator.core.plan.spec import (
     Burst,
@@ -52,6 +51,7 @@ from broadside.coordinator.imports.import_requests import (
     RecordingState,
 )
 from broadside.coordinator.imports.import_requests import Recording as EngineFile
+from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.original_runs import measure_table, plan_table
 from broadside.coordinator.imports.recordings import measure_recordings, plan_recordings
 from broadside.coordinator.imports.stored_imports import summarise as summarise_import
@@ -93,7 +93,7 @@ FLOWS: Final = {
     None: tuple(Flow),
 }
 LAYERS: Final[dict[str | None, LedgerLayer]] = {"ip": "ip", "wire": "wire", None: "unknown"}
-WAYS: Final[dict[str | None, Way]] = {
+WAYS: Final[dict[str | None, CounterDirection]] = {
     "forward": "in",
     "reverse": "out",
     "both": "both",

@@ -82,8 +82,6 @@ def received(spec: RunSpec, burst: BurstSummary, between: float | None = None) -
     half = burst.fleet_received_half_width_bits_per_second
     if half is None and window is not None and window.window_s >= VALUES_MIN:
         half = between
-        if half is None:
-            half = _by_device(burst)
     if rate is None or half is None:
         return None
     factor = factor_of(spec, burst)
@@ -96,11 +94,12 @@ def received(spec: RunSpec, burst: BurstSummary, between: float | None = None) -
     )
 
 
-def _by_device(burst: BurstSummary) -> float | None:
+def scatter_of_device(burst: BurstSummary) -> float | None:
     """What a burst's mean may be off by the scatter of the device's own bins, in bit/s of payload.
 
-    Student's t times the standard deviation of a bin, not of their mean: nothing is assumed of
-    how bins correlate. None where no bin lies wholly in the window often enough.
+    For a table of means, whose ends recorded no scatter. Student's t times the standard deviation
+    of a bin, not of their mean: nothing is assumed of how bins correlate. None where fewer than
+    :data:`BURSTS_MIN` bins lie wholly in the window.
     """
     held, rate = burst.reconciliation, RECEIVED.of_burst(burst)
     if held is None or held.bypassed or held.residual_ratio is None or rate is None:

@@ -30,7 +30,12 @@ from broadside.coordinator.core.judge.declaration_error import (
 from broadside.coordinator.core.judge.drift import drift_findings
 from broadside.coordinator.core.judge.limiter import Scene, common_limiter, find_limiter
 from broadside.coordinator.core.judge.observations import observations, residual_causes
-from broadside.coordinator.core.judge.rates import WHOLE_RATIO, between_bursts, limit_of
+from broadside.coordinator.core.judge.rates import (
+    WHOLE_RATIO,
+    between_bursts,
+    limit_of,
+    scatter_of_device,
+)
 from broadside.coordinator.core.judge.reconcile import Neighbour, reconcile
 from broadside.coordinator.core.judge.residual_cause import Missing
 from broadside.coordinator.core.measure.completeness import combine
@@ -196,19 +201,8 @@ def _reconciled(
     neighbours: Sequence[Neighbour],
     absent: Sequence[tuple[float, float]] = (),
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
-    first = next(
-        (burst.summary for burst in bursts if not burst.summary.headers_assumed),
-        bursts[0].summary,
-    )
-    overhead = Headers(
-        ip_ratio=first.header_ratio,
-        wire_ratio=first.wire_ratio,
-        assumed=first.headers_assumed,
-        how=first.header_how,
-    )
-    declared = declared_headers(mss_bytes=ledger.mss_bytes, mtu_bytes=ledger.mtu_bytes)
-    if declared is not None and first.headers_assumed and spec.traffic.protocol is Protocol.TCP:
-        overhead = declared
+    """Reconcile the whole run and each burst, by a counter as its metric is declared."""
+    overhead = _overhead(spec, bursts, ledger)
 
     def reconciled(bytes_of: FirewallLedger) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
         return reconcile(
@@ -238,6 +232,23 @@ def _reconciled(
             with_declaration(held, ledger, [summary])
             for held, summary in zip(each, summaries, strict=True)
         ),
+    )
+
+
+def _overhead(spec: RunSpec, bursts: Sequence[MeasuredBurst], ledger: FirewallLedger) -> Headers:
+    """Headers as a burst recorded them, else as declared for the counter, else as assumed."""
+    first = next(
+        (burst.summary for burst in bursts if not burst.summary.headers_assumed),
+        bursts[0].summary,
+    )
+    declared = declared_headers(mss_bytes=ledger.mss_bytes, mtu_bytes=ledger.mtu_bytes)
+    if declared is not None and first.headers_assumed and spec.traffic.protocol is Protocol.TCP:
+        return declared
+    return Headers(
+        ip_ratio=first.header_ratio,
+        wire_ratio=first.wire_ratio,
+        assumed=first.headers_assumed,
+        how=first.header_how,
     )
 
 
@@ -314,6 +325,8 @@ def _judged(
             "limiter_details": limiter,
         }
     )
+    if between is None and not plan.clocks_promised:
+        between = scatter_of_device(judged)
     given = BurstInput(
         spec=spec,
         burst=judged,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from broadside.coordinator.core.measure.steady import (
     ramp_s,
     slowest_stretch,
 )
+from broadside.coordinator.core.measure.window_share import most_outside, outside_ratio
 from broadside.coordinator.core.plan.spec import Burst
 from broadside.coordinator.core.summary import (
     Basis,
@@ -119,7 +120,7 @@ def aggregate(
             common_s=common[1] - common[0],
             ramp_s=cut,
             covered_ratio=figure(_covered(aligned, measured or seen, span)) or 0.0,
-            **_most_outside(aligned, measured or seen, common),
+            **most_outside(aligned, measured or seen, common),
             short=span.stop - span.start < SUSTAIN_S,
             ramp_bits_per_second=(
                 figure(float(fleet[common[0] : span.start].mean()) * 8) if cut else None
@@ -186,43 +187,6 @@ def _covered(aligned: Aligned, rows: Sequence[int], span: slice) -> float:
     """Share of the pairs' seconds of a window that records cover."""
     cover = [flow.coverage[list(rows), span].mean(dtype=np.float64) for flow in aligned.flows]
     return min(1.0, float(np.min(cover))) if rows else 0.0
-
-
-def outside_s(aligned: Aligned, common: tuple[int, int]) -> Floats:
-    """Return each pair's recorded seconds of its planned test that lie outside a window.
-
-    Args:
-        aligned: The aligned burst.
-        common: The window's cells, [from, before).
-    """
-    span = slice(*common)
-    recorded = [flow.own_coverage.sum(axis=1, dtype=np.float64) for flow in aligned.flows]
-    inside = [flow.coverage[:, span].sum(axis=1, dtype=np.float64) for flow in aligned.flows]
-    return np.asarray(np.maximum(0.0, np.max(np.subtract(recorded, inside), axis=0)))
-
-
-def _outside_ratio(aligned: Aligned, common: tuple[int, int]) -> dict[str, Floats]:
-    """The share of each pair's recorded seconds outside the window, by its field; NaN: none."""
-    recorded = np.max([flow.own_coverage.sum(axis=1) for flow in aligned.flows], axis=0)
-    share = np.full(len(recorded), np.nan)
-    if not all(flow.means_only for flow in aligned.flows):
-        np.divide(outside_s(aligned, common), recorded, out=share, where=recorded > 0)
-    return {"outside_ratio": share}
-
-
-def _most_outside(aligned: Aligned, rows: Sequence[int], common: tuple[int, int]) -> dict[str, Any]:
-    """Fields of the pair with the most seconds outside the window.
-
-    A mean without seconds is a mean of the whole test, wherever the window lies.
-    """
-    if not rows or all(flow.means_only for flow in aligned.flows):
-        return {}
-    lost = outside_s(aligned, common)
-    worst = max(rows, key=lambda row: lost[row])
-    pair = aligned.pairs[worst]
-    if (most_s := round(float(lost[worst]))) == 0:
-        return {}
-    return {"outside_s": most_s, "outside_pair": pair.name or pair_name(pair.pair_index)}
 
 
 def _sent(flow: FlowSeconds, span: slice, ran: NDArray[np.bool_]) -> float | None:
@@ -445,7 +409,7 @@ def _pairs(
     figures = {}
     if span is not None and common is not None:
         figures = _pair_figures(aligned, filled, headers, span, has_seconds=has_seconds)
-        figures |= _outside_ratio(aligned, common)
+        figures |= outside_ratio(aligned, common)
     summaries = []
     for row, (pair, grade) in enumerate(zip(aligned.pairs, grades, strict=True)):
         test, claim, report = pair.server_test, pair.claim, pair.report

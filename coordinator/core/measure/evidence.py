@@ -120,6 +120,13 @@ class BurstEvidence:
 # Where the firewall counts: payload, IP packets, Ethernet frames (without preamble and checksum),
 # or unsaid.
 LedgerLayer = Literal["payload", "ip", "wire", "unknown"]
+# Which way it counts: from clients to servers, from servers to clients, or both.
+CounterDirection = Literal["in", "out", "both"]
+FLOWS_COUNTED: Final[Mapping[CounterDirection, tuple[Flow, ...]]] = {
+    "in": (Flow.UP,),
+    "out": (Flow.DOWN,),
+    "both": tuple(Flow),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

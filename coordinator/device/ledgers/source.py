@@ -15,8 +15,7 @@ from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 from pydantic import SecretStr
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.metric_declaration import FLOWS_OF
+from broadside.coordinator.core.measure.evidence import FLOWS_COUNTED, FirewallLedger
 from broadside.coordinator.core.measure.testimony import Witnessed
 from broadside.coordinator.device.ledgers import module_of
 from broadside.exchange.installation import bring_extra
@@ -101,7 +100,7 @@ def open_ledger(settings: CoordinatorSettings) -> LedgerSource | None:
     source: LedgerSource = module.open_source(settings)
     declared: dict[str, Any] = {}
     if settings.ledger_direction != "both":
-        declared["flows"] = FLOWS_OF[settings.ledger_direction]
+        declared["flows"] = FLOWS_COUNTED[settings.ledger_direction]
     if settings.ledger_mss_bytes is not None:
         declared["mss_bytes"] = settings.ledger_mss_bytes
     if settings.ledger_aggregation != "average":

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.measure.metric_declaration import MetricDeclaration
 from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import MetricPoint, OriginalTable
 from broadside.coordinator.imports.metric_csv import read_declared_metric
+from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.stored_imports import measure_import, plan_import, summarise
 from broadside.coordinator.imports.table_bursts import OriginalRow
 

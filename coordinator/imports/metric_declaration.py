@@ -6,21 +6,19 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.evidence import LedgerLayer
+from broadside.coordinator.core.measure.evidence import (
+    FLOWS_COUNTED,
+    CounterDirection,
+    LedgerLayer,
+)
 from broadside.exchange.messages import Flow, Message, Number, Whole
 
 Aggregation = Literal["average", "total", "maximum", "minimum"]
-Direction = Literal["in", "out", "both"]
 Prefix = Literal["", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"]
 
 PREFIX_FACTORS: Final = {
     **{prefix: 1000.0**power for power, prefix in enumerate(("", "k", "M", "G", "T"))},
     **{prefix: 1024.0**power for power, prefix in enumerate(("Ki", "Mi", "Gi", "Ti"), 1)},
-}
-FLOWS_OF: Final[dict[Direction, tuple[Flow, ...]]] = {
-    "in": (Flow.UP,),
-    "out": (Flow.DOWN,),
-    "both": tuple(Flow),
 }
 # Microsoft Learn, "Azure Firewall monitoring data reference" (azure/firewall/monitor-firewall-
 # reference): Throughput is BitsPerSecond, Average; DataProcessed is Bytes, Total (Sum). Neither the
@@ -42,7 +40,7 @@ class MetricDeclaration(Message):
     per: Literal["second", "bin"] | None = Field(
         default=None, description="null: `bin` for a total, else `second`"
     )
-    direction: Direction = Field(
+    direction: CounterDirection = Field(
         default="both",
         description="`in`: from clients to servers; `out`: from servers to clients",
     )
@@ -70,7 +68,7 @@ class MetricDeclaration(Message):
     @property
     def flows(self) -> tuple[Flow, ...]:
         """The flows whose payload it counts."""
-        return FLOWS_OF[self.direction]
+        return FLOWS_COUNTED[self.direction]
 
     @property
     def is_rate(self) -> bool:
