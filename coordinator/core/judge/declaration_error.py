@@ -220,7 +220,13 @@ def with_declaration(
         return held.model_copy(update={"causes": (*held.causes, cause)})
     # What follows from bytes that are none is no finding on the device.
     return held.model_copy(
-        update={"causes": (), "slowest_bits_per_second": None, "slowest_s": None}
+        update={
+            "causes": (),
+            "firewall_bits_per_second": None,
+            "slowest_bits_per_second": None,
+            "slowest_noise_bits_per_second": None,
+            "slowest_s": None,
+        }
     )
 
 

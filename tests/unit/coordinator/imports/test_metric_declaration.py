@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.summary import Finding, RunSummary, Verdict
+from broadside.coordinator.core.summary import Finding, LimiterName, RunSummary, Verdict
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import MetricPoint, OriginalTable
 from broadside.coordinator.imports.metric_csv import read_declared_metric
@@ -144,6 +144,8 @@ def test_a_wrong_declaration_is_named_and_accuses_nobody(
     assert sentence in finding.sentence
     assert finding.next_step is not None
     assert fix in finding.next_step
+    assert summary.firewall_bits_per_second is None
+    assert summary.limiter is not LimiterName.FIREWALL
     for name in ("bypass", "duplicate-counting", "slow-stretch-device", "device-unproven"):
         assert found(summary, name) is None
 
