@@ -111,11 +111,11 @@ def place_ends(
         low, high = max(-reach_s, near.low_s - rtt_max_s), min(reach_s, near.high_s + rtt_max_s)
     apart_s = min(max(0.0, low), high)
     return EndsOffset(
-        offset_s=stamped_s - apart_s,
-        low_s=stamped_s - high - stamps_s,
-        high_s=stamped_s - low + stamps_s,
-        drift_ratio=drift,
-        by_series=high - low < 2 * reach_s,
+        offset_s=float(stamped_s - apart_s),
+        low_s=float(stamped_s - high - stamps_s),
+        high_s=float(stamped_s - low + stamps_s),
+        drift_ratio=float(drift),
+        by_series=bool(high - low < 2 * reach_s),
     )
 
 
@@ -260,7 +260,7 @@ def _drift(pieces: Sequence[_Piece], reach_s: float, guess: float) -> float:
 
     The halves of the test fit at shifts that surely differ, on a line from the common start.
     """
-    pieces = _paced(pieces, guess)
+    pieces = [_added_up(piece) for piece in _paced(pieces, guess)]
     rows_count = min((len(piece.amount) for piece in pieces), default=0)
     if rows_count < 2 * ROWS_MIN_COUNT:
         return guess
