@@ -6,8 +6,8 @@ starts coincide, so a start counts as late only beyond a minute.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
@@ -63,6 +63,7 @@ class _Test:
     ends: Mapping[Side | None, Recording]
     name: str
     seen_s: float  # s of engine time that were recorded, warm-up included
+    clock: Side = Side.CLIENT  # whose stamps say when it was
 
     @property
     def lead(self) -> Recording:
@@ -74,7 +75,8 @@ class _Test:
 
     @property
     def start_s(self) -> float:
-        stamps = (self.lead, *self.ends.values())
+        first = self.ends.get(self.clock, self.lead)
+        stamps = (first, self.lead, *self.ends.values())
         known = (end.first_data_at_s for end in stamps if end.first_data_at_s)
         return next(known, self.lead.started_at.timestamp())
 
@@ -155,7 +157,35 @@ def _tests(imported: Recordings) -> tuple[list[_Test], list[Recording]]:
         )
         for ends in found.values()
     ]
-    return sorted(tests, key=lambda test: (test.start_s, test.name)), again
+    clock = _clock(tests)
+    return _in_order(replace(test, clock=clock) for test in tests), again
+
+
+def _in_order(tests: Iterable[_Test]) -> list[_Test]:
+    return sorted(tests, key=lambda test: (test.start_s, test.name))
+
+
+def _clock(tests: Sequence[_Test]) -> Side:
+    """Return the end whose clocks agree on when the tests ran; clients', unless servers' surely do.
+
+    Clocks that are wrong by different amounts scatter starts; they do not bring them together.
+    """
+    stamped = [
+        test
+        for test in tests
+        if len(test.ends) == len(Side) and all(end.first_data_at_s for end in test.ends.values())
+    ]
+    if len(stamped) < max(2, len(tests)):
+        return Side.CLIENT
+    scattered = {}
+    for side in (Side.CLIENT, Side.SERVER):
+        groups = _groups(_in_order(replace(test, clock=side) for test in tests))
+        starts = [[test.start_s for test in group.tests] for group in groups]
+        scattered[side] = (len(groups), max(max(each) - min(each) for each in starts))
+    (count, spread_s), (other_count, other_spread_s) = scattered.values()
+    if other_count != count:
+        return Side.SERVER if other_count < count else Side.CLIENT
+    return Side.SERVER if other_spread_s < spread_s - CLOCK_BOUND_S else Side.CLIENT
 
 
 def _groups(tests: Sequence[_Test]) -> list[_Group]:
@@ -329,8 +359,8 @@ def _evidence(
     agent_id = identifier(test.name)
     lead = test.lead
     first = None
-    if lead.first_data_at_s is not None:
-        first = datetime.fromtimestamp(lead.first_data_at_s, UTC)
+    if any(end.first_data_at_s is not None for end in test.ends.values()):
+        first = datetime.fromtimestamp(test.start_s, UTC)
     report = JobReport(
         job_id=f"{plan.run_id}.{burst.index:05d}.{pair_index:05d}",
         run_id=plan.run_id,
@@ -365,7 +395,7 @@ def _evidence(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PlacedEnds:
-    """Both ends' seconds on the client's clock."""
+    """Both ends' seconds on one clock."""
 
     client: tuple[TrackColumns, ...]
     server: tuple[TrackColumns, ...]  # none where they cannot be placed
@@ -390,8 +420,13 @@ def _place(test: _Test) -> _PlacedEnds:
     )
     if offset is None:
         return _PlacedEnds(client=mine, server=(), contradicts=True)
-    placed = tuple(offset.placed(track) for track in theirs)
-    return _PlacedEnds(client=mine, server=placed, offset=offset)
+    theirs = tuple(offset.placed(track) for track in theirs)
+    by_s = offset.offset_s if test.clock is Side.SERVER else 0.0
+    mine, theirs = (
+        tuple(replace(track, first_data_at_s=track.first_data_at_s + by_s) for track in tracks)
+        for tracks in (mine, theirs)
+    )
+    return _PlacedEnds(client=mine, server=theirs, offset=offset)
 
 
 def _stamp_error_s(recording: Recording) -> float:
@@ -422,7 +457,8 @@ def _ends_notes(
             f"the server's is {abs(offset.offset_s):.1f} s {way} the client's{drift} "
             f"({offset.low_s:+.1f} to {offset.high_s:+.1f} s at 95 %), estimated from "
             + ("the series of bytes and " if offset.by_series else "")
-            + "the common start of the test. All times are the client's",
+            + f"the common start of the test. All times are by the {groups[0].tests[0].clock}s' "
+            "clocks",
             "synchronise the clocks of the hosts (chrony)",
         )
     odd = [name for name, placed in each if placed.contradicts]

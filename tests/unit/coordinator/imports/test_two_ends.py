@@ -78,6 +78,7 @@ def two_ends(
     direction: Direction = Direction.FORWARD,
     drift: float = 0.0,
     began_s: float = BEGAN_S,
+    client_s: float = 0.0,
     server_rate: Rate | None = None,
 ) -> list[Recording]:
     """The client's and the server's recording of one test; ``drift`` is the server's clock's."""
@@ -95,7 +96,7 @@ def two_ends(
             for flow in direction.flows
         }
         amount = {flow: sum(row.transferred_bytes for row in packed[flow]) for flow in packed}
-        stamp_s = began_s + (apart_s if ours else 0.0)
+        stamp_s = began_s + (apart_s if ours else client_s)
         found.append(
             Recording(
                 file=f"{number}.{side.value}.json",
@@ -188,6 +189,23 @@ def test_each_pair_has_an_offset_of_its_own(count: int) -> None:
     assert burst.contradictions == ()
     for pair, apart_s in zip(burst.pairs, offsets, strict=True):
         assert pair.ends_offset_s == pytest.approx(apart_s, abs=0.05)
+
+
+@pytest.mark.parametrize("count", [3, 8])
+@pytest.mark.parametrize("scale", [1.0, 0.05])
+def test_clients_whose_clocks_differ_are_placed_by_the_servers(count: int, scale: float) -> None:
+    """All tests ran together; the clients' stamps lie up to an hour apart, the servers' do not."""
+    offsets = [20.0, -7.0, 3600.0, 0.0, 1.7, -90.0, 45.0, 12.0][:count]
+    recordings = [
+        end
+        for number, client_s in enumerate(offsets)
+        for end in two_ends(number, partial(slower, number), apart_s=0.0, client_s=scale * client_s)
+    ]
+    (burst,) = judged(recordings).bursts
+    assert burst.pairs_measured == count
+    assert burst.window is not None
+    assert burst.window.common_s >= 58
+    assert burst.contradictions == ()
 
 
 @pytest.mark.parametrize("apart_s", [0.4, 20.0, 3600.0])
