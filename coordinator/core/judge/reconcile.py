@@ -120,7 +120,7 @@ def _overhead(ledger: FirewallLedger, headers: Headers, seen_ratios: Sequence[fl
     A ledger of unknown layer counts something between payload and frames: with three bursts or
     more their median stands for it, and bursts are told apart more surely than the whole.
     """
-    less = more = OVERHEAD_KNOWN_RATIO
+    less = more = headers.doubt_ratio
     if headers.assumed and ledger.layer == "ip":
         less, more = OVERHEAD_LESS_RATIO, OVERHEAD_MORE_RATIO
     elif headers.assumed:
@@ -131,6 +131,8 @@ def _overhead(ledger: FirewallLedger, headers: Headers, seen_ratios: Sequence[fl
     between, layer = more, 0.0
     wire = headers.wire_ratio + (VXLAN_BYTES / MSS_ASSUMED_BYTES if ledger.vxlan else 0.0)
     match ledger.layer:
+        case "payload":
+            ratio, how, less, more = 1.0, "recorded", OVERHEAD_KNOWN_RATIO, OVERHEAD_KNOWN_RATIO
         case "ip":
             ratio = headers.ip_ratio
         case "wire":

@@ -27,6 +27,7 @@ from broadside.coordinator.core.measure.steady import (
     ramp_s,
     slowest_stretch,
 )
+from broadside.coordinator.core.measure.window_share import most_outside, outside_ratio
 from broadside.coordinator.core.plan.spec import Burst
 from broadside.coordinator.core.summary import (
     Basis,
@@ -119,6 +120,7 @@ def aggregate(
             common_s=common[1] - common[0],
             ramp_s=cut,
             covered_ratio=figure(_covered(aligned, measured or seen, span)) or 0.0,
+            **most_outside(aligned, measured or seen, common),
             short=span.stop - span.start < SUSTAIN_S,
             ramp_bits_per_second=(
                 figure(float(fleet[common[0] : span.start].mean()) * 8) if cut else None
@@ -138,7 +140,7 @@ def aggregate(
         _flow(flow, cells, aligned, grades, headers, span, bound_s, scale)
         for flow, cells in zip(aligned.flows, filled, strict=True)
     )
-    pairs = _pairs(aligned, filled, grades, headers, span, has_seconds=scale.has_seconds)
+    pairs = _pairs(aligned, filled, grades, headers, span, common, has_seconds=scale.has_seconds)
     return Aggregate(
         window=window,
         flows=flows,
@@ -400,15 +402,18 @@ def _pairs(
     grades: Sequence[PairGrade],
     headers: Headers,
     span: slice | None,
+    common: tuple[int, int] | None,
     *,
     has_seconds: bool,
 ) -> tuple[PairSummary, ...]:
     figures = {}
-    if span is not None:
+    if span is not None and common is not None:
         figures = _pair_figures(aligned, filled, headers, span, has_seconds=has_seconds)
+        figures |= outside_ratio(aligned, common)
     summaries = []
     for row, (pair, grade) in enumerate(zip(aligned.pairs, grades, strict=True)):
         test, claim, report = pair.server_test, pair.claim, pair.report
+        offset = pair.ends_offset
         summaries.append(
             PairSummary(
                 pair=pair.name or pair_name(pair.pair_index),
@@ -422,6 +427,8 @@ def _pairs(
                 clock_bound_s=figure(float(aligned.clock_bound_s[row])),
                 basis=max((flow.basis[row] for flow in aligned.flows), key=list(Basis).index),
                 joined_by=pair.joined_by,
+                ends_offset_s=None if offset is None else figure(offset.offset_s),
+                ends_offset_bound_s=None if offset is None else figure(offset.bound_s),
                 client_vm_size=pair.client_vm_size,
                 server_vm_size=pair.server_vm_size,
                 **{name: figure(float(values[row])) for name, values in figures.items()},

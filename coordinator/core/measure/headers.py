@@ -42,6 +42,7 @@ class Headers:
     assumed: bool  # no segment size was recorded: that of 1500-byte packets, or of what was asked
     how: str  # the sum, for people
     mss_bytes: int = MSS_ASSUMED_BYTES  # TCP payload of a full packet
+    doubt_ratio: float = OVERHEAD_KNOWN_RATIO  # by which the ratios may be off, unless assumed
 
 
 def headers(
@@ -83,6 +84,29 @@ def headers(
         how=f"{packet} B packets carry {mss} B of payload"
         + (f", {outer} B of them for VXLAN" if outer else ""),
         mss_bytes=mss,
+    )
+
+
+def declared_headers(
+    *, mss_bytes: int | None, mtu_bytes: int | None, ipv6: bool = False
+) -> Headers | None:
+    """Return the overhead of a declared TCP segment size, or of the MTU; None: neither is given.
+
+    An MTU does not say whether segments carry timestamps, as they do by default on Linux.
+    """
+    if mss_bytes is not None:
+        return headers(Protocol.TCP, [mss_bytes], ipv6=ipv6)
+    if mtu_bytes is None:
+        return None
+    size = segment_max_bytes(mtu_bytes, ipv6=ipv6) - TIMESTAMPS_BYTES
+    packet = mtu_bytes
+    return Headers(
+        ip_ratio=packet / size,
+        wire_ratio=(packet + ETHERNET_BYTES) / size,
+        assumed=False,
+        how=f"{packet} B packets carry {size} B of payload, by the declared MTU",
+        mss_bytes=size,
+        doubt_ratio=TIMESTAMPS_BYTES / size,
     )
 
 
