@@ -57,6 +57,7 @@ class Aggregate:
     server: HostSummary
     cliff: CliffSummary | None
     series: BurstSeries
+    received_half_width_bits_per_second: float | None
     worst_bits_per_second: float | None
     peak_pair_bits_per_second: float | None
 
@@ -152,6 +153,9 @@ def aggregate(
         if span is None or not scale.has_seconds
         else _cliff(aligned, filled, measured, span),
         series=series_of(burst, aligned, span),
+        received_half_width_bits_per_second=_half_width(
+            aligned.flows, filled, span, scale, bound_s, flows
+        ),
         worst_bits_per_second=_worst(burst, aligned, late_after_s),
         peak_pair_bits_per_second=figure(
             float(sum(flow.received_bytes.max(initial=0.0) for flow in aligned.flows)) * 8
@@ -223,7 +227,7 @@ def _flow(
     # What says how the load moved: seconds that were recorded as such.
     moving = bytes_in[:, : None if scale.has_seconds else 0]
     seconds = bits[: moving.shape[1]]
-    clock_half = received * min(1.0, 2 * bound_s / length_s)
+    clock_half = received * _clock_ratio(bound_s, length_s)
     pair_bits = bytes_in.sum(axis=1) * 8 / length_s
     on_time = np.array([grade.measured for grade in grades])
     rates = pair_bits[on_time if on_time.any() else flow.coverage[:, span].any(axis=1)]
@@ -248,7 +252,7 @@ def _flow(
         received_bits_per_second=figure(received),
         received_half_width_bits_per_second=None
         if flow.means_only
-        else figure(math.hypot(half_width(flow, filled, span, scale), clock_half)),
+        else figure(math.hypot(half_width([flow], [filled], span, scale), clock_half)),
         ip_bits_per_second=figure(received * headers.ip_ratio),
         sent_bits_per_second=figure(sent),
         sent_pairs_count=_known_rows(flow.sent_bytes[:, span]),
@@ -280,6 +284,31 @@ def _flow(
         loss_ratio=_over(_known_sum(lost), _known_sum(packets)),
         loss_pairs_count=_known_rows(lost),
     )
+
+
+def _clock_ratio(bound_s: float, length_s: int) -> float:
+    """Return how much of a rate the clocks' bounds may add or take at a window's ends."""
+    return min(1.0, 2 * bound_s / length_s)
+
+
+def _half_width(
+    flows: Sequence[FlowSeconds],
+    filled: Sequence[Floats],
+    span: slice | None,
+    scale: TimeScale,
+    bound_s: float,
+    summaries: Sequence[FlowSummary],
+) -> float | None:
+    """Return half of the 95 % interval of the fleet's rate, in bit/s; None: unknown.
+
+    Of several flows it is that of their sum, second by second. All flows of a pair are placed by
+    the same clocks, so that what these may be off by is added, not squared.
+    """
+    if len(flows) == 1 or span is None or any(flow.means_only for flow in flows):
+        return summaries[0].received_half_width_bits_per_second if len(flows) == 1 else None
+    rates = [summary.received_bits_per_second or 0.0 for summary in summaries]
+    clock_half = sum(rates) * _clock_ratio(bound_s, span.stop - span.start)
+    return figure(math.hypot(half_width(flows, filled, span, scale), clock_half))
 
 
 def _known_sum(cells: NDArray[np.floating]) -> float | None:
