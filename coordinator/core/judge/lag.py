@@ -287,11 +287,17 @@ def _search(view: "_View", step_s: float, drift_s: Floats) -> "_Trials":
 
 
 def _rivals_apart(view: "_View", found: "_Trials", near_s: float) -> bool:
-    """Whether lags farther apart than about one bin fit alike."""
+    """Whether lags farther apart than about one bin fit alike.
+
+    Lags at which most of the fleet is outside of the counter's bins explain nothing. They do not
+    count.
+    """
     alive = found.pick(found.cost < found.cost.min() + EVIDENCE_COST)
     best = alive.pick([alive.best])
     fits = view.bounded(alive, view.sigma(best), SCALE_RATIO * float(best.scale[0]))
-    rivals = fits.lag_s[fits.cost < fits.cost.min() + EVIDENCE_COST]
+    found_bytes = fits.scale * view.parts(fits.lag_s, fits.drift_s)[0].sum(axis=1)
+    near = fits.cost < fits.cost.min() + EVIDENCE_COST
+    rivals = fits.lag_s[near & (found_bytes >= SCALE_RATIO * found_bytes[fits.best])]
     return float(np.ptp(rivals)) > near_s + MARGIN_S
 
 

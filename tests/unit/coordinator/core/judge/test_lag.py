@@ -178,6 +178,18 @@ def test_two_lags_that_fit_are_unknown() -> None:
     assert not simulate(setup).estimate().known
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_counter_that_ends_after_the_burst_is_enough(seed: int) -> None:
+    """Lags that put the burst outside of the counter's bins are no rivals."""
+    setup = Setup(seed=seed, burst_s=30, period_s=60, bursts=1, bin_s=10.0, lag_s=2.0)
+    simulated = simulate(setup)
+    bins, (first, last, _) = simulated.bins, simulated.known.bursts[0]
+    near = bins.pick((bins.start_s > first - 50) & (bins.end_s < last + 50))
+    lag = replace(simulated, bins=near).estimate()
+    assert lag.known
+    assert lag.lag_s == pytest.approx(2, abs=lag.uncertainty_s)
+
+
 def test_a_stated_lag_decides_only_between_lags_that_fit() -> None:
     """A burst of 10 s lies inside one bin of 60 s: 50 s of lags fit."""
     setup = Setup(seed=8, burst_s=10, period_s=120, bursts=3, bin_s=60.0, lag_s=30.0)
