@@ -49,7 +49,7 @@ MAD_SIGMAS: Final = 1.4826  # of normal noise, in median absolute deviations
 MAD_EFFICIENCY: Final = 0.37  # P. J. Huber, Robust Statistics, 1981, section 5.1
 FITTED_COUNT: Final = 3  # lag, scale, idle level
 COST_LIMIT: Final = 4.5  # three standard deviations of normal noise; more than one bin can cost
-UNDER_WEIGHT: Final = 3.0  # of a bin with too few bytes: up to three quarters may hold more
+UNDER_WEIGHT: Final = 3.0  # of too few bytes: other traffic fills a bin, nothing empties it
 JITTER_RATIO: Final = 0.01  # of a full bin: what an edge moves by itself
 FEW_BINS_RATIO: Final = 0.027  # noise of a bin where too few show their own: the 280 s reference's
 NOISE_BINS_MIN: Final = 8  # bins that show their own noise
@@ -539,8 +539,12 @@ class _View:
         """Weighted least squares, row by row: scale not below ``least``, idle not below zero."""
         width = self.width
         weighted = weight * fleet
-        s_ff, s_fw = _dot(weighted, fleet), weighted @ width
-        s_fy, s_wy, s_ww = _dot(weighted, target), (weight * target) @ width, weight @ width**2
+        s_ff, s_fw = (weighted * fleet).sum(axis=1), weighted @ width
+        s_fy, s_wy, s_ww = (
+            (weighted * target).sum(axis=1),
+            (weight * target) @ width,
+            weight @ width**2,
+        )
         det = s_ff * s_ww - s_fw**2
         sound = det > 1e-9 * s_ff * s_ww
         none = np.zeros(len(s_ff))
@@ -581,26 +585,18 @@ def _absolute(off: Floats) -> Floats:
     return np.asarray(np.maximum(off, -UNDER_WEIGHT * off).sum(axis=-1))
 
 
-def _under(off: Floats) -> Floats:
-    """How much more a misfit may cost: other traffic fills a bin, but nothing empties it."""
-    return np.where(off < 0, UNDER_WEIGHT, 1.0)
-
-
 def _inside(off: Floats, sigma: Floats) -> Floats:
     """Root of the biweight's weights: 1 at the fit, 0 from :data:`BIWEIGHT_SIGMAS` on."""
-    return np.maximum(0.0, 1 - (off / (BIWEIGHT_SIGMAS * sigma)) ** 2 / _under(off))
+    return np.maximum(
+        0.0, 1 - (off / (BIWEIGHT_SIGMAS * sigma)) ** 2 / np.where(off < 0, UNDER_WEIGHT, 1.0)
+    )
 
 
 def _bin_cost(off: Floats, sigma: Floats) -> Floats:
     """Tukey's biweight of each bin's misfit, in units of a log likelihood."""
-    return BIN_COST_MAX * _under(off) * (1 - _inside(off, sigma) ** 3)
+    return BIN_COST_MAX * np.where(off < 0, UNDER_WEIGHT, 1.0) * (1 - _inside(off, sigma) ** 3)
 
 
 def _biweight(off: Floats, sigma: Floats) -> Floats:
     """Sum over the bins, row by row."""
     return np.asarray(_bin_cost(off, sigma).sum(axis=-1))
-
-
-def _dot(one: Floats, other: Floats) -> Floats:
-    """Row by row."""
-    return np.asarray(np.einsum("ij,ij->i", one, other))
