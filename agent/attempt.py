@@ -1,6 +1,7 @@
 """An engine process together with the reader of what it says, and what it wrote, bounded."""
 
 import asyncio
+import fcntl
 import json
 import logging
 import os
@@ -250,7 +251,7 @@ class Attempt:
             new = file.read(2 * TAIL_MAX_BYTES)
             whole, newline, _ = new.rpartition(b"\n")
             self._watched[watch] = self._watched.get(watch, 0) + len(whole) + len(newline)
-            if self._watched[watch] > TAIL_MAX_BYTES:
+            if self._watched[watch] > TAIL_MAX_BYTES and _is_unwritten(file, len(new) - len(whole)):
                 file.truncate(0)
                 self._watched[watch] = 0
         return whole.decode(errors="replace")
@@ -294,6 +295,19 @@ class Attempt:
         if code < 0:
             how = f"was killed by signal {-code} ({signal.strsignal(-code)}), not by its agent"
         return f"{Path(self.argv[0]).name} {how} before its time was over"
+
+
+def _is_unwritten(file: IO[bytes], rest_bytes: int) -> bool:
+    """Return whether a log may be emptied without losing a line.
+
+    Its writer holds a lock while it writes, as vsftpd does; ours goes when the file is closed.
+    ``rest_bytes`` is what was read behind the last whole line, and its newline.
+    """
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return rest_bytes <= 1 and not file.read(1)
 
 
 @contextmanager
