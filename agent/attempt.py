@@ -235,26 +235,29 @@ class Attempt:
         """Read watched files now; whether one of them says that data flows."""
         begun = False
         for watch in watches:
-            at_s = time.time()
             with suppress(OSError):  # not there yet, or no longer
                 path = Path(watch.path.replace("{pid}", str(self.process.pid)))
-                events = self.reader.sample(watch.name, self._read(watch, path), at_s)
+                text, at_s = self._read(watch, path)
+                events = self.reader.sample(watch.name, text, at_s)
                 begun = begun or any(isinstance(event, Started) for event in events)
                 self._take(iter(events), at_s)
         return begun
 
-    def _read(self, watch: Watch, path: Path) -> str:
+    def _read(self, watch: Watch, path: Path) -> tuple[str, float]:
+        """Return what a watch shows, and the epoch second: of a log that of its last line."""
+        at_s = time.time()
         if not watch.tail:
-            return path.read_text(errors="replace")
+            return path.read_text(errors="replace"), at_s
         with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
             file.seek(self._watched.get(watch, 0))
             new = file.read(2 * TAIL_MAX_BYTES)
+            at_s = min(time.time(), os.fstat(file.fileno()).st_mtime) if new else at_s
             whole, newline, _ = new.rpartition(b"\n")
             self._watched[watch] = self._watched.get(watch, 0) + len(whole) + len(newline)
             if self._watched[watch] > TAIL_MAX_BYTES and _is_unwritten(file, len(new) - len(whole)):
                 file.truncate(0)
                 self._watched[watch] = 0
-        return whole.decode(errors="replace")
+        return whole.decode(errors="replace"), at_s
 
     @property
     def over(self) -> Exit | None:

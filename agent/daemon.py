@@ -87,6 +87,7 @@ def _self_signed(address: str) -> tuple[str, str]:
 
 
 TICK_S: Final = 0.5  # s between looks at the tests
+LATE_S: Final = 10.0  # s past its planned end at which a stuck client is ended
 CPU_SAMPLE_S: Final = 5.0  # s between readings of the CPU time while strangers are connected
 CPU_SAMPLES_COUNT: Final = 64
 KEY_STEP_S: Final = 0.001  # s between the keys of two tests that began at one instant
@@ -113,6 +114,7 @@ class DaemonPort(ServedPort):
     _saved: dict[str, SavedTest] = field(default_factory=dict)  # by cookie
     _listening: bool = False
     _connected: bool = False
+    _connected_s: float = 0.0  # epoch s at which somebody was last seen connected, or had just left
     # CPU time of the daemon between tests: epoch s, s.
     _cpu: deque[tuple[float, float]] = field(
         default_factory=lambda: deque(maxlen=CPU_SAMPLES_COUNT)
@@ -124,10 +126,16 @@ class DaemonPort(ServedPort):
         """A test is under way. Connections that belong to none leave the port free."""
         tests = () if self._reader is None else self._reader.tests.values()
         now_s = time.time()
-        return any(
-            now_s - test.heard_s < test.quiet_s or (self._connected and now_s < test.until_s)
-            for test in tests
-        )
+        return any(not self._is_quiet(test, now_s) for test in tests)
+
+    def _is_quiet(self, test: DaemonTest, now_s: float) -> bool:
+        """Return whether a test counts as over.
+
+        A log tells of a transfer at its end: while somebody is connected, one may be under way.
+        Strangers who stay connected can hold a test open until its own time is over.
+        """
+        connected_s = min(self._connected_s, test.until_s + LATE_S)
+        return now_s - max(test.heard_s, connected_s) >= test.quiet_s
 
     @property
     def listening(self) -> bool:
@@ -135,6 +143,8 @@ class DaemonPort(ServedPort):
 
     def _see(self, view: PortView, now_s: float) -> None:
         was_connected, self._connected = self._connected, view.connected
+        if view.connected or was_connected:
+            self._connected_s = now_s
         self._listening = view.listening
         if self._attempt is None or not view.listening or self.busy:
             return
@@ -243,7 +253,7 @@ class DaemonPort(ServedPort):
                 saved.clock_before = await self._read_clock()
             now_s = time.time()
             is_new = test.heard_s > saved.heard_s
-            over = ended or now_s - test.heard_s >= test.quiet_s
+            over = ended or self._is_quiet(test, now_s)
             due = now_s - saved.uploaded_s >= self.tools.settings.upload_s
             if test.is_told and ((over and not saved.over) or (is_new and (over or due))):
                 await self._save_one(attempt, test, saved, over=over)

@@ -317,7 +317,7 @@ _EVENT: Final = re.compile(
     + r'"[^"]*/\d+", (?P<sent>\d+) bytes, (?P<rate>[\d.]+)Kbyte/sec)$'
 )
 LOGINS_MAX_COUNT: Final = 4096  # connections that are remembered: 64 segments, log-ins that wait
-STAMP_ERROR_S: Final = 0.5  # s: stamps are whole seconds
+STAMP_ERROR_S: Final = 1.0  # s: stamps are whole seconds
 
 
 class TransferReader(LogReader):
@@ -332,7 +332,8 @@ class TransferReader(LogReader):
         self._tokens: OrderedDict[str, Token | None] = OrderedDict()  # by process id
 
     def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
-        for found in _EVENT.finditer(text):
+        events = list(_EVENT.finditer(text))
+        for found in events:
             if found["token"] is not None:
                 self._log_in(found["pid"], parse_token(found["token"]), at_s)
                 continue
@@ -341,15 +342,15 @@ class TransferReader(LogReader):
                 continue
             sent_bytes, rate = int(found["sent"]), float(found["rate"]) * 1024
             stamp_s = _stamp_s(found["stamp"])
-            # The transfer ended within the stamp's second, and before this look.
-            end_s = (stamp_s + max(stamp_s, min(stamp_s + 1, at_s))) / 2
+            # The log's last line was written at this instant, others in their stamp's second.
+            end_s = max(stamp_s, min(at_s, stamp_s + 1))
             self.test_of(token, at_s).add(
                 end_s - (sent_bytes / rate if rate else 0.0),
                 end_s,
                 sent_bytes,
                 client=found["client"].removeprefix("::ffff:"),
                 at_s=at_s,
-                error_s=STAMP_ERROR_S,
+                error_s=0.0 if found is events[-1] else STAMP_ERROR_S,
             )
         # The log is there: from now on a look a second is enough.
         return (Started(side=Side.SERVER, started_at_s=at_s),)

@@ -275,7 +275,7 @@ class Reader(Protocol):
         """Take one line whose first byte arrived at epoch ``at_s``; what it says, or nothing."""
 
     def sample(self, name: str, text: str, at_s: float) -> Sequence[Event]:
-        """Take what a :class:`Watch` showed at epoch ``at_s``."""
+        """Take what a :class:`Watch` showed at epoch ``at_s``, the end of a log's last line."""
 
     def finish(
         self,

@@ -176,6 +176,36 @@ async def test_a_pause_in_a_test_cuts_nothing(served: Served) -> None:
     assert test.ended_at is not None and test.ended_at > first.ended_at
 
 
+async def test_a_test_is_not_over_while_a_transfer_may_be_under_way(served: Served) -> None:
+    """Of a long one nothing is logged before it ends."""
+    served.request(JOB)
+    for _ in range(16):
+        served.look(connected=True)
+        await served.save()
+    (so_far,) = await served.told()
+    assert so_far.ended_at is None
+    served.look(connected=False)  # it has just ended: its line is on its way
+    await served.save()
+    served.request(JOB, sent=9000, took_s=8)
+    await served.save()
+    served.look(connected=False, after_s=8)
+    await served.save()
+    (test,) = await served.told()
+    assert (test.ended_at is not None, test.engine.totals[0].sent_bytes) == (True, 10_000)
+
+
+async def test_a_connection_that_is_held_for_ever_ends_no_later_than_the_test(
+    served: Served,
+) -> None:
+    served.request(JOB)
+    for _ in range(60):
+        served.look(connected=True)
+        await served.save()
+    (test,) = await served.told()
+    assert test.ended_at is not None
+    assert served.port.free
+
+
 async def test_two_tests_at_once_are_two_records(served: Served) -> None:
     for job in (JOB, "r2.00000.00007"):
         served.request(job)

@@ -117,14 +117,14 @@ def test_vsftpd_tells_transfers_whole_and_cut() -> None:
     (reading,) = served_by(log)
     assert reading.report.totals[0].sent_bytes == 1_536_000
     assert reading.report.cookie == "r1.00000.00000"
-    assert reading.first_data_at_s == AT_S + 1.5  # its end is known to a second, and how long
+    assert reading.first_data_at_s == AT_S + 2.0  # they end by the end of their second
     assert reading.client_address == "10.1.0.4"
     (transfers,) = reading.report.measures
     assert transfers.value == 2
 
 
 def test_a_transfer_that_lasts_the_whole_burst_is_one_reading() -> None:
-    (reading,) = served_by(log_in(0, 1) + carried(10, 1, 10_240_000, 1000.0), at_s=10.5)
+    (reading,) = served_by(log_in(0, 1) + carried(10, 1, 10_240_000, 1000.0), at_s=10.25)
     (row,) = reading.intervals[Flow.DOWN]
     assert (row.end_s - row.start_s, row.transferred_bytes) == (10.0, 10_240_000)
 
