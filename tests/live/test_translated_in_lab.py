@@ -43,9 +43,15 @@ SPEC: dict[str, object] = {
     "objective.start_spread_max_s": 5,
     "objective.probe_loss_max_ratio": 0.5,
 }
-IPERF3 = {"traffic.streams_count": 4, "traffic.stream_bits_per_second": 5_000_000}
-HTTP = {"traffic.options.requests_per_second": 20, "traffic.options.body_bytes": 100_000}
-FTP = {
+IPERF3: dict[str, object] = {
+    "traffic.streams_count": 4,
+    "traffic.stream_bits_per_second": 5_000_000,
+}
+HTTP: dict[str, object] = {
+    "traffic.options.requests_per_second": 20,
+    "traffic.options.body_bytes": 100_000,
+}
+FTP: dict[str, object] = {
     "traffic.streams_count": 1,
     "traffic.stream_bits_per_second": 16_000_000,
     "traffic.options.file_bytes": 5_000_000,
