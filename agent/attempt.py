@@ -1,6 +1,7 @@
 """An engine process together with the reader of what it says, and what it wrote, bounded."""
 
 import asyncio
+import fcntl
 import json
 import logging
 import os
@@ -234,26 +235,29 @@ class Attempt:
         """Read watched files now; whether one of them says that data flows."""
         begun = False
         for watch in watches:
-            at_s = time.time()
             with suppress(OSError):  # not there yet, or no longer
                 path = Path(watch.path.replace("{pid}", str(self.process.pid)))
-                events = self.reader.sample(watch.name, self._read(watch, path), at_s)
+                text, at_s = self._read(watch, path)
+                events = self.reader.sample(watch.name, text, at_s)
                 begun = begun or any(isinstance(event, Started) for event in events)
                 self._take(iter(events), at_s)
         return begun
 
-    def _read(self, watch: Watch, path: Path) -> str:
+    def _read(self, watch: Watch, path: Path) -> tuple[str, float]:
+        """Return what a watch shows, and the epoch second: of a log that of its last line."""
+        at_s = time.time()
         if not watch.tail:
-            return path.read_text(errors="replace")
+            return path.read_text(errors="replace"), at_s
         with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
             file.seek(self._watched.get(watch, 0))
             new = file.read(2 * TAIL_MAX_BYTES)
+            at_s = min(time.time(), os.fstat(file.fileno()).st_mtime) if new else at_s
             whole, newline, _ = new.rpartition(b"\n")
             self._watched[watch] = self._watched.get(watch, 0) + len(whole) + len(newline)
-            if self._watched[watch] > TAIL_MAX_BYTES:
+            if self._watched[watch] > TAIL_MAX_BYTES and _is_unwritten(file, len(new) - len(whole)):
                 file.truncate(0)
                 self._watched[watch] = 0
-        return whole.decode(errors="replace")
+        return whole.decode(errors="replace"), at_s
 
     @property
     def over(self) -> Exit | None:
@@ -294,6 +298,19 @@ class Attempt:
         if code < 0:
             how = f"was killed by signal {-code} ({signal.strsignal(-code)}), not by its agent"
         return f"{Path(self.argv[0]).name} {how} before its time was over"
+
+
+def _is_unwritten(file: IO[bytes], rest_bytes: int) -> bool:
+    """Return whether a log may be emptied without losing a line.
+
+    Its writer holds a lock while it writes, as vsftpd does; ours goes when the file is closed.
+    ``rest_bytes`` is what was read behind the last whole line, and its newline.
+    """
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return rest_bytes <= 1 and not file.read(1)
 
 
 @contextmanager

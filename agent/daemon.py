@@ -1,15 +1,17 @@
 """A service on one port of a server agent: nginx, an FTP daemon; and each of its tests on record.
 
-Unlike an iperf3 server a daemon serves until it is stopped, and does not know what a test is. Here
-a *session* is: from the first connection on its port, by the kernel's socket tables, until nobody
-has been connected for :data:`IDLE_S`. Its record is joined to a pair by endpoint and time.
+Unlike an iperf3 server a daemon serves anybody until it is stopped, and does not know what a test
+is. Its own log does: each request of a test carries the token of its job
+(:mod:`broadside.exchange.engines.served_log`). The kernel's socket tables say only whether the port
+listens and whether it is free.
 """
 
 import asyncio
 import subprocess
 import time
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, cast
 
@@ -24,6 +26,7 @@ from broadside.agent.workspace import Workspace
 from broadside.exchange.engines.port import (
     Certificate,
     DaemonReader,
+    DaemonTest,
     File,
     Launch,
     ServerAsk,
@@ -83,53 +86,72 @@ def _self_signed(address: str) -> tuple[str, str]:
     return made[at:], made[:at]
 
 
-IDLE_S: Final = 2.0  # s without a connection after which a session is over
-TICK_S: Final = 0.5  # s between looks at a session
+TICK_S: Final = 0.5  # s between looks at the tests
+LATE_S: Final = 10.0  # s past its planned end at which a stuck client is ended
+CPU_SAMPLE_S: Final = 5.0  # s between readings of the CPU time while strangers are connected
+CPU_SAMPLES_COUNT: Final = 64
+KEY_STEP_S: Final = 0.001  # s between the keys of two tests that began at one instant
 PRIVILEGED_PORTS: Final = 1024  # below it, unless the kernel is told otherwise
 
 
 @dataclass(slots=True, kw_only=True)
-class Session:
-    """Clients on one port, from the first to the last."""
+class SavedTest:
+    """What is on record of one test. All times are epoch seconds."""
 
-    started_s: float  # epoch s, as all here
-    connected_s: float  # when somebody was last seen connected
-    cpu_before_s: float  # CPU time that the daemon had used when it was last seen idle
+    started_s: float | None = None  # part of the record's key; None: nothing is on record
+    heard_s: float = 0.0  # of the log's last line that is on record
+    uploaded_s: float = 0.0
+    sent_s: float = 0.0  # engine seconds that are on record
+    over: bool = False  # the whole test is on record, as far as the log tells
     clock_before: ClockReading | None = None
-    sent_s: float = 0.0  # engine seconds that are uploaded
-    uploaded_s: float = 0.0  # epoch s of the last upload
 
 
 @dataclass(slots=True, kw_only=True)
 class DaemonPort(ServedPort):
     """Keeps one port served by one engine's daemon."""
 
-    _session: Session | None = None
+    _reader: DaemonReader | None = None  # of the daemon that runs
+    _saved: dict[str, SavedTest] = field(default_factory=dict)  # by cookie
     _listening: bool = False
     _connected: bool = False
-    _idle_cpu_s: float | None = None  # CPU time of the daemon at the end of the last session
-    _stop_cpu_s: float | None = None  # and when it was told to end: afterwards nothing shows it
+    _connected_s: float = 0.0  # epoch s at which somebody was last seen connected, or had just left
+    # CPU time of the daemon between tests: epoch s, s.
+    _cpu: deque[tuple[float, float]] = field(
+        default_factory=lambda: deque(maxlen=CPU_SAMPLES_COUNT)
+    )
+    _stop_cpu_s: float | None = None  # when it was told to end: afterwards nothing shows it
 
     @property
     def busy(self) -> bool:
-        """Somebody is connected, or was a moment ago."""
-        return self._session is not None
+        """A test is under way. Connections that belong to none leave the port free."""
+        tests = () if self._reader is None else self._reader.tests.values()
+        now_s = time.time()
+        return any(not self._is_quiet(test, now_s) for test in tests)
+
+    def _is_quiet(self, test: DaemonTest, now_s: float) -> bool:
+        """Return whether a test counts as over.
+
+        A log tells of a transfer at its end: while somebody is connected, one may be under way.
+        Strangers who stay connected can hold a test open until its own time is over.
+        """
+        connected_s = min(self._connected_s, test.until_s + LATE_S)
+        return now_s - max(test.heard_s, connected_s) >= test.quiet_s
 
     @property
     def listening(self) -> bool:
         return self._listening
 
     def _see(self, view: PortView, now_s: float) -> None:
-        self._listening, self._connected = view.listening, view.connected
-        if self._idle_cpu_s is None and view.listening and not view.connected and self._attempt:
-            self._idle_cpu_s = group_cpu_s(self._attempt.process.pid)  # its start is no session's
-        if view.connected and self._attempt is not None:
-            if self._session is None:
-                # A look comes up to half a second after the first connection.
-                self._session = Session(
-                    started_s=now_s, connected_s=now_s, cpu_before_s=self._idle_cpu_s or 0.0
-                )
-            self._session.connected_s = now_s
+        was_connected, self._connected = self._connected, view.connected
+        if view.connected or was_connected:
+            self._connected_s = now_s
+        self._listening = view.listening
+        if self._attempt is None or not view.listening or self.busy:
+            return
+        changed = not self._cpu or view.connected != was_connected
+        due = view.connected and self._cpu and now_s - self._cpu[-1][0] >= CPU_SAMPLE_S
+        if changed or due:
+            self._cpu.append((now_s, group_cpu_s(self._attempt.process.pid)))
 
     # One daemon -------------------------------------------------------------------------------
 
@@ -149,18 +171,23 @@ class DaemonPort(ServedPort):
             workspace.close()
             self._set_problem(str(error))
             return False
-        self._attempt = attempt
-        self._idle_cpu_s = self._stop_cpu_s = None
+        self._attempt, self._reader = attempt, reader
+        self._saved.clear()
+        self._cpu.clear()
+        self._stop_cpu_s = None
         self.tools.changed.set()
-        keeper = asyncio.create_task(self._keep(attempt, launch, reader))
+        keeper = asyncio.create_task(self._keep(attempt, reader))
         try:
             exit_ = await self._until_over(attempt)
-            await self._close(attempt, reader)
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+            attempt.look(launch.processes[0].watches)
+            await self._save_tests(attempt, reader, ended=True)
         finally:
             keeper.cancel()
             attempt.exit.cancel()
             await asyncio.wait({attempt.exit})
-            self._attempt = None
+            self._attempt = self._reader = None
             self._listening = False
             workspace.close()
             self.tools.changed.set()
@@ -210,64 +237,70 @@ class DaemonPort(ServedPort):
 
     # Records ----------------------------------------------------------------------------------
 
-    async def _keep(self, attempt: Attempt, launch: Launch, reader: DaemonReader) -> None:
-        """Keep the record of session after session."""
+    async def _keep(self, attempt: Attempt, reader: DaemonReader) -> None:
+        """Keep the record of test after test."""
         while True:
             await asyncio.sleep(TICK_S)
-            session = self._session
-            if session is None:
-                continue
-            if session.clock_before is None:
-                session.clock_before = await self._read_clock()
+            await self._save_tests(attempt, reader, ended=False)
+
+    async def _save_tests(self, attempt: Attempt, reader: DaemonReader, *, ended: bool) -> None:
+        """Write what is new of every test; ``ended``: the daemon is."""
+        for gone in self._saved.keys() - reader.tests.keys():
+            del self._saved[gone]
+        for cookie, test in list(reader.tests.items()):
+            saved = self._saved.setdefault(cookie, SavedTest())
+            if saved.clock_before is None:
+                saved.clock_before = await self._read_clock()
             now_s = time.time()
-            over = not self._connected and now_s - session.connected_s >= IDLE_S
-            if over:
-                await self._close(attempt, reader)
-            elif now_s - session.uploaded_s >= self.tools.settings.upload_s:
-                session.uploaded_s = now_s
-                await self._save_session(attempt, session, ended_s=None)
+            is_new = test.heard_s > saved.heard_s
+            over = ended or self._is_quiet(test, now_s)
+            due = now_s - saved.uploaded_s >= self.tools.settings.upload_s
+            if test.is_told and ((over and not saved.over) or (is_new and (over or due))):
+                await self._save_one(attempt, test, saved, over=over)
 
-    async def _close(self, attempt: Attempt, reader: DaemonReader) -> None:
-        """Write the session's whole record; what comes next is another."""
-        session, self._session = self._session, None
-        if session is None:
-            return
-        running = attempt.over is None and not attempt.process.stopping
-        cpu_s = group_cpu_s(attempt.process.pid) if running else self._stop_cpu_s
-        self._idle_cpu_s = cpu_s
-        self.tools.changed.set()
-        session.sent_s = 0.0
-        await self._save_session(
-            attempt, session, ended_s=reader.last_at_s or session.connected_s, cpu_s=cpu_s
-        )
-        reader.close()
-
-    async def _save_session(
-        self,
-        attempt: Attempt,
-        session: Session,
-        *,
-        ended_s: float | None,
-        cpu_s: float | None = None,
+    async def _save_one(
+        self, attempt: Attempt, test: DaemonTest, saved: SavedTest, *, over: bool
     ) -> None:
-        """``cpu_s`` is unknown of a daemon that ended by itself."""
-        reading = attempt.read()
-        if not reading.intervals:
-            return  # somebody connected and asked for nothing
-        report = reading.report
-        if ended_s is not None:
-            cost_s = None if cpu_s is None else max(0.0, cpu_s - session.cpu_before_s)
-            report = with_cpu(reading, cost_s)
+        """Write one test so far, or whole."""
+        saved.heard_s, saved.uploaded_s, saved.over = test.heard_s, time.time(), over
+        reading = test.finish()
+        first_s = reading.first_data_at_s
+        if saved.started_s is None:
+            saved.started_s = self._key_s(test.opened_s if first_s is None else first_s)
+        cpu_s = self._cpu_s(attempt, saved.started_s) if over else None
+        report = with_cpu(reading, cpu_s).model_copy(update={"argv": attempt.argv})
         save = self._save(
             reading,
             report,
-            started_s=min(session.started_s, reading.first_data_at_s or session.started_s),
-            ended_s=ended_s,
-            clock_before=session.clock_before,
-            from_s=session.sent_s,
+            started_s=saved.started_s,
+            ended_s=(test.last_at_s or test.heard_s) if over else None,
+            clock_before=saved.clock_before,
+            from_s=0.0 if over else saved.sent_s,
         )
         await safely(save, "upload", {"port": self.port})
-        session.sent_s = known_until_s(reading)
+        saved.sent_s = known_until_s(reading)
+        if over:
+            self.tools.changed.set()
+
+    def _key_s(self, began_s: float) -> float:
+        """Return the instant under which a test is on record; no two of a port have the same."""
+        taken = {saved.started_s for saved in self._saved.values()}
+        while began_s in taken:
+            began_s += KEY_STEP_S
+        return began_s
+
+    def _cpu_s(self, attempt: Attempt, since_s: float) -> float | None:
+        """Return the CPU time that the daemon has used since; None: it ended by itself."""
+        running = attempt.over is None and not attempt.process.stopping
+        now_s = group_cpu_s(attempt.process.pid) if running else self._stop_cpu_s
+        if now_s is None:
+            return None
+        before = [cpu_s for at_s, cpu_s in self._cpu if at_s <= since_s]
+        first_s = self._cpu[0][1] if self._cpu else 0.0
+        used_s = now_s - (before[-1] if before else first_s)
+        if running:
+            self._cpu.append((time.time(), now_s))
+        return max(0.0, used_s)
 
 
 def service_states(ports: Sequence[DaemonPort], *, own_certificate: bool) -> list[EngineState]:

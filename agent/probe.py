@@ -1,17 +1,20 @@
 """Small datagrams beside a burst: what the path does to them while it is loaded.
 
 The client sends one every step of a grid that is tied to the instant and writes down when the echo
-came; the server's agent (:class:`Echo`) sends back what it got and nothing else. A round trip holds
-both agents' own wake-ups: some 0.1 ms on a quiet host, more on one whose cores are full.
+came; the server's agent (:class:`Echo`) sends back what it got and nothing else. A probe carries
+the token of its job: an answer is recognised by it, whatever addresses and ports a device on the
+path has rewritten. A round trip holds both agents' own wake-ups: some 0.1 ms on a quiet host, more
+on one whose cores are full.
 """
 
 import asyncio
+import hashlib
 import logging
 import math
-import secrets
 import struct
 import time
 from array import array
+from collections import OrderedDict
 from contextlib import suppress
 from typing import Final, Self
 
@@ -22,10 +25,18 @@ from broadside.exchange.second_rows import UNSENT, Probes
 WAIT_S: Final = 1.0  # s after which a probe without an answer is lost
 LATE_S: Final = 0.05  # s behind its time, at most half a step, by which a probe is still sent
 ECHO_MAX_PER_S: Final = 20_000  # answers a second: 1,000 pairs' probes, and no more
+# Probes that came from the port of an echo and were answered. More than are under way between two
+# echoes at the bounded rate: 0.2 s.
+REMEMBERED_COUNT: Final = ECHO_MAX_PER_S // 5
 _PROBE: Final = struct.Struct("!4sIQ")  # magic, number, the job's own token
 _MAGIC: Final = b"BSP1"
 
 log = logging.getLogger(__name__)
+
+
+def probe_token(job: Job) -> int:
+    """Return the 64 bits by which the probes of a job are recognised."""
+    return int.from_bytes(hashlib.sha256(job.job_id.encode()).digest()[:8])
 
 
 class Prober(asyncio.DatagramProtocol):
@@ -41,7 +52,7 @@ class Prober(asyncio.DatagramProtocol):
         self._first_at_s = job.planned_start_at.timestamp() - before * self._step_s
         self._rtt_s = array("f", [UNSENT]) * count
         self._sent_ns = array("q", [0]) * count
-        self._token = secrets.randbits(64)
+        self._token = probe_token(job)
         self._transport: asyncio.DatagramTransport | None = None
 
     async def run(self, address: str, port: int, bind: str | None) -> None:
@@ -107,6 +118,8 @@ class Echo(asyncio.DatagramProtocol):
         self._transport: asyncio.DatagramTransport | None = None
         self._left = float(ECHO_MAX_PER_S)
         self._filled_s = time.monotonic()
+        self._has_refused = False
+        self._answered: OrderedDict[bytes, None] = OrderedDict()
 
     @classmethod
     async def open(cls, settings: AgentSettings, address: str) -> Self | None:
@@ -144,8 +157,10 @@ class Echo(asyncio.DatagramProtocol):
         self._transport = transport  # type: ignore[assignment]  # of datagrams, as asked
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        # Never more than came, and never to a port that answers by itself: no two echoes talk.
-        if len(data) != _PROBE.size or not data.startswith(_MAGIC) or addr[1] == self.port:
+        # Never more than came.
+        if len(data) != _PROBE.size or not data.startswith(_MAGIC):
+            return
+        if addr[1] == self.port and self._is_repeated(data):
             return
         now_s = time.monotonic()
         self._left = min(
@@ -158,3 +173,24 @@ class Echo(asyncio.DatagramProtocol):
         with suppress(ValueError):
             if self._settings.is_allowed(addr[0].partition("%")[0]):
                 self._transport.sendto(data, addr)
+            elif not self._has_refused:
+                self._has_refused = True
+                log.warning(
+                    "no echo for probes from %s, which is not in the allowed networks; where a "
+                    "device translates addresses, add its own to BROADSIDE_AGENT_ALLOWED_NETWORKS",
+                    addr[0],
+                    extra={"action": "no_echo"},
+                )
+
+    def _is_repeated(self, data: bytes) -> bool:
+        """Return whether a probe from an echo's own port was answered before.
+
+        A device that rewrites ports may give a client that port. Another echo would send the same
+        bytes back without end, so each is answered once.
+        """
+        if data in self._answered:
+            return True
+        self._answered[data] = None
+        if len(self._answered) > REMEMBERED_COUNT:
+            self._answered.popitem(last=False)
+        return False

@@ -5,6 +5,7 @@ Servers keep one sparse file of each size.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final, TypeVar
 
@@ -13,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from broadside.exchange.engines.buckets import LEAST_S
 from broadside.exchange.engines.port import Event, File, Reading, StartBasis, Unsupported
+from broadside.exchange.engines.tokens import Token
 from broadside.exchange.messages import (
     Direction,
     Distribution,
@@ -29,58 +31,125 @@ from broadside.exchange.messages import (
 )
 
 SPAN_MAX_S: Final = 100_000.0  # s of cells that are kept: more than the longest burst
+# Of a record's bytes: as few may lie in transfers that are longer than its readings. As little
+# hides no shortfall that the judgement looks for (core/measure/resolution.py, HIDDEN_RATIO).
+LONGER_RATIO: Final = 0.01
+# The name of the measure that counts lines of a server's log whose time cannot be of their test.
+UNPLACED: Final = "server_unplaced_count"
 
 
 class Seconds:
-    """Amounts spread evenly over the time that each took, gathered by second.
+    """Bytes of transfers, each spread evenly over the time that it took, gathered by second.
 
+    What a transfer carried is known over its own time only. So readings are as long as the
+    transfers that carried nearly all bytes (:data:`LONGER_RATIO`), and at least a second.
     Memory is a number a second, whatever comes in.
+
+    Args:
+        span_max_s: Seconds between the first and the last byte, at most.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, span_max_s: float = SPAN_MAX_S) -> None:
+        self._span_max_s = span_max_s
         self._cells: dict[int, float] = {}  # bytes by epoch second
+        self._carried: Counter[int] = Counter()  # bytes by the length of a reading in seconds
+        self._joined: set[int] = set()  # cells that are one reading with the cell before
         self.first_s: float | None = None  # epoch s of the earliest start
         self.last_s: float | None = None  # epoch s of the latest end
 
-    def add(self, start_s: float, end_s: float, amount_bytes: int) -> None:
-        """Spread bytes over a span of epoch seconds; a span of no length is a moment."""
+    def add(self, start_s: float, end_s: float, amount_bytes: int, error_s: float = 0.0) -> bool:
+        """Spread a transfer's bytes over its time; a transfer of no length is a moment.
+
+        Args:
+            start_s: Epoch second of its first byte.
+            end_s: Epoch second of its last byte.
+            amount_bytes: What it carried.
+            error_s: Seconds by which both stamps may be off.
+
+        Returns:
+            False where the stamps cannot be of this test; then nothing is added.
+        """
         start_s = min(start_s, end_s)
-        if self.first_s is not None and abs(start_s - self.first_s) > SPAN_MAX_S:
-            return  # a stamp that no test can have
-        self.first_s = min(start_s, start_s if self.first_s is None else self.first_s)
-        self.last_s = max(end_s, end_s if self.last_s is None else self.last_s)
+        if not self._spread(start_s, end_s, amount_bytes):
+            return False
+        self._carried[_reading_s(end_s - start_s + error_s)] += amount_bytes
+        return True
+
+    def count(self, start_s: float, end_s: float, amount_bytes: int) -> bool:
+        """Add what a counter grew by between two looks: a reading of its own.
+
+        Returns:
+            False where the stamps cannot be of this test; then nothing is added.
+        """
+        if not self._spread(start_s, end_s, amount_bytes):
+            return False
+        if _reading_s(end_s - start_s) > 1:
+            self._joined.update(range(math.floor(start_s) + 1, math.ceil(end_s)))
+        return True
+
+    def _spread(self, start_s: float, end_s: float, amount_bytes: int) -> bool:
+        first_s = start_s if self.first_s is None else min(start_s, self.first_s)
+        last_s = end_s if self.last_s is None else max(end_s, self.last_s)
+        if last_s - first_s > self._span_max_s:
+            return False
+        self.first_s, self.last_s = first_s, last_s
         length_s = end_s - start_s
         first, last = math.floor(start_s), math.floor(end_s)
         if length_s < LEAST_S or first == last:
             self._cells[first] = self._cells.get(first, 0.0) + amount_bytes
-            return
+            return True
         for cell in range(first, last + 1):
             inside_s = min(end_s, cell + 1) - max(start_s, cell)
             self._cells[cell] = self._cells.get(cell, 0.0) + amount_bytes * inside_s / length_s
+        return True
+
+    @property
+    def reading_s(self) -> int:
+        """Length of the readings in seconds."""
+        left = sum(self._carried.values()) * LONGER_RATIO
+        for length_s in sorted(self._carried, reverse=True):
+            left -= self._carried[length_s]
+            if left < 0:
+                return length_s
+        return 1
 
     def intervals(self, until_s: float | None = None) -> tuple[Interval, ...]:
-        """One interval a UTC second from the first byte to ``until_s`` (default: the last).
+        """Return the readings, in whole UTC seconds, from the first byte to ``until_s``.
 
-        Their bytes are whole numbers that sum to what was added; time is counted from
-        :attr:`first_s`.
+        Their bytes are whole numbers that sum to what was added. Time is counted from
+        :attr:`first_s`; ``until_s`` of None is the last byte.
         """
         if self.first_s is None or self.last_s is None:
             return ()
         zero_s, end_s = self.first_s, max(self.last_s, until_s or self.last_s)
-        intervals = []
-        total, told = 0.0, 0
-        for cell in range(math.floor(zero_s), math.ceil(end_s)):
+        first, size = math.floor(zero_s), self.reading_s
+        intervals: list[Interval] = []
+        begun_s, total, told = zero_s, 0.0, 0
+        for cell in range(first, math.ceil(end_s)):
             total += self._cells.get(cell, 0.0)
-            reached = round(total)
+            after = cell + 1
+            inside = (after - first) % size or after in self._joined
+            # What is left of a reading at the end is part of the one before.
+            if after < end_s and (inside or (size > 1 and end_s - after < size / 2)):
+                continue
+            reached, until = round(total), min(end_s, after)
             intervals.append(
                 Interval(
-                    start_s=max(zero_s, cell) - zero_s,
-                    end_s=min(end_s, cell + 1) - zero_s,
+                    start_s=begun_s - zero_s,
+                    end_s=until - zero_s,
                     transferred_bytes=reached - told,
                 )
             )
-            told = reached
+            begun_s, told = until, reached
         return tuple(intervals)
+
+
+def _reading_s(length_s: float) -> int:
+    """Return the whole seconds of a reading that holds so long a transfer.
+
+    As everywhere, a reading of up to 1.5 s counts as a second.
+    """
+    return max(1, math.ceil(length_s - 0.5))
 
 
 def _refuse_flag(value: object) -> object:
@@ -142,16 +211,28 @@ def parse_options(kind: type[_Options], traffic: Traffic) -> _Options:
         raise Unsupported(f"traffic.options.{field}: {wrong}") from error
 
 
+# s beyond a test's time by which the log may still tell of it: nginx's send_timeout and vsftpd's
+# data_connection_timeout, after which a client that vanished is given up.
+GONE_S: Final = 60
+
+
 class DownloadReader:
-    """One end's account: the client's of its job; without one the server's of a session."""
+    """One end's account of one test: the client's of its job, or without one a server's.
+
+    Args:
+        engine: The engine's name.
+        job: At the client; None at the server.
+        token: What the test's requests carry.
+    """
 
     basis: ClassVar[StartBasis] = StartBasis.STAMPS  # what the first byte's instant rests on
     tells_to_the_end: ClassVar[bool] = False  # that nothing is told means that nothing came
 
-    def __init__(self, engine: str, job: Job | None) -> None:
+    def __init__(self, engine: str, job: Job | None, token: Token) -> None:
         self._engine = engine
         self._job = job
-        self._seconds = Seconds()
+        self._cookie = token.job_id
+        self._seconds = Seconds(token.lasts_s + GONE_S)
         self._moved_bytes = 0
         self._client_address: str | None = None
 
@@ -184,6 +265,7 @@ class DownloadReader:
         return Reading(
             report=EngineReport(
                 engine=self._engine,
+                cookie=self._cookie,
                 protocol=Protocol.TCP,
                 direction=Direction.REVERSE,
                 streams_count=None if job is None else job.traffic.streams_count,
@@ -212,31 +294,3 @@ class DownloadReader:
 
     def _distributions(self) -> tuple[Distribution, ...]:
         return ()
-
-
-class SessionReader(DownloadReader):
-    """A server's side: what it logs of one session after another."""
-
-    def __init__(self, engine: str, counted: str) -> None:
-        super().__init__(engine, None)
-        self._counted = counted
-        self._transfers_count = 0
-
-    @property
-    def last_at_s(self) -> float | None:
-        return self._seconds.last_s
-
-    def close(self) -> None:
-        self._seconds = Seconds()
-        self._moved_bytes = self._transfers_count = 0
-        self._client_address = None
-
-    def add(self, start_s: float, end_s: float, sent_bytes: int, client: str | None) -> None:
-        """Take one transfer."""
-        self._seconds.add(start_s, end_s, sent_bytes)
-        self._moved_bytes += sent_bytes
-        self._transfers_count += 1
-        self._client_address = client
-
-    def _measures(self) -> tuple[Measure, ...]:
-        return (Measure(name=self._counted, value=self._transfers_count, unit="count"),)

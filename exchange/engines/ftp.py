@@ -7,12 +7,17 @@
   connection, some hundred bytes a transfer. In segments a connection runs on past its segment's
   end until it is closed; that was carried as well, and ``kept_ratio`` says how much of all was
   written out (``wchar``). Segments large against a path's buffers waste little.
-- vsftpd's log gives the server's own account: a transfer's bytes, dated when its line was seen.
+- vsftpd's log gives the server's own account: a transfer's bytes and rate, dated to a second, of
+  log-ins whose password is the job's token. It tells of a transfer at its end, so the server's
+  readings are as long as its transfers.
 - There is no gate: lftp is started at the instant, connects and logs in; the start of data is the
   look before the counter moved.
 """
 
+import calendar
 import re
+import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final
 
@@ -20,8 +25,8 @@ from pydantic import Field
 
 from broadside.exchange.engines.downloads import (
     FOLDER,
+    GONE_S,
     DownloadReader,
-    SessionReader,
     Whole,
     files,
     parse_options,
@@ -42,8 +47,10 @@ from broadside.exchange.engines.port import (
     host_word,
     word,
 )
+from broadside.exchange.engines.served_log import LogReader
+from broadside.exchange.engines.tokens import Token, parse_token, token_of
 from broadside.exchange.installation import bring
-from broadside.exchange.messages import Combine, Job, Measure, Message, Side, Traffic
+from broadside.exchange.messages import Combine, EngineReport, Job, Measure, Message, Side, Traffic
 
 LFTP: Final = Program(
     name="lftp",
@@ -61,6 +68,9 @@ PASSIVE_PORTS: Final = (50_000, 59_999)  # of data connections: firewalls must l
 SEGMENT_LEAST_BYTES: Final = 65_536
 PACED_LEAST_S: Final = 2  # of a paced file: what its connection still holds at its end is not paced
 COMMANDS: Final = "ABOR,EPSV,FEAT,MDTM,NOOP,OPTS,PASV,PWD,QUIT,REST,RETR,SIZE,SYST,TYPE"  # no CWD
+COUNTED: Final = "server_transfers_count"
+# Replies of a log-in and a transfer: ten lines of at most a hundred characters (RFC 959).
+REPLIES_BYTES: Final = 1024
 FLOWS_BYTES: Final = 4096  # written by lftp beyond its commands: data flows
 
 
@@ -112,6 +122,11 @@ class Ftp(Engine):
     def measures(self, traffic: Traffic) -> frozenset[str]:
         return frozenset()
 
+    def uncounted_bytes(self, served: EngineReport) -> int:
+        """Return what replies on the control connections may come to."""
+        counts = (m.value for m in served.measures if m.name == COUNTED)
+        return REPLIES_BYTES * (round(sum(counts)) + 1)
+
     # Client -----------------------------------------------------------------------------------
 
     def client(self, ask: ClientAsk) -> Launch:
@@ -120,6 +135,7 @@ class Ftp(Engine):
         address = host_word(endpoint.address, "endpoint.address")
         six = address.startswith("[")
         rate = job.traffic.stream_bits_per_second
+        token = word(token_of(job), "job_id")
         settings = {
             "net:max-retries": 2,
             "net:timeout": 8,
@@ -142,7 +158,7 @@ class Ftp(Engine):
             for name, value in settings.items()
             if value is not None
         ]
-        script.append(f"open -u anonymous,broadside ftp://{address}:{endpoint.port}")
+        script.append(f"open -u anonymous,{token} ftp://{address}:{endpoint.port}")
         fetch = f"pget -n {job.traffic.streams_count} {options.file_bytes} -o /dev/null"
         script.append(f"repeat --while-ok -d 0 {fetch}")
         return Launch(
@@ -186,11 +202,14 @@ class Ftp(Engine):
             "pasv_enable": "YES",
             "pasv_min_port": PASSIVE_PORTS[0],
             "pasv_max_port": PASSIVE_PORTS[1],
+            # A device that translates may give a client's connections several addresses.
+            "pasv_promiscuous": "YES",
             "max_clients": 0,
             "max_per_ip": 0,
             "idle_session_timeout": 60,
-            "data_connection_timeout": 60,
+            "data_connection_timeout": GONE_S,
             "xferlog_enable": "YES",
+            "use_localtime": "NO",
             "vsftpd_log_file": f"{ask.folder}/log",
         }
         lines = [
@@ -208,7 +227,7 @@ class Ftp(Engine):
         )
 
     def server_reader(self) -> "TransferReader":
-        return TransferReader("ftp", "server_transfers_count")
+        return TransferReader("ftp", COUNTED)
 
 
 # Reading ---------------------------------------------------------------------------------------
@@ -227,7 +246,7 @@ class CounterReader(DownloadReader):
     basis: ClassVar[StartBasis] = StartBasis.SAMPLES
 
     def __init__(self, job: Job) -> None:
-        super().__init__("ftp", job)
+        super().__init__("ftp", job, token_of(job))
         self._duration_s = float(job.duration_s)
         self._file_bytes = job.traffic.options.get("file_bytes", Options().file_bytes)
         self._first: tuple[int, int] | None = None  # (read, wrote) before anything
@@ -254,7 +273,7 @@ class CounterReader(DownloadReader):
         if not self._flows:
             return ()
         then_s, read_before, wrote_before = before
-        self._seconds.add(then_s, at_s, read_bytes - read_before)
+        self._seconds.count(then_s, at_s, read_bytes - read_before)
         self._moved_bytes += read_bytes - read_before
         self._kept_bytes += wrote_bytes - wrote_before
         if not started:
@@ -287,22 +306,67 @@ class CounterReader(DownloadReader):
         )
 
 
-_TRANSFER: Final = re.compile(
-    r'(?m)^[^"]* (?:OK|FAIL) DOWNLOAD: Client "([^"]*)", '
-    r'"[^"]*/\d+", (\d+) bytes, ([\d.]+)Kbyte/sec$'  # of our files: names are a stranger's words
+# Of a stranger's words none stands before a match: names and passwords come after the verb.
+_LINE: Final = (
+    r"(?m)^\w{3} (?P<stamp>\w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}) \[pid (?P<pid>\d+)\] \[ftp\] "
 )
+_EVENT: Final = re.compile(
+    _LINE
+    + r'(?:OK LOGIN: Client "[^"]*", anon password "(?P<token>.*)"'
+    + r'|(?:OK|FAIL) DOWNLOAD: Client "(?P<client>[^"]*)", '
+    + r'"[^"]*/\d+", (?P<sent>\d+) bytes, (?P<rate>[\d.]+)Kbyte/sec)$'
+)
+LOGINS_MAX_COUNT: Final = 4096  # connections that are remembered: 64 segments, log-ins that wait
+STAMP_ERROR_S: Final = 1.0  # s: stamps are whole seconds
 
 
-class TransferReader(SessionReader):
-    """vsftpd's log: a line a transfer."""
+class TransferReader(LogReader):
+    """vsftpd's log: a line a log-in, which has the token, and a line a transfer.
+
+    One process serves a connection (``run_as_launching_user``), so lines of one connection have
+    one process id. A log-in with another password takes the id away.
+    """
+
+    def __init__(self, engine: str, counted: str) -> None:
+        super().__init__(engine, counted)
+        self._tokens: OrderedDict[str, Token | None] = OrderedDict()  # by process id
 
     def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
-        for found in _TRANSFER.finditer(text):
-            sent_bytes, rate = int(found[2]), float(found[3]) * 1024
-            start_s = at_s - (sent_bytes / rate if rate else 0.0)
-            self.add(start_s, at_s, sent_bytes, found[1].removeprefix("::ffff:"))
+        events = list(_EVENT.finditer(text))
+        for found in events:
+            if found["token"] is not None:
+                self._log_in(found["pid"], parse_token(found["token"]), at_s)
+                continue
+            token = self._tokens.get(found["pid"])
+            if token is None:
+                continue
+            sent_bytes, rate = int(found["sent"]), float(found["rate"]) * 1024
+            stamp_s = _stamp_s(found["stamp"])
+            # The log's last line was written at this instant, others in their stamp's second.
+            end_s = max(stamp_s, min(at_s, stamp_s + 1))
+            self.test_of(token, at_s).add(
+                end_s - (sent_bytes / rate if rate else 0.0),
+                end_s,
+                sent_bytes,
+                client=found["client"].removeprefix("::ffff:"),
+                at_s=at_s,
+                error_s=0.0 if found is events[-1] else STAMP_ERROR_S,
+            )
         # The log is there: from now on a look a second is enough.
         return (Started(side=Side.SERVER, started_at_s=at_s),)
+
+    def _log_in(self, pid: str, token: Token | None, at_s: float) -> None:
+        self._tokens.pop(pid, None)
+        self._tokens[pid] = token
+        if len(self._tokens) > LOGINS_MAX_COUNT:
+            self._tokens.popitem(last=False)
+        if token is not None:
+            self.test_of(token, at_s)
+
+
+def _stamp_s(text: str) -> float:
+    """Return the epoch second of a stamp such as ``Nov 26 17:35:38 2026``, which is UTC."""
+    return float(calendar.timegm(time.strptime(text, "%b %d %H:%M:%S %Y")))
 
 
 ENGINE: Final = Ftp()

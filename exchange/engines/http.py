@@ -4,7 +4,9 @@
   then every connection asks again as soon as it has its answer.
 - Bytes are *payload as the client read it*: the bodies of answers that arrived whole, each spread
   evenly over the time from its request to its last byte. A body that broke off counts nothing.
-- nginx's log is the server's own account: bodies it handed to the kernel.
+- nginx's log is the server's own account: bodies that it handed to the kernel, of requests that
+  carry the job's token in their query. Other requests are served and not logged.
+- A log tells of a request at its end, so both ends' readings are as long as their requests.
 - There is no gate: vegeta is started at the instant, and the first request's stamp is the start.
 """
 
@@ -21,9 +23,9 @@ from pydantic import Field, StrictBool
 from broadside.exchange.engines.buckets import Buckets
 from broadside.exchange.engines.downloads import (
     FOLDER,
+    GONE_S,
     DownloadReader,
     Number,
-    SessionReader,
     Whole,
     files,
     parse_options,
@@ -44,6 +46,8 @@ from broadside.exchange.engines.port import (
     host_word,
     word,
 )
+from broadside.exchange.engines.served_log import LogReader
+from broadside.exchange.engines.tokens import TOKEN_PATTERN, parse_token, token_of
 from broadside.exchange.installation import bring
 from broadside.exchange.messages import Combine, Distribution, Job, Measure, Message, Side, Traffic
 
@@ -59,8 +63,11 @@ NGINX: Final = Program(
     version_pattern=r"nginx/(\d+\.\d+\.\d+)",
     fix=bring("apt-get install nginx-light", target="tools"),
 )
+TIMEOUT_MAX_S: Final = 8  # s that a client waits for an answer
 WORKERS_MAX_COUNT: Final = 10_000  # requests under way at once, at most
 ERROR_KINDS_MAX_COUNT: Final = 8
+# At most PIPE_BUF (pipe(7)): so much is written to a pipe in one piece, whatever other workers do.
+LOG_BUFFER_BYTES: Final = 4096
 RAW_MAX_BYTES: Final = 4 * 2**20  # a line a request: enough to look at, not to fill a disk
 
 
@@ -71,7 +78,8 @@ class Options(Message):
     # None: as fast as its connections go
     body_bytes: Whole = 1_000_000  # of each reply
     keepalive: StrictBool = True  # False: a connection a request
-    timeout_s: Annotated[Number, Field(gt=0, le=8)] = 5.0  # s after which a request has failed
+    timeout_s: Annotated[Number, Field(gt=0, le=TIMEOUT_MAX_S)] = 5.0  # s until a request has
+    # failed
     verify: StrictBool = False  # https: refuse a certificate that the client does not trust
 
 
@@ -129,7 +137,8 @@ class Http(Engine):
         binary, streams_count = ask.tools["vegeta"].argv, job.traffic.streams_count
         address = host_word(job.endpoint.address, "endpoint.address")
         scheme = "https" if self.tls else "http"
-        url = f"{scheme}://{address}:{job.endpoint.port}/{options.body_bytes}"
+        token = word(token_of(job, options.timeout_s), "job_id")
+        url = f"{scheme}://{address}:{job.endpoint.port}/{options.body_bytes}?job={token}"
         words = [
             f"-targets={ask.folder}/targets",
             f"-duration={job.duration_s}s",
@@ -203,8 +212,9 @@ pid {folder}/nginx.pid;
 error_log stderr crit;
 events {{ worker_connections 4096; }}
 http {{
-  log_format account '$msec $request_time $status $body_bytes_sent $remote_addr';
-  access_log /dev/stdout account buffer=64k flush=1s;
+  map $arg_job $token {{ default ""; "~^{TOKEN_PATTERN}$" $arg_job; }}
+  log_format account '$msec $request_time $status $body_bytes_sent $remote_addr $token';
+  access_log /dev/stdout account buffer={LOG_BUFFER_BYTES} flush=1s if=$token;
   {temporary}
   sendfile on;
   tcp_nopush on;
@@ -212,6 +222,7 @@ http {{
   default_type application/octet-stream;
   keepalive_requests 1000000000;
   keepalive_timeout 75s;
+  send_timeout {GONE_S}s;
   server {{
     listen {listen}:{ask.port}{" ssl" if self.tls else ""} reuseport;
     {tls}
@@ -220,8 +231,8 @@ http {{
 }}
 """
 
-    def server_reader(self) -> "LogReader":
-        return LogReader(self.name, "server_requests_count")
+    def server_reader(self) -> "RequestReader":
+        return RequestReader(self.name, "server_requests_count", TIMEOUT_MAX_S)
 
 
 def _options(traffic: Traffic) -> Options:
@@ -284,7 +295,7 @@ class ResultReader(DownloadReader):
     tells_to_the_end: ClassVar[bool] = True
 
     def __init__(self, engine: str, job: Job) -> None:
-        super().__init__(engine, job)
+        super().__init__(engine, job, token_of(job, TIMEOUT_MAX_S))
         self._duration_s = float(job.duration_s)
         self._latencies = Buckets("latency", "s")
         self._errors: Counter[str] = Counter()
@@ -350,17 +361,23 @@ class ResultReader(DownloadReader):
         return self._latencies.distribution()
 
 
-class LogReader(SessionReader):
-    """nginx's log: a line a request."""
+_REQUEST: Final = re.compile(
+    r"(?P<end>\d+\.\d{3}) (?P<took>\d+\.\d{3}) \d{3} (?P<sent>\d+) (?P<client>\S+) (?P<token>\S+)"
+)
+
+
+class RequestReader(LogReader):
+    """nginx's log: a line a request that carries a token."""
 
     def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
-        words = line.decode(errors="replace").split()
-        try:
-            ended_s, took_s, sent_bytes = float(words[0]), float(words[1]), int(words[3])
-        except (ValueError, IndexError):
+        found = _REQUEST.fullmatch(line.decode(errors="replace"))
+        token = None if found is None else parse_token(found["token"])
+        if found is None or token is None:
             return ()
-        client = words[4] if len(words) > 4 else None
-        self.add(ended_s - max(0.0, took_s), ended_s, max(0, sent_bytes), client)
+        end_s, took_s = float(found["end"]), float(found["took"])
+        self.test_of(token, at_s).add(
+            end_s - took_s, end_s, int(found["sent"]), client=found["client"], at_s=at_s
+        )
         return ()
 
 

@@ -21,7 +21,8 @@ when a server is ready   when it listens on its port, which the agent reads from
 how the start is held    ``gated``: the start gate holds it; else it is started at the instant
                          (``StartMethod.TIMED_EXEC``) and its start error is on record
 how the end may drag     ``tail_s``: bursts lie so much further apart
-how the ends are joined  ``serving``: by the engine's own cookie, or by endpoint and time
+how the ends are joined  by a cookie: the engine's own, or of a daemon the token that its requests
+                         carry (:mod:`broadside.exchange.engines.tokens`); addresses prove nothing
 ======================== =========================================================================
 
 Errors::
@@ -146,7 +147,7 @@ class Serving(StrEnum):
     """How a server end lives, and with that how its record finds its pair."""
 
     ONE_TEST = "one_test"  # a process a test; the record is joined by the engine's cookie
-    DAEMON = "daemon"  # a process until it is stopped; joined by endpoint and time
+    DAEMON = "daemon"  # a process until it is stopped; joined by the token in its log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +275,7 @@ class Reader(Protocol):
         """Take one line whose first byte arrived at epoch ``at_s``; what it says, or nothing."""
 
     def sample(self, name: str, text: str, at_s: float) -> Sequence[Event]:
-        """Take what a :class:`Watch` showed at epoch ``at_s``."""
+        """Take what a :class:`Watch` showed at epoch ``at_s``, the end of a log's last line."""
 
     def finish(
         self,
@@ -291,15 +292,35 @@ class Reader(Protocol):
         """
 
 
-class DaemonReader(Reader, Protocol):
-    """Reads a daemon's output, of which it makes one test after another."""
+class DaemonTest(Protocol):
+    """One test as a daemon's log tells of it. All times are epoch seconds."""
+
+    opened_s: float  # when the log first named it
+    heard_s: float  # when the log named it last
+    until_s: float  # by when its client is to be done
+
+    @property
+    def quiet_s(self) -> float:
+        """Seconds without a line after which it counts as over."""
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the log says more of it than that it began."""
 
     @property
     def last_at_s(self) -> float | None:
-        """Epoch s of the last byte of the test under way; None without one."""
+        """When its last byte was sent; None without one."""
 
-    def close(self) -> None:
-        """The test under way is over: what comes next is another."""
+    def finish(self) -> Reading:
+        """Return everything so far."""
+
+
+class DaemonReader(Reader, Protocol):
+    """Reads a daemon's log, of which it makes tests by the token of each request."""
+
+    @property
+    def tests(self) -> "Mapping[str, DaemonTest]":
+        """The newest tests, by cookie."""
 
 
 class Engine(ABC):
@@ -353,6 +374,10 @@ class Engine(ABC):
             return traffic
         rate = max(1, round(traffic.stream_bits_per_second / scale))
         return traffic.model_copy(update={"stream_bits_per_second": rate})
+
+    def uncounted_bytes(self, served: EngineReport) -> int:
+        """Return what a client may count beside the payload that its server's report counts."""
+        return 0
 
     @abstractmethod
     def client(self, ask: ClientAsk) -> Launch:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broadside.agent.probe import Echo, Prober
+from broadside.agent.probe import Echo, Prober, probe_token
 from tests.unit.agent.jobs import make_job, make_settings
 
 pytestmark = pytest.mark.live
@@ -75,3 +75,28 @@ async def test_a_port_that_is_taken_is_no_echo_and_no_failure() -> None:
         holder.bind((LOOPBACK, 0))
         settings = make_settings(role="server", echo_port=holder.getsockname()[1])
         assert await Echo.open(settings, LOOPBACK) is None
+
+
+async def test_a_client_whose_port_was_rewritten_to_the_echos_is_answered_once_each() -> None:
+    """A device that translates may pick any port; two echoes must not talk all the same."""
+    echo = await Echo.open(make_settings(role="server", echo_port=0), LOOPBACK)
+    assert echo is not None and echo.port is not None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        asker.setblocking(False)
+        asker.bind(("127.0.0.2", echo.port))
+        for number in (1, 2, 1, 2, 3):
+            asker.sendto(b"BSP1" + number.to_bytes(4) + bytes(8), (LOOPBACK, echo.port))
+        got: list[int] = []
+        while len(got) < 3:
+            answer = asyncio.get_running_loop().sock_recv(asker, 100)
+            got.append((await asyncio.wait_for(answer, 10))[7])
+        await asyncio.sleep(0.2)  # for any that should not come
+        with pytest.raises(BlockingIOError):
+            asker.recv(100)
+    echo.close()
+    assert got == [1, 2, 3]
+
+
+def test_the_probes_of_a_job_carry_its_token() -> None:
+    job, other = make_job(), make_job(pair_index=3)
+    assert probe_token(job) == probe_token(job.model_copy()) != probe_token(other)

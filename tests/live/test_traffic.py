@@ -135,7 +135,7 @@ def test_http_is_judged_by_success_and_latency(url: str) -> None:
     assert measures["latency_p50"]["unit"] == "s"
     assert 0 < measures["latency_p50"]["value"] <= measures["latency_p99"]["value"]
     (pair,) = burst["pairs"]
-    assert (pair["basis"], pair["joined_by"]) == ("receiver", "endpoint")
+    assert (pair["basis"], pair["joined_by"]) == ("receiver", "cookie")
     assert pair["server_cpu_ratio"] is not None
 
 

@@ -10,6 +10,7 @@ from broadside.coordinator.core.summary import (
     DeviceSummary,
     Finding,
     Latency,
+    MeasureSummary,
     PairSummary,
     Reconciliation,
     State,
@@ -18,6 +19,7 @@ from broadside.coordinator.core.summary import (
     note,
     warning,
 )
+from broadside.exchange.engines.downloads import UNPLACED
 from broadside.exchange.messages import pair_name
 
 NAMED_COUNT: Final = 3  # of the foreign tests that a sentence names
@@ -44,6 +46,7 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
                 next_step=step,
             )
     yield from stray_findings(burst.strays)
+    yield from unplaced_findings(burst.measures)
     yield from silent_stream_findings(burst.silent_streams)
     yield from residual_causes(burst.reconciliation)
     yield from _latency_findings(burst.latency)
@@ -127,7 +130,7 @@ def residual_causes(held: Reconciliation | None) -> Iterator[Finding]:
 
 
 def stray_findings(strays: Sequence[Stray]) -> Iterator[Finding]:
-    """Somebody else's tests on the run's endpoints: never counted, and not to be kept quiet."""
+    """Report tests of no pair of the run on its endpoints, which are not counted."""
     if not strays:
         return
     named = "; ".join(
@@ -140,9 +143,26 @@ def stray_findings(strays: Sequence[Stray]) -> Iterator[Finding]:
     yield warning(
         id="stray-tests",
         weight=69,
-        sentence=f"somebody else's test ran on {len(strays)} of the run's endpoints during "
-        f"the burst: {named}{more}; it is not counted",
-        next_step="find out who tests against these servers; give every run its own endpoints",
+        sentence=f"{len(strays)} tests that belong to no pair of this run ran on its endpoints "
+        f"during the burst: {named}{more}; they are not counted",
+        next_step="check whether another run or a person tests against these servers; give every "
+        "run its own endpoints",
+    )
+
+
+def unplaced_findings(measures: Sequence[MeasureSummary]) -> Iterator[Finding]:
+    """Report lines of servers' logs whose time cannot be of their test."""
+    found = next((measure for measure in measures if measure.name == UNPLACED), None)
+    if found is None:
+        return
+    yield warning(
+        id="unplaced-log-lines",
+        weight=68,
+        sentence=f"{found.value:.0f} transfers in the logs of {found.pairs_count} servers have a "
+        "time that cannot be of their test: they began before it could begin, ended after their "
+        "line was read, or lasted longer than the job may; their bytes are not counted",
+        next_step="check that the servers' clocks are not stepped, and that their disks and CPUs "
+        "let the log be written in time",
     )
 
 

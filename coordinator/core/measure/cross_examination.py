@@ -155,6 +155,8 @@ def _of_pair(pair: _Pair, headers: Headers) -> Iterator[Contradiction]:
         received, sent = pair.ends(flow)
         if pair.alike:
             yield from _two_ends(pair, flow, received, sent)
+        else:
+            yield from _served(pair, flow, received)
         yield from _totals(pair, flow)
         if received is not None:
             yield from _caps(pair, flow, received, headers)
@@ -215,6 +217,24 @@ def _two_ends(
     if over[worst] > 0:
         said, most = float(arrived[worst]), float(bound[worst])
         yield pair.broke(Rule.RECEIVED_OVER_SENT, said, most, flow)
+
+
+def _served(pair: _Pair, flow: Flow, received: TrackColumns | None) -> Iterator[Contradiction]:
+    """What a client of a daemon received was served: by the totals, as a log tells of a transfer at
+    its end and has no seconds of its own."""
+    engine, test = find(pair.traffic.engine), pair.evidence.server_test
+    served = pair.engine(Side.SERVER)
+    if engine is None or served is None or test is None or test.ended_at is None:
+        return
+    told = next((total for total in served.totals if total.flow is flow), None)
+    if received is None or told is None or told.sent_bytes is None:
+        return
+    if receiving_side(flow) is Side.SERVER:
+        return
+    said = _bytes(received)
+    beside = engine.uncounted_bytes(served) + pair.blocks_bytes
+    if said > told.sent_bytes * (1 + SAME_BYTES_RATIO) + beside:
+        yield pair.broke(Rule.RECEIVED_OVER_SENT, said, float(told.sent_bytes), flow)
 
 
 def _totals(pair: _Pair, flow: Flow) -> Iterator[Contradiction]:

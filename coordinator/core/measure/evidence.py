@@ -16,6 +16,7 @@ from broadside.coordinator.core.plan.spec import Burst, Pair
 from broadside.coordinator.core.summary import Joined, Stray
 from broadside.exchange.engines.buckets import folded
 from broadside.exchange.engines.stream_silences import longest_silences
+from broadside.exchange.engines.tokens import is_job_cookie
 from broadside.exchange.messages import (
     Claim,
     ClockReading,
@@ -202,15 +203,128 @@ def join_tests(
     """Find each pair's server-side test; what is left on the pairs' endpoints are strays.
 
     By cookie where the client lived to name it (in its report, else in its claim), but never a
-    test on another pair's endpoint; else by endpoint and time (:func:`_near`), nearest first,
-    where it is nobody else's: a client that sent nothing has no test, one that named its test has
-    no other, a test comes from the address of the agent that claimed the job, and one that has a
-    name is not taken without knowing that address.
+    test on another pair's endpoint. A cookie proves the pair, whatever addresses a device on the
+    path has rewritten. A daemon's is the job's id, which is known of a client that died too.
+
+    Else by endpoint and time (:func:`_near`), nearest first, where it is nobody else's: a client
+    that sent nothing has no test, one that named its test has no other, a test comes from the
+    address of the agent that claimed the job, one that has a name is not taken without knowing
+    that address, and one that names a job is that job's.
 
     A test is joined once; of records of one test the fullest stands. The order of ``tests`` does
     not matter. A pair of several processes has a test on each of its ports: they are summed, and
     where one is missing none is used, as a part would pass for the whole.
     """
+    joining = _Joining(burst, pairs, claims, reports, _fullest_records(tests))
+    for pair in pairs:
+        if not is_unsent(reports.get(pair.index)):
+            joining.by_cookie(pair)
+    for pair in pairs:
+        if not is_unsent(reports.get(pair.index)):
+            joining.by_endpoint(pair)
+    return joining.done()
+
+
+class _Joining:
+    """Server-side tests that are being joined to pairs; ``free`` are those of nobody so far."""
+
+    def __init__(
+        self,
+        burst: Burst,
+        pairs: Sequence[Pair],
+        claims: Mapping[int, Claim],
+        reports: Mapping[int, JobReport],
+        free: dict[_Key, ServerRecord],
+    ) -> None:
+        self._burst = burst
+        self._pairs = pairs
+        self._claims = claims
+        self._reports = reports
+        self._free = free
+        self._owners = _owners(pairs)
+        self._by_cookie: dict[str, list[_Key]] = {}
+        for key, record in free.items():
+            if record.test.cookie is not None:
+                self._by_cookie.setdefault(record.test.cookie, []).append(key)
+        self._named: set[str] = set()  # cookies that clients named
+        self._parts: dict[int, dict[int, ServerRecord]] = {}  # by pair index and port
+        self._joined_by: dict[int, Joined] = {}
+
+    def by_cookie(self, pair: Pair) -> None:
+        """Join the tests that carry a cookie of the pair's, where they ran on no other's
+        endpoint."""
+        report, claim = self._reports.get(pair.index), self._claims.get(pair.index)
+        said = _cookies(report, claim)
+        self._named.update(said)
+        for cookie in dict.fromkeys((*said, *_job_ids(report, claim))):
+            found = [
+                key
+                for key in self._by_cookie.get(cookie, ())
+                if key in self._free and self._is_at(pair, self._free[key].test)
+            ]
+            if found:
+                self._take(pair, _fullest(found, self._free), Joined.COOKIE)
+                if is_job_cookie(cookie):  # its server's daemon was started again meanwhile
+                    for key in found:
+                        self._free.pop(key, None)
+
+    def by_endpoint(self, pair: Pair) -> None:
+        """Join the nearest test on each of the pair's ports that still has none."""
+        if pair.index in self._parts and not pair.endpoint.more_ports:
+            return
+        for port in pair.endpoint.ports:
+            if port in self._parts.get(pair.index, {}):
+                continue
+            near = [
+                (_distance_s(record.test, self._burst), key)
+                for key, record in self._free.items()
+                if record.test.endpoint.port == port and self._may_be(pair, record.test)
+            ]
+            if near:
+                self._take(pair, min(near)[1], Joined.ENDPOINT)
+
+    def done(self) -> Join:
+        """Return what was joined; a pair of several processes needs a test of each."""
+        records: dict[int, ServerRecord] = {}
+        for pair in self._pairs:
+            found = list(self._parts.get(pair.index, {}).values())
+            if found and len(found) >= len(pair.endpoint.ports):
+                records[pair.index] = found[0] if len(found) == 1 else summed(found)
+            else:
+                self._joined_by.pop(pair.index, None)
+        strays = tuple(self._free.values())
+        return Join(records=records, joined_by=self._joined_by, strays=strays)
+
+    def _take(self, pair: Pair, key: _Key, how: Joined) -> None:
+        record = self._free.pop(key)
+        self._parts.setdefault(pair.index, {})[record.test.endpoint.port] = record
+        self._joined_by[pair.index] = how
+
+    def _is_at(self, pair: Pair, test: ServerTest) -> bool:
+        """Return whether a test ran on no other pair's endpoint."""
+        place = (test.endpoint.address, test.endpoint.port)
+        return self._owners.get(place, pair.index) == pair.index
+
+    def _may_be(self, pair: Pair, test: ServerTest) -> bool:
+        """Return whether a test near the burst, on the pair's port, can be that of the pair."""
+        if test.endpoint.address != pair.endpoint.address or not _near(test, self._burst):
+            return False
+        claim = self._claims.get(pair.index)
+        address = None if claim is None else claim.address
+        if address is not None and _client_address(test) not in (None, address):
+            return False
+        if test.cookie is None:
+            return True
+        if is_job_cookie(test.cookie) or test.cookie in self._named or address is None:
+            return False
+        # A claim names the first of several processes only.
+        return not _cookies(
+            self._reports.get(pair.index), None if pair.endpoint.more_ports else claim
+        )
+
+
+def _fullest_records(tests: Sequence[ServerRecord]) -> dict[_Key, ServerRecord]:
+    """Return the fullest record of each test, in the order of their keys."""
     fullest: dict[_Key, ServerRecord] = {}
     for record in tests:
         test = record.test
@@ -218,77 +332,7 @@ def join_tests(
         known = fullest.get(key)
         if known is None or _fullness(record) > _fullness(known):
             fullest[key] = record
-    free = dict(sorted(fullest.items(), key=lambda item: item[0]))
-    by_cookie: dict[str, list[_Key]] = {}
-    for key, record in free.items():
-        if record.test.cookie is not None:
-            by_cookie.setdefault(record.test.cookie, []).append(key)
-    owners = _owners(pairs)
-    claimers = {claim.address for claim in claims.values()}
-    parts: dict[int, dict[int, ServerRecord]] = {}  # by pair index and port
-    joined_by: dict[int, Joined] = {}
-    named: set[str] = set()
-
-    def is_others(pair: Pair, test: ServerTest) -> bool:
-        """Whether another pair of the burst has the test's endpoint, or its client's address."""
-        place = (test.endpoint.address, test.endpoint.port)
-        claim, client = claims.get(pair.index), _client_address(test)
-        return owners.get(place, pair.index) != pair.index or (
-            claim is not None
-            and None not in (client, claim.address)
-            and client != claim.address
-            and client in claimers
-        )
-
-    for pair in pairs:
-        if is_unsent(reports.get(pair.index)):
-            continue
-        for cookie in _cookies(reports.get(pair.index), claims.get(pair.index)):
-            named.add(cookie)
-            found = [
-                key
-                for key in by_cookie.get(cookie, ())
-                if key in free and not is_others(pair, free[key].test)
-            ]
-            if found:
-                record = free.pop(_fullest(found, free))
-                parts.setdefault(pair.index, {})[record.test.endpoint.port] = record
-                joined_by[pair.index] = Joined.COOKIE
-    for pair in pairs:
-        report, claim = reports.get(pair.index), claims.get(pair.index)
-        if is_unsent(report):
-            continue
-        # A claim names the first of several processes only.
-        said = _cookies(report, None if pair.endpoint.more_ports else claim)
-        address = None if claim is None else claim.address
-        for port in pair.endpoint.ports:
-            if port in parts.get(pair.index, {}) or (
-                pair.index in parts and not pair.endpoint.more_ports
-            ):
-                continue
-            near = [
-                (_distance_s(record.test, burst), key)
-                for key, record in free.items()
-                if (record.test.endpoint.address, record.test.endpoint.port)
-                == (pair.endpoint.address, port)
-                and _near(record.test, burst)
-                and (
-                    record.test.cookie is None
-                    or not (said or address is None or record.test.cookie in named)
-                )
-                and (address is None or _client_address(record.test) in (None, address))
-            ]
-            if near:
-                parts.setdefault(pair.index, {})[port] = free.pop(min(near)[1])
-                joined_by[pair.index] = Joined.ENDPOINT
-    records: dict[int, ServerRecord] = {}
-    for pair in pairs:
-        found_parts = list(parts.get(pair.index, {}).values())
-        if found_parts and len(found_parts) >= len(pair.endpoint.ports):
-            records[pair.index] = found_parts[0] if len(found_parts) == 1 else summed(found_parts)
-        else:
-            joined_by.pop(pair.index, None)
-    return Join(records=records, joined_by=joined_by, strays=tuple(free.values()))
+    return dict(sorted(fullest.items(), key=lambda item: item[0]))
 
 
 def _owners(pairs: Sequence[Pair]) -> Mapping[tuple[str, int], int]:
@@ -489,6 +533,11 @@ def _cookies(report: JobReport | None, claim: Claim | None) -> tuple[str, ...]:
     if report is not None and report.engine is not None and report.engine.cookies:
         return report.engine.cookies
     return () if claim is None or claim.cookie is None else (claim.cookie,)
+
+
+def _job_ids(report: JobReport | None, claim: Claim | None) -> tuple[str, ...]:
+    """Return the job of a pair, where a client has told of it."""
+    return tuple(told.job_id for told in (report, claim) if told is not None)
 
 
 def _client_address(test: ServerTest) -> str | None:

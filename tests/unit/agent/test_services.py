@@ -12,10 +12,11 @@ from broadside.agent.daemon import DaemonPort, service_states
 from broadside.agent.installed_engines import InstalledEngine, unknown_engine
 from broadside.agent.sockets import PortView
 from broadside.exchange.engines import engines
-from broadside.exchange.engines.port import DaemonReader, Reading, Tool
+from broadside.exchange.engines.port import DaemonReader, Tool
+from broadside.exchange.messages import ServerTest
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
-from tests.unit.agent.jobs import make_reading, make_settings
+from tests.unit.agent.jobs import make_settings
 
 NGINX = {"nginx": Tool(argv=("/usr/sbin/nginx",), version="1.22.1")}
 
@@ -60,14 +61,8 @@ def test_a_presence_tells_free_ports_problems_and_whose_certificate() -> None:
     assert (ftp.problem, ftp.self_signed) == ("vsftpd: none here; run make tools", None)
 
 
-def test_connections_without_a_daemon_of_ours_are_nobodys_session() -> None:
-    port = DaemonPort(
-        port=8080,
-        installed=InstalledEngine(engine=engines()["http"], tools=NGINX),
-        tools=make_tools(records_in(MemoryTable())),
-    )
-    port.look(PortView(listening=True, tcp_count=3, left_count=0, udp_count=0), 100.0)
-    assert (port.free, port.busy) == (False, False)
+def view(*, connected: bool) -> PortView:
+    return PortView(listening=True, tcp_count=int(connected), left_count=0, udp_count=0)
 
 
 class Daemon:
@@ -76,54 +71,201 @@ class Daemon:
     def __init__(self) -> None:
         self.process = self
         self.pid = 77
+        self.argv = ("nginx",)
         self.stopping = False
         self.over = None
 
     def stop(self, reason: str) -> None:
         self.stopping = True
 
-    def read(self) -> Reading:
-        return make_reading()
+
+class Served:
+    """A port with nginx behind it, on a clock of the test's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1_000_000.0
+        self.used_s = 0.25
+        monkeypatch.setattr("broadside.agent.daemon.time.time", lambda: self.now_s)
+        monkeypatch.setattr("broadside.agent.daemon.group_cpu_s", lambda _: self.used_s)
+        self.records = records_in(MemoryTable())
+        self.port = DaemonPort(
+            port=8080,
+            installed=InstalledEngine(engine=engines()["http"], tools=NGINX),
+            tools=make_tools(self.records),
+        )
+        self.daemon = cast(Attempt, Daemon())
+        self.reader = cast(DaemonReader, engines()["http"].server_reader())
+        self.port._attempt, self.port._reader = self.daemon, self.reader
+
+    def look(self, *, connected: bool, after_s: float = 0.5) -> None:
+        self.now_s += after_s
+        self.port.look(view(connected=connected), self.now_s)
+
+    def request(self, job: str, sent: int = 1000, took_s: float = 0.1) -> None:
+        line = f"{self.now_s:.3f} {took_s:.3f} 200 {sent} 10.9.0.1 {job}.10"
+        self.reader.feed(line.encode(), self.now_s)
+
+    async def save(self, after_s: float = 0.0, *, ended: bool = False) -> None:
+        self.now_s += after_s
+        await self.port._save_tests(self.daemon, self.reader, ended=ended)
+
+    async def told(self) -> list[ServerTest]:
+        stream = self.records.bursts.stream_tests(at(self.now_s - 3600), at(self.now_s))
+        return [test async for test, _ in stream]
 
 
-async def test_a_session_costs_from_the_last_idle_look_to_the_last_before_the_stop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    used_s = 0.25
-    monkeypatch.setattr("broadside.agent.daemon.group_cpu_s", lambda _: used_s)
-    records = records_in(MemoryTable())
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Served:
+    return Served(monkeypatch)
+
+
+JOB = "r1.00000.00000"
+
+
+def test_connections_without_a_daemon_of_ours_leave_the_port_neither_free_nor_busy() -> None:
     port = DaemonPort(
         port=8080,
         installed=InstalledEngine(engine=engines()["http"], tools=NGINX),
-        tools=make_tools(records),
+        tools=make_tools(records_in(MemoryTable())),
     )
-    daemon = Daemon()
-    port._attempt = cast(Attempt, daemon)
-    reader = cast(DaemonReader, engines()["http"].server_reader())
+    port.look(view(connected=True), 100.0)
+    assert (port.free, port.busy) == (False, False)
 
-    async def session(at_s: float, before_s: float, at_end_s: float, *, stopped: bool) -> None:
-        nonlocal used_s
-        used_s = before_s + 1.0  # half a second of it has passed by the first look
-        port.look(view(connected=True), at_s)
-        used_s = at_end_s
+
+async def test_who_is_connected_makes_no_test_and_takes_no_port(served: Served) -> None:
+    """Health checks, a stranger's download, a connection that is held for a day."""
+    for _ in range(20):
+        served.look(connected=True)
+        await served.save()
+        assert served.port.free and not served.port.busy
+    assert await served.told() == []
+
+
+async def test_a_test_is_what_its_requests_name_however_its_connections_come_and_go(
+    served: Served,
+) -> None:
+    served.look(connected=True)  # a stranger's, before the burst
+    for number in range(30):
+        served.look(connected=number % 2 == 0)  # no keep-alive
+        served.request(JOB)
+        served.reader.feed(b"1000000.000 1.000 200 9999 10.1.0.9 -", served.now_s)
+        await served.save()
+        assert served.port.busy and not served.port.free
+    (so_far,) = await served.told()
+    assert so_far.ended_at is None
+    await served.save(after_s=2)
+    (test,) = await served.told()
+    assert (test.cookie, test.engine.totals[0].sent_bytes) == (JOB, 30_000)
+    assert test.ended_at == at(served.now_s - 2)
+    assert served.port.free
+
+
+async def test_a_pause_in_a_test_cuts_nothing(served: Served) -> None:
+    """Loss may stop every connection for longer than any request took before."""
+    served.request(JOB)
+    await served.save()
+    await served.save(after_s=5)
+    (first,) = await served.told()
+    assert first.ended_at is not None
+    served.request(JOB)
+    await served.save()
+    await served.save(after_s=5)
+    (test,) = await served.told()
+    assert test.started_at == first.started_at
+    assert test.engine.totals[0].sent_bytes == 2000
+    assert test.ended_at is not None and test.ended_at > first.ended_at
+
+
+async def test_a_test_is_not_over_while_a_transfer_may_be_under_way(served: Served) -> None:
+    """Of a long one nothing is logged before it ends."""
+    served.request(JOB)
+    for _ in range(16):
+        served.look(connected=True)
+        await served.save()
+    (so_far,) = await served.told()
+    assert so_far.ended_at is None
+    served.look(connected=False)  # it has just ended: its line is on its way
+    await served.save()
+    served.request(JOB, sent=9000, took_s=8)
+    await served.save()
+    served.look(connected=False, after_s=8)
+    await served.save()
+    (test,) = await served.told()
+    assert (test.ended_at is not None, test.engine.totals[0].sent_bytes) == (True, 10_000)
+
+
+async def test_a_connection_that_is_held_for_ever_ends_no_later_than_the_test(
+    served: Served,
+) -> None:
+    served.request(JOB)
+    for _ in range(60):
+        served.look(connected=True)
+        await served.save()
+    (test,) = await served.told()
+    assert test.ended_at is not None
+    assert served.port.free
+
+
+async def test_two_tests_at_once_are_two_records(served: Served) -> None:
+    for job in (JOB, "r2.00000.00007"):
+        served.request(job)
+    await served.save(after_s=3)
+    assert [test.cookie for test in await served.told()] == [JOB, "r2.00000.00007"]
+
+
+async def test_what_cannot_be_placed_is_on_record_without_seconds(served: Served) -> None:
+    served.request(JOB, took_s=3600)
+    await served.save(after_s=3)
+    (test,) = await served.told()
+    assert [measure.name for measure in test.engine.measures][1] == "server_unplaced_count"
+    assert test.first_data_at is None
+
+
+async def test_a_daemon_that_ends_ends_its_tests(served: Served) -> None:
+    served.request(JOB)
+    await served.save(ended=True)
+    (test,) = await served.told()
+    assert test.ended_at is not None
+
+
+async def test_a_test_costs_from_the_last_look_before_it_to_the_last_before_the_stop(
+    served: Served,
+) -> None:
+    async def serve(job: str, before_s: float, at_end_s: float, *, stopped: bool) -> None:
+        served.used_s = before_s
+        served.look(connected=False)
+        served.now_s += 1
+        served.used_s = before_s + 1.0  # half a second of it has passed by the next look
+        served.request(job)
+        served.look(connected=True)
+        served.used_s = at_end_s
         if stopped:
-            port.bind("10.1.1.2")
-            used_s = 0.0  # nothing runs any more
-        await port._close(cast(Attempt, daemon), reader)
+            served.port.bind("10.1.1.2")
+            served.used_s = 0.0  # nothing runs any more
+        await served.save(after_s=5, ended=stopped)
 
-    port.look(view(connected=False), 99.0)
-    await session(100.0, 0.25, 3.25, stopped=False)
-    await session(200.0, 3.25, 7.75, stopped=True)
-    told = [test async for test, _ in records.bursts.stream_tests(at(0), at(3600))]
-    assert [test.engine.cpu_s for test in told] == [3.0, 4.5]
+    await serve("r1.00000.00000", 0.25, 3.25, stopped=False)
+    served.look(connected=False)
+    await serve("r2.00000.00000", 3.25, 7.75, stopped=True)
+    assert [test.engine.cpu_s for test in await served.told()] == [3.0, 4.5]
+
+
+async def test_a_strangers_download_before_a_test_costs_it_nothing(served: Served) -> None:
+    served.look(connected=False)
+    served.look(connected=True)
+    served.used_s = 60.25  # the stranger's
+    served.look(connected=False, after_s=30)
+    served.now_s += 1
+    served.request(JOB)
+    served.look(connected=True)
+    served.used_s = 63.25
+    await served.save(after_s=5)
+    (test,) = await served.told()
+    assert test.engine.cpu_s == 3.0
 
 
 def at(epoch_s: float) -> datetime:
     return datetime.fromtimestamp(epoch_s, UTC)
-
-
-def view(*, connected: bool) -> PortView:
-    return PortView(listening=True, tcp_count=int(connected), left_count=0, udp_count=0)
 
 
 def test_an_engine_that_nobody_looked_for_is_refused_with_its_name() -> None:

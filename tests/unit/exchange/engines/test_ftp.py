@@ -1,8 +1,12 @@
 """FTP downloads: lftp's script, the counters that are its account, and vsftpd's log."""
 
+import calendar
+from typing import cast
+
 import pytest
 
 from broadside.exchange.engines import engines, traffic_of
+from broadside.exchange.engines.port import DaemonReader, Reading
 from broadside.exchange.messages import Flow
 from tests.unit.exchange.engines.asks import client_ask, job, server_ask
 
@@ -70,21 +74,103 @@ def test_an_end_of_its_own_is_a_failure_in_its_words() -> None:
     assert "550 Failed to open file" in (refused.report.error or "")
 
 
-def test_vsftpd_tells_transfers_whole_and_cut() -> None:
+def test_a_late_look_is_one_reading_and_the_others_stay_seconds() -> None:
+    reader = FTP.client_reader(job(traffic_of(engine="ftp"), duration_s=9))
+    for at_s, read in ((99.98, 0), (100.0, 500), (101.0, 1500), (104.0, 4500), (105.0, 5500)):
+        reader.sample("io", counters(read * 1000, read * 1000), at_s)
+    rows = reader.finish(-15).intervals[Flow.DOWN]
+    assert [round(row.end_s - row.start_s, 2) for row in rows] == [0.02, 1.0, 3.0, 1.0]
+    assert [row.transferred_bytes for row in rows] == [500_000, 1_000_000, 3_000_000, 1_000_000]
+
+
+AT_S = calendar.timegm((2026, 11, 21, 12, 0, 0))
+
+
+def logged(second: int, pid: int, said: str) -> str:
+    return f"Sat Nov 21 12:00:{second:02d} 2026 [pid {pid}] [ftp] {said}\n"
+
+
+def log_in(second: int, pid: int, named: str = "r1.00000.00000.10") -> str:
+    return logged(second, pid, f'OK LOGIN: Client "10.1.0.4", anon password "{named}"')
+
+
+def carried(second: int, pid: int, sent: int, rate: float, how: str = "OK") -> str:
+    told = f'{how} DOWNLOAD: Client "10.1.0.4", "/f/1024000", {sent} bytes, {rate:.2f}Kbyte/sec'
+    return logged(second, pid, told)
+
+
+def served_by(log: str, at_s: float = 3.0) -> list[Reading]:
+    """What vsftpd's log, read at once, says of its tests."""
     reader = FTP.server_reader()
+    reader.sample("log", log, AT_S + at_s)
+    return [test.finish() for test in cast(DaemonReader, reader).tests.values()]
+
+
+def test_vsftpd_tells_transfers_whole_and_cut() -> None:
     log = (
-        'Sat Nov 21 12:00:02 2026 [pid 1] CONNECT: Client "10.1.0.4"\n'
-        'Sat Nov 21 12:00:02 2026 [pid 2] [ftp] OK DOWNLOAD: Client "10.1.0.4", "/f/1024000", '
-        "1024000 bytes, 1000.00Kbyte/sec\n"
-        'Sat Nov 21 12:00:02 2026 [pid 2] [ftp] FAIL DOWNLOAD: Client "10.1.0.4", "/f/1024000", '
-        "512000 bytes, 1000.00Kbyte/sec\n"
-        'Sat Nov 21 12:00:03 2026 [pid 5] [ftp] FAIL DOWNLOAD: Client "10.1.0.4", "/f/2", '
-        "0.00Kbyte/sec\n"
+        'Sat Nov 21 12:00:01 2026 [pid 1] CONNECT: Client "10.1.0.4"\n'
+        + log_in(1, 1)
+        + carried(2, 1, 1024000, 1000.0)
+        + carried(2, 1, 512000, 1000.0, "FAIL")
+        + logged(3, 1, 'FAIL DOWNLOAD: Client "10.1.0.4", "/f/2", 0.00Kbyte/sec')
     )
-    reader.sample("log", log, 102.0)
-    reading = reader.finish()
+    (reading,) = served_by(log)
     assert reading.report.totals[0].sent_bytes == 1_536_000
-    assert reading.first_data_at_s == 101.0
+    assert reading.report.cookie == "r1.00000.00000"
+    assert reading.first_data_at_s == AT_S + 2.0  # they end by the end of their second
     assert reading.client_address == "10.1.0.4"
     (transfers,) = reading.report.measures
     assert transfers.value == 2
+
+
+def test_a_transfer_that_lasts_the_whole_burst_is_one_reading() -> None:
+    (reading,) = served_by(log_in(0, 1) + carried(10, 1, 10_240_000, 1000.0), at_s=10.25)
+    (row,) = reading.intervals[Flow.DOWN]
+    assert (row.end_s - row.start_s, row.transferred_bytes) == (10.0, 10_240_000)
+
+
+def test_a_connection_is_of_the_token_of_its_own_log_in() -> None:
+    log = (
+        log_in(1, 7)
+        + log_in(1, 8, "r2.00000.00000.10")
+        + log_in(1, 9, "somebody@")
+        + carried(2, 8, 200, 1.0)
+        + carried(2, 9, 9000, 1.0)
+        + carried(2, 5, 9000, 1.0)  # nobody logged in
+        + carried(2, 7, 100, 1.0)
+        + log_in(2, 7, 'quoted" word')  # the process id is another connection's now
+        + carried(2, 7, 9000, 1.0)
+    )
+    sent = {r.report.cookie: r.report.totals[0].sent_bytes for r in served_by(log)}
+    assert sent == {"r1.00000.00000": 100, "r2.00000.00000": 200}
+
+
+def test_words_of_a_stranger_are_no_log_in() -> None:
+    forged = 'a] OK LOGIN: Client "10.1.0.4", anon password "r1.00000.00000.10"'
+    log = f'Sat Nov 21 12:00:01 2026 [pid 7] [{forged}] FAIL LOGIN: Client "10.9.9.9"\n'
+    assert served_by(log + carried(2, 7, 9000, 1.0)) == []
+
+
+@pytest.mark.parametrize(
+    "absurd",
+    [
+        carried(2, 1, 36_000_000, 10_000 / 1024),  # it took an hour
+        carried(2, 1, 1000, 1.0).replace("12:00", "11:00"),  # it is an hour old
+        carried(2, 1, 1000, 1.0).replace("12:00", "13:00"),
+    ],
+)
+def test_a_time_that_cannot_be_of_the_test_makes_no_seconds(absurd: str) -> None:
+    (reading,) = served_by(log_in(1, 1) + absurd + carried(2, 1, 100, 1.0))
+    assert len(reading.intervals[Flow.DOWN]) == 1
+    measures = {measure.name: measure.value for measure in reading.report.measures}
+    assert measures == {"server_transfers_count": 1, "server_unplaced_count": 1}
+
+
+def test_data_connections_may_come_from_other_addresses() -> None:
+    """A device that translates with a pool may give each connection another."""
+    assert "pasv_promiscuous=YES\n" in FTP.server(server_ask(port=2121)).files[0].text
+
+
+def test_the_log_in_carries_the_jobs_token() -> None:
+    script = FTP.client(client_ask(job(traffic_of(engine="ftp")))).files[0].text
+    assert "open -u anonymous,r1.00000.00000.10 ftp://10.2.0.4:8080\n" in script

@@ -2,17 +2,31 @@
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 
 from broadside.coordinator.core.measure.columns import HostColumns, TrackColumns, disjoint_track
+from broadside.coordinator.core.measure.cross_examination import CrossExamination
 from broadside.coordinator.core.measure.evidence import PairEvidence
-from broadside.coordinator.core.summary import Rule, RunSummary, Verdict
-from broadside.exchange.messages import Side, Traffic
+from broadside.coordinator.core.measure.headers import headers
+from broadside.coordinator.core.summary import Contradiction, Rule, RunSummary, Verdict
+from broadside.exchange.engines import traffic_of
+from broadside.exchange.messages import (
+    Endpoint,
+    EngineReport,
+    Flow,
+    FlowTotals,
+    Measure,
+    Protocol,
+    ServerTest,
+    Side,
+    Traffic,
+)
 from tests.planted import summarise
 from tests.synthetic import Fleet, Plant, fleet
+from tests.unit.coordinator.core.records import seconds
 
 PLANT = Plant(pairs=6, bursts=1, burst_s=30, firewall_bits_per_second=None, ledger=False)
 MADE = fleet(PLANT, target_bits_per_second=20e9)
@@ -191,6 +205,55 @@ def test_an_end_total_that_its_seconds_exceed_contradicts() -> None:
         return replace(pair, report=report.model_copy(update={"engine": engine}))
 
     assert _rules(_judged(fewer)) == {Rule.TOTALS}
+
+
+RECEIVED = 100_000_000  # bytes, of each of the downloads below
+
+
+def _downloaded(
+    sent_ratio: float, engine: str, transfers_count: int = 1, *, over: bool = True
+) -> list[Contradiction]:
+    """What is broken where a daemon says that it sent so much of what its client received."""
+    at = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    sent = FlowTotals(flow=Flow.DOWN, sent_bytes=round(RECEIVED * sent_ratio))
+    count = Measure(name="server_transfers_count", value=transfers_count, unit="count")
+    test = ServerTest(
+        agent_id="s",
+        endpoint=Endpoint(agent_id="s", address="10.2.0.4", port=8080),
+        started_at=at,
+        first_data_at=at,
+        ended_at=at + timedelta(seconds=10) if over else None,
+        engine=EngineReport(engine=engine, totals=(sent,), measures=(count,)),
+    )
+    track = seconds(Side.CLIENT, at.timestamp(), [RECEIVED // 10] * 10, flow=Flow.DOWN)
+    pair = PairEvidence(pair_index=0, server_test=test, client_tracks=(track,))
+    asked = traffic_of(engine=engine, streams_count=1)
+    examination = CrossExamination(asked, headers(Protocol.TCP, ()), 0.05)
+    examination.add([pair])
+    return list(examination.done())
+
+
+@pytest.mark.parametrize("engine", ["http", "https", "ftp"])
+def test_more_received_than_a_daemon_sent_contradicts(engine: str) -> None:
+    """40 Mbit/s where the server's log has 8; and a log that lost one of 30 seconds."""
+    for sent_ratio in (0.2, 29 / 30):
+        (found,) = _downloaded(sent_ratio, engine)
+        assert (found.rule, found.said) == (Rule.RECEIVED_OVER_SENT, RECEIVED)
+        assert found.bound == pytest.approx(RECEIVED * sent_ratio)
+    for sent_ratio in (1.0, 1.3):  # what a client broke off was sent as well
+        assert _downloaded(sent_ratio, engine) == []
+
+
+def test_replies_beside_small_files_are_no_payload() -> None:
+    """Each transfer of 1,000 bytes comes with some 350 bytes of replies."""
+    count = RECEIVED // 1350
+    assert _downloaded(1000 * count / RECEIVED, "ftp", count) == []
+    (found,) = _downloaded(0.3, "ftp", 100)
+    assert found.rule is Rule.RECEIVED_OVER_SENT
+
+
+def test_a_daemons_test_that_goes_on_bounds_nothing() -> None:
+    assert _downloaded(0.2, "http", over=False) == []
 
 
 def test_little_of_every_pair_is_much_of_the_fleet() -> None:

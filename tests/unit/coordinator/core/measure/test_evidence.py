@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from broadside.coordinator.core.measure.columns import NO_HOST
 from broadside.coordinator.core.measure.evidence import (
     Summed,
@@ -127,12 +129,55 @@ def test_a_client_that_failed_without_a_byte_takes_nothing() -> None:
     assert not is_unsent(halfway)
 
 
-def test_a_test_from_another_claimers_address_is_not_taken_by_cookie() -> None:
+@pytest.mark.parametrize("seen", ["10.99.0.1", "10.1.0.5", "::ffff:10.1.0.5", None])
+def test_a_cookie_joins_whatever_address_the_path_has_made_of_the_client(seen: str | None) -> None:
+    """Another client's too: that one may be the device that translates."""
     claims = {0: claim("a", address="10.1.0.4"), 1: claim(None, address="10.1.0.5")}
-    theirs = record(5201, "a", client="10.1.0.5")
-    assert join_tests(BURST, [pair(0), pair(1)], claims, {}, [theirs]).records == {}
-    translated = record(5201, "a", client="10.99.0.1")  # by a firewall on the path
-    assert set(join_tests(BURST, [pair(0), pair(1)], claims, {}, [translated]).records) == {0}
+    translated = record(5201, "a", client=seen)
+    joined = join_tests(BURST, [pair(0), pair(1)], claims, {}, [translated])
+    assert joined.joined_by == {0: Joined.COOKIE}
+
+
+def job_claim(index: int, *, address: str | None = None) -> Claim:
+    return claim(None, address=address).model_copy(update={"job_id": job_id(index)})
+
+
+def job_id(index: int) -> str:
+    return f"r.00000.{index:05d}"
+
+
+@pytest.mark.parametrize("seen", ["10.1.0.4", "10.99.0.1", "10.1.0.5", None])
+def test_a_daemons_test_is_joined_by_the_job_that_its_requests_name(seen: str | None) -> None:
+    """Also of a client that died before it said anything but its claim."""
+    claims = {index: job_claim(index, address=f"10.1.0.{4 + index}") for index in (0, 1)}
+    tests = [record(5201, job_id(0), client=seen), record(5202, job_id(1), client=seen)]
+    joined = join_tests(BURST, [pair(0), pair(1)], claims, {}, tests)
+    assert joined.joined_by == {0: Joined.COOKIE, 1: Joined.COOKIE}
+    assert [joined.records[index].test.cookie for index in (0, 1)] == [job_id(0), job_id(1)]
+    assert joined.strays == ()
+
+
+def test_a_test_that_names_another_job_is_taken_by_no_pair() -> None:
+    """From the pair's own client, on its own endpoint, at its own time."""
+    theirs = record(5201, "other-run.00000.00000", client="10.1.0.4")
+    claims = {0: job_claim(0, address="10.1.0.4")}
+    joined = join_tests(BURST, [pair(0)], claims, {}, [theirs])
+    assert joined.records == {}
+    assert joined.strays == (theirs,)
+
+
+def test_a_daemon_that_was_started_again_leaves_no_test_of_strangers() -> None:
+    part, rest = record(5201, job_id(0), rows=4), record(5201, job_id(0), started_s=4, rows=6)
+    joined = join_tests(BURST, [pair(0)], {0: job_claim(0)}, {}, [part, rest])
+    assert joined.records == {0: rest}
+    assert joined.strays == ()
+
+
+def test_a_server_of_the_version_before_is_joined_by_endpoint() -> None:
+    """Its daemon's records have no cookie; a client of this version names the job."""
+    reports = {0: report(Outcome.MEASURED, job_id(0))}
+    joined = join_tests(BURST, [pair(0)], {0: job_claim(0)}, reports, [record(5201, None)])
+    assert joined.joined_by == {0: Joined.ENDPOINT}
 
 
 def test_tests_that_were_over_or_not_begun_are_no_strays_of_the_burst() -> None:

@@ -1,0 +1,259 @@
+"""Runs through a firewall that translates addresses and ports, beside strangers, and with loss.
+
+Both ends of every pair are found by what the test carries: the engine's cookie, or the token of
+its job. Who is connected, from where and how often, changes nothing.
+"""
+
+import contextlib
+import json
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from broadside.exchange.messages import Presence
+from broadside.lab.lab_programs import find_tool
+from broadside.lab.namespaces import inside, run
+from broadside.lab.site import built, staged
+from broadside.lab.topology import Lab, LabSpec
+from tests.live.labs import new_prefix
+from tests.live.live_site import call, wait_for_summary
+from tests.live.waiting import wait_for
+
+pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(200)]
+
+PORTS = {"http": 8080, "https": 8443, "ftp": 2121}
+AGENT = {
+    "BROADSIDE_AGENT_SERVICES": " ".join(f"{name}={port}" for name, port in PORTS.items()),
+    "BROADSIDE_AGENT_HEARTBEAT_S": "1",
+}
+LEAD_S = 8
+SPEC: dict[str, object] = {
+    "pairs_count": 2,
+    "bursts_count": 1,
+    "burst_s": 5,
+    "period_s": 60,
+    "lead_s": LEAD_S,
+    "late_after_s": 5,  # other tests keep the cores busy
+    "traffic.probe": "udp",
+    "objective.start_spread_max_s": 5,
+    "objective.probe_loss_max_ratio": 0.5,
+}
+IPERF3: dict[str, object] = {
+    "traffic.streams_count": 4,
+    "traffic.stream_bits_per_second": 5_000_000,
+}
+HTTP: dict[str, object] = {
+    "traffic.options.requests_per_second": 20,
+    "traffic.options.body_bytes": 100_000,
+}
+FTP: dict[str, object] = {
+    "traffic.streams_count": 1,
+    "traffic.stream_bits_per_second": 16_000_000,
+    "traffic.options.file_bytes": 5_000_000,
+}
+RUNS: dict[str, dict[str, object]] = {
+    "tcp": IPERF3,
+    "reverse": IPERF3 | {"traffic.direction": "reverse"},
+    "both ways": IPERF3 | {"traffic.direction": "bidirectional"},
+    "udp": IPERF3 | {"traffic.protocol": "udp", "traffic.block_bytes": 1400},
+    "http": HTTP | {"traffic.engine": "http"},
+    "https": HTTP | {"traffic.engine": "https"},
+    # Two files in a row.
+    "ftp": FTP | {"traffic.engine": "ftp", "burst_s": 8},
+}
+TRANSLATIONS = {
+    "masquerade": "masquerade fully-random",
+    # All clients have the first one's address, and any port.
+    "one client's address": "meta l4proto { tcp, udp } snat to 10.1.1.1:1024-65535 fully-random",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """A lab with its agents and a coordinator."""
+
+    lab: Lab
+    url: str
+
+    def carry_out(self, **overrides: object) -> dict[str, Any]:
+        body = {"scenario": "smoke", "overrides": SPEC | overrides}
+        run_id = call(self.url, "POST", "/v1/runs", json=body)["run_id"]
+        return wait_for_summary(self.url, run_id)
+
+    def are_free(self) -> bool:
+        """Every service of every server is free."""
+        presences = [Presence.model_validate(p) for p in call(self.url, "GET", "/v1/presences")]
+        states = [p.engine(name) for p in presences for name in PORTS]
+        return sum(bool(state and state.ports) for state in states) == 2 * len(PORTS)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
+    folder = tmp_path_factory.mktemp("translated")
+    spec = LabSpec(pairs_count=2, prefix=new_prefix(), firewall_bits_per_second=400_000_000)
+    with built(spec, folder) as lab, staged(lab, folder, ledger={}, agents=AGENT) as staged_site:
+        standing = Range(lab=lab, url=staged_site.coordinator.url)
+        wait_for("free services", standing.are_free)
+        yield standing
+
+
+@contextlib.contextmanager
+def firewall_rules(lab: Lab, table: str) -> Iterator[None]:
+    """A table of the firewall's, gone afterwards."""
+    nft = [find_tool("nft"), "-f", "-"]
+    run(nft, namespace=lab.firewall_namespace, text=f"table ip planted {{\n{table}\n}}\n")
+    try:
+        yield
+    finally:
+        run(nft, namespace=lab.firewall_namespace, text="delete table ip planted")
+
+
+def translating(how: str) -> str:
+    """What a table holds that rewrites the source of what goes to the servers."""
+    return f"""counter began {{ }}
+chain out {{
+ type nat hook postrouting priority srcnat
+ oifname "s0" counter name began {how}
+}}"""
+
+
+def translated_count(lab: Lab) -> int:
+    """Packets that began a connection whose source the firewall has rewritten."""
+    argv = [find_tool("nft"), "-j", "list", "counter", "ip", "planted", "began"]
+    items = json.loads(run(argv, namespace=lab.firewall_namespace))["nftables"]
+    return sum(item["counter"]["packets"] for item in items if "counter" in item)
+
+
+def is_whole(summary: Mapping[str, Any]) -> None:
+    """Every pair was measured at both ends, each joined by its cookie, and the run passes."""
+    (burst,) = summary["bursts"]
+    assert burst["pairs"], summary
+    said = [finding["sentence"] for finding in summary["findings"]]
+    for pair in burst["pairs"]:
+        assert (pair["state"], pair["joined_by"]) == ("measured", "cookie"), (pair["reason"], said)
+    assert burst["strays"] == []
+    assert burst["contradictions"] == []
+    for flow in burst["flows"]:
+        # Within what the ends of a window may cut off of a transfer that is known as a whole only.
+        assert 0 < flow["received_bits_per_second"] <= 1.1 * flow["sent_bits_per_second"]
+    assert summary["verdict"] == "pass", said
+
+
+@pytest.mark.parametrize("traffic", RUNS)
+def test_a_run_through_a_device_that_translates_is_whole(site: Range, traffic: str) -> None:
+    with firewall_rules(site.lab, translating(TRANSLATIONS["masquerade"])):
+        summary = site.carry_out(**RUNS[traffic])
+        assert translated_count(site.lab) > 0
+    is_whole(summary)
+    (burst,) = summary["bursts"]
+    assert burst["latency"]["fleet"]["during"]["answered_count"] > 60
+
+
+@pytest.mark.parametrize("traffic", ["tcp", "udp", "http", "ftp"])
+def test_clients_that_all_have_one_clients_address_are_told_apart(
+    site: Range, traffic: str
+) -> None:
+    with firewall_rules(site.lab, translating(TRANSLATIONS["one client's address"])):
+        is_whole(site.carry_out(**RUNS[traffic]))
+
+
+# Strangers -------------------------------------------------------------------------------------
+
+
+class Stranger:
+    """Somebody else, in the firewall's namespace, who uses the services of all servers."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._over = threading.Event()
+
+    def get(self, server: str, *words: str) -> int:
+        """Ask for something as curl does; returns curl's exit code."""
+        argv = ["curl", "--silent", "--insecure", "--max-time", "5", "-o", "/dev/null"]
+        argv = ["ip", "netns", "exec", str(self._lab.firewall_namespace), *argv]
+        urls = [word.replace("SERVER", server) for word in words]
+        return subprocess.run([*argv, *urls], check=False, timeout=30).returncode
+
+    def ask_all(self) -> None:
+        """A download of each service of each server, and requests that look like a test's."""
+        for host in self._lab.servers:
+            got = [
+                self.get(host.address, "http://SERVER:8080/1000000"),
+                self.get(host.address, "https://SERVER:8443/1000000"),
+                self.get(host.address, "ftp://SERVER:2121/1000000"),
+            ]
+            assert got == [0, 0, 0]
+            for job in ("x", "other-run.0.0.9", "a%20b%0a", "'\"%5c"):
+                self.get(host.address, f"http://SERVER:8080/1000000?job={job}")
+            self.get(host.address, "--user", "anonymous:somebody@", "ftp://SERVER:2121/1000000")
+
+    def check_health(self) -> None:
+        """Connect to every service and leave, as a load balancer does; hold one for a while."""
+        with inside(self._lab.firewall_namespace):
+            for host in self._lab.servers:
+                for port in PORTS.values():
+                    socket.create_connection((host.address, port), 5).close()
+                held = socket.create_connection((host.address, PORTS["http"]), 5)
+                self._over.wait(1)
+                held.close()
+
+    def __enter__(self) -> "Stranger":
+        self._thread = threading.Thread(target=self._use)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(60)
+
+    def _use(self) -> None:
+        while not self._over.is_set():
+            self.check_health()
+            self.ask_all()
+
+
+@pytest.mark.parametrize("traffic", ["http", "https", "ftp"])
+def test_one_request_by_another_host_before_the_burst_changes_nothing(
+    site: Range, traffic: str
+) -> None:
+    """A second or so before, so that no pause lies between it and the test."""
+    before = threading.Timer(LEAD_S - 1.5, Stranger(site.lab).ask_all)
+    before.start()
+    try:
+        is_whole(site.carry_out(**RUNS[traffic]))
+    finally:
+        before.join()
+
+
+@pytest.mark.parametrize("traffic", ["http", "https", "ftp"])
+def test_other_hosts_requests_and_health_checks_meanwhile_change_nothing(
+    site: Range, traffic: str
+) -> None:
+    with Stranger(site.lab):
+        is_whole(site.carry_out(**RUNS[traffic]))
+
+
+@pytest.mark.parametrize("traffic", ["http", "https"])
+def test_connections_without_keep_alive_are_one_test(site: Range, traffic: str) -> None:
+    is_whole(site.carry_out(**RUNS[traffic], **{"traffic.options.keepalive": False}))
+
+
+@pytest.mark.parametrize("traffic", ["http", "https", "ftp"])
+def test_loss_cuts_no_test_in_two(site: Range, traffic: str) -> None:
+    lossy = """chain forward {
+ type filter hook forward priority 0
+ numgen random mod 100 < 5 drop
+}"""
+    with firewall_rules(site.lab, lossy):
+        summary = site.carry_out(**(RUNS[traffic] | {"burst_s": 15}))
+    (burst,) = summary["bursts"]
+    for pair in burst["pairs"]:
+        assert (pair["state"], pair["joined_by"]) == ("measured", "cookie"), pair
+    assert (burst["strays"], burst["contradictions"]) == ([], [])
+    (flow,) = burst["flows"]
+    assert 0 < flow["received_bits_per_second"] <= 1.1 * flow["sent_bits_per_second"]
