@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from broadside.coordinator.core.judge.limiter import cancel_ratio
+from broadside.coordinator.core.judge.bottleneck.share_evidence import cancel_ratio
 from broadside.lab.keeper import is_jitter_up
 
 
