@@ -257,7 +257,7 @@ class HostLog:
         Returns:
             0..1; None where the queue was looked at less than :data:`LOOKS_MIN_COUNT` times.
         """
-        wanted = nic or self._nic
+        wanted = nic or self._nic or ""
         looks = [
             filled[wanted]
             for at_s, filled in self._looks
