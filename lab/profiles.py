@@ -83,7 +83,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         says="a firewall that inspects and blocks: 22 % of its rate", firewall_ratio=0.22
     ),
     "slow-nic": Profile(
-        says="accelerated networking off: NICs at 10 % of their rate, jittery",
+        says="accelerated networking off: clients' NICs at 10 % of their rate, jittery",
         nic_ratio=0.1,
         nic_jitter_ratio=0.3,
     ),
@@ -185,7 +185,9 @@ def apply(lab: Lab, name: str) -> Profile:
     run_batch(topology.limits_batch(lab.firewall_namespace, () if twins else profile.rules))
     for twin in twins:
         run_batch(topology.limits_batch(twin, profile.rules))
-    network.set_nic_rate(lab, lab.hosts, _scaled(lab.spec.nic_bits_per_second, profile.nic_ratio))
+    # Where clients' NICs move, the servers' carry the highest rate: the clients' are the limit.
+    highest = profile.nic_ratio * (1 + profile.nic_jitter_ratio)
+    network.set_nic_rate(lab, lab.hosts, _scaled(lab.spec.nic_bits_per_second, highest))
     network.set_firewall_rate(
         lab, _scaled(lab.spec.firewall_bits_per_second, profile.firewall_ratio)
     )

@@ -18,6 +18,7 @@ from broadside.coordinator.core.judge.bottleneck.path_evidence import (
     NO_BASELINE,
     drops_could_hold,
     has_drops,
+    idle_rtt_s,
     is_queued,
 )
 from broadside.coordinator.core.judge.bottleneck.share_evidence import CPU_FULL_RATIO
@@ -223,7 +224,7 @@ def _no_pressure(given: BottleneckInput) -> str:
 def _window_advice(given: BottleneckInput) -> str:
     """Return the bandwidth-delay product and the smallest window that fills it (RFC 6349)."""
     full = _full_windows(given)
-    rtt_s = max(pair.rtt_mean_s or 0.0 for pair in full)
+    rtt_s = max(idle_rtt_s(pair) or pair.rtt_mean_s or 0.0 for pair in full)
     down = given.traffic.direction is Direction.REVERSE
     caps = [
         given.one_way(pair) / nic
