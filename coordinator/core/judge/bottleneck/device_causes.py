@@ -128,6 +128,7 @@ def _known_rate(given: BottleneckInput) -> Evidence:
         f"{flat}, and {given.sku} is documented for {words.rate(known.bits_per_second)} "
         f"({known.source}, {known.as_of})",
         *path_facts(given),
+        *_room_facts(given),
     )
 
 
@@ -169,7 +170,14 @@ def _own_queue(given: BottleneckInput) -> Evidence:
             "counter)"
         )
     flat = flat_counter(given.reconciliation)
-    return found(shared, *own, *path_facts(given), *([flat] if flat else []))
+    return found(shared, *own, *path_facts(given), *([flat] if flat else []), *_room_facts(given))
+
+
+def _room_facts(given: BottleneckInput) -> list[str]:
+    nic = given.nic_ratio
+    if nic is None:
+        return []
+    return [f"the fullest sender's NIC is at {words.ratio(nic, 0)} of its cap"]
 
 
 def _ping_fact(given: BottleneckInput) -> str | None:
