@@ -21,6 +21,7 @@ from broadside.exchange.messages import (
     EngineReport,
     Flow,
     FlowTotals,
+    IdleRtt,
     JobReport,
     Outcome,
     Phase,
@@ -439,7 +440,7 @@ def _completeness(case: Case, fleet: _Fleet, burst: int) -> float:
 def _limiters(case: Case) -> frozenset[str]:
     name = case.limiter
     known = {"device": "firewall", "offered": "offered-load", "none": "unknown"}
-    # Its records hold no idle RTT, no ping and no drop counter: unknown is right as well.
+    # Its devices are not pinged and count no drops: unknown is right as well.
     return frozenset({known.get(name, "unknown" if name == "policer" else name), "unknown"})
 
 
@@ -948,8 +949,12 @@ def _pair(
     )
     error_s = zeros[0] - begun_at.timestamp()
     late = error_s > plan.spec.late_after_s
+    idle_rtt = IdleRtt(
+        least_s=fleet.rtt_s, median_s=fleet.rtt_s, samples_count=9, how="connections"
+    )
     report = planned.model_copy(
         update={
+            "idle_rtt": idle_rtt,
             "outcome": Outcome.LATE if late else Outcome.MEASURED,
             "reason": "late" if late else None,
             "start_method": StartMethod.GATE,
