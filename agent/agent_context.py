@@ -45,13 +45,29 @@ class Tools:
         nic = None if peer is None else route_interface(peer, self.host.address)
         return self.host_log.between(from_s, to_s, nic)
 
-    def with_host_cpu(self, report: EngineReport, from_s: float, to_s: float) -> EngineReport:
-        """The report with what the whole host's cores did meanwhile, where it is ours alone, and
-        with what its hypervisor took of them."""
+    def with_host_counters(
+        self, report: EngineReport, from_s: float, to_s: float, peer: str | None
+    ) -> EngineReport:
+        """Return a report with what the host's counters say of a test.
+
+        Args:
+            report: The engine's.
+            from_s: The test's first data, epoch s.
+            to_s: Its end, epoch s.
+            peer: As in :meth:`host_seconds`.
+
+        Returns:
+            The report with the share of CPU time that the hypervisor took, the CPU time of the
+            whole host where it is the agent's alone, and how often the egress queue was filled.
+        """
         seconds = self.host_log.between(from_s, to_s)
         if not seconds:
             return report
-        told = {"host_taken_ratio": taken_ratio(seconds)}
+        nic = None if peer is None else route_interface(peer, self.host.address)
+        told = {
+            "host_taken_ratio": taken_ratio(seconds),
+            "egress_queued_ratio": self.host_log.egress_queued_ratio(from_s, to_s, nic),
+        }
         if self.settings.host_alone and report.cpu_s is not None and self.host.cpu_count:
             told["host_cpu_s"] = host_cpu_s(seconds, from_s, to_s, self.host.cpu_count)
         return report.model_copy(update=told)

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import socket
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import Final
@@ -29,17 +30,26 @@ from broadside.agent.device_pings import DevicePings
 from broadside.agent.engine_process import EngineUnusable, Exit, least_privileged
 from broadside.agent.gate import gate_env
 from broadside.agent.host import find_source
+from broadside.agent.idle_rtt import MARGIN_S, from_connections, from_handshakes
 from broadside.agent.installed_engines import InstalledEngine
 from broadside.agent.probe import Prober
 from broadside.agent.side_tasks import pause, safely
 from broadside.agent.tunnel import TunnelFailed
 from broadside.agent.workspace import Workspace
-from broadside.exchange.engines.port import ClientAsk, Launch, Process, Reading, Unsupported
+from broadside.exchange.engines.port import (
+    ClientAsk,
+    Launch,
+    Process,
+    Reading,
+    Serving,
+    Unsupported,
+)
 from broadside.exchange.messages import (
     Claim,
     ClockReading,
     ClockSource,
     EngineReport,
+    IdleRtt,
     Job,
     JobReport,
     Outcome,
@@ -81,6 +91,7 @@ class ClaimedJob:
         self._waiting = False  # without a gate: nothing is left to do but wait for the instant
         self._sent_s = UNTOLD_S  # engine seconds that are uploaded
         self._clock_before: ClockReading | None = None
+        self._idle_rtt: IdleRtt | None = None  # None: not measured
         self._clock_looked = False  # once more, after arming
         self._clock_moved: str | None = None  # what that look made the guard stop for
         self._context = {"job_id": job.job_id}
@@ -364,6 +375,7 @@ class ClaimedJob:
             await asyncio.sleep(ARMED_POLL_S)
         if self._is_armed():
             now_at = utc(time.time())
+            await safely(self._measure_idle_rtt(), "idle_rtt", self._context)
             turn = turn_s(self._job.pair_index, ARMED_TURN_MAX_S)
             await asyncio.sleep(min(turn, max(0.0, self._instant_s - time.time())))
             await self._mark(
@@ -378,6 +390,23 @@ class ClaimedJob:
             if self._attempt is not None and not self._attempt.exit.done():
                 await safely(self._tell(self._attempt), "upload", self._context)
             await asyncio.sleep(self._tools.settings.upload_s)
+
+    async def _measure_idle_rtt(self) -> None:
+        """Measure the path before anything loads it; where that fails it stays unknown."""
+        job = self._tunnel.job if self._tunnel else self._job
+        engine = self._tools.installed(job.traffic.engine).engine
+        left_s = self._instant_s - MARGIN_S - time.time()
+        if left_s <= 0:
+            return
+        if self._gated:
+            self._idle_rtt = from_connections(job.endpoint.address, job.endpoint.ports)
+        elif engine.serving is Serving.DAEMON:
+            bind = self._tunnel.bind if self._tunnel else self._bind_address()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    self._idle_rtt = await from_handshakes(
+                        job.endpoint.address, job.endpoint.port, bind
+                    )
 
     def _is_armed(self) -> bool:
         """All connections stand, or without a gate: all is ready to open them at the instant."""
@@ -471,6 +500,7 @@ class ClaimedJob:
             engine=self._engine_report(reading, exit_),
             clock_before=self._clock_before,
             clock_after=await read_clock(self._tools.settings.chronyc_socket),
+            idle_rtt=self._idle_rtt,
             reported_at=utc(time.time()),
             troubles=self._tools.troubles.tell(self._claim.claimed_at - TROUBLES_BEFORE),
         )
@@ -481,7 +511,10 @@ class ClaimedJob:
         report = reading.report if self._pings is None else self._pings.told_in(reading.report)
         if exit_ is None or reading.first_data_at_s is None:
             return report
-        return self._tools.with_host_cpu(report, reading.first_data_at_s, exit_.ended_at_s)
+        peer = None if self._job.traffic.encapsulation else self._job.endpoint.address
+        return self._tools.with_host_counters(
+            report, reading.first_data_at_s, exit_.ended_at_s, peer
+        )
 
     def _earlier_tries(self) -> str | None:
         if not self._failures:

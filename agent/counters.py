@@ -11,15 +11,19 @@ import os
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final, Self
 
+from broadside.agent.egress_queue import filled_queues
 from broadside.exchange.messages import HostSecond
 
 READ_MAX_BYTES: Final = 1 << 20
 NET_DEV: Final = "/proc/thread-self/net/dev"
 NET_SNMP: Final = "/proc/thread-self/net/snmp"
 STAT: Final = "/proc/stat"
+LOOKS_MIN_COUNT: Final = 5  # looks at an egress queue: fewer are no share
+LOOKS_EDGE_S: Final = 0.5  # s at either end of a test: queues fill at first, and drain at last
 NICS_MAX_COUNT: Final = 16  # interfaces that are counted: a node of Kubernetes has hundreds
 
 
@@ -55,6 +59,8 @@ class HostTotals:
     nics: Mapping[str, NicCounts]  # by interface
     tcp_retransmits_count: int
     cores: tuple[CoreTicks, ...]
+    filled: Mapping[str, bool] = field(default_factory=dict)  # by interface: its egress queue
+    # holds packets
 
 
 def parse_net_dev(text: str, nic: str | None = None) -> Mapping[str, NicCounts]:
@@ -191,7 +197,11 @@ class HostCounters:
             os.pread(self._files[path], READ_MAX_BYTES, 0).decode()
             for path in (NET_DEV, NET_SNMP, STAT)
         )
+        filled: Mapping[str, bool] = {}
+        with suppress(OSError):
+            filled = filled_queues()
         return HostTotals(
+            filled=filled,
             read_at_s=time.time(),
             nics=parse_net_dev(dev, self._nic),
             tcp_retransmits_count=parse_retransmits(snmp),
@@ -211,6 +221,7 @@ class HostLog:
         """
         self._nic = nic
         self._seconds: deque[Mapping[str, HostSecond]] = deque(maxlen=math.ceil(keep_s))
+        self._looks: deque[tuple[float, Mapping[str, bool]]] = deque(maxlen=math.ceil(keep_s))
 
     def keep(self, second: Mapping[str, HostSecond]) -> None:
         """Append a second, by interface."""
@@ -229,12 +240,38 @@ class HostLog:
         found = (second.get(wanted or next(iter(second))) for second in self._seconds)
         return tuple(s for s in found if s and s.end_at_s > from_s and s.start_at_s < to_s)
 
+    def look(self, at_s: float, filled: Mapping[str, bool]) -> None:
+        """Append a look at the egress queues, by interface."""
+        self._looks.append((at_s, filled))
+
+    def egress_queued_ratio(
+        self, from_s: float, to_s: float, nic: str | None = None
+    ) -> float | None:
+        """Return the share of looks between two epoch seconds that found a queue filled.
+
+        Args:
+            from_s: Epoch s.
+            to_s: Epoch s.
+            nic: The interface; None for the host's own.
+
+        Returns:
+            0..1; None where the queue was looked at less than :data:`LOOKS_MIN_COUNT` times.
+        """
+        wanted = nic or self._nic or ""
+        looks = [
+            filled[wanted]
+            for at_s, filled in self._looks
+            if from_s + LOOKS_EDGE_S < at_s < to_s - LOOKS_EDGE_S and wanted in filled
+        ]
+        return sum(looks) / len(looks) if len(looks) >= LOOKS_MIN_COUNT else None
+
     async def watch(self, counters: HostCounters) -> None:
         """Take a reading at every whole second of the wall clock, until cancelled."""
         earlier = counters.read()
         while True:
             await asyncio.sleep(1.0 - time.time() % 1.0)
             later = counters.read()
+            self.look(later.read_at_s, later.filled)
             if later.read_at_s - earlier.read_at_s < 0.5:  # woken a hair before the second
                 continue
             second = difference(earlier, later)

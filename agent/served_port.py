@@ -132,7 +132,12 @@ class ServedPort(ABC):
         started_at = _utc(started_s)
         over = ended_s is not None
         if ended_s is not None:
-            report = self.tools.with_host_cpu(report, started_s, ended_s)
+            report = self.tools.with_host_counters(
+                report,
+                reading.first_data_at_s or started_s,
+                ended_s,
+                peer_address(reading.client_address),
+            )
         test = ServerTest(
             agent_id=agent_id,
             endpoint=Endpoint(agent_id=agent_id, address=address, port=self.port),

@@ -14,6 +14,7 @@ from broadside.coordinator.auth.signin_settings import SignInSettings
 from broadside.coordinator.cli import load
 from broadside.coordinator.cli.command_list import EXAMPLES, GROUPS, SERVICE_COMMANDS
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.core.judge.bottleneck import CAUSES, NEXT_RUNS
 from broadside.coordinator.core.judge.checks import BURST_CHECKS, PRECEDENCE, RUN_CHECKS
 from broadside.exchange.fabric import FabricSettings
 
@@ -56,6 +57,29 @@ the run, from the checks of the run and the bursts' verdicts. A burst that fails
 
 | row | situation | verdict | checks |
 | --- | --- | --- | --- |"""
+BOTTLENECK = """\
+# Bottleneck
+
+What limited a burst is named only where the cause's own evidence is complete. The first cause of
+the table whose evidence holds is named; a run is limited by what most of its bursts name. Where no
+evidence holds, the bottleneck is *unknown*: the finding lists what was seen, what is missing, and
+the next run that would decide. How pairs move is no evidence of a place: pairs that trade shares
+have a limit in common, which may be any link or host that they share. This page is written by
+`python docs/tables.py`; the numbers are in [verdict.md](verdict.md).
+
+## Idle RTT
+
+A queue is a round trip that is longer under load than on the idle path. Each agent measures the
+idle round trip between arming and the planned instant: from the kernel's own figures (`TCP_INFO`)
+of the connections that the start gate holds, which costs no packet; for engines without a start
+gate from three handshakes with the engine's own port. Neither needs ICMP, a further port or a path
+without address translation. It is in the job's report (`idle_rtt`), in the pair (`rtt_idle_s`) and
+the flow (`rtt_baseline_s`, with `rtt_baseline_how`). A failed measurement leaves it unknown, and
+nothing is named that needs it. The shortest round trip of the burst itself is no baseline: a queue
+that never drains is in it.
+
+## Causes, in the order in which they are considered
+"""
 CLASSES: tuple[tuple[str, type[BaseSettings]], ...] = (
     ("Fabric: where coordinator and agents meet (set on both)", FabricSettings),
     ("Coordinator", CoordinatorSettings),
@@ -144,12 +168,33 @@ def _constants_page() -> str:
     return str(runpy.run_path(str(DOCS / "constants.py"))["page"]())
 
 
+def bottleneck_page() -> str:
+    """Return the causes of a bottleneck, and the next run where it is unknown, as Markdown."""
+    parts = [BOTTLENECK]
+    for number, cause in enumerate(CAUSES, 1):
+        parts += [
+            f"### {number}. {cause.id}\n\n{cause.question}\n",
+            f"- Named: `{cause.name}`.",
+            f"- Evidence: {cause.evidence}.",
+            f"- Reads: {cause.reads}.",
+            f"- Without that: {cause.when_absent}.",
+            f"- Refuted by: {cause.refuted_by}.\n",
+        ]
+    parts.append(
+        "## Unknown: the next run\n\nThe first row that applies is advised.\n\n"
+        "| situation | next run |\n| --- | --- |"
+    )
+    parts += [f"| {row.situation} | {row.advice} |" for row in NEXT_RUNS]
+    return "\n".join(parts) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "commands.md": commands_page,
     "problems.md": problems_page,
     "checks.md": checks_page,
     "constants.md": _constants_page,
+    "bottleneck.md": bottleneck_page,
 }
 
 if __name__ == "__main__":

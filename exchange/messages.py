@@ -518,6 +518,8 @@ class EngineReport(Message):
     cpu_payload_bytes: Whole | None = None  # payload that they moved in it, warm-up included
     host_cpu_s: Number | None = None  # s of the whole host meanwhile, where it is the agent's alone
     host_taken_ratio: Number | None = None  # of all its cores' time, by its hypervisor meanwhile
+    # Share of looks, one a second, that found the egress queue (qdisc) of its interface filled.
+    egress_queued_ratio: Number | None = None
     error: Text | None = None  # the engine's own words; it decides, never the exit code
     truncated: StrictBool = False  # the output stopped before its end
     exit_code: Whole | None = None  # negative: killed by that signal
@@ -886,6 +888,16 @@ class StartMethod(StrEnum):
     TIMED_EXEC = "timed_exec"  # the engine was started at the instant
 
 
+class IdleRtt(Message):
+    """Round-trip time of the idle path, measured between arming and the planned instant."""
+
+    least_s: Number
+    median_s: Number
+    samples_count: Whole
+    how: Literal["connections", "handshakes"]  # the kernel's figures of the engine's connections
+    # that the start gate holds; or handshakes with the engine's port
+
+
 class JobReport(AgentMessage):
     """The client end's account of one job."""
 
@@ -906,6 +918,7 @@ class JobReport(AgentMessage):
     engine: EngineReport | None = None
     clock_before: ClockReading | None = None
     clock_after: ClockReading | None = None
+    idle_rtt: IdleRtt | None = None  # None: not measured
     reported_at: UtcDatetime
     delivered_at: UtcDatetime | None = None  # when it left the spool; None: it never waited there
     troubles: Troubles = ()  # since the job before, or a minute before the claim

@@ -1,10 +1,9 @@
-"""What of a profile moves: a NIC's rate, a firewall that collapses, pauses, grows or shrinks.
+"""What of a profile moves: a firewall that collapses, pauses, grows or shrinks.
 
 ``python -m broadside.lab.keeper --broadside-lab=PREFIX FOLDER PROFILE`` runs until it is killed,
 which :func:`broadside.lab.profiles.apply` and ``lab down`` do.
 """
 
-import itertools
 import os
 import sys
 import time
@@ -18,8 +17,6 @@ from broadside.lab.ledger import LedgerReading, parse_ledger
 from broadside.lab.profiles import PROFILES, Profile, note_fall, spread
 from broadside.lab.topology import Lab
 
-JITTER_EVERY_S: Final = 0.5
-PACES_COUNT: Final = 4
 LOOK_EVERY_S: Final = 0.25
 GROW_LOAD_RATIO: Final = 0.6  # load above which a device that grows is growing
 SHRINK_LOAD_RATIO: Final = 0.3  # load below which a device gives a unit back
@@ -42,38 +39,8 @@ def main(folder: Path, name: str) -> None:
             keep_growth(lab, profile)
         elif profile.shrink_after_s:
             keep_until_quiet(lab, profile)
-        else:
-            keep_jitter(lab, profile)
     except LabBroken as error:  # the lab was taken down under us
         raise SystemExit(str(error)) from error
-
-
-def keep_jitter(lab: Lab, profile: Profile) -> None:
-    """Move every client's NIC rate up and down about its mean, each at a pace of its own."""
-    rate = lab.spec.nic_bits_per_second
-    if rate is None:
-        raise SystemExit("the lab's NICs have no rate to move")
-    begun_s, is_up = time.monotonic(), dict[int, bool]()
-    for step in itertools.count():
-        for index, client in enumerate(lab.clients):
-            up = is_jitter_up(step * JITTER_EVERY_S, index)
-            if is_up.get(index) is not up:
-                is_up[index] = up
-                share = 1 + (profile.nic_jitter_ratio if up else -profile.nic_jitter_ratio)
-                moved = max(100_000, round(rate * profile.nic_ratio * share))
-                network.set_nic_rate(lab, [client], moved)
-        time.sleep(max(0.0, begun_s + (step + 1) * JITTER_EVERY_S - time.monotonic()))
-
-
-def is_jitter_up(at_s: float, index: int) -> bool:
-    """Whether a client's NIC is at its upper rate.
-
-    Paces of 1, 2, 3 and 4 s in turn; every second four half a pace later, so that of the first
-    eight, whichever get a job, no two go along with each other or make up for each other.
-    """
-    pace_s = 1 + index % PACES_COUNT
-    later_s = pace_s / 2 * (index // PACES_COUNT % 2)
-    return int((at_s + later_s) // pace_s) % 2 == 0
 
 
 def keep_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:

@@ -1,9 +1,9 @@
 """States that the lab's device and path can be put into, each with a truth that an analysis is to
-find: a firewall that inspects and is slower for it, a slow and jittery NIC, a longer path, a cliff,
+find: a firewall that inspects and is slower for it, a slow NIC, a longer path, a cliff,
 a way round the firewall.
 
 A profile is applied on top of the lab's own rates and replaced by the next; ``plain`` is the lab
-as it was built. What a profile needs beside ``tc`` settings is one *keeper* process (jitter, cliff,
+as it was built. What a profile needs beside ``tc`` settings is one *keeper* process (cliff,
 pauses) and one delay process, both in the lab's namespaces, so that ``down`` ends them as well.
 """
 
@@ -50,7 +50,6 @@ class Profile:
     says: str  # what it stands for, in a sentence
     firewall_ratio: float = 1.0
     nic_ratio: float = 1.0  # of every host
-    nic_jitter_ratio: float = 0.0  # of a client's rate, up and down at a pace of its own
     cliff_ratio: float | None = None  # load, of the firewall's rate, above which it collapses
     cliff_to_ratio: float = 1.0  # what is left of the rate then
     cliff_after_s: float = 0.0  # for which the load must have been above it
@@ -83,9 +82,8 @@ PROFILES: Final[Mapping[str, Profile]] = {
         says="a firewall that inspects and blocks: 22 % of its rate", firewall_ratio=0.22
     ),
     "slow-nic": Profile(
-        says="accelerated networking off: NICs at 10 % of their rate, jittery",
+        says="accelerated networking off: NICs at 10 % of the rate that is known of them",
         nic_ratio=0.1,
-        nic_jitter_ratio=0.3,
     ),
     "small-vm": Profile(says="a VM size with half the NIC's rate", nic_ratio=0.5),
     "cliff": Profile(
@@ -191,10 +189,7 @@ def apply(lab: Lab, name: str) -> Profile:
     )
     if profile.delay_s:
         start_delay(lab, profile.delay_s)
-    moves = (
-        *(profile.nic_jitter_ratio, profile.pause_s),
-        *(profile.grow_after_s, profile.shrink_after_s),
-    )
+    moves = (profile.pause_s, profile.grow_after_s, profile.shrink_after_s)
     if profile.cliff_ratio is not None or any(moves):
         _start_keeper(lab, name)
     return profile

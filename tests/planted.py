@@ -90,7 +90,7 @@ def plant(kind: str, seed: int) -> Plant:
         "client-cpu": {"busy_cpu": "client"},
         "server-cpu": {"busy_cpu": "server"},
         "small-window": {"small_window": True},
-        "single-flow": {"single_flow_bits_per_second": float(rng.uniform(0.2e9, 4e9))},
+        "single-flow": {"single_flow_bits_per_second": 1.5e9, "sku": "standard"},
         "offered-load": {"offered_bits_per_second": each},
         "collapse": {
             "firewall_bits_per_second": fleet_rate * 0.9,

@@ -23,6 +23,7 @@ from broadside.exchange.messages import (
     EngineReport,
     Flow,
     FlowTotals,
+    IdleRtt,
     JobReport,
     Outcome,
     Phase,
@@ -85,6 +86,7 @@ class Plant:
     busy_cpu: str = ""  # "client" or "server"
     small_window: bool = False
     single_flow_bits_per_second: float | None = None
+    sku: str | None = None  # of the firewall, among the documented limits
     offered_bits_per_second: float | None = None  # a pair
     collapse: float = 0.0  # the firewall falls to this share half way
     unheard: int = 0  # pairs whose server's record never came: senders' seconds must do
@@ -166,6 +168,7 @@ def fleet(plant: Plant, *, target_bits_per_second: float | None = None) -> Fleet
         burst_s=plant.burst_s,
         period_s=plant.period_s,
         traffic=traffic,
+        device={"sku": plant.sku} if plant.sku else {},
         objective=Objective(target_bits_per_second=target_bits_per_second),
     )
     pairs = tuple(
@@ -255,6 +258,9 @@ def fleet(plant: Plant, *, target_bits_per_second: float | None = None) -> Fleet
     )
 
 
+DROPS_PER_SECOND = 20  # of a pair, by a firewall that is full
+
+
 def _demand(plant: Plant, rng: np.random.Generator, weights: Floats, seconds: int) -> Floats:
     """Bit/s that each pair would send if the firewall let it; shape (pairs, seconds)."""
     each = plant.pair_bits_per_second * weights
@@ -287,6 +293,22 @@ def _through(plant: Plant, rng: np.random.Generator, wanted: Floats) -> Floats:
     return shared
 
 
+def _firewall_drops(plant: Plant) -> bool:
+    """Return whether the firewall is what limits: its queue stands and it drops."""
+    return (
+        plant.firewall_bits_per_second is not None
+        and plant.firewall_bits_per_second * plant.slow_firewall
+        < plant.pair_bits_per_second * plant.pairs * 0.99
+        and not (
+            plant.capped_nic
+            or plant.busy_cpu
+            or plant.small_window
+            or plant.single_flow_bits_per_second
+            or plant.offered_bits_per_second
+        )
+    ) or plant.collapse > 0
+
+
 def _member(
     plant: Plant,
     rng: np.random.Generator,
@@ -301,21 +323,10 @@ def _member(
     planned_s = burst.planned_start_at.timestamp()
     index = pair.index
     rate = amounts / np.maximum(np.diff(bounds), 1e-9) * 8
-    limited = (
-        plant.firewall_bits_per_second is not None
-        and plant.firewall_bits_per_second * plant.slow_firewall
-        < plant.pair_bits_per_second * plant.pairs * 0.99
-        and not (
-            plant.capped_nic
-            or plant.busy_cpu
-            or plant.small_window
-            or plant.single_flow_bits_per_second
-            or plant.offered_bits_per_second
-        )
-    ) or plant.collapse > 0
+    limited = _firewall_drops(plant)
     base = plant.rtt_base_s
     rtt = base * (1 + 0.05 * rng.random(len(amounts))) + (0.004 if limited else 0.0)
-    retransmits = rng.poisson(20 if limited else 0, len(amounts))
+    retransmits = rng.poisson(DROPS_PER_SECOND if limited else 0, len(amounts))
     if plant.small_window:
         cwnd = rate * rtt / 8 * (1 + 0.01 * rng.standard_normal(len(amounts)))
     else:
@@ -389,6 +400,7 @@ def _member(
             engine=engine,
             clock_before=clocks[0],
             clock_after=clocks[0],
+            idle_rtt=IdleRtt(least_s=base, median_s=base, samples_count=9, how="connections"),
             reported_at=burst.planned_end_at,
         ),
         client_tracks=(tracks[Side.CLIENT],),
@@ -460,6 +472,9 @@ def _ledger(
     total = np.zeros(count + 1)
     for zero, bounds, amounts in crossed:
         total += np.interp(edges, zero + bounds, np.concatenate(([0.0], np.cumsum(amounts))))
+    drops = np.zeros(count)
+    if _firewall_drops(plant):
+        drops = np.where(np.diff(total) > 0, DROPS_PER_SECOND * plant.pairs * plant.grain_s, 0.0)
     passed = np.diff(total) * (IP_RATIO if plant.layer == "ip" else 1.0456)
     foreign = plant.foreign_ratio * fleet_bits_per_second / 8 * plant.grain_s
     passed = passed + foreign * (1 + 0.02 * rng.standard_normal(count))
@@ -474,6 +489,7 @@ def _ledger(
         start_s=labels[:-1],
         end_s=labels[1:],
         bytes=passed,
+        drops_count=drops,
         grain_s=plant.grain_s,
         read_at=bursts[-1].planned_end_at + timedelta(seconds=600),
     )

@@ -227,7 +227,10 @@ class FlowSummary(Message):
     rtt_p50_s: float | None = None
     rtt_p95_s: float | None = None
     rtt_max_s: float | None = None
-    rtt_baseline_s: float | None = None  # smallest seen by any pair
+    rtt_baseline_s: float | None = None  # of the idle path, mean over pairs; else the smallest that
+    # any pair saw under load
+    # Where the baseline is from; None: the smallest under load, which holds a standing queue.
+    rtt_baseline_how: Literal["idle"] | None = None
     rtt_pairs_count: int = 0
     buffer_delay_ratio: float | None = None
     transfer_time_ratio: float | None = None
@@ -273,14 +276,18 @@ class PairSummary(Message):
     retransmits_count: int | None = None
     rtt_mean_s: float | None = None
     rtt_min_s: float | None = None
+    rtt_idle_s: float | None = None  # before the burst, over the path that it took
     cwnd_bytes: float | None = None
     client_cpu_ratio: float | None = None
     client_core_ratio: float | None = None
     client_nic_ratio: float | None = None  # egress at the link layer / cap
+    # Share of looks that found the host's egress queue (qdisc) filled.
+    client_egress_queued_ratio: float | None = None
     client_vm_size: str | None = None
     server_cpu_ratio: float | None = None
     server_core_ratio: float | None = None
     server_nic_ratio: float | None = None
+    server_egress_queued_ratio: float | None = None
     server_vm_size: str | None = None
     latency: PathLatency | None = None  # of probes
 

@@ -21,6 +21,7 @@ from broadside.exchange.messages import (
     EngineReport,
     Flow,
     FlowTotals,
+    IdleRtt,
     JobReport,
     Outcome,
     Phase,
@@ -438,14 +439,9 @@ def _completeness(case: Case, fleet: _Fleet, burst: int) -> float:
 
 def _limiters(case: Case) -> frozenset[str]:
     name = case.limiter
-    if name == "device":
-        return frozenset({"firewall"})
-    if name == "client-nic" and not (case.caps_known and case.counters_known):
-        return frozenset({"client-nic", "unknown"})
-    if name.endswith("-cpu") and not case.counters_known:
-        return frozenset({name, "unknown"})
-    known = {"offered": "offered-load", "none": "unknown", "policer": "unknown"}
-    return frozenset({known.get(name, name)})
+    known = {"device": "firewall", "offered": "offered-load", "none": "unknown"}
+    # Its devices are not pinged and count no drops: unknown is right as well.
+    return frozenset({known.get(name, "unknown" if name == "policer" else name), "unknown"})
 
 
 def _nic(case: Case, fleet: _Fleet) -> float:
@@ -953,8 +949,12 @@ def _pair(
     )
     error_s = zeros[0] - begun_at.timestamp()
     late = error_s > plan.spec.late_after_s
+    idle_rtt = IdleRtt(
+        least_s=fleet.rtt_s, median_s=fleet.rtt_s, samples_count=9, how="connections"
+    )
     report = planned.model_copy(
         update={
+            "idle_rtt": idle_rtt,
             "outcome": Outcome.LATE if late else Outcome.MEASURED,
             "reason": "late" if late else None,
             "start_method": StartMethod.GATE,

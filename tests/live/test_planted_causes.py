@@ -30,7 +30,7 @@ QUICK = {
     "pairs_count": 4,
     "lead_s": 4,
     "traffic.probe": None,
-    "objective.residual_max_ratio": 0.2,  # a dozen 1 s bins of a jittering link say no less
+    "objective.residual_max_ratio": 0.2,  # a dozen 1 s bins say no less
 }
 
 

@@ -8,6 +8,12 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.core.figures import FIGURES, RECEIVED, RECEIVED_HALF_WIDTH, Fold
+from broadside.coordinator.core.judge.bottleneck import (
+    BottleneckInput,
+    common_bottleneck,
+    find_bottleneck,
+)
+from broadside.coordinator.core.judge.bottleneck.device_drops import drops_per_second
 from broadside.coordinator.core.judge.checks import (
     BURST_CHECKS,
     RUN_CHECKS,
@@ -28,7 +34,6 @@ from broadside.coordinator.core.judge.declaration_error import (
     with_declaration,
 )
 from broadside.coordinator.core.judge.drift import drift_findings
-from broadside.coordinator.core.judge.limiter import Scene, common_limiter, find_limiter
 from broadside.coordinator.core.judge.observations import observations, residual_causes
 from broadside.coordinator.core.judge.rates import (
     WHOLE_RATIO,
@@ -156,7 +161,7 @@ def summarise_run(
         if judged
         else set()
     )
-    limiter = common_limiter([burst.limiter_details for burst in judged])
+    limiter = common_bottleneck([burst.limiter_details for burst in judged])
     silent = sum(burst.silent_controls_count for burst in judged)
     said = course(burst_course(burst) for burst in judged)
     findings = _run_findings(judged, whole, ledger, planned=len(plan.bursts))
@@ -320,13 +325,19 @@ def _judged(
     others: Sequence[BurstSummary] = (),
 ) -> BurstSummary:
     spec = plan.spec
-    limiter = find_limiter(
-        Scene(
+    limiter = find_bottleneck(
+        BottleneckInput(
             traffic=spec.traffic,
             flows=burst.flows,
             pairs=burst.pairs,
             reconciliation=held,
             devices=tuple(map(certain, burst.devices)),
+            drops_per_second=drops_per_second(
+                ledger,
+                burst.window,
+                None if held is None else held.lag_s,
+                [(each.planned_start_at, each.planned_end_at) for each in plan.bursts],
+            ),
             window_s=None if burst.window is None else burst.window.window_s,
             crosses=not spec.bypasses_device,
             sku=_sku(spec),

@@ -40,7 +40,7 @@ from broadside.coordinator.core.summary import (
     figure,
     instant,
 )
-from broadside.exchange.messages import Flow, FlowTotals, pair_name
+from broadside.exchange.messages import Flow, FlowTotals, JobReport, ServerTest, pair_name
 
 SUSTAIN_S: Final = 300  # s: what RFC 9411 recommends for a sustain phase, at least
 _STARTS_AT_ONCE: Final = 128
@@ -241,7 +241,8 @@ def _flow(
     rtts = rtt[~np.isnan(rtt)].astype(np.float64)
     rtt_mean = float(rtts.mean()) if len(rtts) else None
     samples = rtts[: 0 if flow.means_only else None]
-    baseline = _least_rtt(aligned.pairs, flow.flow, samples)
+    idle_s = _idle_rtt(aligned.pairs)
+    baseline = idle_s or _least_rtt(aligned.pairs, flow.flow, samples)
     lost, packets = flow.lost_count[:, span], flow.packets_count[:, span]
     p5, median, p95 = _quantiles(seconds, (0.05, 0.5, 0.95))
     pair_p5, pair_median, pair_p95 = _quantiles(rates, (0.05, 0.5, 0.95))
@@ -278,6 +279,7 @@ def _flow(
         rtt_p95_s=rtt_p95,
         rtt_max_s=figure(_most_rtt(aligned.pairs, flow.flow)) if flow.means_only else rtt_most,
         rtt_baseline_s=figure(baseline),
+        rtt_baseline_how=None if idle_s is None else "idle",
         rtt_pairs_count=_known_rows(rtt),
         buffer_delay_ratio=figure(buffer_delay(rtt_mean, baseline)),
         transfer_time_ratio=figure(transfer_time_ratio(received, headers.wire_ratio, caps)),
@@ -385,6 +387,13 @@ def _share_movement(bytes_in: Floats) -> float:
     return float(bytes_in.sum(axis=0).var(ddof=1)) / single if single > 0 else math.nan
 
 
+def _idle_rtt(pairs: Sequence[PairEvidence]) -> float | None:
+    """Return the mean idle RTT, s; None where it is unknown for a pair that has a report."""
+    reports = [pair.report for pair in pairs if pair.report is not None]
+    known = [report.idle_rtt.least_s for report in reports if report.idle_rtt is not None]
+    return sum(known) / len(known) if known and len(known) == len(reports) else None
+
+
 def _least_rtt(pairs: Sequence[PairEvidence], flow: Flow, rtt_s: Floats) -> float | None:
     """Smallest RTT that an engine's totals or seconds name."""
     said = [totals.rtt_min_s for totals in _totals(pairs, flow) if totals.rtt_min_s]
@@ -460,10 +469,17 @@ def _pairs(
                 ends_offset_bound_s=None if offset is None else figure(offset.bound_s),
                 client_vm_size=pair.client_vm_size,
                 server_vm_size=pair.server_vm_size,
+                rtt_idle_s=figure(report.idle_rtt.least_s) if report and report.idle_rtt else None,
+                client_egress_queued_ratio=_egress_queued(report),
+                server_egress_queued_ratio=_egress_queued(test),
                 **{name: figure(float(values[row])) for name, values in figures.items()},
             )
         )
     return tuple(summaries)
+
+
+def _egress_queued(end: JobReport | ServerTest | None) -> float | None:
+    return None if end is None or end.engine is None else figure(end.engine.egress_queued_ratio)
 
 
 def _pair_figures(

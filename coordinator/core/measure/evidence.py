@@ -150,6 +150,7 @@ class FirewallLedger:
     flows: tuple[Flow, ...] = tuple(Flow)  # those whose payload it counts
     snat_utilization_ratio: float | None = None  # worst over the run, where the firewall says
     notes: tuple[str, ...] = ()
+    drops_count: Floats | None = None  # packets dropped, of each bin; None: not counted
     counts_from_s: float | None = None  # epoch s before which its device counted nothing, if told
     # Why the source's answer is known to be incomplete: what is missing would read as traffic that
     # did not cross the device.

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import numpy as np
 
+from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.exchange.messages import Flow
 
@@ -28,6 +29,7 @@ def dump_ledger(ledger: FirewallLedger) -> bytes:
             "snat_utilization_ratio": ledger.snat_utilization_ratio,
             "notes": ledger.notes,
             **{name: value for name in _DECLARED if (value := getattr(ledger, name)) is not None},
+            **({} if ledger.drops_count is None else {"drops": _counts(ledger.drops_count)}),
             "bins": [
                 [start_s, end_s, None if math.isnan(count) else count]
                 for start_s, end_s, count in zip(
@@ -41,11 +43,16 @@ def dump_ledger(ledger: FirewallLedger) -> bytes:
     ).encode()
 
 
+def _counts(values: Floats) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in values.tolist()]
+
+
 def load_ledger(document: bytes) -> FirewallLedger:
     """What :func:`dump_ledger` wrote."""
     kept = json.loads(document)
     flows = kept.pop("flows", tuple(Flow))
     bins = np.array(kept.pop("bins"), dtype=float).reshape(-1, 3)
+    drops = kept.pop("drops", None)
     return FirewallLedger(
         **{
             **kept,
@@ -56,4 +63,5 @@ def load_ledger(document: bytes) -> FirewallLedger:
         start_s=bins[:, 0],
         end_s=bins[:, 1],
         bytes=bins[:, 2],
+        drops_count=None if drops is None else np.array(drops, dtype=float),
     )

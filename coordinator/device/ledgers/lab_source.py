@@ -14,6 +14,7 @@ from broadside.coordinator.device.ledgers.source import Freshness, LedgerError, 
 from broadside.exchange.messages import Direction, Flow
 
 COLUMN_OF_FLOW = {Flow.UP: "up_bytes", Flow.DOWN: "down_bytes"}
+DROPS_OF_FLOW = {Flow.UP: "up_drops_count", Flow.DOWN: "down_drops_count"}
 
 
 class LabLedger:
@@ -42,18 +43,18 @@ class LabLedger:
             raise LedgerError(
                 f"ledger_path {self._path}: {error.strerror}; is the lab up?"
             ) from error
-        at_s, total_bytes = _readings(text, direction)
+        at_s, total_bytes, total_drops = _readings(text, direction)
         new = len(at_s) > 0 and total_bytes[0] == 0
         counts_from_s = float(at_s[0]) if new else None
         inside = (at_s >= from_at.timestamp() - 1.5) & (at_s <= before_at.timestamp() + 1.5)
-        at_s, total_bytes = at_s[inside], total_bytes[inside]
-        bins = np.diff(total_bytes)
+        at_s, bins, drops = at_s[inside], np.diff(total_bytes[inside]), np.diff(total_drops[inside])
         return FirewallLedger(
             source=self.name,
             layer="ip",
             start_s=at_s[:-1],
             end_s=at_s[1:],
             bytes=np.where(bins >= 0, bins, np.nan),
+            drops_count=np.where(drops >= 0, drops, np.nan),
             grain_s=1.0,
             flows=direction.flows,
             read_at=datetime.now(UTC),
@@ -61,19 +62,25 @@ class LabLedger:
         )
 
 
-def _readings(text: str, direction: Direction) -> tuple[Floats, Floats]:
-    """Epoch seconds and cumulative bytes of the flows asked for, half-written lines left out."""
+def _readings(text: str, direction: Direction) -> tuple[Floats, Floats, Floats]:
+    """Epoch seconds, cumulative bytes and drops of the flows asked for.
+
+    Half-written lines are left out. A file without columns of drops has them as NaN.
+    """
     columns = [COLUMN_OF_FLOW[flow] for flow in direction.flows]
+    drops = [DROPS_OF_FLOW[flow] for flow in direction.flows]
     lines = text.splitlines(keepends=True)
     whole = "".join(line for line in lines if line.endswith("\n") and not line.startswith("#"))
     rows = []
     for row in csv.DictReader(io.StringIO(whole)):
         try:
-            rows.append((float(row["at_s"]), sum(float(row[column]) for column in columns)))
+            counts = [sum(float(row[name]) for name in columns)]
+            counts.append(sum(float(row.get(name) or "nan") for name in drops))
+            rows.append((float(row["at_s"]), *counts))
         except (KeyError, TypeError, ValueError):
             continue
-    readings = np.array(rows, dtype=float).reshape(-1, 2)
-    return readings[:, 0], readings[:, 1]
+    readings = np.array(rows, dtype=float).reshape(-1, 3)
+    return readings[:, 0], readings[:, 1], readings[:, 2]
 
 
 def open_source(settings: CoordinatorSettings) -> LabLedger:

@@ -5,8 +5,8 @@ from typing import Final
 
 from broadside.coordinator.core.figures import Layer
 from broadside.coordinator.core.goals import goals_set
+from broadside.coordinator.core.judge.bottleneck.device_causes import FLAT_COV_RATIO
 from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
-from broadside.coordinator.core.judge.limiter import FLAT_COV_RATIO
 from broadside.coordinator.core.measure.aggregate import SUSTAIN_S
 from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO
 from broadside.coordinator.core.measure.steady import RAMP_MAX_RATIO, RAMP_MAX_S

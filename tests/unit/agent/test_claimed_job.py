@@ -9,11 +9,14 @@ from broadside.agent import claimed_job as burst_module
 from broadside.agent import control_reads as watch
 from broadside.agent.agent_context import Tools
 from broadside.agent.claimed_job import ClaimedJob
+from broadside.agent.installed_engines import InstalledEngine
+from broadside.exchange.engines import find
 from broadside.exchange.messages import (
     Claim,
     ClockReading,
     ClockSource,
     Control,
+    IdleRtt,
     JobReport,
     Outcome,
     Phase,
@@ -170,3 +173,32 @@ async def test_a_fault_of_ours_still_ends_in_a_report(
     report = await bench.conduct()
     assert report.outcome is Outcome.FAILED
     assert "ZeroDivisionError" in (report.reason or "")
+
+
+@pytest.mark.parametrize(("engine", "asked"), [("iperf3", False), ("http", True), ("ftp", True)])
+async def test_without_a_gate_only_a_daemons_port_is_asked_for_the_idle_rtt(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, engine: str, asked: bool
+) -> None:
+    """A server of one test that is connected to and dropped ends."""
+    seen = []
+
+    async def from_handshakes(address: str, port: int, bind: str | None) -> IdleRtt:
+        seen.append((address, port))
+        return IdleRtt(least_s=0.001, median_s=0.002, samples_count=3, how="handshakes")
+
+    monkeypatch.setattr(burst_module, "from_handshakes", from_handshakes)
+    bench.due_soon()
+    traffic = bench.job.traffic.model_copy(update={"engine": engine})
+    bench.job = bench.job.model_copy(update={"traffic": traffic})
+    claim = Claim(
+        job_id=bench.job.job_id, agent_id="client-1", phase=Phase.CLAIMED, claimed_at=bench.now
+    )
+    job = ClaimedJob(bench.job, claim, bench.tools)
+    known = find(engine)
+    assert known is not None
+    installed = InstalledEngine(engine=known, tools={})
+    monkeypatch.setattr(type(bench.tools), "installed", lambda *_: installed)
+    await job._measure_idle_rtt()
+    endpoint = bench.job.endpoint
+    assert seen == ([(endpoint.address, endpoint.port)] if asked else [])
+    assert (job._idle_rtt is not None) == asked

@@ -8,7 +8,7 @@ from broadside.agent import host as host_module
 from broadside.agent.agent_settings import AgentSettings
 from broadside.agent.check import checks
 from broadside.agent.host import Host, find_host
-from broadside.agent.interfaces import _messages
+from broadside.agent.netlink import _messages
 from broadside.agent.presence import Condition, describe
 from broadside.coordinator.core.plan.planner import _host_warnings
 from broadside.exchange.messages import Passport, Presence, Role

@@ -468,7 +468,10 @@ def test_datagrams_lost_on_the_way_are_counted() -> None:
     assert found.header_ratio == pytest.approx(1428 / 1400)
     assert found.verdict is Verdict.FAIL
     assert "loss-limit" in ids(found)
-    assert found.limiter is LimiterName.OFFERED_LOAD
+    assert found.limiter is LimiterName.UNKNOWN
+    said = found.limiter_details.finding().sentence
+    assert "1.00 % of datagrams were lost" in said
+    assert "where datagrams were lost" in said
 
 
 def test_a_vm_size_gives_the_cap_that_nobody_named() -> None:

@@ -40,6 +40,40 @@ async def test_the_ways_that_carry_payload_are_read_and_a_reset_is_unknown(
     assert ledger.layer == "ip"
 
 
+DROPS = """at_s,up_bytes,down_bytes,up_drops_count,down_drops_count
+999,100,10,5,0
+1000,200,20,9,1
+1001,300,30,2,1
+1002,400,40,4,3
+"""
+
+
+@pytest.mark.parametrize(
+    ("direction", "drops"),
+    [
+        (Direction.FORWARD, [4, np.nan, 2]),
+        (Direction.REVERSE, [1, 0, 2]),
+        (Direction.BIDIRECTIONAL, [5, np.nan, 4]),
+    ],
+)
+async def test_drops_of_its_shaper_are_read_beside_the_bytes(
+    tmp_path: Path, direction: Direction, drops: list[float]
+) -> None:
+    path = tmp_path / "ledger.csv"
+    path.write_text(DROPS)
+    ledger = await LabLedger(path).read(START, END, direction)
+    assert ledger.drops_count is not None
+    np.testing.assert_array_equal(ledger.drops_count, drops)
+
+
+async def test_a_file_without_drops_knows_none(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.csv"
+    path.write_text(TEXT)
+    ledger = await LabLedger(path).read(START, END, Direction.FORWARD)
+    assert ledger.drops_count is not None
+    assert np.isnan(ledger.drops_count).all()
+
+
 @pytest.mark.parametrize(("first", "counts_from_s"), [("0,0", 990.0), ("1,1", None)])
 async def test_a_firewall_that_begins_at_nothing_is_new(
     tmp_path: Path, first: str, counts_from_s: float | None

@@ -1,6 +1,7 @@
 """Settings choose the source; wrong or half-filled ones are one line that names the field."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,14 @@ def test_what_is_kept_comes_back_unknown_bins_and_notes_too() -> None:
     np.testing.assert_array_equal(back.bytes, kept.bytes)
     np.testing.assert_array_equal(back.start_s, kept.start_s)
     assert (back.source, back.read_at, back.notes) == (kept.source, kept.read_at, kept.notes)
+    assert back.drops_count is None
+
+
+def test_drops_that_are_kept_come_back() -> None:
+    kept = replace(ledger(1, 2, 3), drops_count=np.array([7, NAN, 0.0]))
+    back = load_ledger(dump_ledger(kept))
+    assert back.drops_count is not None
+    np.testing.assert_array_equal(back.drops_count, [7, NAN, 0.0])
 
 
 CSV = """time,bytes

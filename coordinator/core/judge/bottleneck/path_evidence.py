@@ -1,0 +1,126 @@
+"""Queue and loss of the path, as the causes read them.
+
+A queue is a round trip that is longer under load than on the idle path. The idle round trip is
+measured before each burst; the shortest round trip *of* a burst is no baseline, because a queue
+that never drains is in it (RFC 6349, section 3.2: the baseline RTT is measured without load).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from broadside.coordinator.core import words
+from broadside.coordinator.core.judge.bottleneck.cause_types import HALF, BottleneckInput
+from broadside.coordinator.core.measure.headers import MSS_ASSUMED_BYTES
+from broadside.coordinator.core.summary import PairSummary
+from broadside.exchange.messages import Protocol
+
+CLEAN_RATIO: Final = 1e-5  # of segments or datagrams: less is no sign of a path that drops
+DROPS_MIN_COUNT: Final = 5  # segments sent again: fewer are no path that drops
+# Of rate = constant x MSS / (RTT x sqrt(drops)): Mathis, Semke, Mahdavi, Ott, The macroscopic
+# behavior of the TCP congestion avoidance algorithm, CCR 27(3), 1997. CUBIC is never slower.
+MATHIS: Final = 1.22
+QUEUED_RATIO: Final = 0.5  # RTT this much over the idle one: a queue stands in the path
+
+NO_BASELINE: Final = (
+    "the RTT of the idle path (agents of this version measure it before each burst; for imports "
+    "set traffic.probe=udp and launch)"
+)
+
+
+def idle_rtt_s(pair: PairSummary) -> float | None:
+    """Return the pair's RTT before the burst, s; None where nobody measured it."""
+    if pair.rtt_idle_s is not None:
+        return pair.rtt_idle_s
+    return None if pair.latency is None else pair.latency.before.p50_s
+
+
+def loaded_rtt_s(pair: PairSummary) -> float | None:
+    """Return the pair's mean RTT under load, s: of its TCP streams, else of its probes."""
+    if pair.rtt_mean_s is not None:
+        return pair.rtt_mean_s
+    return None if pair.latency is None else pair.latency.during.mean_s
+
+
+def _delays(given: BottleneckInput) -> Sequence[tuple[PairSummary, float, float]]:
+    """Return the pairs whose idle and loaded RTT are known, with both, s."""
+    rows = [(pair, idle_rtt_s(pair), loaded_rtt_s(pair)) for pair in given.pairs]
+    return [(pair, idle, loaded) for pair, idle, loaded in rows if idle and loaded is not None]
+
+
+def queue_delay_s(given: BottleneckInput) -> float | None:
+    """Return the median over pairs of loaded less idle RTT, s; None: unknown for half of them."""
+    delays = _delays(given)
+    if not delays or given.share([pair for pair, _, _ in delays]) < HALF:
+        return None
+    extra = sorted(loaded - idle for _, idle, loaded in delays)
+    return extra[len(extra) // 2]
+
+
+def is_queued(given: BottleneckInput) -> bool | None:
+    """Return whether a queue stands in the path of half of the traffic; None: no baseline."""
+    delays = _delays(given)
+    known = [pair for pair, _, _ in delays]
+    queued = [pair for pair, idle, loaded in delays if loaded > (1 + QUEUED_RATIO) * idle]
+    if not known:
+        return None
+    if given.share(queued) >= HALF:
+        return True
+    # The pairs without a baseline could make it half.
+    return None if given.share(queued) + 1 - given.share(known) >= HALF else False
+
+
+def has_drops(given: BottleneckInput) -> bool | None:
+    """Return whether segments or datagrams were lost on the path; None where nobody counted."""
+    lead = given.lead
+    if given.traffic.protocol is Protocol.UDP:
+        return None if lead.loss_ratio is None else lead.loss_ratio > CLEAN_RATIO
+    if lead.retransmit_ratio is None:
+        return None
+    count = lead.retransmits_count
+    some = count is None or count >= DROPS_MIN_COUNT
+    return some and lead.retransmit_ratio > CLEAN_RATIO
+
+
+def drops_could_hold(given: BottleneckInput) -> bool | None:
+    """Return whether the drops could hold TCP streams to their mean rate (Mathis).
+
+    None where nobody counted drops; with an unknown RTT any drop could.
+    """
+    ratio, rtt_s = given.lead.retransmit_ratio, given.lead.rtt_mean_s
+    drops = has_drops(given)
+    if not drops or ratio is None or not rtt_s:
+        return drops
+    each = sum(given.one_way(pair) for pair in given.pairs) / len(given.pairs)
+    mss_bytes = given.lead.mss_bytes or MSS_ASSUMED_BYTES
+    most = MATHIS * mss_bytes * 8 / (rtt_s * math.sqrt(ratio))  # bit/s a stream
+    return each / given.traffic.streams_count >= most
+
+
+def is_idle(given: BottleneckInput) -> bool | None:
+    """Return whether the path neither queues nor drops; None where either is unknown."""
+    queued, drops = is_queued(given), has_drops(given)
+    if queued or drops:
+        return False
+    return None if queued is None or drops is None else True
+
+
+def path_facts(given: BottleneckInput) -> list[str]:
+    """Return what the path shows, as sentences: queue, then loss."""
+    facts = []
+    delay_s = queue_delay_s(given)
+    if is_queued(given) and delay_s is not None:
+        idle = sorted(idle for _, idle, _ in _delays(given))[len(_delays(given)) // 2]
+        facts.append(
+            f"a queue stands in the path: RTT {words.time(idle + delay_s)} under load, "
+            f"{words.time(idle)} on the idle path"
+        )
+    if has_drops(given):
+        if given.traffic.protocol is Protocol.UDP:
+            facts.append(f"{words.ratio(given.lead.loss_ratio or 0.0, 2)} of datagrams were lost")
+        else:
+            facts.append(
+                f"the path drops: {words.ratio(given.lead.retransmit_ratio or 0.0, 3)} of segments"
+                " were sent again"
+            )
+    return facts

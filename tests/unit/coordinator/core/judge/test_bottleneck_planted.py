@@ -1,0 +1,338 @@
+"""Planted bottlenecks: right or unknown, and never another cause (finding M9).
+
+The rates, the path and the device of each case are drawn here, from what the cause does to them.
+The records of the pairs are written by :mod:`tests.synthetic`.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Final
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.testimony import Quantity, Witnessed, WitnessSeries
+from broadside.coordinator.core.summary import Limiter, LimiterName
+from broadside.exchange.messages import Flow, IdleRtt, Protocol, Traffic
+from tests import synthetic
+from tests.synthetic import Fleet, Plant, fleet
+
+SEEDS: Final = 40
+SECONDS: Final = 40
+MSS_BYTES: Final = 1448
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planted:
+    """One case: what pairs carry, and what its path, its hosts and its device show.
+
+    Attributes:
+        rates: Payload bit/s, shape (pairs, seconds).
+        idle_s: RTT of the idle path; None: nobody measured it.
+        queue_s: What a standing queue adds under load.
+        window_ratio: Window of the sender's kernel over what is in flight.
+        resent_ratio: Segments sent again over segments sent.
+        lost_ratio: UDP datagrams lost; None: TCP.
+        nic_ratio: What the fastest client sends over its NIC's cap; None: no cap is declared.
+        busy_cpu: The side whose cores are full.
+        device_queue_s: What a standing queue adds to pings to the device; None: it is not pinged.
+        window_bytes: The window that was asked for, a stream.
+        sku: The device's name among documented limits.
+        streams: Streams a pair.
+    """
+
+    rates: Floats
+    idle_s: float | None = 0.001
+    queue_s: float = 0.0
+    window_ratio: float = 2.0
+    resent_ratio: float = 0.0
+    lost_ratio: float | None = None
+    nic_ratio: float | None = 0.5
+    busy_cpu: str = ""
+    device_queue_s: float | None = None
+    window_bytes: int | None = None
+    sku: str | None = None
+    streams: int = 8
+
+
+def wander(rng: np.random.Generator, pairs: int, cov: float, rho: float) -> Floats:
+    """Return factors of mean 1 that wander with a correlation from second to second."""
+    fresh = rng.standard_normal((pairs, SECONDS))
+    for at in range(1, SECONDS):
+        fresh[:, at] = rho * fresh[:, at - 1] + np.sqrt(1 - rho**2) * fresh[:, at]
+    return np.exp(cov * fresh - cov**2 / 2)
+
+
+def shared(rng: np.random.Generator, pairs: int, capacity: float) -> Floats:
+    """Return rates that share one capacity by demands that wander."""
+    demand = wander(rng, pairs, rng.uniform(0.06, 0.25), rng.uniform(0, 0.5))
+    demand *= rng.uniform(0.8, 1.2, (pairs, 1))
+    return np.asarray(capacity * demand / demand.sum(axis=0))
+
+
+# Cases in which no cause has its own evidence -----------------------------------------------------
+
+
+def per_client_policers(rng: np.random.Generator) -> Planted:
+    """A policer a client, beyond its NIC: no queue, drops, 12 % noise."""
+    rates = 2e9 * wander(rng, int(rng.integers(3, 13)), 0.12, rng.uniform(0, 0.6))
+    return Planted(rates=rates, resent_ratio=10 ** rng.uniform(-3, -1.5), window_ratio=1.2)
+
+
+def stray_drops(rng: np.random.Generator) -> Planted:
+    """No limit: pairs wander, and the path drops a segment now and then."""
+    rates = 3e9 * wander(rng, int(rng.integers(3, 13)), rng.uniform(0.05, 0.2), rng.uniform(0, 0.6))
+    return Planted(rates=rates, resent_ratio=10 ** rng.uniform(-4.5, -3))
+
+
+def stalled_fleet(rng: np.random.Generator) -> Planted:
+    """The firewall passes nothing for 8 to 12 s; before and after it nothing limits."""
+    rates = 2e9 * wander(rng, int(rng.integers(2, 13)), rng.uniform(0.02, 0.1), 0.3)
+    length_s = int(rng.integers(8, 13))
+    from_s = int(rng.integers(5, SECONDS - length_s - 5))
+    rates[:, from_s : from_s + length_s] = 0.0
+    return Planted(rates=rates, resent_ratio=10 ** rng.uniform(-4, -2))
+
+
+def full_shapers(rng: np.random.Generator) -> Planted:
+    """A router's shaper a client, at 100 % of its rate all along: 0.1 ms idle, 14 ms loaded."""
+    rates = 1e9 * wander(rng, int(rng.integers(1, 9)), 0.004, 0.0)
+    known = bool(rng.random() < 0.7)
+    asked = int(14e-3 * 1e9 / 8 / 8) if rng.random() < 0.5 else None
+    return Planted(
+        rates=rates,
+        idle_s=0.0001 if known else None,
+        queue_s=0.0139,
+        window_ratio=1.0,
+        window_bytes=asked,
+    )
+
+
+def shared_link(rng: np.random.Generator) -> Planted:
+    """A link that all pairs share is full; the device, which is pinged in half, is not."""
+    pairs = int(rng.integers(3, 13))
+    return Planted(
+        rates=shared(rng, pairs, 1.5e9 * pairs),
+        queue_s=rng.uniform(0.002, 0.02),
+        resent_ratio=10 ** rng.uniform(-4, -2),
+        device_queue_s=0.0 if rng.random() < 0.5 else None,
+        sku="premium" if rng.random() < 0.5 else None,
+    )
+
+
+def lost_datagrams(rng: np.random.Generator) -> Planted:
+    """UDP at a pace; 5 % is lost, and no source shows where."""
+    rates = 1e9 * wander(rng, int(rng.integers(2, 9)), 0.002, 0.0)
+    return Planted(rates=rates, lost_ratio=0.05)
+
+
+def one_pairs_queue(rng: np.random.Generator) -> Planted:
+    """One pair behind a queue of which nobody knows whose it is."""
+    return Planted(
+        rates=2e9 * wander(rng, 1, 0.03, 0.3),
+        queue_s=0.01,
+        resent_ratio=1e-3,
+        device_queue_s=0.01 if rng.random() < 0.5 else None,
+    )
+
+
+UNDECIDED: Final[dict[str, Callable[[np.random.Generator], Planted]]] = {
+    "per-client policers": per_client_policers,
+    "stray drops": stray_drops,
+    "stalled fleet": stalled_fleet,
+    "full shapers": full_shapers,
+    "shared link": shared_link,
+    "lost datagrams": lost_datagrams,
+    "one pair's queue": one_pairs_queue,
+}
+
+# What must be named -------------------------------------------------------------------------------
+
+
+def full_nics(rng: np.random.Generator) -> Planted:
+    """Each client's NIC is at its cap, and queues."""
+    rates = 3e9 * wander(rng, int(rng.integers(2, 13)), 0.003, 0.0)
+    return Planted(rates=rates, nic_ratio=rng.uniform(0.985, 1.0), queue_s=rng.uniform(0, 0.02))
+
+
+def full_cpus(rng: np.random.Generator) -> Planted:
+    """A core of each client is full."""
+    rates = 3e9 * wander(rng, int(rng.integers(2, 13)), 0.03, 0.3)
+    return Planted(rates=rates, busy_cpu="client")
+
+
+def device_queue(rng: np.random.Generator) -> Planted:
+    """Pairs share the device's capacity, and pings to it wait in its queue."""
+    pairs = int(rng.integers(4, 13))
+    queue_s = rng.uniform(0.002, 0.02)
+    return Planted(
+        rates=shared(rng, pairs, 1.5e9 * pairs),
+        queue_s=queue_s,
+        resent_ratio=10 ** rng.uniform(-4, -2),
+        device_queue_s=queue_s * rng.uniform(0.7, 1.1),
+    )
+
+
+def documented_rate(rng: np.random.Generator) -> Planted:
+    """The device is flat at its documented 30 Gbit/s, with a queue; one pair or many."""
+    pairs = int(rng.integers(1, 13))
+    rates = shared(rng, pairs, 30e9 / 1.036 * rng.uniform(0.95, 1.03))
+    return Planted(rates=rates, queue_s=0.008, resent_ratio=1e-3, sku="standard")
+
+
+def full_windows(rng: np.random.Generator) -> Planted:
+    """A window over a long, idle path: asked for, or the kernel's own limit."""
+    idle_s = rng.uniform(0.01, 0.06)
+    rates = 8 * 131_072 * 8 / idle_s * wander(rng, int(rng.integers(1, 9)), 0.01, 0.0)
+    asked = 131_072 if rng.random() < 0.5 else None
+    return Planted(rates=rates, idle_s=idle_s, window_ratio=1.0, window_bytes=asked)
+
+
+NAMED: Final[dict[str, tuple[LimiterName, Callable[[np.random.Generator], Planted]]]] = {
+    "NICs": (LimiterName.CLIENT_NIC, full_nics),
+    "CPUs": (LimiterName.CLIENT_CPU, full_cpus),
+    "device queue": (LimiterName.FIREWALL, device_queue),
+    "documented rate": (LimiterName.FIREWALL, documented_rate),
+    "windows": (LimiterName.WINDOW, full_windows),
+}
+
+# The records --------------------------------------------------------------------------------------
+
+
+def recorded(case: Planted, seed: int, patch: pytest.MonkeyPatch) -> Fleet:
+    """Return the records of one burst of a case."""
+    pairs = len(case.rates)
+    fastest = float(case.rates.mean(axis=1).max())
+    patch.setattr(synthetic, "_demand", lambda *_: case.rates.copy())
+    rtt_s = (case.idle_s or 0.0001) + case.queue_s
+    made = fleet(
+        Plant(
+            seed=seed,
+            pairs=pairs,
+            bursts=1,
+            burst_s=SECONDS,
+            firewall_bits_per_second=None,
+            nic_bits_per_second=fastest * 1.0456 / case.nic_ratio if case.nic_ratio else None,
+            rtt_base_s=rtt_s,
+            streams=case.streams,
+            busy_cpu=case.busy_cpu,
+            sku=case.sku,
+        )
+    )
+    rng = np.random.default_rng(seed)
+
+    def on_its_path(pair: PairEvidence) -> PairEvidence:
+        up, down, report = pair.client_tracks[0], pair.server_tracks[0], pair.report
+        assert report is not None
+        segments = up.transferred_bytes / MSS_BYTES
+        resent = rng.poisson(segments * case.resent_ratio).astype(np.float32)
+        flight = up.transferred_bytes * up.rtt_s
+        up = replace(
+            up,
+            retransmits_count=resent,
+            cwnd_bytes=(flight * case.window_ratio).astype(np.float32),
+        )
+        if case.lost_ratio is not None:
+            unknown = np.full(len(up.rtt_s), np.nan, np.float32)
+            packets = (down.transferred_bytes / 1400 / (1 - case.lost_ratio)).astype(np.float32)
+            up = replace(up, rtt_s=unknown, cwnd_bytes=unknown, retransmits_count=unknown)
+            down = replace(
+                down, packets_count=packets, lost_count=packets * np.float32(case.lost_ratio)
+            )
+        idle = None
+        if case.idle_s is not None:
+            idle = IdleRtt(
+                least_s=case.idle_s, median_s=case.idle_s, samples_count=9, how="connections"
+            )
+        return replace(
+            pair,
+            client_tracks=(up,),
+            server_tracks=(down,),
+            report=report.model_copy(update={"idle_rtt": idle}),
+        )
+
+    return made.asked(traffic=_traffic(case)).told(on_its_path)
+
+
+def _traffic(case: Planted) -> Traffic:
+    if case.lost_ratio is None:
+        return Traffic(streams_count=case.streams, window_bytes=case.window_bytes)
+    sent = float(case.rates.mean()) / (1 - case.lost_ratio) / case.streams
+    return Traffic(
+        protocol=Protocol.UDP,
+        streams_count=case.streams,
+        stream_bits_per_second=round(sent),
+        block_bytes=1400,
+    )
+
+
+def pings(case: Planted, made: Fleet) -> Witnessed | None:
+    """Return pings to the device itself, before and in the burst."""
+    if case.device_queue_s is None:
+        return None
+    start_s = made.plan.bursts[0].planned_start_at.timestamp()
+    at_s = start_s + np.arange(-9.0, SECONDS)
+    values = np.where(at_s < start_s, 0.0005, 0.0005 + case.device_queue_s)
+    zeros = np.zeros(len(at_s))
+    series = WitnessSeries(
+        device="fw",
+        source="ping",
+        quantity=Quantity.PING_ICMP,
+        at_s=at_s,
+        over_s=zeros,
+        bound_s=zeros,
+        values=values,
+    )
+    return Witnessed(devices=("fw",), series=(series,), read_at=made.now)
+
+
+@cache
+def bottlenecks(draw: Callable[[np.random.Generator], Planted]) -> list[Limiter]:
+    """Return what is named in each of the seeds' cases."""
+    found = []
+    for seed in range(SEEDS):
+        case = draw(np.random.default_rng([seed, 9]))
+        with pytest.MonkeyPatch.context() as patch:
+            made = recorded(case, seed, patch)
+        measured = [measure_burst(made.plan.spec, each, made.now) for each in made.evidence]
+        summary = summarise_run(
+            made.plan, measured, made.ledger, made.now, testimony=pings(case, made)
+        )
+        assert summary.bursts[0].flows[0].flow is Flow.UP
+        found.append(summary.limiter_details)
+    return found
+
+
+@pytest.mark.parametrize("kind", UNDECIDED)
+def test_without_a_causes_own_evidence_nothing_is_named(kind: str) -> None:
+    found = bottlenecks(UNDECIDED[kind])
+    names = Counter(each.name for each in found)
+    assert names == {LimiterName.UNKNOWN: SEEDS}
+    assert all(each.not_known and "run" in (each.advice or "") for each in found)
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_a_cause_with_its_own_evidence_is_named(kind: str) -> None:
+    name, draw = NAMED[kind]
+    names = Counter(each.name for each in bottlenecks(draw))
+    assert set(names) <= {name, LimiterName.UNKNOWN}
+    assert names[name] >= 0.95 * SEEDS
+
+
+def test_loss_of_datagrams_is_named_with_the_place_that_is_missing() -> None:
+    for each in bottlenecks(lost_datagrams):
+        sentence = each.finding().sentence
+        assert "5.00 % of datagrams were lost" in sentence
+        assert "where datagrams were lost" in sentence
+
+
+def test_a_shared_limit_without_a_place_asks_for_the_run_past_the_firewall() -> None:
+    for each in bottlenecks(shared_link):
+        assert any("trade shares of one limit" in fact for fact in each.evidence)
+        assert "device.path=bypass" in (each.advice or "")

@@ -1,0 +1,103 @@
+"""The device's own drops: in the window, beside bursts, and against what the fleet lost."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.judge.bottleneck import BottleneckInput, find_bottleneck
+from broadside.coordinator.core.judge.bottleneck.device_drops import drops_per_second
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.summary import (
+    Basis,
+    FlowSummary,
+    LimiterName,
+    PairSummary,
+    State,
+    Window,
+)
+from broadside.exchange.messages import Flow, Traffic
+
+LAG_S = 10.0
+
+
+def at(epoch_s: float) -> datetime:
+    return datetime.fromtimestamp(epoch_s, UTC)
+
+
+BURST = (at(1100), at(1130))
+WINDOW = Window(start_at=BURST[0], end_at=BURST[1], window_s=30, common_s=30, ramp_s=0, short=True)
+
+
+def counted(drops: float, idle: float) -> FirewallLedger:
+    """Bins of one second whose labels are a lag behind the traffic."""
+    start_s = np.arange(1000.0, 1200.0)
+    loaded = (start_s >= 1100 + LAG_S) & (start_s < 1130 + LAG_S)
+    return FirewallLedger(
+        source="lab",
+        start_s=start_s,
+        end_s=start_s + 1,
+        bytes=np.ones(200),
+        drops_count=np.where(loaded, drops, idle),
+        grain_s=1.0,
+        read_at=at(2000),
+    )
+
+
+def test_drops_are_taken_from_the_windows_own_bins() -> None:
+    assert drops_per_second(counted(50, 2), WINDOW, LAG_S, [BURST]) == (50, 2)
+
+
+def test_a_source_without_drops_or_bins_of_the_window_tells_nothing() -> None:
+    counts = counted(50, 2)
+    assert drops_per_second(None, WINDOW, 0, [BURST]) is None
+    assert drops_per_second(counts, None, 0, [BURST]) is None
+    assert drops_per_second(replace(counts, drops_count=None), WINDOW, 0, [BURST]) is None
+    assert drops_per_second(counts, WINDOW, 1000.0, [BURST]) is None
+    unknown = replace(counts, drops_count=np.full(200, np.nan))
+    assert drops_per_second(unknown, WINDOW, 0, [BURST]) is None
+
+
+def test_where_bursts_fill_the_record_the_idle_rate_is_unknown() -> None:
+    always = (at(900), at(1300))
+    assert drops_per_second(counted(50, 2), WINDOW, LAG_S, [always]) == (50, None)
+
+
+@pytest.mark.parametrize(
+    ("drops", "name"),
+    [
+        ((1000.0, 0.0), LimiterName.FIREWALL),
+        ((30.0, 0.0), LimiterName.FIREWALL),  # super-frames of 45 segments count once
+        ((5.0, 0.0), LimiterName.UNKNOWN),  # a tenth of what the fleet lost
+        ((1000.0, 990.0), LimiterName.UNKNOWN),  # it drops as much while nobody sends
+        (None, LimiterName.UNKNOWN),
+    ],
+)
+def test_only_drops_of_the_fleets_own_loss_place_a_shared_limit(
+    drops: tuple[float, float | None] | None, name: LimiterName
+) -> None:
+    pairs = [
+        PairSummary(
+            pair=f"pair-{index}",
+            pair_index=index,
+            state=State.MEASURED,
+            completeness_ratio=1.0,
+            basis=Basis.RECEIVER,
+            received_bits_per_second=1e9,
+            cov_ratio=0.1,
+            client_nic_ratio=0.3,
+        )
+        for index in range(6)
+    ]
+    flow = FlowSummary(
+        flow=Flow.UP,
+        share_movement_ratio=0.02,
+        retransmits_count=30_000,
+        retransmit_ratio=0.002,
+        mss_bytes=1448,
+    )
+    given = BottleneckInput(
+        traffic=Traffic(), flows=[flow], pairs=pairs, window_s=30, drops_per_second=drops
+    )
+    assert find_bottleneck(given).name is name

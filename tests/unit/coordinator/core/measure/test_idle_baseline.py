@@ -1,0 +1,61 @@
+"""The baseline of the RTT is the idle path's, where agents measured it."""
+
+from dataclasses import replace
+
+import pytest
+
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.summary import BurstSummary
+from broadside.exchange.messages import IdleRtt
+from tests.synthetic import Fleet, Plant, fleet
+
+LOADED_S = 0.014  # all along: a queue that never drains
+PLANT = Plant(pairs=4, bursts=1, burst_s=10, rtt_base_s=LOADED_S, firewall_bits_per_second=None)
+
+
+def measured(made: Fleet) -> BurstSummary:
+    return measure_burst(made.plan.spec, made.evidence[0], made.now).summary
+
+
+def idle_of(made: Fleet, idle_s: float | None, pairs: set[int] | None = None) -> Fleet:
+    """The same fleet, had its agents measured this on the idle path."""
+    idle = None
+    if idle_s is not None:
+        idle = IdleRtt(least_s=idle_s, median_s=idle_s, samples_count=9, how="connections")
+
+    def told(pair: PairEvidence) -> PairEvidence:
+        assert pair.report is not None
+        return replace(pair, report=pair.report.model_copy(update={"idle_rtt": idle}))
+
+    return made.told(told, pairs)
+
+
+def test_a_queue_that_never_drains_shows_against_the_idle_path() -> None:
+    burst = measured(idle_of(fleet(PLANT), 0.0001))
+    flow = burst.flows[0]
+    assert (flow.rtt_baseline_s, flow.rtt_baseline_how) == (0.0001, "idle")
+    assert flow.buffer_delay_ratio == pytest.approx(LOADED_S / 0.0001, rel=0.1)
+    assert [pair.rtt_idle_s for pair in burst.pairs] == [0.0001] * 4
+
+
+@pytest.mark.parametrize("pairs", [None, {2}])
+def test_without_it_the_smallest_under_load_is_said_to_be_that(pairs: set[int] | None) -> None:
+    burst = measured(idle_of(idle_of(fleet(PLANT), 0.0001), None, pairs))
+    flow = burst.flows[0]
+    assert (flow.rtt_baseline_s, flow.rtt_baseline_how) == (LOADED_S, None)
+    unknown = range(4) if pairs is None else pairs
+    assert all(burst.pairs[index].rtt_idle_s is None for index in unknown)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.7, 1.0, None])
+def test_how_often_the_egress_queue_was_filled_is_kept_for_each_end(ratio: float | None) -> None:
+    def told(pair: PairEvidence) -> PairEvidence:
+        assert pair.report is not None
+        assert pair.report.engine is not None
+        engine = pair.report.engine.model_copy(update={"egress_queued_ratio": ratio})
+        return replace(pair, report=pair.report.model_copy(update={"engine": engine}))
+
+    pairs = measured(fleet(PLANT).told(told)).pairs
+    assert {pair.client_egress_queued_ratio for pair in pairs} == {ratio}
+    assert {pair.server_egress_queued_ratio for pair in pairs} == {None}
