@@ -42,7 +42,7 @@ class Meter:
     """Reads what an end's interface has received, until it is closed."""
 
     def __init__(self, prefix: tuple[str, ...]) -> None:
-        self._said = tempfile.TemporaryFile("w+")
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the meter
         argv = [*prefix, sys.executable, "-c", _READ]
         self._process = subprocess.Popen(argv, stdout=self._said)
 
@@ -94,10 +94,10 @@ class Wire:
 
     def lose(self, ratio: float, protocol: Protocol = Protocol.UDP) -> None:
         """Drop this share of what either end receives, at random."""
-        per_thousand = round(ratio * 1000)
+        some = f"numgen random mod 1000 < {round(ratio * 1000)}" if ratio < 1 else ""
         lines = (
             "table ip loss { chain in { type filter hook input priority 0; "
-            f"meta l4proto {protocol} numgen random mod 1000 < {per_thousand} drop; }}; }}"
+            f"meta l4proto {protocol} {some} drop; }}; }}"
         )
         for prefix in self.ends:
             subprocess.run([*prefix, "nft", "-f", "-"], input=lines, text=True, check=True)
