@@ -105,6 +105,7 @@ async def _play(
         changing = asyncio.create_task(_change(path, at_s))
         one, other = await asyncio.gather(firing.end(), serving.end())
         await changing
+        await asyncio.sleep(0.2)
     assert one.reading.usable and other.reading.usable, (one.reading.report, other.reading.report)
     readings = {Side.CLIENT: one.reading, Side.SERVER: other.reading}
     return at_s, readings, {Side.CLIENT: down, Side.SERVER: up}

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broadside.exchange.messages import Protocol
+from tests.live.waiting import wait_for
 
 QUEUE_BYTES: Final = 400_000
 READ_S: Final = 0.005  # between two reads of a counter
@@ -45,6 +46,7 @@ class Meter:
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the meter
         argv = [*prefix, sys.executable, "-c", _READ]
         self._process = subprocess.Popen(argv, stdout=self._said)
+        wait_for("a first read", lambda: os.fstat(self._said.fileno()).st_size > 0)
 
     def close(self) -> None:
         self._process.terminate()
