@@ -9,7 +9,7 @@ import pytest
 from broadside.agent.gate import read_opening
 from broadside.exchange.messages import Direction, Protocol, Traffic
 from tests.live.engines import engines, start_client, start_server
-from tests.live.wire import Wire, wire
+from tests.live.wired_path import Wire, wire
 
 pytestmark = [pytest.mark.live, pytest.mark.needs_root]
 
