@@ -118,7 +118,10 @@ def _close(file: IO[bytes]) -> None:
         file.close()
 
 
-WATCH_S: Final = 1.0  # s between looks at a watched file
+WATCH_S: Final = (
+    0.25  # s between looks at a watched file, at quarters of UTC seconds: each second's
+)
+# bytes are then what was counted from its start to its end
 WATCH_SOON_S: Final = 0.02  # s between them until data flows: also the error of its start
 TAIL_MAX_BYTES: Final = 4 * 2**20  # of a watched log: then it is emptied
 PLANNED_END: Final = "its time was over"  # why we stop an engine that has no end of its own
@@ -227,7 +230,7 @@ class Attempt:
             if stop_at_s is not None and now_s >= stop_at_s:
                 self.process.stop(PLANNED_END)
                 return
-            pause_s = WATCH_S if begun or not watches else WATCH_SOON_S
+            pause_s = WATCH_S - now_s % WATCH_S if begun or not watches else WATCH_SOON_S
             left_s = pause_s if stop_at_s is None else max(0.0, stop_at_s - now_s)
             await asyncio.sleep(min(pause_s, left_s))
 

@@ -480,6 +480,7 @@ class ClaimedJob:
         exit_ = attempt.over if attempt else None
         first_s = reading.first_data_at_s if reading else None
         gated = self._gated
+        release = attempt.release if attempt else None
         return JobReport(
             job_id=job.job_id,
             run_id=job.run_id,
@@ -496,6 +497,7 @@ class ClaimedJob:
             retries_count=len(self._failures),
             first_data_at=utc(first_s) if first_s is not None else None,
             start_error_s=start_error_s(job, reading) if reading else None,
+            server_lead_s=(release.server_ahead_s or None) if release else None,
             ended_at=utc(exit_.ended_at_s) if exit_ else None,
             engine=self._engine_report(reading, exit_),
             clock_before=self._clock_before,

@@ -14,17 +14,30 @@ from pydantic import ValidationError
 
 from broadside.agent.agent_settings import AgentSettings
 from broadside.agent.engine_process import Exit
-from broadside.agent.gate import Release
+from broadside.agent.gate import Opening, Release, read_opening
 from broadside.exchange.engines import offered_bits_per_second
 from broadside.exchange.engines import problems as engine_problems
 from broadside.exchange.engines.port import Reading
-from broadside.exchange.messages import PROTOCOL_VERSION, Control, Job, Outcome, plain_text
+from broadside.exchange.messages import (
+    PROTOCOL_VERSION,
+    Control,
+    Job,
+    Outcome,
+    Protocol,
+    plain_text,
+)
 from broadside.exchange.rows import TooMuch, bounded_json
 
 JOB_MAX_BYTES: Final = 65_536  # of a message: ours have some 700
 _SAID_MAX_CHARS: Final = 200
 # How the engine says that the server is not ready *yet*: a server restarts after each test.
-NOT_READY: Final = ("server is busy", "unable to connect", "closed unexpectedly", "reset by peer")
+NOT_READY: Final = (
+    *("server is busy", "unable to connect", "closed unexpectedly", "reset by peer"),
+    "read from stream socket",  # a UDP stream whose first datagrams were lost
+)
+
+
+DEADLINE: Final = "deadline"  # why an engine was stopped: its time was over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +239,7 @@ def judge_outcome(
     """
     if stood_down is not None:
         return Ending(outcome=Outcome.ABANDONED, reason=stood_down)
-    failure = _failure(reading, exit_)
+    failure = _unopened(job, reading, exit_) or _failure(reading, exit_)
     if failure is not None:
         return Ending(outcome=Outcome.FAILED, reason=failure)
     error_s = start_error_s(job, reading)
@@ -251,6 +264,27 @@ def _why_late(job: Job, release: Release | None) -> str:
         return ""
     ready_s = release.held_at_s - job.planned_start_at.timestamp()
     return f": the connections stood {ready_s:.3f} s after it" if ready_s > 0 else ""
+
+
+def _unopened(job: Job, reading: Reading, exit_: Exit) -> str | None:
+    """Return that UDP streams did not open, where that is why a test did not run."""
+    opening = read_opening(exit_.stderr)
+    error = reading.report.error or ""
+    if job.traffic.protocol is not Protocol.UDP or any(reading.intervals.values()):
+        return None
+    if "read from stream socket" not in error and exit_.stopped != DEADLINE:
+        return None
+    count = job.traffic.streams_count * len(job.traffic.direction.flows)
+    which = f"the {count} streams" if opening is None else _streams_words(opening)
+    return (
+        f"UDP: {which} did not open: the server's answer to a stream's first datagram is missing. "
+        "Datagrams are lost or dropped between client and server. Check that the path lets UDP "
+        f"port {job.endpoint.port} through both ways, and its loss; then run again"
+    )
+
+
+def _streams_words(opening: Opening) -> str:
+    return f"{opening.unanswered_count} of the first {opening.streams_count} streams"
 
 
 def _failure(reading: Reading, exit_: Exit) -> str | None:

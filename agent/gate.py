@@ -16,7 +16,9 @@ from broadside.exchange.installation import bring_gate
 from broadside.exchange.messages import Direction, Traffic
 from broadside.exchange.programs import program_environment
 
-SETTLE_S: Final = 0.25  # s for servers to become ready: many round trips, less than one interval
+# s for servers to become ready. One reading of the server (iperf3's default interval), so that its
+# readings begin at whole seconds from the instant.
+SETTLE_S: Final = 1.0
 HOLD_MAX_S: Final = 9.0  # s; a server gives a held connection up after 10
 _PROBE_TIMEOUT_S: Final = 5.0
 _HELD: Final = re.compile(r"(?m)^broadside-gate: armed (\d+\.\d+)$")
@@ -29,6 +31,14 @@ class Release:
     held_at_s: float  # epoch s at which every connection stood
     released_at_s: float  # epoch s at which it let the test go
     server_ahead_s: float  # s for which the server's clock ran before that; 0 unless it receives
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """UDP streams that the server did not answer when they were opened."""
+
+    unanswered_count: int
+    streams_count: int  # opened so far, in both directions
 
 
 def find_gate() -> Path | None:
@@ -93,6 +103,28 @@ def read_release(stderr: str) -> Release | None:
         released_at_s=released_at_s,
         server_ahead_s=max(0.0, released_at_s - started_at_s) if started_at_s else 0.0,
     )
+
+
+def serving_env(gate: Path, *, base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment in which a server says when its clock starts.
+
+    Args:
+        gate: The built library.
+        base: The environment to add to; None: what programs are told.
+    """
+    env = dict(program_environment() if base is None else base)
+    return env | {
+        "LD_PRELOAD": " ".join(filter(None, [str(gate), env.get("LD_PRELOAD")])),
+        "BROADSIDE_GATE_SERVES": "1",
+    }
+
+
+def read_opening(stderr: str) -> Opening | None:
+    """Return what the gate said of opening UDP streams; None where it opened none."""
+    said = re.search(r"(?m)^broadside-gate: unanswered (\d+) of (\d+)$", stderr)
+    if said is None:
+        return None
+    return Opening(unanswered_count=int(said[1]), streams_count=int(said[2]))
 
 
 def takes_hold(gate: Path, binary: Sequence[str]) -> bool:

@@ -12,12 +12,14 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from broadside.agent.agent_context import Tools
 from broadside.agent.attempt import Attempt, known_until_s
 from broadside.agent.daemon import DaemonPort, service_states
 from broadside.agent.engine_process import EngineUnusable, Exit
+from broadside.agent.gate import find_gate, serving_env
 from broadside.agent.installed_engines import find_installed_engines
 from broadside.agent.presence import Condition
 from broadside.agent.probe import Echo
@@ -99,6 +101,11 @@ class OneTestPort(ServedPort):
     def listening(self) -> bool:
         return self._served is not None and self._served.seen_listening
 
+    @property
+    def _gate(self) -> Path | None:
+        """The library that says when a server's clock starts; None where it cannot be loaded."""
+        return find_gate() if self.tools.engine.preloadable else None
+
     def _see(self, view: PortView, now_s: float) -> None:
         """A stuck server is ended, so that it is replaced."""
         served, attempt = self._served, self._attempt
@@ -141,6 +148,7 @@ class OneTestPort(ServedPort):
                 installed.engine.server_reader(),
                 on_event=take,
                 raw_max_bytes=self.tools.settings.raw_max_bytes,
+                env=None if self._gate is None else serving_env(self._gate),
             )
         except EngineUnusable as error:
             self._set_problem(str(error))

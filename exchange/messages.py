@@ -914,6 +914,7 @@ class JobReport(AgentMessage):
     retries_count: Whole = 0  # engines that were refused before this one's connections stood
     first_data_at: UtcDatetime | None = None  # estimated: FACTS, "data start"
     start_error_s: float | None = None  # s, first_data_at - planned_start_at
+    server_lead_s: float | None = None  # s for which the server's readings ran before first_data_at
     ended_at: UtcDatetime | None = None
     engine: EngineReport | None = None
     clock_before: ClockReading | None = None

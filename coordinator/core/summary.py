@@ -327,6 +327,9 @@ class Disruption(Message):
     pairs: tuple[str, ...]  # at most ten of them
     short_bytes: float | None = None  # payload below the running medians; None: unknown
     causes: tuple[str, ...] = ()  # what the records say, at most three
+    # Length of the readings that show it, where these are longer than a second: it began and ended
+    # within the first and the last of them.
+    resolution_s: float | None = None
 
 
 class SilentStream(Message):
@@ -349,9 +352,14 @@ class Availability(Message):
     unknown_s: int = 0  # not recorded, or nobody tried to send
     up_ratio: float = 0.0  # of the planned
     known_ratio: float | None = None  # up / (up + down); None: nothing is known
+    # Length of the longest readings that it rests on, where these are longer than a second: a
+    # shorter outage may be hidden in the mean of one.
+    resolution_s: float | None = None
 
     @classmethod
-    def of(cls, planned_s: int, up_s: int, down_s: int) -> "Availability":
+    def of(
+        cls, planned_s: int, up_s: int, down_s: int, resolution_s: float | None = None
+    ) -> "Availability":
         known_s = up_s + down_s
         return cls(
             planned_s=planned_s,
@@ -360,6 +368,7 @@ class Availability(Message):
             unknown_s=planned_s - known_s,
             up_ratio=up_s / planned_s if planned_s else 0.0,
             known_ratio=up_s / known_s if known_s else None,
+            resolution_s=resolution_s,
         )
 
 
@@ -845,6 +854,7 @@ def combined(parts: Iterable[Availability]) -> Availability:
         sum(part.planned_s for part in listed),
         sum(part.up_s for part in listed),
         sum(part.down_s for part in listed),
+        max((part.resolution_s for part in listed if part.resolution_s is not None), default=None),
     )
 
 

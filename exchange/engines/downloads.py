@@ -5,6 +5,7 @@ Servers keep one sparse file of each size.
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final, TypeVar
@@ -113,6 +114,37 @@ class Seconds:
                 return length_s
         return 1
 
+    def shaped(self, counted: "Seconds") -> "Seconds":
+        """Return the same bytes, shared out over seconds as a counter saw them.
+
+        What the counter saw beyond the payload (headers, TLS) is some thousandths. What came after
+        its last reading is put there.
+
+        Args:
+            counted: Counts of about the same bytes, read at seconds' bounds.
+        """
+        until_s = counted.last_s
+        if until_s is None or self.first_s is None or self.last_s is None:
+            return self
+        made = Seconds(self._span_max_s)
+        made._joined = set(counted._joined)  # seconds between two looks that were far apart
+        made.first_s, made.last_s = self.first_s, max(self.last_s, until_s)
+        first = math.floor(self.first_s)
+        last = min(math.floor(until_s), math.ceil(made.last_s) - 1)
+        cells = {cell: each for cell, each in counted._cells.items() if cell >= first}
+        total, whole = sum(self._cells.values()), sum(cells.values())
+        if whole <= 0:
+            return self
+        if total < whole:
+            made._cells = {cell: each * total / whole for cell, each in cells.items()}
+            return made
+        late = {cell: each for cell, each in self._cells.items() if cell >= last} or {last: 1.0}
+        made._cells = cells
+        for cell, each in late.items():
+            share = each / (sum(late.values()) or 1.0)
+            cells[cell] = cells.get(cell, 0.0) + (total - whole) * share
+        return made
+
     def intervals(self, until_s: float | None = None) -> tuple[Interval, ...]:
         """Return the readings, in whole UTC seconds, from the first byte to ``until_s``.
 
@@ -150,6 +182,13 @@ def _reading_s(length_s: float) -> int:
     As everywhere, a reading of up to 1.5 s counts as a second.
     """
     return max(1, math.ceil(length_s - 0.5))
+
+
+def read_counters(text: str) -> tuple[int, int] | None:
+    """Bytes that a process read and wrote, from its ``/proc/<pid>/io``; None where it says none."""
+    read = re.search(r"(?m)^rchar: (\d+)$", text)
+    wrote = re.search(r"(?m)^wchar: (\d+)$", text)
+    return (int(read[1]), int(wrote[1])) if read and wrote else None
 
 
 def _refuse_flag(value: object) -> object:
@@ -233,6 +272,7 @@ class DownloadReader:
         self._job = job
         self._cookie = token.job_id
         self._seconds = Seconds(token.lasts_s + GONE_S)
+        self._arrivals = Seconds()  # the same bytes as the kernel counts them, where it is asked
         self._moved_bytes = 0
         self._client_address: str | None = None
 
@@ -254,7 +294,7 @@ class DownloadReader:
         until_s = None
         if self.tells_to_the_end and job is not None and zero_s is not None and exit_code == 0:
             until_s = zero_s + job.duration_s
-        intervals = self._seconds.intervals(until_s)
+        intervals = self._seconds.shaped(self._arrivals).intervals(until_s)
         length_s = intervals[-1].end_s if intervals else None
         if job is None:
             totals = FlowTotals(flow=Flow.DOWN, sent_bytes=self._moved_bytes, sent_s=length_s)

@@ -30,6 +30,7 @@ from broadside.exchange.engines.downloads import (
     Whole,
     files,
     parse_options,
+    read_counters,
     size_problems,
 )
 from broadside.exchange.engines.port import (
@@ -231,13 +232,6 @@ class Ftp(Engine):
 
 
 # Reading ---------------------------------------------------------------------------------------
-
-
-def read_counters(text: str) -> tuple[int, int] | None:
-    """Bytes that a process read and wrote, from its ``/proc/<pid>/io``; None where it says none."""
-    read = re.search(r"(?m)^rchar: (\d+)$", text)
-    wrote = re.search(r"(?m)^wchar: (\d+)$", text)
-    return (int(read[1]), int(wrote[1])) if read and wrote else None
 
 
 class CounterReader(DownloadReader):

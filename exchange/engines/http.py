@@ -29,6 +29,7 @@ from broadside.exchange.engines.downloads import (
     Whole,
     files,
     parse_options,
+    read_counters,
     size_problems,
 )
 from broadside.exchange.engines.port import (
@@ -43,6 +44,7 @@ from broadside.exchange.engines.port import (
     ServerAsk,
     Started,
     Unsupported,
+    Watch,
     host_word,
     word,
 )
@@ -68,6 +70,7 @@ WORKERS_MAX_COUNT: Final = 10_000  # requests under way at once, at most
 ERROR_KINDS_MAX_COUNT: Final = 8
 # At most PIPE_BUF (pipe(7)): so much is written to a pipe in one piece, whatever other workers do.
 LOG_BUFFER_BYTES: Final = 4096
+FLOWS_BYTES: Final = 4096  # read by vegeta between two looks: data flows
 RAW_MAX_BYTES: Final = 4 * 2**20  # a line a request: enough to look at, not to fill a disk
 
 
@@ -167,6 +170,8 @@ class Http(Engine):
                     pipe_to=(*binary, "encode", "-to=json"),
                     env={"TZ": "UTC", "HOME": ask.folder},
                     raw_max_bytes=RAW_MAX_BYTES,
+                    # A request says when it ended, not when its bytes came.
+                    watches=(Watch(name="io", path="/proc/{pid}/io"),),
                 ),
             ),
             files=(File(name="targets", text=f"GET {url}\n"),),
@@ -301,6 +306,19 @@ class ResultReader(DownloadReader):
         self._errors: Counter[str] = Counter()
         self._words: dict[str, str] = {}  # an error of each kind, in vegeta's own words
         self._requests_count = 0
+        self._last: tuple[float, int] | None = None  # epoch s, bytes read by then
+
+    def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
+        counters = read_counters(text)
+        if counters is None:
+            return ()
+        (read_bytes, _), before = counters, self._last
+        self._last = (at_s, read_bytes)
+        started = self._arrivals.last_s is None
+        if before is None or (started and read_bytes - before[1] < FLOWS_BYTES):
+            return ()
+        self._arrivals.count(before[0], at_s, read_bytes - before[1])
+        return (Started(side=Side.CLIENT, started_at_s=before[0]),) if started else ()
 
     def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
         result = read_result(line)

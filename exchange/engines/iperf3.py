@@ -266,7 +266,8 @@ def server_argv(
     nobody came. Raises :class:`Unsupported`.
 
     From 3.16 to 3.19 a server counts ``silence_s`` from its own start until the first data, so a
-    client of a long-idle server must send within a second of TEST_START, as the start gate does.
+    client of a long-idle server must send within a second of TEST_START. The start gate holds the
+    data longer, and sends one byte (UDP: three datagrams without a number) ahead.
     """
     _require_version(version)
     options: list[tuple[str, object]] = [

@@ -410,6 +410,10 @@ class Account:
     def _first_data(
         self, ended_at_s: float | None, released_at_s: float | None
     ) -> tuple[float | None, StartBasis | None]:
+        # A server's release is the start of its clock itself. A client's is the instant, and its
+        # clock starts once it has a turn.
+        if self.intervals and released_at_s is not None and self.side is Side.SERVER:
+            return released_at_s, StartBasis.RELEASE
         if self._zero_at_s is not None:
             return self._zero_at_s, StartBasis.ARRIVALS
         if self.intervals and released_at_s is not None:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from broadside.agent.engine_process import EngineError, EngineProcess, Exit, Iperf3, find_iperf3
-from broadside.agent.gate import Release, find_gate, gate_env, read_release
+from broadside.agent.gate import Release, find_gate, gate_env, read_release, serving_env
 from broadside.exchange.engines.iperf3 import client_argv, server_argv
 from broadside.exchange.engines.iperf3_text import StreamReader
 from broadside.exchange.engines.port import Reading
@@ -103,7 +103,9 @@ async def start_server(
     argv = server_argv(
         port, engine.version, binary=(*prefix, *engine.binary), bind=address, silence_s=silence_s
     )
-    server = await Running.start(argv, stop_in_s=2 * PATIENCE_S)
+    gate = find_gate()
+    assert gate is not None
+    server = await Running.start(argv, stop_in_s=2 * PATIENCE_S, env=serving_env(gate))
     await until(f"a server on port {port}", lambda: server.listens(port), PATIENCE_S)
     return server
 

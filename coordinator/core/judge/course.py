@@ -174,6 +174,13 @@ def course_findings(said: Course, *, silent_controls_count: int = 0) -> Iterator
             next_step="hold these seconds against the firewall's and the hosts' logs",
         )
     down = said.availability
+    if down is not None and down.resolution_s is not None:
+        yield note(
+            id="disruptions-resolution",
+            weight=43,
+            sentence=f"Outages were looked for in readings of up to {down.resolution_s:g} s. A "
+            "shorter outage is hidden in the mean of a reading, and none is dated finer.",
+        )
     if down is not None and down.down_s:
         yield note(
             id="availability",
@@ -217,7 +224,10 @@ def describe(disruption: Disruption) -> str:
     }[disruption.kind]
     why = f" ({disruption.causes[0]})" if disruption.causes else ""
     row = f" in {disruption.bursts_count} bursts" if disruption.bursts_count > 1 else ""
+    within = "for"
+    if disruption.resolution_s is not None:
+        within = f"(by readings of {disruption.resolution_s:g} s) within"
     return (
         f"{disruption.start_at:%Y-%m-%d %H:%M:%S} UTC {who} {words} "
-        f"for {disruption.duration_s:.1f} s{row}{why}"
+        f"{within} {disruption.duration_s:.1f} s{row}{why}"
     )

@@ -194,6 +194,7 @@ def _choose(evidence: PairEvidence, direction: Direction, planned_s: float) -> C
                 if track.flow is not flow:
                     continue
                 columns = track if whole else _without_silence(track)
+                columns = columns.without_lead(evidence.server_lead_s)
                 if abs(columns.first_data_at_s - planned_s) > MISPLACED_S or not len(columns):
                     continue
                 chosen = received if columns.side is receiver else sent

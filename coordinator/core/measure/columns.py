@@ -42,6 +42,32 @@ class TrackColumns:
         """The same track with some of its rows."""
         return replace(self, **{name: getattr(self, name)[keep] for name in _TRACK_COLUMNS})
 
+    def without_lead(self, lead_s: float) -> "TrackColumns":
+        """Return a server's track whose engine time begins with its client's first data.
+
+        The start gate lets a server's clock run ahead of its client. Nothing is sent until then, so
+        the bytes of a reading that reaches over the first data belong behind it. What the gate
+        itself sent (a byte, or a few datagrams without a number) goes to the first reading.
+
+        Args:
+            lead_s: Seconds for which the server's clock ran before the first data.
+        """
+        if self.side is not Side.SERVER or lead_s <= 0:
+            return self
+        first = int(np.searchsorted(self.end_s, lead_s, side="right"))
+        if first == len(self):
+            return self
+        kept = self.rows(slice(first, None))
+        amounts = kept.transferred_bytes.astype(np.float64)
+        amounts[0] += self.transferred_bytes[:first].sum()
+        return replace(
+            kept,
+            first_data_at_s=kept.first_data_at_s + lead_s,
+            start_s=np.maximum(kept.start_s - lead_s, 0.0),
+            end_s=kept.end_s - lead_s,
+            transferred_bytes=amounts,
+        )
+
 
 _TRACK_COLUMNS: Final = tuple(
     item.name

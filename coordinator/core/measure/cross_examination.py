@@ -94,7 +94,9 @@ class _Pair:
     @classmethod
     def of(cls, evidence: PairEvidence, traffic: Traffic) -> "_Pair":
         tracks: dict[tuple[Side, Flow], TrackColumns] = {}
-        for track in (*evidence.client_tracks, *evidence.server_tracks):
+        lead_s = evidence.server_lead_s
+        served = (track.without_lead(lead_s) for track in evidence.server_tracks)
+        for track in (*evidence.client_tracks, *served):
             key = (track.side, track.flow)
             if key not in tracks or len(track) > len(tracks[key]):
                 tracks[key] = track
@@ -350,7 +352,8 @@ def _stamps(pair: _Pair) -> Iterator[Contradiction]:
         first = [t.first_data_at_s for (end, _), t in pair.tracks.items() if end is side]
         holder = told[side]
         if not first and holder is not None and holder.first_data_at is not None:
-            first = [holder.first_data_at.timestamp()]  # its seconds may be lost, its word is not
+            lead_s = evidence.server_lead_s if side is Side.SERVER else 0.0
+            first = [holder.first_data_at.timestamp() + lead_s]  # its seconds may be lost
         if not first or bound_s is None:
             return
         zeros.append(min(first) - fix_s)

@@ -7,10 +7,15 @@ specification's ``disruption_drop_ratio`` or more. The running median is that of
 that lasts so long becomes the median: a lasting fall is the burst's *collapse*, not a disruption
 without end. Seconds before a pair first reaches its floor are its ramp.
 
+A reading that is longer than a second is a mean: it is low or not as a whole. So an event of such a
+pair begins and ends where readings do, and carries their length. An outage that is short beside
+them is not seen, and the availability says how long they are.
+
 Events of one kind that begin within :data:`CLUSTER_S` of each other over the fleet are one
 disruption.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,6 +29,7 @@ from broadside.coordinator.core.measure.align import Aligned
 from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.completeness import PairGrade
 from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.resolution import SECOND_MAX_S
 from broadside.coordinator.core.measure.unsteady_clocks import clock_troubles
 from broadside.coordinator.core.plan.spec import Burst, RunSpec
 from broadside.coordinator.core.summary import (
@@ -72,6 +78,7 @@ class _Event:
     end_s: float
     short_bytes: float | None
     cause: str | None
+    resolution_s: float | None = None  # of its readings; None: seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +106,7 @@ def find_disruptions(
     low = np.any([levels.low for levels in judged], axis=0)
     down_s = int((known & low).sum())
     events: list[_Event] = []
+    reading_s = _coarse_readings(aligned)
     for row, (pair, grade) in enumerate(zip(aligned.pairs, grades, strict=True)):
         ending = _ending(pair, grade)
         zero_s = float(aligned.first_data_at_s[row])
@@ -120,16 +128,29 @@ def find_disruptions(
                 over=over,
                 server_only=row in aligned.server_only,
                 spec=spec,
+                reading_s=reading_s[row],
             )
     events += _reconnects(aligned)
     names = [pair_name(pair.pair_index) for pair in aligned.pairs]
     found = [_cluster(burst, names, group) for group in _groups(events)]
     gravest = sorted(found, key=gravity)[:KEPT_COUNT]
     return Disrupted(
-        availability=Availability.of(known.size, int((known & ~low).sum()), down_s),
+        availability=Availability.of(
+            known.size,
+            int((known & ~low).sum()),
+            down_s,
+            max((each for each in reading_s if each is not None), default=None),
+        ),
         disruptions=tuple(sorted(gravest, key=lambda each: (each.start_at, each.kind, each.pairs))),
         disruptions_count=len(found),
     )
+
+
+def _coarse_readings(aligned: Aligned) -> list[float | None]:
+    """Return the length of each pair's longest readings, in s; None where they are seconds."""
+    lengths = np.array([flow.received_reading_s for flow in aligned.flows])
+    longest = np.nanmax(np.where(np.isnan(lengths), 0.0, lengths), axis=0)
+    return [round(float(each), 3) if each > SECOND_MAX_S else None for each in longest]
 
 
 def judge_levels(
@@ -270,6 +291,7 @@ def _of_pair(
     over: bool,
     server_only: bool,
     spec: RunSpec,
+    reading_s: float | None,
 ) -> Iterator[_Event]:
     """One pair's events in one flow; ``last`` is the second after its last known one."""
     rates, median = levels.rates[row], levels.median[row]
@@ -281,9 +303,15 @@ def _of_pair(
     def event(
         kind: DisruptionKind, begin: int, stop: int, short_bytes: float | None, cause: str | None
     ) -> _Event:
-        start_s, end_s = zero_s + begin, zero_s + stop
+        from_s, to_s = _whole_readings(begin, stop, reading_s, count)
         return _Event(
-            kind=kind, row=row, start_s=start_s, end_s=end_s, short_bytes=short_bytes, cause=cause
+            kind=kind,
+            row=row,
+            start_s=zero_s + from_s,
+            end_s=zero_s + to_s,
+            short_bytes=short_bytes,
+            cause=cause,
+            resolution_s=reading_s,
         )
 
     for begin, stop in _spans(levels.low[row]):
@@ -303,6 +331,19 @@ def _of_pair(
         total = float(np.maximum(level - missing, 0.0).sum()) if known_short else None
         cause = "; ".join(filter(None, [ending.cause, hints])) or None
         yield event(ending.kind, tail, count, total, cause)
+
+
+def _whole_readings(
+    begin: int, stop: int, reading_s: float | None, count: int
+) -> tuple[float, float]:
+    """Return a span of own seconds widened to the readings that it lies in.
+
+    A second that readings share is known from both, so a span may end short of its reading.
+    """
+    if reading_s is None:
+        return begin, stop
+    first = math.floor((begin + 0.5) / reading_s) * reading_s
+    return first, min(max(math.ceil((stop - 0.5) / reading_s) * reading_s, first), float(count))
 
 
 def _hints(pair: PairEvidence, spec: RunSpec, *, server_only: bool) -> Iterator[str]:
@@ -372,4 +413,7 @@ def _cluster(burst: Burst, names: Sequence[str], events: Sequence[_Event]) -> Di
         if None in shorts
         else float(f"{sum(short or 0.0 for short in shorts):.6g}"),
         causes=(*causes[:CAUSES_COUNT], *([f"and {more} more"] if more > 0 else [])),
+        resolution_s=max(
+            (event.resolution_s for event in events if event.resolution_s is not None), default=None
+        ),
     )

@@ -73,6 +73,11 @@ class PairEvidence:
         return tuple(end.engine for end in ends if end is not None and end.engine is not None)
 
     @property
+    def server_lead_s(self) -> float:
+        """Seconds of a server's engine time in which its client was still held by the gate."""
+        return (self.report.server_lead_s or 0.0) if self.report is not None else 0.0
+
+    @property
     def clock_fixes(self) -> Mapping[Side, tuple[float, float | None]]:
         """Of each end's stamps, as :func:`clock_correction` says."""
         report, test, claim = self.report, self.server_test, self.claim

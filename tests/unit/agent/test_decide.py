@@ -250,6 +250,39 @@ def test_failures_have_a_reason(given: dict[str, Any], words: str) -> None:
     assert words in (reason or "")
 
 
+UDP_TRAFFIC = {"protocol": "udp", "streams_count": 16, "stream_bits_per_second": 1_000_000}
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_", "words"),
+    [
+        (
+            "unable to read from stream socket: Connection timed out",
+            {"stderr": "broadside-gate: unanswered 3 of 3\n"},
+            "UDP: 3 of the first 3 streams did not open",
+        ),
+        (None, {"stopped": "deadline"}, "UDP: the 16 streams did not open"),  # without a gate
+    ],
+)
+def test_udp_streams_that_do_not_open_are_no_question(
+    error: str | None, exit_: dict[str, Any], words: str
+) -> None:
+    reading = make_reading(intervals={}, first_data_at_s=None)
+    reading = replace(reading, report=reading.report.model_copy(update={"error": error}))
+    job = make_job(traffic=UDP_TRAFFIC)
+    ending = judge_outcome(job, reading, make_exit(**exit_), late_after_s=1.0)
+    assert ending.outcome is Outcome.FAILED
+    assert ending.reason is not None and words in ending.reason
+    assert "go silent?" not in ending.reason
+    assert "UDP port 5201" in ending.reason and "run again" in ending.reason
+
+
+def test_a_udp_test_that_ran_and_hung_did_open() -> None:
+    job = make_job(traffic=UDP_TRAFFIC)
+    ending = judge_outcome(job, make_reading(), make_exit(stopped="deadline"), late_after_s=1.0)
+    assert "did not open" not in (ending.reason or "")
+
+
 def test_our_own_reason_comes_first() -> None:
     assert judge(stood_down="cancelled by ann", exit_={"stopped": "cancelled by ann"}) == (
         Outcome.ABANDONED,
@@ -271,6 +304,7 @@ def test_start_error_is_signed() -> None:
         ("unable to connect to server: Connection refused", True),
         ("the server is busy running a test. try again later", True),
         ("control socket has closed unexpectedly", True),
+        ("unable to read from stream socket: Connection timed out", True),
         ("parameter error - number of parallel streams too large", False),
         (None, False),
     ],

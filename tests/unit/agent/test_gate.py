@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from broadside.agent.gate import gate_env, holds, read_release
+from broadside.agent.gate import (
+    Opening,
+    gate_env,
+    holds,
+    read_opening,
+    read_release,
+    serving_env,
+)
+from broadside.exchange.engines.iperf3 import server_argv
+from broadside.exchange.engines.iperf3_account import Version
 from broadside.exchange.messages import Direction, Protocol, Traffic
 
 LIBRARY = Path("/x/libgate.so")
@@ -70,3 +79,22 @@ def test_a_test_that_never_went_has_no_release(stderr: str) -> None:
 def test_a_gate_that_holds_says_so_before_it_lets_go() -> None:
     assert not holds("warning: something\n")
     assert holds("warning: something\nbroadside-gate: armed 1000.100000\n")
+
+
+def test_the_server_settles_for_one_of_its_readings() -> None:
+    """Else its readings begin between two seconds of the instant, and mix them."""
+    env = gate_env(LIBRARY, 0.0, Traffic(), base={})
+    argv = server_argv(5201, Version(3, 18), binary=("iperf3",))
+    assert "--interval" not in argv  # iperf3's own, which is a second
+    assert float(env["BROADSIDE_GATE_SETTLE"]) == 1.0
+
+
+def test_a_server_only_says_when_its_clock_starts() -> None:
+    env = serving_env(LIBRARY, base={"LD_PRELOAD": "/y/other.so"})
+    assert env == {"LD_PRELOAD": "/x/libgate.so /y/other.so", "BROADSIDE_GATE_SERVES": "1"}
+
+
+def test_what_the_gate_says_of_udp_streams_is_read() -> None:
+    assert read_opening("broadside-gate: armed 1000.1\n") is None
+    said = "broadside-gate: armed 1000.1\nbroadside-gate: unanswered 2 of 16\n"
+    assert read_opening(said) == Opening(unanswered_count=2, streams_count=16)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from broadside.agent.decide import control_problem
 from broadside.coordinator.core.judge import summarise as summarise_module
-from broadside.coordinator.core.judge.course import burst_course, course
+from broadside.coordinator.core.judge.course import burst_course, course, course_findings
 from broadside.coordinator.core.judge.summarise import PAIR_SUMMARIES_MAX, summarise_run
 from broadside.coordinator.core.measure.disruptions import judge_levels
 from broadside.coordinator.core.measure.evidence import PairEvidence
@@ -27,6 +27,7 @@ from broadside.coordinator.core.summary import (
 from broadside.exchange.messages import Control, Outcome
 from tests.planted import measure, summarise
 from tests.synthetic import START, Break, Fleet, Plant, clock, fleet
+from tests.unit.coordinator.core.measure.test_resolution import coarse
 
 QUIET = Plant(
     pairs=12,
@@ -256,3 +257,46 @@ def test_availability_adds_up_in_any_grouping(parts: list[tuple[int, int, int]])
     whole = combined(listed)
     assert whole == combined([combined(listed[:2]), combined(listed[2:])])
     assert whole.up_s + whole.down_s + whole.unknown_s == whole.planned_s
+
+
+def _in_readings(made: Fleet, reading_s: int) -> Fleet:
+    """The same as receivers tell it that write a line every so many seconds."""
+    return made.told(
+        lambda pair: replace(
+            pair, server_tracks=tuple(coarse(track, reading_s) for track in pair.server_tracks)
+        )
+    )
+
+
+@pytest.mark.parametrize("reading_s", [2, 10, 20])
+@pytest.mark.parametrize("from_s", [23, 30, 38])
+def test_no_outage_is_dated_finer_than_its_readings(reading_s: int, from_s: int) -> None:
+    """An outage of three seconds in readings of ten says where the reading is, and no more."""
+    made = _in_readings(
+        planted(Break(burst=0, from_s=from_s, length_s=reading_s + 3, factor=0.0)), reading_s
+    )
+    said = course_of(made)
+    assert said.availability is not None
+    assert said.availability.resolution_s == pytest.approx(reading_s, rel=0.05)
+    for each in said.disruptions:
+        assert each.resolution_s == pytest.approx(reading_s, rel=0.05)
+        assert each.duration_s >= reading_s * 0.95
+        begin_s = (each.start_at - START).total_seconds()
+        assert begin_s - 1 <= from_s + reading_s
+        assert from_s - reading_s <= begin_s + 1
+    notes = [f for f in course_findings(said) if f.id == "disruptions-resolution"]
+    assert len(notes) == 1
+    assert f"readings of up to {said.availability.resolution_s:g} s" in notes[0].sentence
+
+
+def test_an_outage_shorter_than_a_reading_is_not_denied() -> None:
+    made = _in_readings(planted(Break(burst=0, from_s=31, length_s=3, factor=0.0)), 20)
+    said = course_of(made)
+    assert said.disruptions == ()
+    assert any(f.id == "disruptions-resolution" for f in course_findings(said))
+
+
+def test_of_seconds_nothing_is_said_about_their_length() -> None:
+    said = course_of(planted(Break(burst=0, from_s=31, length_s=3, factor=0.0)))
+    assert [each.resolution_s for each in said.disruptions] == [None]
+    assert not any(f.id == "disruptions-resolution" for f in course_findings(said))
