@@ -475,5 +475,6 @@ def _ledger(
         end_s=labels[1:],
         bytes=passed,
         grain_s=plant.grain_s,
+        flows=(Flow.UP,),  # no acknowledgements are planted
         read_at=bursts[-1].planned_end_at + timedelta(seconds=600),
     )

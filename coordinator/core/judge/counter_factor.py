@@ -1,6 +1,5 @@
 """Bytes that a device counter counts for a byte of payload."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -16,11 +15,12 @@ from broadside.coordinator.core.measure.headers import (
     OVERHEAD_MORE_RATIO,
     OVERHEAD_MORE_WIRE_RATIO,
     Headers,
+    acknowledged_max_ratio,
 )
-from broadside.exchange.messages import VXLAN_BYTES
+from broadside.coordinator.core.measure.series import BurstSeries
+from broadside.exchange.messages import VXLAN_BYTES, Protocol
 
 FITTED_BURSTS_MIN: Final = 3  # bursts from which an unknown layer's overhead is fitted
-ACKNOWLEDGED_RATIO: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +47,6 @@ def counter_factor(
         less, more = OVERHEAD_LESS_RATIO, OVERHEAD_MORE_RATIO
     elif headers.assumed:
         less, more = OVERHEAD_LESS_WIRE_RATIO, OVERHEAD_MORE_WIRE_RATIO
-    if len(ledger.flows) > 1:
-        less, more = (math.hypot(each, ACKNOWLEDGED_RATIO) for each in (less, more))
     how: Literal["recorded", "assumed", "fitted"] = "assumed" if headers.assumed else "recorded"
     between, layer = more, 0.0
     wire = headers.wire_ratio + (VXLAN_BYTES / MSS_ASSUMED_BYTES if ledger.vxlan else 0.0)
@@ -72,3 +70,70 @@ def counter_factor(
         between_ratio=between,
         layer_ratio=layer,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtraBytes:
+    """What a counter counts beside payload and headers, as shares of these.
+
+    Attributes:
+        low_ratio: At least: bytes sent again or lost, where the counter is known to count them.
+        resent_ratio: Such bytes that it may count.
+        acknowledged_ratio: Acknowledgements that it may count.
+    """
+
+    low_ratio: float = 0.0
+    resent_ratio: float = 0.0
+    acknowledged_ratio: float = 0.0
+
+    @property
+    def high_ratio(self) -> float:
+        """At most."""
+        return self.resent_ratio + self.acknowledged_ratio
+
+
+def extra_bytes(
+    burst: BurstSeries,
+    ledger: FirewallLedger,
+    headers: Headers,
+    protocol: Protocol,
+    acknowledged_ratio: float | None = None,
+) -> ExtraBytes:
+    """Return the extra bytes of one burst.
+
+    Args:
+        burst: Its series, with retransmissions and with what was sent.
+        ledger: The counter: its directions, its layer, and whether it counts what is lost.
+        headers: Header sizes and segment size.
+        protocol: Protocol of the payload.
+        acknowledged_ratio: Measured bytes of acknowledgements for a byte of payload, at most;
+            None: not measured.
+    """
+    resent = resent_ratio(burst, headers, protocol)
+    acknowledged = 0.0
+    if protocol is Protocol.TCP and len(ledger.flows) > 1:
+        wire = ledger.layer != "ip"
+        acknowledged = acknowledged_max_ratio(headers, wire=wire, resent_ratio=resent)
+        if acknowledged_ratio is not None:
+            acknowledged = min(acknowledged, acknowledged_ratio)
+        acknowledged /= headers.wire_ratio if wire else headers.ip_ratio
+    return ExtraBytes(
+        low_ratio=resent if ledger.counts_lost else 0.0,
+        resent_ratio=0.0 if ledger.counts_lost is False else resent,
+        acknowledged_ratio=acknowledged,
+    )
+
+
+def resent_ratio(burst: BurstSeries, headers: Headers, protocol: Protocol) -> float:
+    """Return the bytes sent again (TCP) or lost (UDP) for a byte of received payload.
+
+    What was not recorded counts as none.
+    """
+    received = sum(float(np.nansum(flow.received_bytes)) for flow in burst.flows)
+    sent = sum(float(np.nansum(flow.sent_bytes)) for flow in burst.flows)
+    if received <= 0 or sent <= 0:
+        return 0.0
+    if protocol is Protocol.UDP:
+        return max(0.0, sent / received - 1)
+    segments = sum(float(np.nansum(flow.retransmits_count)) for flow in burst.flows)
+    return max(0.0, segments) * headers.mss_bytes / sent

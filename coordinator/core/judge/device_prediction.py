@@ -45,6 +45,9 @@ UNSEEN_MARGIN_S: Final = 5.0  # round a burst with pairs that nobody saw
 FREE_FACTOR: Final = 1.5  # of a seen pair's rate: what an unseen one may have sent
 SEEN_RATIO: Final = 0.995  # of a burst's pair-seconds: nothing to speak of is unseen
 FREE_RATIO: Final = 0.1  # of a bin: what unseen pairs may add before it is no use
+# A burst that begins inside a reading, whose bytes are spread evenly over it, is off by at most a
+# quarter of the reading's bytes: x (1 - x) at a start x into it.
+PLACED_RATIO: Final = 0.25
 AFTER_BINS: Final = 2  # right after a burst: one alone may hold the burst's own last bytes
 
 
@@ -63,8 +66,10 @@ class BinSums:
     """Bin by bin, in order."""
 
     ledger: Floats  # bytes
-    fleet: Floats
+    fleet: Floats  # payload
     width: Floats  # s
+    earlier: Floats  # payload, were the fleet earlier by what its place in time is uncertain
+    later: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +159,10 @@ class DevicePrediction:
         bins: Bins,
         neighbours: Sequence[Neighbour],
         absent: Sequence[tuple[float, float]],
+        clock_bound_s: float,
+        readings_s: Sequence[float],
     ) -> None:
+        self.clock_bound_s, self.readings_s = clock_bound_s, readings_s
         self.bursts, self.bins, self.hint_s = bursts, bins, ledger.lag_hint_s
         self.grain_s = ledger.grain_s
         self.fleet = fleet_curve(bursts)
@@ -284,6 +292,7 @@ class DevicePrediction:
                     width_s=float((others_part * width)[use].sum()),
                 )
             )
+        placed_s = unsure + self.clock_bound_s + PLACED_RATIO * self.readings_s[number]
         received = countable(burst.received_bytes)
         full = np.zeros(len(seen), np.bool_)
         steady = received
@@ -304,8 +313,20 @@ class DevicePrediction:
             unseen_bytes=float(free[use].sum()) / FREE_FACTOR,
             tail_bytes=max(0.0, sent - total),
             after_bytes=self._rate_after(step.last_s, lag) * float((part[use] * width[use]).sum()),
-            parts=BinSums(ledger=ledger, fleet=fleet, width=part[use] * width[use]),
-            full=BinSums(ledger=(seen - beside)[full], fleet=mine[full], width=width[full]),
+            parts=BinSums(
+                ledger=ledger,
+                fleet=fleet,
+                width=part[use] * width[use],
+                earlier=self._split(number, start + placed_s, end + placed_s)[0][use],
+                later=self._split(number, start - placed_s, end - placed_s)[0][use],
+            ),
+            full=BinSums(
+                ledger=(seen - beside)[full],
+                fleet=mine[full],
+                width=width[full],
+                earlier=mine[full],
+                later=mine[full],
+            ),
             fleet_bytes_per_s=float(steady.mean()) if len(steady) else 0.0,
         )
 

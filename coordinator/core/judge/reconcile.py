@@ -18,7 +18,13 @@ from typing import Final, Literal
 
 import numpy as np
 
-from broadside.coordinator.core.judge.counter_factor import CounterFactor, counter_factor
+from broadside.coordinator.core.judge.counter_factor import (
+    CounterFactor,
+    ExtraBytes,
+    counter_factor,
+    extra_bytes,
+)
+from broadside.coordinator.core.judge.device_fit import FitBounds, fit_burst, relative_noise
 from broadside.coordinator.core.judge.device_prediction import (
     BurstShare,
     DevicePrediction,
@@ -40,6 +46,7 @@ from broadside.coordinator.core.measure.resolution import READINGS_A_PART
 from broadside.coordinator.core.measure.series import BurstSeries
 from broadside.coordinator.core.measure.steady import t95
 from broadside.coordinator.core.summary import Reconciliation, figure
+from broadside.exchange.messages import Protocol
 
 __all__ = ["Neighbour", "reconcile"]
 
@@ -53,6 +60,7 @@ NOISE_LEAST_RATIO: Final = 0.3  # of independent bins' scatter: what bins that t
 ABSENT_RATIO: Final = 0.5  # so little at every lag needs no lag to be told
 SURER_RATIO: Final = 0.7  # of the bytes' uncertainty: below it the rate of full bins speaks
 AFTER_LEAST_RATIO: Final = 0.005  # of the fleet's bytes: less is within what two counters differ by
+NORMAL_95: Final = 1.96  # standard deviations of half a 95 % interval
 BESIDE_RATIO: Final = 0.015  # uncertainty of what other runs put into the ledger
 
 
@@ -67,6 +75,9 @@ def reconcile(
     absent: Sequence[tuple[float, float]] = (),
     bypassed: bool = False,
     parts_s: Sequence[int | None] = (),
+    protocol: Protocol = Protocol.TCP,
+    acknowledged: Sequence[float | None] = (),
+    readings_s: Sequence[float] = (),
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
     """Reconcile a run: the whole, and each burst in the order given, under one lag.
 
@@ -78,7 +89,16 @@ def reconcile(
     off first.
     """
     bins = readable(ledger)
-    device = DevicePrediction(bursts, ledger, headers, bins, neighbours, absent)
+    device = DevicePrediction(
+        bursts,
+        ledger,
+        headers,
+        bins,
+        neighbours,
+        absent,
+        clock_bound_s,
+        readings_s or [1.0] * len(bursts),
+    )
     lag = device.lag
     if not lag.known:
         lag = device.crossing_lag()
@@ -100,25 +120,39 @@ def reconcile(
         clock_bound_s=clock_bound_s,
         neighbours=tuple(sorted({each.run_id for each in neighbours if each.received_bytes.any()})),
         bypassed=bypassed,
+        datagrams=protocol is Protocol.UDP,
         busy_bytes=device.busy_bytes(lag),
         sent_bytes=sum(share.total_bytes for share in shares),
     )
+    payloads = [share.fleet_bytes for share in shares]
     gone = Missing(
         pairs_count=sum(part.pairs_count for part in missing),
-        share_ratio=_weighted([m.share_ratio for m in missing], [s.fleet_bytes for s in shares]),
+        share_ratio=_weighted([m.share_ratio for m in missing], payloads),
         planned_pairs_count=sum(part.planned_pairs_count for part in missing),
     )
+    extras = [
+        extra_bytes(burst, ledger, headers, protocol, measured)
+        for burst, measured in zip(bursts, acknowledged or [None] * len(bursts), strict=True)
+    ]
+    extra = ExtraBytes(
+        low_ratio=_weighted([each.low_ratio for each in extras], payloads),
+        resent_ratio=_weighted([each.resent_ratio for each in extras], payloads),
+        acknowledged_ratio=_weighted([each.acknowledged_ratio for each in extras], payloads),
+    )
     of_mean, of_one = _scatter(ratios)
+    noise = relative_noise([share.parts for share in shares], level)
     one = len(shares) == 1
     doubt = DOUBT_FACTOR if one else DOUBT_FACTOR_OF_MANY
     return (
-        _account(held, sum_shares(shares), gone, DOUBT_FACTOR, whole=True, scatter_ratio=of_mean),
+        _account(
+            held, sum_shares(shares), extra, gone, DOUBT_FACTOR, whole=True, scatter_ratio=of_mean
+        ),
         tuple(
-            _account(held, share, part, doubt, whole=one, scatter_ratio=of_one).model_copy(
-                update=_slowest(held, share, part_s)
+            _account(held, share, each, part, doubt, whole=one, scatter_ratio=of_one).model_copy(
+                update=_slowest(held, share, part_s) | _fit(held, share, each, noise)
             )
-            for share, part, part_s in zip(
-                shares, missing, parts_s or [None] * len(shares), strict=True
+            for share, each, part, part_s in zip(
+                shares, extras, missing, parts_s or [None] * len(shares), strict=True
             )
         ),
     )
@@ -136,6 +170,7 @@ class _Held:
     clock_bound_s: float
     neighbours: tuple[str, ...]
     bypassed: bool
+    datagrams: bool  # UDP
     busy_bytes: float  # of the whole ledger, over its usual level
     sent_bytes: float  # payload of all bursts
 
@@ -197,6 +232,7 @@ def _bins_noise(net: Floats, fleet: Floats, width: Floats, *, trades: bool) -> f
 def _account(
     held: _Held,
     share: BurstShare,
+    extra: ExtraBytes,
     missing: Missing,
     doubt_factor: float,
     *,
@@ -232,7 +268,7 @@ def _account(
     if share.fleet_bytes <= 0 or share.bins_count == 0 or idle is None:
         return Reconciliation.model_validate(base)
     below, above = (idle.mean_below, idle.mean_above) if whole else (idle.below, idle.above)
-    found, *surer = _comparisons(held, share, level, (below, above), scatter_ratio)
+    found, *surer = _comparisons(held, share, extra, (below, above), scatter_ratio)
     for other in surer:
         apart = abs(other.residual_ratio - found.residual_ratio)
         if apart > other.uncertainty_ratio + found.unheard_ratio:
@@ -255,7 +291,7 @@ def _account(
         rates = np.zeros(0)
         net = (share.ledger_bytes - level * share.width_s) / share.fleet_bytes
         rate = share.fleet_bytes_per_s * 8 * net + level * 8
-    between = found.uncertainty_ratio if whole else found.between_ratio
+    between = found.noise_ratio if whole else found.between_ratio
     return Reconciliation.model_validate(
         base
         | {
@@ -263,9 +299,10 @@ def _account(
             "firewall_bits_per_second": figure(rate),
             "crossed_bits_per_second": figure(rate - level * 8),
             "firewall_bytes": figure(found.ledger_bytes),
-            "expected_bytes": figure(found.fleet_bytes * overhead.ratio),
+            "expected_bytes": figure(found.expected_bytes),
             "residual_ratio": figure(found.residual_ratio),
             "residual_uncertainty_ratio": figure(found.uncertainty_ratio),
+            "extra_ratio": figure(found.extra_ratio) or 0.0,
             "residual_low_ratio": figure(found.residual_ratio - found.below_ratio),
             "residual_high_ratio": figure(found.residual_ratio + found.above_ratio),
             "ledger_cov_ratio": (
@@ -317,6 +354,27 @@ def _slowest(held: _Held, share: BurstShare, part_s: int | None) -> dict[str, fl
     }
 
 
+def _fit(
+    held: _Held, share: BurstShare, extra: ExtraBytes, noise: float
+) -> dict[str, float | None]:
+    """Fields of the goodness of fit of one burst."""
+    if held.bypassed or not held.lag.known or held.idle is None or share.fleet_bytes <= 0:
+        return {}
+    under_way = 0.0 if held.datagrams else share.tail_bytes / share.total_bytes
+    bounds = FitBounds(
+        flat_ratio=extra.resent_ratio + under_way + share.unseen_bytes / share.fleet_bytes,
+        bend_ratio=extra.acknowledged_ratio,
+        idle_bytes=max(held.idle.below, held.idle.above) * share.width_s / NORMAL_95,
+    )
+    found = fit_burst(share.parts, held.idle.bytes_per_s, noise, bounds)
+    if found is None:
+        return {}
+    return {
+        "fit_distance_ratio": figure(found.distance_ratio),
+        "fit_limit_ratio": figure(found.limit_ratio),
+    }
+
+
 def _foreign_ratio(idle: IdleLevel, below: float, s_per_byte: float) -> float | None:
     """Others' steady traffic in parts of the expected bytes; None: it may be none."""
     sure = idle.how != "bounded" and idle.bytes_per_s > below
@@ -327,10 +385,11 @@ def _foreign_ratio(idle: IdleLevel, below: float, s_per_byte: float) -> float | 
 class _Comparison:
     basis: Literal["rate", "bytes"]
     ledger_bytes: float  # without the idle level
-    fleet_bytes: float
+    expected_bytes: float
     residual_ratio: float
     below_ratio: float  # from it to the ends of its 95 % interval
     above_ratio: float
+    extra_ratio: float  # of below_ratio: what the counter may count beside payload and headers
     between_ratio: float  # without what all bursts of the run share
     unheard_ratio: float  # of its bytes, what no receiver may have counted
 
@@ -338,76 +397,110 @@ class _Comparison:
     def uncertainty_ratio(self) -> float:
         return max(self.below_ratio, self.above_ratio)
 
+    @property
+    def noise_ratio(self) -> float:
+        """The same without what extra bytes would explain."""
+        return max(self.below_ratio - self.extra_ratio, self.above_ratio)
+
 
 def _comparisons(
     held: _Held,
     share: BurstShare,
-    level: float,
+    extra: ExtraBytes,
     idle_ends: tuple[float, float],
     scatter_ratio: float,
 ) -> list[_Comparison]:
-    """The ways to hold the bytes together.
+    """Compare the bytes of all bins, and those of full bins where there are enough of them.
 
-    Over every bin that the fleet may have touched, what was under way when receivers stopped
-    counting is in the ledger and in nobody's seconds; it may be up to what was sent and not
-    received, and half of that is allowed for. Over full bins nothing is under way, but there are
-    fewer of them, and a lag that drifts inside a burst stretches them all: they count where all
-    bytes agree, but for what no receiver heard. Of a run that was to pass the device by, what is
-    unsure of bytes that crossed shrinks with them; the idle level's and the neighbours'
-    uncertainty stays.
+    Over every bin that the fleet may have touched, bytes that were under way when receivers
+    stopped are in the counter and in no receiver's seconds. They are at most what was sent and not
+    received; half of that is allowed for. Over full bins nothing is under way, but there are fewer
+    of them, and a lag that drifts inside a burst stretches them all: they count where all bytes
+    agree, except for what no receiver may have counted.
     """
-    overhead = held.overhead
-    half_tail = share.tail_bytes / share.total_bytes / 2
-    found: list[_Comparison] = []
-    for rate, parts in ((False, share.parts), (True, share.full)):
-        if rate and len(parts.fleet) < NOISE_BINS_MIN:
-            continue
-        width = float(parts.width.sum())
-        fleet = float(parts.fleet.sum()) * (1 if rate else 1 + half_tail)
-        expected = fleet * overhead.ratio
-        net = parts.ledger - level * parts.width
-        crossed = float(net.sum()) / expected
-        noise = _bins_noise(net, parts.fleet, parts.width, trades=not rate)
-        if not (rate or math.isnan(scatter_ratio)):
-            noise = scatter_ratio
-        if math.isnan(noise):
-            noise = NOISE_ASSUMED_RATIO / math.sqrt(max(1, share.bins_count))
-        unheard = 0.0 if rate else math.hypot(share.unseen_bytes / share.fleet_bytes, half_tail)
-        unsure = math.hypot(
-            noise,
-            held.clock_bound_s / max(1.0, width),
-            0.0 if rate else share.unsure_ratio(level),
-            unheard,
-        )
-        shrinks = min(1.0, abs(crossed)) if held.bypassed else 1.0
-        beside = BESIDE_RATIO * share.beside_bytes / share.fleet_bytes
-        below, above = (
-            math.hypot(unsure, each) * shrinks
-            for each in (overhead.more_ratio, overhead.less_ratio)
-        )
-        layer = overhead.layer_ratio * shrinks
-        idle_below, idle_above = (each * width / expected for each in idle_ends)
-        # What the bins right after show above the level's interval may have run during the burst.
-        lasting = share.after_bytes / max(share.width_s, 1e-9) * width / expected
-        lasting = max(0.0, lasting - level * width / expected - idle_above)
-        if lasting < AFTER_LEAST_RATIO or held.bypassed:
-            lasting = 0.0
-        shared = held.idle is not None and held.idle.how != "quiet"
-        found.append(
-            _Comparison(
-                basis="rate" if rate else "bytes",
-                ledger_bytes=float(net.sum()),
-                fleet_bytes=fleet,
-                residual_ratio=crossed if held.bypassed else crossed - 1,
-                below_ratio=math.hypot(below, idle_above, beside) + layer + lasting,
-                above_ratio=math.hypot(above, idle_below, beside) + layer,
-                between_ratio=math.hypot(
-                    unsure,
-                    overhead.between_ratio,
-                    0.0 if shared else max(idle_below, idle_above),
-                    beside,
-                ),
-                unheard_ratio=unheard,
-            )
-        )
+    found = [_compared(held, share, extra, idle_ends, scatter_ratio, rate=False)]
+    if len(share.full.fleet) >= NOISE_BINS_MIN:
+        found.append(_compared(held, share, extra, idle_ends, scatter_ratio, rate=True))
     return found
+
+
+def _compared(
+    held: _Held,
+    share: BurstShare,
+    extra: ExtraBytes,
+    idle_ends: tuple[float, float],
+    scatter_ratio: float,
+    *,
+    rate: bool,
+) -> _Comparison:
+    overhead = held.overhead
+    level = 0.0 if held.idle is None else held.idle.bytes_per_s
+    # What a UDP sender sent and no receiver got is lost, not under way.
+    half_tail = 0.0 if held.datagrams else share.tail_bytes / share.total_bytes / 2
+    parts = share.full if rate else share.parts
+    width = float(parts.width.sum())
+    fleet = float(parts.fleet.sum()) * (1 if rate else 1 + half_tail)
+    expected = fleet * overhead.ratio * (1 + extra.low_ratio)
+    net = parts.ledger - level * parts.width
+    crossed = float(net.sum()) / expected
+    unheard = 0.0 if rate else math.hypot(share.unseen_bytes / share.fleet_bytes, half_tail)
+    unsure = math.hypot(
+        _noise(net, share, scatter_ratio, rate=rate),
+        held.clock_bound_s / max(1.0, width),
+        0.0 if rate else share.unsure_ratio(level),
+        unheard,
+    )
+    # Of a run that was not to cross the device, what is uncertain of crossing bytes shrinks with
+    # them. The uncertainty of the idle level and of the neighbours stays.
+    shrinks = min(1.0, abs(crossed)) if held.bypassed else 1.0
+    beside = BESIDE_RATIO * share.beside_bytes / share.fleet_bytes
+    below, above = (
+        math.hypot(unsure, each) * shrinks for each in (overhead.more_ratio, overhead.less_ratio)
+    )
+    layer = overhead.layer_ratio * shrinks
+    idle_below, idle_above = (each * width / expected for each in idle_ends)
+    # What the bins right after show above the level's interval may have run during the burst.
+    lasting = share.after_bytes / max(share.width_s, 1e-9) * width / expected
+    lasting = max(0.0, lasting - level * width / expected - idle_above)
+    if lasting < AFTER_LEAST_RATIO or held.bypassed:
+        lasting = 0.0
+    shared = held.idle is not None and held.idle.how != "quiet"
+    residual, surplus = _residual(crossed, extra, bypassed=held.bypassed)
+    return _Comparison(
+        basis="rate" if rate else "bytes",
+        ledger_bytes=float(net.sum()),
+        expected_bytes=expected,
+        residual_ratio=residual,
+        below_ratio=math.hypot(below, idle_above, beside) + layer + lasting + surplus,
+        above_ratio=math.hypot(above, idle_below, beside) + layer,
+        extra_ratio=surplus,
+        between_ratio=math.hypot(
+            unsure,
+            overhead.between_ratio,
+            0.0 if shared else max(idle_below, idle_above),
+            beside,
+        ),
+        unheard_ratio=unheard,
+    )
+
+
+def _residual(crossed: float, extra: ExtraBytes, *, bypassed: bool) -> tuple[float, float]:
+    """Return the residual, and how much lower it is where the counter holds all extra bytes.
+
+    A surplus that extra bytes explain is no residual. A deficit is measured against the least that
+    the counter may hold, and its lower end against the most.
+    """
+    most = (1 + extra.high_ratio) / (1 + extra.low_ratio)
+    if bypassed:
+        return crossed, crossed - crossed / most
+    residual = crossed - min(max(crossed, 1.0), most)
+    return residual, residual - (crossed / most - 1)
+
+
+def _noise(net: Floats, share: BurstShare, scatter_ratio: float, *, rate: bool) -> float:
+    """Return the 95 % half width of the sum of bins, relative: by bursts, by bins, or assumed."""
+    if not (rate or math.isnan(scatter_ratio)):
+        return scatter_ratio
+    parts = share.full if rate else share.parts
+    noise = _bins_noise(net, parts.fleet, parts.width, trades=not rate)
+    return NOISE_ASSUMED_RATIO / math.sqrt(max(1, share.bins_count)) if math.isnan(noise) else noise

@@ -30,7 +30,7 @@ from broadside.coordinator.core.measure.device_figures import (
     witness_findings,
 )
 from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.headers import Headers
+from broadside.coordinator.core.measure.headers import MSS_ASSUMED_BYTES, Headers
 from broadside.coordinator.core.measure.outages import coordinator_findings, outage_findings
 from broadside.coordinator.core.measure.placement import place
 from broadside.coordinator.core.measure.series import MeasuredBurst
@@ -215,6 +215,9 @@ def _reconciled(
             wire_ratio=first.wire_ratio,
             assumed=first.headers_assumed,
             how=first.header_how,
+            mss_bytes=next(
+                (flow.mss_bytes for flow in first.flows if flow.mss_bytes), MSS_ASSUMED_BYTES
+            ),
         ),
         [_missing(burst.summary) for burst in bursts],
         clock_bound_s=max(burst.summary.clock_bound_max_s or 0.0 for burst in bursts),
@@ -222,6 +225,9 @@ def _reconciled(
         absent=absent,
         bypassed=spec.bypasses_device,
         parts_s=[_part_s(burst.summary, ledger) for burst in bursts],
+        protocol=spec.traffic.protocol,
+        readings_s=[_reading_s(burst.summary) for burst in bursts],
+        acknowledged=[burst.summary.acknowledged_ratio for burst in bursts],
     )
 
 
@@ -231,6 +237,12 @@ def _part_s(burst: BurstSummary, ledger: FirewallLedger) -> int | None:
     if window is None or window.reading_s is None or len(burst.flows) > len(ledger.flows):
         return None
     return stretch_s(window.window_s)
+
+
+def _reading_s(burst: BurstSummary) -> float:
+    """Return the length of receivers' readings."""
+    window = burst.window
+    return 1.0 if window is None or window.reading_s is None else window.reading_s
 
 
 def _missing(burst: BurstSummary) -> Missing:
