@@ -6,6 +6,10 @@ ends have in common costs nothing. The largest distance is a Kolmogorov-Smirnov 
 independent noise of the bins it is that of a Brownian bridge (A. Kolmogorov, Giornale dell'Istituto
 Italiano degli Attuari 4, 1933).
 
+A second statistic is the largest misfit of one bin, beside the largest that as many normal values
+show. Bytes that a bin trades with a neighbour, as a late reading makes it, are no misfit. Each of
+both has half of the error rate.
+
 Errors that are not noise of bins have bounds of their own, which are added: the placement of bytes
 within readings, clocks and lag move a curve in time; extra bytes and background that come and go
 during the burst bend it.
@@ -14,6 +18,7 @@ during the burst bend it.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -22,8 +27,9 @@ from broadside.coordinator.core.judge.device_prediction import BinSums
 from broadside.coordinator.core.measure.columns import Floats
 
 ERROR_RATIO: Final = 0.001  # of bursts that fit: reported as not fitting
-# P(largest distance > z) <= 2 exp(-2 z^2): 1.949 at that error rate
-KOLMOGOROV: Final = math.sqrt(math.log(2 / ERROR_RATIO) / 2)
+STATISTICS_COUNT: Final = 2  # that share the error rate
+# P(largest distance > z) <= 2 exp(-2 z^2): 2.04 at half of that error rate
+KOLMOGOROV: Final = math.sqrt(math.log(2 * STATISTICS_COUNT / ERROR_RATIO) / 2)
 NORMAL_RARE: Final = 3.09  # standard deviations that a normal value exceeds with that rate
 FIT_BINS_MIN: Final = 5  # differences of neighbouring bins whose noise is estimated
 NOISE_ASSUMED_RATIO: Final = 0.01  # standard deviation of a bin where too few tell
@@ -53,7 +59,7 @@ class Fit:
     """The largest distance of the two cumulative curves, as a share of the burst's bytes.
 
     Attributes:
-        distance_ratio: The distance that is nearest to its limit, or farthest over it.
+        distance_ratio: The distance that is largest beside its limit.
         limit_ratio: What it is at most in all but :data:`ERROR_RATIO` of bursts that fit.
     """
 
@@ -78,18 +84,65 @@ def fit_burst(bins: BinSums, level: float, noise: float, bounds: FitBounds) -> F
     if expected <= 0 or counted <= 0 or len(counts) < 2:
         return None
     scale = counted / expected
-    share = np.cumsum(bins.fleet) / expected
-    distance = np.abs(np.cumsum(counts - scale * bins.fleet))
-    moved = np.abs(np.cumsum(np.stack((bins.earlier, bins.later)) - bins.fleet, axis=1)).max(axis=0)
+    misfit = counts - scale * bins.fleet
+    shifts = scale * (np.stack((bins.earlier, bins.later)) - bins.fleet)
+    sigma = noise * scale * bins.fleet
+    found = (
+        _cumulative(misfit, shifts, sigma, bins.fleet / expected, counted, bounds),
+        _local(misfit, shifts, sigma, scale * bins.fleet, counted, bounds),
+    )
+    worst = max((_worst(*each, least=1e-9 * counted) for each in found), key=_over)
+    return Fit(distance_ratio=worst[0] / counted, limit_ratio=worst[1] / counted)
+
+
+def _worst(distance: Floats, limit: Floats, *, least: float) -> tuple[float, float]:
+    """Return the distance that is largest beside its limit, with the limit."""
+    limit = np.maximum(limit, least)
+    place = int(np.argmax(distance / limit))
+    return float(distance[place]), float(limit[place])
+
+
+def _over(found: tuple[float, float]) -> float:
+    return found[0] / found[1]
+
+
+def _cumulative(
+    misfit: Floats,
+    shifts: Floats,
+    sigma: Floats,
+    part: Floats,
+    counted: float,
+    bounds: FitBounds,
+) -> tuple[Floats, Floats]:
+    """Return the cumulative misfits and their limits."""
+    share = np.cumsum(part)
+    moved = np.abs(np.cumsum(shifts, axis=1)).max(axis=0)
     # A part that holds more of its prediction leaves the others less: the bridge's own form.
     bent = (bounds.flat_ratio + bounds.bend_ratio * share * (1 - share)) * counted
-    sigma = math.hypot(noise * scale * float(np.sqrt((bins.fleet**2).sum())), bounds.idle_bytes)
-    limit = scale * moved + bent + KOLMOGOROV * sigma
-    worst = int(np.argmax(distance - limit))
-    return Fit(
-        distance_ratio=float(distance[worst]) / counted,
-        limit_ratio=float(limit[worst]) / counted,
-    )
+    noise = math.hypot(float(np.sqrt((sigma**2).sum())), bounds.idle_bytes)
+    return np.abs(np.cumsum(misfit)), moved + bent + KOLMOGOROV * noise
+
+
+def _local(
+    misfit: Floats,
+    shifts: Floats,
+    sigma: Floats,
+    predicted: Floats,
+    counted: float,
+    bounds: FitBounds,
+) -> tuple[Floats, Floats]:
+    """Return single bins' misfits, less what they trade with a neighbour, and their limits."""
+    count = len(misfit)
+    padded = np.pad(misfit, 1)
+    alone = np.abs(misfit)
+    traded = np.minimum(np.abs(misfit + padded[:-2]), np.abs(misfit + padded[2:]))
+    moved = np.abs(shifts).max(axis=0)
+    around = np.pad(moved, 1)
+    moved = np.maximum(moved, np.maximum(around[:-2], around[2:]))
+    rare = NormalDist().inv_cdf(1 - ERROR_RATIO / (2 * STATISTICS_COUNT * count))
+    noise = rare * np.hypot(math.sqrt(2) * sigma, bounds.idle_bytes / math.sqrt(count))
+    bent = bounds.flat_ratio * counted + bounds.bend_ratio * predicted
+    return np.minimum(alone, traded), moved + noise + bent
 
 
 def relative_noise(bursts: Sequence[BinSums], level: float) -> float:

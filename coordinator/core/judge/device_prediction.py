@@ -86,7 +86,7 @@ class BurstShare:
     moved: tuple["MovedShare", "MovedShare"]  # the same at either end of the lag's interval
     unseen_bytes: float  # what other bursts' unseen pairs may have added, at most
     tail_bytes: float  # sent and never counted by a receiver: on the way when the test ended
-    after_bytes: float  # the ledger's, had it run on over the bins as in quiet right after them
+    near_bytes_per_s: float  # the ledger's, in the quiet bins right beside the burst
     parts: BinSums  # of the bins that count
     full: BinSums  # of those in the steady window
     fleet_bytes_per_s: float  # in the steady window
@@ -312,7 +312,7 @@ class DevicePrediction:
             moved=(moved[0], moved[1]),
             unseen_bytes=float(free[use].sum()) / FREE_FACTOR,
             tail_bytes=max(0.0, sent - total),
-            after_bytes=self._rate_after(step.last_s, lag) * float((part[use] * width[use]).sum()),
+            near_bytes_per_s=self._rate_near(step, max(0.0, sent - total), lag),
             parts=BinSums(
                 ledger=ledger,
                 fleet=fleet,
@@ -330,21 +330,29 @@ class DevicePrediction:
             fleet_bytes_per_s=float(steady.mean()) if len(steady) else 0.0,
         )
 
-    def _rate_after(self, end_s: float, lag: Lag) -> float:
-        """Bytes a second in the quiet bins right after a burst; 0: there are none.
+    def _rate_near(self, step: BurstCurve, tail_bytes: float, lag: Lag) -> float:
+        """Return the bytes a second in the quiet bins right after or right before a burst, the
+        higher; 0: there are none.
 
-        Others' traffic that began with the burst and has not ended shows there and nowhere else.
+        Other traffic that began with the burst and ended after it, or the reverse, shows there and
+        nowhere else. The first bin after a burst may hold the burst's own last bytes, at most what
+        was sent and not received; the bin behind it holds none of them.
         """
         start, end = self.true_bins(lag)
         margin = min(lag.uncertainty_s, LAG_MAX_S) + MARGIN_S
         quiet = quiet_bins(start - margin, end + margin, self.spans)
         quiet &= ~unread_bins(self.bins.bytes, quiet)
-        near = quiet & (start >= end_s) & (start < end_s + margin + AFTER_BINS * self.grain_s)
-        after = np.flatnonzero(near)[:AFTER_BINS]
-        if len(after) < AFTER_BINS:
-            return 0.0
-        net = self.bins.bytes[after] - self._beside(start[after], end[after])
-        return float((net / self.bins.width_s[after]).min())
+        reach_s = margin + AFTER_BINS * self.grain_s
+        after = quiet & (start >= step.last_s) & (start < step.last_s + reach_s)
+        before = quiet & (end <= step.first_s) & (end > step.first_s - reach_s)
+        near = np.flatnonzero(after)[:AFTER_BINS].tolist()
+        width = self.bins.width_s
+        net = (self.bins.bytes - self._beside(start, end)) / width
+        rates = [
+            net[place] - (tail_bytes / width[place] if place == near[0] else 0.0) for place in near
+        ]
+        rates += [net[place] for place in np.flatnonzero(before)[-1:].tolist()]
+        return float(max(rates, default=0.0))
 
     def _beside(self, start: Floats, end: Floats) -> Floats:
         """The ledger's bytes of other runs in each bin."""
@@ -411,7 +419,12 @@ def _span(
 def sum_shares(parts: Sequence[BurstShare]) -> BurstShare:
     """All bursts as one; its rate is their mean."""
     whole: BurstShare = _added(parts)
-    return replace(whole, fleet_bytes_per_s=whole.fleet_bytes_per_s / len(parts))
+    width_s = max(whole.width_s, 1e-9)
+    return replace(
+        whole,
+        fleet_bytes_per_s=whole.fleet_bytes_per_s / len(parts),
+        near_bytes_per_s=sum(part.near_bytes_per_s * part.width_s for part in parts) / width_s,
+    )
 
 
 def _added(parts: Sequence[Any]) -> Any:

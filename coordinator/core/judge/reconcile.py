@@ -24,7 +24,12 @@ from broadside.coordinator.core.judge.counter_factor import (
     counter_factor,
     extra_bytes,
 )
-from broadside.coordinator.core.judge.device_fit import FitBounds, fit_burst, relative_noise
+from broadside.coordinator.core.judge.device_fit import (
+    NORMAL_RARE,
+    FitBounds,
+    fit_burst,
+    relative_noise,
+)
 from broadside.coordinator.core.judge.device_prediction import (
     BurstShare,
     DevicePrediction,
@@ -459,9 +464,7 @@ def _compared(
     )
     layer = overhead.layer_ratio * shrinks
     idle_below, idle_above = (each * width / expected for each in idle_ends)
-    # What the bins right after show above the level's interval may have run during the burst.
-    lasting = share.after_bytes / max(share.width_s, 1e-9) * width / expected
-    lasting = max(0.0, lasting - level * width / expected - idle_above)
+    lasting = _lasting(held, share) * width / expected - idle_above
     if lasting < AFTER_LEAST_RATIO or held.bypassed:
         lasting = 0.0
     shared = held.idle is not None and held.idle.how != "quiet"
@@ -482,6 +485,15 @@ def _compared(
         ),
         unheard_ratio=unheard,
     )
+
+
+def _lasting(held: _Held, share: BurstShare) -> float:
+    """Return the bytes a second over the idle level that bins right beside the burst show: they may
+    have run during the burst. 0: one quiet bin in 1,000 shows as much."""
+    if held.idle is None:
+        return 0.0
+    over = share.near_bytes_per_s - held.idle.bytes_per_s
+    return over if over > NORMAL_RARE * held.idle.bin_sigma else 0.0
 
 
 def _residual(crossed: float, extra: ExtraBytes, *, bypassed: bool) -> tuple[float, float]:

@@ -34,7 +34,13 @@ from broadside.coordinator.core.measure.headers import MSS_ASSUMED_BYTES, Header
 from broadside.coordinator.core.measure.outages import coordinator_findings, outage_findings
 from broadside.coordinator.core.measure.placement import place
 from broadside.coordinator.core.measure.series import MeasuredBurst
-from broadside.coordinator.core.measure.steady import VALUES_MIN, mean_of_bursts, stretch_s
+from broadside.coordinator.core.measure.steady import (
+    VALUES_MIN,
+    Stretch,
+    mean_of_bursts,
+    slowest_stretch,
+    stretch_s,
+)
 from broadside.coordinator.core.measure.testimony import Witnessed
 from broadside.coordinator.core.plan.spec import Plan, RunSpec
 from broadside.coordinator.core.summary import (
@@ -114,6 +120,7 @@ def summarise_run(
             ledger,
             between,
             others=[other.summary for other in measured if other is not burst],
+            slowest_sent=_slowest_sent(burst),
         )
         for burst, part in zip(measured, held, strict=True)
     ]
@@ -232,11 +239,22 @@ def _reconciled(
 
 
 def _part_s(burst: BurstSummary, ledger: FirewallLedger) -> int | None:
-    """The length of the part whose rate the device is asked for; None: receivers have seconds."""
+    """Return the length of the part whose rate the device counter bounds; None: it cannot."""
     window = burst.window
-    if window is None or window.reading_s is None or len(burst.flows) > len(ledger.flows):
+    if window is None or len(burst.flows) > len(ledger.flows):
         return None
     return stretch_s(window.window_s)
+
+
+def _slowest_sent(burst: MeasuredBurst) -> Stretch | None:
+    """Return the slowest part of a window by senders' seconds; None where some are missing."""
+    series, summary = burst.series, burst.summary
+    if series.window is None or not summary.flows:
+        return None
+    if min(flow.sent_pairs_count for flow in summary.flows) < summary.pairs_planned:
+        return None
+    sent = np.sum([flow.sent_bytes for flow in series.flows], axis=0)[slice(*series.window)]
+    return None if np.isnan(sent).any() else slowest_stretch(sent * 8)
 
 
 def _reading_s(burst: BurstSummary) -> float:
@@ -286,6 +304,7 @@ def _judged(
     between: float | None,
     *,
     others: Sequence[BurstSummary] = (),
+    slowest_sent: Stretch | None = None,
 ) -> BurstSummary:
     spec = plan.spec
     limiter = find_limiter(
@@ -317,6 +336,7 @@ def _judged(
         clocks_promised=plan.clocks_promised,
         clocks_shared=plan.shared_boot_id is not None,
         others=others,
+        slowest_sent=slowest_sent,
     )
     results = [(check.stage, check.evaluate(given)) for check in BURST_CHECKS]
     findings = [finding for _, result in results for finding in result.findings]
