@@ -30,9 +30,13 @@ ERROR_RATIO: Final = 0.001  # of bursts that fit: reported as not fitting
 STATISTICS_COUNT: Final = 2  # that share the error rate
 # P(largest distance > z) <= 2 exp(-2 z^2): 2.04 at half of that error rate
 KOLMOGOROV: Final = math.sqrt(math.log(2 * STATISTICS_COUNT / ERROR_RATIO) / 2)
+# A burst that begins inside a reading, whose bytes are spread evenly over it, is off by at most a
+# quarter of the reading's bytes: x (1 - x) at a start x into it.
+PLACED_RATIO: Final = 0.25
 NORMAL_RARE: Final = 3.09  # standard deviations that a normal value exceeds with that rate
 FIT_BINS_MIN: Final = 5  # differences of neighbouring bins whose noise is estimated
-NOISE_ASSUMED_RATIO: Final = 0.01  # standard deviation of a bin where too few tell
+# Standard deviation of a bin where too few tell; see reconcile.NOISE_ASSUMED_RATIO
+NOISE_ASSUMED_RATIO: Final = 0.01
 HALF_FULL_RATIO: Final = 0.5  # of the busiest bin: the misfit of an edge bin is the lag's
 MAD_SIGMAS: Final = 1.4826  # median absolute deviation to standard deviation, of a normal
 
@@ -44,12 +48,14 @@ class FitBounds:
     Attributes:
         flat_ratio: Bytes that may come at any time of the burst, as a share of all: sent again,
             lost, under way at the end, of unseen pairs.
+        reading_s: Length of the receivers' readings.
         bend_ratio: How much more than another any part may hold, as a share of it:
             acknowledgements.
         idle_bytes: Standard deviation of the background's bytes over the burst.
     """
 
     flat_ratio: float = 0.0
+    reading_s: float = 0.0
     bend_ratio: float = 0.0
     idle_bytes: float = 0.0
 
@@ -87,17 +93,19 @@ def fit_burst(bins: BinSums, level: float, noise: float, bounds: FitBounds) -> F
     misfit = counts - scale * bins.fleet
     shifts = scale * (np.stack((bins.earlier, bins.later)) - bins.fleet)
     sigma = noise * scale * bins.fleet
+    peak = float((bins.fleet / np.maximum(bins.width, 1e-9)).max())
+    flat = bounds.flat_ratio * counted + PLACED_RATIO * bounds.reading_s * scale * peak
+    bent = bounds.bend_ratio * scale * bins.fleet
     found = (
-        _cumulative(misfit, shifts, sigma, bins.fleet / expected, counted, bounds),
-        _local(misfit, shifts, sigma, scale * bins.fleet, counted, bounds),
+        _cumulative(misfit, shifts, sigma, bent, bounds.idle_bytes),
+        _local(misfit, shifts, sigma, bent, bounds.idle_bytes),
     )
-    worst = max((_worst(*each, least=1e-9 * counted) for each in found), key=_over)
+    worst = max((_worst(each, limit + flat + 1e-9 * counted) for each, limit in found), key=_over)
     return Fit(distance_ratio=worst[0] / counted, limit_ratio=worst[1] / counted)
 
 
-def _worst(distance: Floats, limit: Floats, *, least: float) -> tuple[float, float]:
+def _worst(distance: Floats, limit: Floats) -> tuple[float, float]:
     """Return the distance that is largest beside its limit, with the limit."""
-    limit = np.maximum(limit, least)
     place = int(np.argmax(distance / limit))
     return float(distance[place]), float(limit[place])
 
@@ -107,42 +115,29 @@ def _over(found: tuple[float, float]) -> float:
 
 
 def _cumulative(
-    misfit: Floats,
-    shifts: Floats,
-    sigma: Floats,
-    part: Floats,
-    counted: float,
-    bounds: FitBounds,
+    misfit: Floats, shifts: Floats, sigma: Floats, bent: Floats, idle_bytes: float
 ) -> tuple[Floats, Floats]:
     """Return the cumulative misfits and their limits."""
-    share = np.cumsum(part)
     moved = np.abs(np.cumsum(shifts, axis=1)).max(axis=0)
     # A part that holds more of its prediction leaves the others less: the bridge's own form.
-    bent = (bounds.flat_ratio + bounds.bend_ratio * share * (1 - share)) * counted
-    noise = math.hypot(float(np.sqrt((sigma**2).sum())), bounds.idle_bytes)
-    return np.abs(np.cumsum(misfit)), moved + bent + KOLMOGOROV * noise
+    part = np.cumsum(bent)
+    noise = math.hypot(float(np.sqrt((sigma**2).sum())), idle_bytes)
+    limit = moved + part * (1 - part / max(float(part[-1]), 1e-9)) + KOLMOGOROV * noise
+    return np.abs(np.cumsum(misfit)), limit
 
 
 def _local(
-    misfit: Floats,
-    shifts: Floats,
-    sigma: Floats,
-    predicted: Floats,
-    counted: float,
-    bounds: FitBounds,
+    misfit: Floats, shifts: Floats, sigma: Floats, bent: Floats, idle_bytes: float
 ) -> tuple[Floats, Floats]:
     """Return single bins' misfits, less what they trade with a neighbour, and their limits."""
     count = len(misfit)
     padded = np.pad(misfit, 1)
-    alone = np.abs(misfit)
     traded = np.minimum(np.abs(misfit + padded[:-2]), np.abs(misfit + padded[2:]))
-    moved = np.abs(shifts).max(axis=0)
-    around = np.pad(moved, 1)
-    moved = np.maximum(moved, np.maximum(around[:-2], around[2:]))
+    around = np.pad(np.abs(shifts).max(axis=0), 1)
+    moved = np.maximum(around[1:-1], np.maximum(around[:-2], around[2:]))
     rare = NormalDist().inv_cdf(1 - ERROR_RATIO / (2 * STATISTICS_COUNT * count))
-    noise = rare * np.hypot(math.sqrt(2) * sigma, bounds.idle_bytes / math.sqrt(count))
-    bent = bounds.flat_ratio * counted + bounds.bend_ratio * predicted
-    return np.minimum(alone, traded), moved + noise + bent
+    noise = rare * np.hypot(math.sqrt(2) * sigma, idle_bytes / math.sqrt(count))
+    return np.minimum(np.abs(misfit), traded), moved + noise + bent
 
 
 def relative_noise(bursts: Sequence[BinSums], level: float) -> float:

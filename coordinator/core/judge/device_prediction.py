@@ -42,12 +42,8 @@ from broadside.coordinator.core.measure.series import BurstSeries
 # One reading of a second at either end, beyond the lag's uncertainty
 MARGIN_S: Final = 2.0
 UNSEEN_MARGIN_S: Final = 5.0  # round a burst with pairs that nobody saw
-FREE_FACTOR: Final = 1.5  # of a seen pair's rate: what an unseen one may have sent
 SEEN_RATIO: Final = 0.995  # of a burst's pair-seconds: nothing to speak of is unseen
 FREE_RATIO: Final = 0.1  # of a bin: what unseen pairs may add before it is no use
-# A burst that begins inside a reading, whose bytes are spread evenly over it, is off by at most a
-# quarter of the reading's bytes: x (1 - x) at a start x into it.
-PLACED_RATIO: Final = 0.25
 AFTER_BINS: Final = 2  # right after a burst: one alone may hold the burst's own last bytes
 
 
@@ -160,9 +156,11 @@ class DevicePrediction:
         neighbours: Sequence[Neighbour],
         absent: Sequence[tuple[float, float]],
         clock_bound_s: float,
-        readings_s: Sequence[float],
+        largest_ratio: float,
     ) -> None:
-        self.clock_bound_s, self.readings_s = clock_bound_s, readings_s
+        self.clock_bound_s = clock_bound_s
+        # Of the mean pair's rate: what a pair without records may have sent
+        self.largest_ratio = largest_ratio
         self.bursts, self.bins, self.hint_s = bursts, bins, ledger.lag_hint_s
         self.grain_s = ledger.grain_s
         self.fleet = fleet_curve(bursts)
@@ -173,11 +171,11 @@ class DevicePrediction:
             curve = fleet_curve(neighbours)
             self.beside = replace(curve, total_bytes=curve.total_bytes * ratio)
         rate = _usual_rate(bursts)
-        self.free = [_unrecorded(burst, rate) for burst in bursts]
+        self.free = [_unrecorded(burst, largest_ratio * rate) for burst in bursts]
         unseen = [free for free in self.free if free is not None]
         for begin, end in absent:
             seconds = np.arange(math.floor(begin), math.ceil(end), dtype=np.float64)
-            unseen.append((seconds, np.full(len(seconds), FREE_FACTOR * rate)))
+            unseen.append((seconds, np.full(len(seconds), largest_ratio * rate)))
         self.unrecorded: Curve | None = None
         if unseen and rate > 0:
             self.unrecorded = seconds_curve(
@@ -292,7 +290,7 @@ class DevicePrediction:
                     width_s=float((others_part * width)[use].sum()),
                 )
             )
-        placed_s = unsure + self.clock_bound_s + PLACED_RATIO * self.readings_s[number]
+        placed_s = unsure + self.clock_bound_s
         received = countable(burst.received_bytes)
         full = np.zeros(len(seen), np.bool_)
         steady = received
@@ -310,7 +308,7 @@ class DevicePrediction:
             width_s=float((part[use] * width[use]).sum()),
             bins_count=int((fleet > 0).sum()),
             moved=(moved[0], moved[1]),
-            unseen_bytes=float(free[use].sum()) / FREE_FACTOR,
+            unseen_bytes=float(free[use].sum()) / self.largest_ratio,
             tail_bytes=max(0.0, sent - total),
             near_bytes_per_s=self._rate_near(step, max(0.0, sent - total), lag),
             parts=BinSums(
@@ -391,7 +389,7 @@ def _usual_rate(bursts: Sequence[BurstSeries]) -> float:
     return float(np.median(rates)) if rates else 0.0
 
 
-def _unrecorded(burst: BurstSeries, rate: float) -> tuple[Floats, Floats] | None:
+def _unrecorded(burst: BurstSeries, most: float) -> tuple[Floats, Floats] | None:
     """Seconds of a planned burst, and the most that its unseen pairs may have sent in each."""
     first = math.floor(burst.planned_start_s)
     seconds = np.arange(first, math.ceil(burst.planned_start_s + burst.duration_s))
@@ -401,7 +399,7 @@ def _unrecorded(burst: BurstSeries, rate: float) -> tuple[Floats, Floats] | None
     seen[inside] = np.nan_to_num(burst.coverage_ratio[place[inside]])
     if seen.mean() >= SEEN_RATIO:
         return None
-    return seconds.astype(np.float64), FREE_FACTOR * rate * np.clip(1 - seen, 0.0, 1.0)
+    return seconds.astype(np.float64), most * np.clip(1 - seen, 0.0, 1.0)
 
 
 def _span(

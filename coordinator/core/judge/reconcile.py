@@ -46,7 +46,11 @@ from broadside.coordinator.core.judge.residual_cause import (
 )
 from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.headers import Headers
+from broadside.coordinator.core.measure.headers import (
+    OVERHEAD_LESS_RATIO,
+    OVERHEAD_MORE_RATIO,
+    Headers,
+)
 from broadside.coordinator.core.measure.resolution import READINGS_A_PART
 from broadside.coordinator.core.measure.series import BurstSeries
 from broadside.coordinator.core.measure.steady import t95
@@ -60,13 +64,13 @@ NOISE_BINS_MIN: Final = 5  # bins that tell their own scatter
 HALF_FULL_RATIO: Final = 0.5  # of the busiest bin: bins at edges tell the lag's error, not scatter
 SCATTER_BURSTS_MIN: Final = 3  # bursts that tell theirs
 ODD_BURSTS_MIN: Final = 4  # and which of them is odd
-NOISE_ASSUMED_RATIO: Final = 0.02  # 95 % half width of one bin where too few tell
+# 95 % half width of one bin where too few bins tell: full bins of the original test's published
+# metric scatter by 1.3 %, of which 0.6 % is the reading of its chart
+NOISE_ASSUMED_RATIO: Final = 0.02
 NOISE_LEAST_RATIO: Final = 0.3  # of independent bins' scatter: what bins that trade bytes keep
 ABSENT_RATIO: Final = 0.5  # so little at every lag needs no lag to be told
 SURER_RATIO: Final = 0.7  # of the bytes' uncertainty: below it the rate of full bins speaks
-AFTER_LEAST_RATIO: Final = 0.005  # of the fleet's bytes: less is within what two counters differ by
 NORMAL_95: Final = 1.96  # standard deviations of half a 95 % interval
-BESIDE_RATIO: Final = 0.015  # uncertainty of what other runs put into the ledger
 
 
 def reconcile(
@@ -102,7 +106,7 @@ def reconcile(
         neighbours,
         absent,
         clock_bound_s,
-        readings_s or [1.0] * len(bursts),
+        max((each.largest_ratio for each in missing), default=1.0),
     )
     lag = device.lag
     if not lag.known:
@@ -134,6 +138,7 @@ def reconcile(
         pairs_count=sum(part.pairs_count for part in missing),
         share_ratio=_weighted([m.share_ratio for m in missing], payloads),
         planned_pairs_count=sum(part.planned_pairs_count for part in missing),
+        largest_ratio=max((part.largest_ratio for part in missing), default=1.0),
     )
     extras = [
         extra_bytes(burst, ledger, headers, protocol, measured)
@@ -154,10 +159,15 @@ def reconcile(
         ),
         tuple(
             _account(held, share, each, part, doubt, whole=one, scatter_ratio=of_one).model_copy(
-                update=_slowest(held, share, part_s) | _fit(held, share, each, noise)
+                update=_slowest(held, share, part_s) | _fit(held, share, each, noise, reading_s)
             )
-            for share, each, part, part_s in zip(
-                shares, extras, missing, parts_s or [None] * len(shares), strict=True
+            for share, each, part, part_s, reading_s in zip(
+                shares,
+                extras,
+                missing,
+                parts_s or [None] * len(shares),
+                readings_s or [1.0] * len(shares),
+                strict=True,
             )
         ),
     )
@@ -360,7 +370,7 @@ def _slowest(held: _Held, share: BurstShare, part_s: int | None) -> dict[str, fl
 
 
 def _fit(
-    held: _Held, share: BurstShare, extra: ExtraBytes, noise: float
+    held: _Held, share: BurstShare, extra: ExtraBytes, noise: float, reading_s: float
 ) -> dict[str, float | None]:
     """Fields of the goodness of fit of one burst."""
     if held.bypassed or not held.lag.known or held.idle is None or share.fleet_bytes <= 0:
@@ -368,6 +378,7 @@ def _fit(
     under_way = 0.0 if held.datagrams else share.tail_bytes / share.total_bytes
     bounds = FitBounds(
         flat_ratio=extra.resent_ratio + under_way + share.unseen_bytes / share.fleet_bytes,
+        reading_s=reading_s,
         bend_ratio=extra.acknowledged_ratio,
         idle_bytes=max(held.idle.below, held.idle.above) * share.width_s / NORMAL_95,
     )
@@ -458,15 +469,15 @@ def _compared(
     # Of a run that was not to cross the device, what is uncertain of crossing bytes shrinks with
     # them. The uncertainty of the idle level and of the neighbours stays.
     shrinks = min(1.0, abs(crossed)) if held.bypassed else 1.0
-    beside = BESIDE_RATIO * share.beside_bytes / share.fleet_bytes
+    # The packets of other runs may have any size (see OVERHEAD_LESS_RATIO).
+    beside = share.beside_bytes / share.fleet_bytes
     below, above = (
         math.hypot(unsure, each) * shrinks for each in (overhead.more_ratio, overhead.less_ratio)
     )
     layer = overhead.layer_ratio * shrinks
     idle_below, idle_above = (each * width / expected for each in idle_ends)
     lasting = _lasting(held, share) * width / expected - idle_above
-    if lasting < AFTER_LEAST_RATIO or held.bypassed:
-        lasting = 0.0
+    lasting = 0.0 if held.bypassed else max(0.0, lasting)
     shared = held.idle is not None and held.idle.how != "quiet"
     residual, surplus = _residual(crossed, extra, bypassed=held.bypassed)
     return _Comparison(
@@ -474,14 +485,17 @@ def _compared(
         ledger_bytes=float(net.sum()),
         expected_bytes=expected,
         residual_ratio=residual,
-        below_ratio=math.hypot(below, idle_above, beside) + layer + lasting + surplus,
-        above_ratio=math.hypot(above, idle_below, beside) + layer,
+        below_ratio=math.hypot(below, idle_above, beside * OVERHEAD_MORE_RATIO)
+        + layer
+        + lasting
+        + surplus,
+        above_ratio=math.hypot(above, idle_below, beside * OVERHEAD_LESS_RATIO) + layer,
         extra_ratio=surplus,
         between_ratio=math.hypot(
             unsure,
             overhead.between_ratio,
             0.0 if shared else max(idle_below, idle_above),
-            beside,
+            beside * OVERHEAD_MORE_RATIO,
         ),
         unheard_ratio=unheard,
     )

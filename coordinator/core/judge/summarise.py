@@ -269,10 +269,15 @@ def _missing(burst: BurstSummary) -> Missing:
     silent_s = unseen.null_s + unseen.abandoned_s + unseen.lost_s
     seen_s = unseen.measured_s + unseen.late_s
     maybe_sent = (State.NULL, State.ABANDONED, State.LOST)
+    rates = [
+        pair.received_bits_per_second or 0.0 for pair in burst.pairs if pair.state is State.MEASURED
+    ]
+    mean = sum(rates) / len(rates) if rates else 0.0
     return Missing(
         pairs_count=sum(pair.state in maybe_sent for pair in burst.pairs),
         share_ratio=silent_s / seen_s if seen_s else 0.0,
         planned_pairs_count=burst.pairs_planned,
+        largest_ratio=max(rates) / mean if mean > 0 else 1.0,
     )
 
 
