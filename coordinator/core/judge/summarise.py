@@ -253,8 +253,12 @@ def _slowest_sent(burst: MeasuredBurst) -> Stretch | None:
         return None
     if min(flow.sent_pairs_count for flow in summary.flows) < summary.pairs_planned:
         return None
-    sent = np.sum([flow.sent_bytes for flow in series.flows], axis=0)[slice(*series.window)]
-    return None if np.isnan(sent).any() else slowest_stretch(sent * 8)
+    window = slice(*series.window)
+    sent = np.sum([flow.sent_bytes for flow in series.flows], axis=0)[window]
+    # Less than was received: seconds of senders are missing.
+    whole = float(sent.sum()) >= float(np.nansum(series.received_bytes[window]))
+    seen = float(np.nan_to_num(series.coverage_ratio[window]).min(initial=1.0)) >= WHOLE_RATIO
+    return slowest_stretch(sent * 8) if whole and seen else None
 
 
 def _reading_s(burst: BurstSummary) -> float:
