@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from broadside.coordinator.core.judge.counter_factor import counter_factor
+from broadside.coordinator.core.judge.device_fit import BinSums
 from broadside.coordinator.core.judge.idle_level import (
     QUIET_BINS_MIN,
     IdleLevel,
@@ -55,17 +56,6 @@ class Neighbour:
     burst_index: int
     start_s: int
     received_bytes: Floats  # of the flows that the ledger counts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BinSums:
-    """Bin by bin, in order."""
-
-    ledger: Floats  # bytes
-    fleet: Floats  # payload
-    width: Floats  # s
-    earlier: Floats  # payload, were the fleet earlier by what its place in time is uncertain
-    later: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,8 @@ def dump_ledger(ledger: FirewallLedger) -> bytes:
             "flows": ledger.flows,
             "snat_utilization_ratio": ledger.snat_utilization_ratio,
             "notes": ledger.notes,
+            # Left out where it is not declared, as in documents of earlier versions
+            **({} if ledger.counts_lost is None else {"counts_lost": ledger.counts_lost}),
             "bins": [
                 [start_s, end_s, None if math.isnan(count) else count]
                 for start_s, end_s, count in zip(
