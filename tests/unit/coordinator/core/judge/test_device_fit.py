@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from broadside.coordinator.core.judge.device_fit import (
     ERROR_RATIO,
+    BinSums,
     FitBounds,
     fit_burst,
     relative_noise,
 )
-from broadside.coordinator.core.judge.device_prediction import BinSums
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from tests.planted import summarise
 from tests.synthetic import Fleet, Plant, fleet
