@@ -23,6 +23,7 @@ from typing import Final
 
 import numpy as np
 
+from broadside.coordinator.core.judge.burst_share import BinSums
 from broadside.coordinator.core.measure.columns import Floats
 
 ERROR_RATIO: Final = 0.001  # of bursts that fit: reported as not fitting
@@ -34,21 +35,10 @@ KOLMOGOROV: Final = math.sqrt(math.log(2 * STATISTICS_COUNT / ERROR_RATIO) / 2)
 PLACED_RATIO: Final = 0.25
 NORMAL_RARE: Final = 3.09  # standard deviations that a normal value exceeds with that rate
 FIT_BINS_MIN: Final = 5  # differences of neighbouring bins whose noise is estimated
-# Standard deviation of a bin where too few tell; see reconcile.NOISE_ASSUMED_RATIO
+# Standard deviation of a bin where too few tell; see byte_comparison.NOISE_ASSUMED_RATIO
 NOISE_ASSUMED_RATIO: Final = 0.01
 HALF_FULL_RATIO: Final = 0.5  # of the busiest bin: the misfit of an edge bin is the lag's
 MAD_SIGMAS: Final = 1.4826  # median absolute deviation to standard deviation, of a normal
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BinSums:
-    """Bin by bin, in order."""
-
-    ledger: Floats  # bytes
-    fleet: Floats  # payload
-    width: Floats  # s
-    earlier: Floats  # payload, were the fleet earlier by what its place in time is uncertain
-    later: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

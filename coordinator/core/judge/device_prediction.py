@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from broadside.coordinator.core.judge.burst_share import BinSums, BurstShare, MovedShare
 from broadside.coordinator.core.judge.counter_factor import counter_factor
-from broadside.coordinator.core.judge.device_fit import BinSums
 from broadside.coordinator.core.judge.idle_level import (
     QUIET_BINS_MIN,
     IdleLevel,
@@ -56,55 +56,6 @@ class Neighbour:
     burst_index: int
     start_s: int
     received_bytes: Floats  # of the flows that the ledger counts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BurstShare:
-    """One burst's part in the ledger, the idle level still in it: over every bin that it may have
-    touched, and over those that lie wholly in its steady window."""
-
-    total_bytes: float  # fleet payload of the burst, wherever it falls
-    fleet_bytes: float  # of it, in bins that count
-    ledger_bytes: float  # the ledger's in those bins; a shared bin's by expected share
-    beside_bytes: float  # neighbours' that were taken off those bins
-    width_s: float
-    bins_count: int  # that hold any of the burst
-    moved: tuple["MovedShare", "MovedShare"]  # the same at either end of the lag's interval
-    unseen_bytes: float  # what other bursts' unseen pairs may have added, at most
-    tail_bytes: float  # sent and never counted by a receiver: on the way when the test ended
-    near_bytes_per_s: float  # the ledger's, in the quiet bins right beside the burst
-    parts: BinSums  # of the bins that count
-    full: BinSums  # of those in the steady window
-    fleet_bytes_per_s: float  # in the steady window
-
-    def unsure_ratio(self, level: float) -> float:
-        """How far the residual moves over the lag's interval, beside an idle level."""
-        net = self.ledger_bytes - level * self.width_s
-        if net <= 0 or self.fleet_bytes <= 0:
-            return 0.0
-        ends = [each for each in self.moved if each.fleet_bytes > 0]
-        return max(
-            (
-                abs(
-                    (each.ledger_bytes - level * each.width_s)
-                    / each.fleet_bytes
-                    * self.fleet_bytes
-                    / net
-                    - 1
-                )
-                for each in ends
-            ),
-            default=0.0,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MovedShare:
-    """A burst's part in the ledger, were the lag another."""
-
-    ledger_bytes: float
-    fleet_bytes: float
-    width_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

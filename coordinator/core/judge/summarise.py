@@ -33,6 +33,7 @@ from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.measure.headers import MSS_ASSUMED_BYTES, Headers
 from broadside.coordinator.core.measure.outages import coordinator_findings, outage_findings
 from broadside.coordinator.core.measure.placement import place
+from broadside.coordinator.core.measure.resolution import HIDDEN_RATIO
 from broadside.coordinator.core.measure.series import MeasuredBurst
 from broadside.coordinator.core.measure.steady import (
     VALUES_MIN,
@@ -255,8 +256,9 @@ def _slowest_sent(burst: MeasuredBurst) -> Stretch | None:
         return None
     window = slice(*series.window)
     sent = np.sum([flow.sent_bytes for flow in series.flows], axis=0)[window]
-    # Less than was received: seconds of senders are missing.
-    whole = float(sent.sum()) >= float(np.nansum(series.received_bytes[window]))
+    # Less than was received: seconds of senders are missing, and they would look slow.
+    received = float(np.nansum(series.received_bytes[window]))
+    whole = float(sent.sum()) >= (1 - HIDDEN_RATIO) * received
     seen = float(np.nan_to_num(series.coverage_ratio[window]).min(initial=1.0)) >= WHOLE_RATIO
     return slowest_stretch(sent * 8) if whole and seen else None
 

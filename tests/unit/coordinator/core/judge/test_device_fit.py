@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from broadside.coordinator.core.judge.burst_share import BinSums
 from broadside.coordinator.core.judge.device_fit import (
     ERROR_RATIO,
-    BinSums,
     FitBounds,
     fit_burst,
     relative_noise,
 )
+from broadside.coordinator.core.measure.evidence import PairEvidence
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from tests.planted import summarise
-from tests.synthetic import Fleet, Plant, fleet
+from tests.synthetic import Break, Fleet, Plant, fleet
 
 PLANT = Plant(
     pairs=6,
@@ -129,3 +130,45 @@ def test_a_counter_of_another_shape_is_no_pass(parts: tuple[float, ...]) -> None
     said = judged(made, counted)
     assert said.verdict is Verdict.INCONCLUSIVE
     assert {"device-shape", "slow-stretch-device"} & findings(said)
+
+
+@pytest.mark.parametrize("grain_s", [1.0, 5.0])
+@pytest.mark.parametrize(("before_s", "after_s"), [(20.0, 0.0), (0.0, 20.0), (8.0, 0.0)])
+def test_other_traffic_that_reaches_beyond_a_burst_hides_no_bypass(
+    before_s: float, after_s: float, grain_s: float
+) -> None:
+    """A fifth of the fleet passes the device by, and others send as much while the burst runs."""
+    made = fleet(replace(PLANT, grain_s=grain_s))
+    assert made.ledger is not None
+    counted = 0.8 * made.ledger.bytes
+    plateau = 0.2 * float(np.quantile(made.ledger.bytes / grain_s, 0.99))
+    for burst in made.plan.bursts:
+        first = burst.planned_start_at.timestamp() - before_s
+        last = burst.planned_end_at.timestamp() + after_s
+        counted += plateau * np.clip(
+            np.minimum(made.ledger.end_s, last) - np.maximum(made.ledger.start_s, first), 0, None
+        )
+    assert judged(made, counted).verdict is Verdict.INCONCLUSIVE
+
+
+def test_senders_show_a_part_that_receivers_do_not() -> None:
+    """Receivers' seconds are all alike; those of the senders reach the target for 40 of 60 s."""
+    slow = Break(burst=0, from_s=20, length_s=20, factor=0.7)
+    made = fleet(replace(PLANT, bursts=1, ledger=False, breaks=(slow,)))
+
+    def flat(pair: PairEvidence) -> PairEvidence:
+        tracks = []
+        for track in pair.server_tracks:
+            amounts = track.transferred_bytes
+            even = np.full(len(amounts), amounts.sum() / track.end_s[-1]) * (
+                track.end_s - track.start_s
+            )
+            tracks.append(replace(track, transferred_bytes=even))
+        return replace(pair, server_tracks=tuple(tracks))
+
+    made = made.told(flat).aiming(
+        target_bits_per_second=0.97 * made.truth.rates[0], tolerance_ratio=0.0
+    )
+    said = summarise(replace(made, plan=made.plan.sealed()))
+    assert said.verdict is Verdict.INCONCLUSIVE
+    assert "slow-stretch-senders" in findings(said)
