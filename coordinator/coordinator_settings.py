@@ -8,11 +8,17 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from broadside.coordinator.device.ledgers import source_names
 
-LedgerLayer = Literal["ip", "wire", "unknown"]
+LedgerLayer = Literal["payload", "ip", "wire", "unknown"]
 ByteMetric = Literal["Throughput", "DataProcessed"]
 PrometheusUnit = Literal["bits_per_second", "bytes_per_second", "bytes_total"]
 CsvUnit = Literal[
-    "bits_per_second", "megabits_per_second", "gigabits_per_second", "bytes_per_second", "bytes"
+    "bits_per_second",
+    "kilobits_per_second",
+    "megabits_per_second",
+    "gigabits_per_second",
+    "bytes_per_second",
+    "bytes",
+    "bits",
 ]
 
 
@@ -85,8 +91,32 @@ class CoordinatorSettings(BaseSettings):
     )
     ledger_layer: LedgerLayer = Field(
         "unknown",
-        description="what the firewall's figures count: IP packets or Ethernet frames; the `lab` "
-        "ledger knows",
+        description="what the firewall's figures count: payload, IP packets or Ethernet frames; "
+        "the `lab` ledger knows",
+    )
+    ledger_aggregation: Literal["average", "maximum", "minimum"] = Field(
+        "average",
+        description="what a figure is of its bin: `average`, or the total where the unit is an "
+        "amount; from the largest or smallest sample no bytes follow (inconclusive)",
+    )
+    ledger_direction: Literal["in", "out", "both"] = Field(
+        "both",
+        description="which way they count: `in` from clients to servers, `out` from servers to "
+        "clients; the `lab` ledger knows",
+    )
+    ledger_mss_bytes: int | None = Field(
+        None,
+        ge=88,
+        le=65_535,
+        description="TCP payload of a full packet at the firewall, where the engines do not report "
+        "it; `ss -i` gives it",
+    )
+    ledger_lag_s: float | None = Field(
+        None,
+        ge=-900,
+        le=900,
+        description="seconds by which its labels run behind the traffic; default: fitted, near 75 "
+        "for `azure-monitor` of one-minute points",
     )
     ledger_settle_s: float | None = Field(
         None,
@@ -139,7 +169,7 @@ class CoordinatorSettings(BaseSettings):
     csv_time_column: str = Field("time", description="column of ISO 8601 times or epoch seconds")
     csv_value_column: str = Field("bytes", description="column of figures")
     csv_unit: CsvUnit = Field(
-        "bytes", description="what the figures are; `bytes` are those of each row's bin"
+        "bytes", description="what the figures are; `bytes` and `bits` are those of each row's bin"
     )
     csv_zone: str = Field("UTC", description="IANA time zone of times without an offset")
     csv_label: Literal["start", "end"] = Field(

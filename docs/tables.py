@@ -1,5 +1,6 @@
 """Writes the generated pages of docs/ from the code: ``python docs/tables.py``."""
 
+import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -138,11 +139,17 @@ def problems_page() -> str:
     return "\n".join(parts) + "\n"
 
 
+def _constants_page() -> str:
+    """Every constant of the judging and measuring core as Markdown."""
+    return str(runpy.run_path(str(DOCS / "constants.py"))["page"]())
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "commands.md": commands_page,
     "problems.md": problems_page,
     "checks.md": checks_page,
+    "constants.md": _constants_page,
 }
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from broadside.coordinator.imports.import_answers import (
 )
 from broadside.coordinator.imports.import_requests import LabelValues, Recordings, RecordingState
 from broadside.coordinator.imports.iperf3_files import read_recordings
+from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.original_tables import Reading, read_original
 from broadside.coordinator.imports.time_text import parse_time, to_utc
 
@@ -53,6 +54,14 @@ def original(
     firewall_metric: Annotated[
         Path | None,
         typer.Option(metavar="FILE.csv", help="the firewall's throughput: timestamp, bit/s"),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD=VALUE",
+            help="what the metric's figures mean: unit, prefix, aggregation, per, direction, "
+            "layer, mss_bytes, mtu_bytes or lag_s, such as layer=ip; repeatable",
+        ),
     ] = None,
     timezone: Annotated[
         str, typer.Option(help="where the table's times are local; or an offset: UTC-05:00")
@@ -93,6 +102,7 @@ def original(
             period_s=period_s,
         ),
         metric=firewall_metric,
+        declared=_declared(metric),
     )
     said = {
         "labels": _labels(labels),
@@ -168,6 +178,23 @@ def _time(option: str, text: str | None, zone: tzinfo) -> datetime | None:
         return to_utc(parse_time(text), zone)
     except ValueError as error:
         stop(f"{option} {text!r}: not a time as 2022-01-04T11:25:00 ({error})", Exit.USAGE)
+
+
+def _declared(assignments: Sequence[str] | None) -> dict[str, str | float]:
+    """Fields of a metric's declaration."""
+    fields: dict[str, str | float] = {}
+    for assignment in assignments or ():
+        name, equals, value = assignment.partition("=")
+        if not equals or name.strip() not in MetricDeclaration.model_fields:
+            known = ", ".join(MetricDeclaration.model_fields)
+            stop(f"--metric {assignment!r}: expected FIELD=VALUE; fields are {known}", Exit.USAGE)
+        field, text = name.strip(), value.strip()
+        try:
+            read = {"mss_bytes": int, "mtu_bytes": int, "lag_s": float}.get(field, str)
+            fields[field] = read(text)
+        except ValueError:
+            stop(f"--metric {assignment!r}: {text!r} is not a number", Exit.USAGE)
+    return fields
 
 
 def _labels(assignments: Sequence[str] | None) -> dict[str, str]:

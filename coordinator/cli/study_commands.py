@@ -144,7 +144,7 @@ def search(
     lowest: Annotated[str, typer.Option("--min", help="lowest offered payload rate, like 1G")],
     highest: Annotated[str, typer.Option("--max", help="highest offered payload rate, like 200G")],
     shortfall: Annotated[
-        float, typer.Option(help="ratio of the offered bytes that may not arrive")
+        float, typer.Option(help="ratio of what is sent that may be lost; 0: zero loss")
     ] = 0.01,
     rtt: Annotated[str | None, typer.Option(help="mean RTT to stay under, like 5ms")] = None,
     residual: Annotated[

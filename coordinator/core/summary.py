@@ -189,6 +189,8 @@ class Window(Message):
     slowest_proven_bits_per_second: float | None = None  # by receivers' own seconds alone, where
     # some are missing
     covered_ratio: float = 1.0  # of the measured pairs' seconds in it, that are on record
+    outside_s: int = 0  # of any one measured pair, the most recorded seconds outside `common_s`
+    outside_pair: str | None = None  # which pair that is
     # Length of the receivers' readings; None: seconds.
     reading_s: float | None = None
     short: bool  # under the 300 s that RFC 9411 recommends
@@ -258,6 +260,12 @@ class PairSummary(Message):
     clock_bound_s: float | None = None
     basis: Basis
     joined_by: Joined | None = None
+    # Of an import: the server's clock minus the client's, from the test itself, and half of its
+    # 95 % interval.
+    ends_offset_s: float | None = None
+    ends_offset_bound_s: float | None = None
+    # Of the pair's recorded seconds, those outside the window that all measured pairs share.
+    outside_ratio: float | None = None
     received_bits_per_second: float | None = None
     sent_bits_per_second: float | None = None
     share_ratio: float | None = None  # of the fleet's received
@@ -578,6 +586,7 @@ CauseId = Literal[
     "foreign-traffic",
     "bypass",
     "duplicate-counting",
+    "metric-declaration",
     "unknown-bins",
     "unknown",
 ]
@@ -635,6 +644,7 @@ class Reconciliation(Message):
     fit_distance_ratio: float | None = None
     fit_limit_ratio: float | None = None
     bypassed: bool = False  # the run was not to cross the device
+    counted_flows: tuple[Flow, ...] = ()  # that the counter is declared to count; none: all
     neighbours: tuple[str, ...] = ()  # other runs whose traffic this ledger counts too
     causes: tuple[Cause, ...] = ()
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.table_bursts import OriginalRow, problems
 from broadside.exchange.chunks import pack_intervals, unpack_intervals
 from broadside.exchange.engines.port import StartBasis
@@ -46,10 +47,16 @@ class Note(Message):
 
 
 class MetricPoint(Message):
-    """A mean rate over the bin that starts at its label; ``None`` is unknown."""
+    """A figure of the bin that starts at its label; ``None`` is unknown."""
 
     at: UtcDatetime
     bits_per_second: Number | None = Field(default=None, ge=0, le=1e15)
+    value: Number | None = Field(
+        default=None,
+        ge=0,
+        le=1e18,
+        description="in place of a rate in bit/s: the figure as `metric_declaration` has it",
+    )
 
 
 class _Import(Message):
@@ -76,6 +83,10 @@ class OriginalTable(_Import):
     rows: tuple[OriginalRow, ...] = Field(min_length=1, max_length=ROWS_MAX_COUNT)
     metric_source: Annotated[str, Field(max_length=255)] | None = None
     metric: tuple[MetricPoint, ...] = Field(default=(), max_length=METRIC_POINTS_MAX_COUNT)
+    metric_declaration: MetricDeclaration = Field(
+        default=MetricDeclaration(),
+        description="what the metric's figures mean; the defaults are Azure Firewall's Throughput",
+    )
     period_s: Number | None = Field(default=None, ge=1, le=604_800)  # None: found in the rows
     pairs_planned: Whole | None = Field(default=None, ge=1, le=2000)
     set_apart: Mapping[str, Whole] = {}  # rows that are no iperf3 result, by what they are

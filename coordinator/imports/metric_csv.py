@@ -1,17 +1,23 @@
-"""Reads a firewall's throughput metric from CSV: a point's time and its mean rate."""
+"""Reads a firewall's byte metric from CSV: a point's time and its figure, as declared."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from pydantic import ValidationError
 
 from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import METRIC_POINTS_MAX_COUNT, MetricPoint
+from broadside.coordinator.imports.metric_declaration import (
+    DEFAULT,
+    MetricDeclaration,
+    azure_firewall,
+)
 from broadside.coordinator.imports.time_text import parse_number, parse_time, say_zone, to_utc
 from broadside.coordinator.imports.uploaded_files import read_rows, read_text, wrong_cell
 
@@ -22,19 +28,67 @@ _RATES: Final = (
     *("throughput_bits_per_second", "bits_per_second", "throughput", "average", "value"),
     *("throughput (avg)", "throughput (average)", "throughput (bits/s)"),
 )
+# Columns of Azure Monitor's other exports, with what they say of their figures.
+_DECLARING: Final = {
+    **dict.fromkeys(
+        ("dataprocessed", "data processed", "data processed (sum)", "data_processed_bytes"),
+        azure_firewall("DataProcessed"),
+    ),
+    **dict.fromkeys(("maximum", "throughput (max)"), MetricDeclaration(aggregation="maximum")),
+    **dict.fromkeys(("minimum", "throughput (min)"), MetricDeclaration(aggregation="minimum")),
+    "total": azure_firewall("DataProcessed"),
+}
 
 
 def read_metric(path: Path) -> tuple[MetricPoint, ...]:
-    """Every point of a file, in its order. Raises :class:`BadFile`."""
+    """Return every point of a file, in its order. Raises :class:`BadFile`."""
     return parse_metric(read_text(path), str(path))
 
 
 def parse_metric(text: str, name: str) -> tuple[MetricPoint, ...]:
-    """Every point of a text; ``name`` is its file's.
+    """Return every point of a text; ``name`` is its file's.
 
     Times without a zone are UTC, as Azure Monitor gives them; ``null`` and empty rates are
     unknown. Raises :class:`BadFile`.
     """
+    return _points(text, name)[1]
+
+
+def read_declared_metric(
+    path: Path, declared: Mapping[str, object] | None = None
+) -> tuple[tuple[MetricPoint, ...], MetricDeclaration]:
+    """Read a file's points, with what their figures mean.
+
+    Args:
+        path: A CSV file.
+        declared: Fields of :class:`MetricDeclaration`; the others follow from the column's name,
+            as Azure Monitor uses it.
+
+    Raises:
+        BadFile: A value or a declaration cannot be right.
+    """
+    column, points = _points(read_text(path), str(path))
+    declaration = _declaration(column, declared or {})
+    if not declaration.is_bit_rate:
+        points = tuple(MetricPoint(at=each.at, value=each.bits_per_second) for each in points)
+    return points, declaration
+
+
+def _declaration(column: str, declared: Mapping[str, object]) -> MetricDeclaration:
+    """What the figures of a column mean: as declared, else by its name."""
+    named = _DECLARING.get(column, azure_firewall("Throughput")).model_dump(exclude_defaults=True)
+    if "mss_bytes" in declared:
+        named.pop("mtu_bytes", None)
+    try:
+        return MetricDeclaration.model_validate({**named, **declared})
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "declaration"
+        raise BadFile(f"--metric {field}: {first['msg']}") from None
+
+
+def _points(text: str, name: str) -> tuple[str, tuple[MetricPoint, ...]]:
+    """The figures' column, in lower case, and every point, its figure as it is."""
     rows = read_rows(text, name=name, header_word="time")
     columns: tuple[int, int] | None = None
     names = ("", "")
@@ -45,7 +99,7 @@ def parse_metric(text: str, name: str) -> tuple[MetricPoint, ...]:
         if not any(cells):
             continue
         if columns is None:
-            columns = (_place(cells, _TIMES), _place(cells, _RATES))
+            columns = (_place(cells, _TIMES), _place(cells, (*_RATES, *_DECLARING)))
             if min(columns) < 0:
                 found = ", ".join(filter(None, cells))[:200]
                 raise BadFile(
@@ -93,28 +147,44 @@ def parse_metric(text: str, name: str) -> tuple[MetricPoint, ...]:
             f"{name}: {len(points)} points, and at least 2 are needed to know the grain; export "
             "the metric over all bursts"
         )
-    return tuple(points)
+    return names[1].lower(), tuple(points)
 
 
 def _place(cells: Sequence[str], names: Sequence[str]) -> int:
     return next((place for place, cell in enumerate(cells) if cell.lower() in names), -1)
 
 
-def throughput_ledger(source: str, points: Sequence[MetricPoint]) -> FirewallLedger:
-    """A ledger from a metric's points: mean rates over bins that are as long as the commonest gap.
+def throughput_ledger(
+    source: str,
+    points: Sequence[MetricPoint],
+    declared: MetricDeclaration = DEFAULT,
+) -> FirewallLedger:
+    """Return a ledger of a metric's points, over bins that are as long as the commonest gap.
 
-    Points may come in any order; there are two at least.
+    Args:
+        source: Name of the metric.
+        points: Two at least, in any order.
+        declared: What their figures mean; a rate in bit/s stays one.
     """
     ordered = sorted(points, key=lambda point: point.at)
     start = np.array([point.at.timestamp() for point in ordered])
     gaps = Counter(np.diff(start).tolist())
     grain_s = float(min(gaps, key=lambda gap: (-gaps[gap], gap)))
     rates = np.array([point.bits_per_second for point in ordered], dtype=np.float64)
+    values = np.array([point.value for point in ordered], dtype=np.float64)
+    counted = np.where(np.isnan(values), rates / 8 * grain_s, declared.bytes_of(values, grain_s))
+    extreme = declared.aggregation if declared.aggregation in ("maximum", "minimum") else None
     return FirewallLedger(
         source=source,
         start_s=start,
         end_s=start + grain_s,
-        bytes=rates / 8 * grain_s,
+        bytes=counted,
         grain_s=grain_s,
         read_at=ordered[-1].at,
+        layer=declared.layer,
+        flows=declared.flows,
+        lag_hint_s=declared.lag_s,
+        mss_bytes=declared.mss_bytes,
+        mtu_bytes=declared.mtu_bytes,
+        extreme=extreme,
     )

@@ -142,7 +142,7 @@ def measure_table(plan: Plan, table: OriginalTable) -> Measured:
             measure_burst(plan.spec, _evidence(plan, planned, burst, index_of), due_at(planned))
             for planned, burst in zip(plan.bursts, bursts, strict=True)
         ),
-        ledger=throughput_ledger(table.metric_source, table.metric)
+        ledger=throughput_ledger(table.metric_source, table.metric, table.metric_declaration)
         if untimed is None and table.metric and table.metric_source is not None
         else None,
         findings=note_findings(table.notes),

@@ -16,7 +16,7 @@ from typing import Final
 
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import ROWS_MAX_COUNT, Note, OriginalTable
-from broadside.coordinator.imports.metric_csv import read_metric
+from broadside.coordinator.imports.metric_csv import read_declared_metric
 from broadside.coordinator.imports.table_bursts import OriginalRow, infer_series, problems
 from broadside.coordinator.imports.time_text import (
     ORIGINAL_FORMAT,
@@ -63,12 +63,28 @@ class Reading:
     period_s: float | None = None
 
 
-def read_original(path: Path, reading: Reading, *, metric: Path | None = None) -> OriginalTable:
-    """A whole table, and the firewall's metric beside it, checked. Raises :class:`BadFile`."""
+def read_original(
+    path: Path,
+    reading: Reading,
+    *,
+    metric: Path | None = None,
+    declared: Mapping[str, object] | None = None,
+) -> OriginalTable:
+    """A whole table, and the firewall's metric beside it, checked. Raises :class:`BadFile`.
+
+    ``declared`` says what the metric's figures mean, as :func:`read_declared_metric` takes it.
+    """
     table = parse_original(read_text(path), str(path), reading)
     if metric is None:
         return table
-    return table.model_copy(update={"metric_source": metric.name, "metric": read_metric(metric)})
+    points, declaration = read_declared_metric(metric, declared)
+    return table.model_copy(
+        update={
+            "metric_source": metric.name,
+            "metric": points,
+            "metric_declaration": declaration,
+        }
+    )
 
 
 def parse_original(text: str, name: str, reading: Reading) -> OriginalTable:

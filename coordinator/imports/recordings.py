@@ -6,8 +6,8 @@ starts coincide, so a start counts as late only beyond a minute.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
@@ -17,6 +17,7 @@ from broadside.coordinator.core.measure.columns import TrackColumns
 from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
 from broadside.coordinator.core.measure.measure_burst import measure_burst
 from broadside.coordinator.core.measure.series import MeasuredBurst
+from broadside.coordinator.core.measure.two_ends import EndsOffset, place_ends
 from broadside.coordinator.core.plan.spec import Burst, Pair, Plan
 from broadside.coordinator.core.summary import Finding, Joined
 from broadside.coordinator.imports import BadFile
@@ -62,6 +63,7 @@ class _Test:
     ends: Mapping[Side | None, Recording]
     name: str
     seen_s: float  # s of engine time that were recorded, warm-up included
+    clock: Side = Side.CLIENT  # whose stamps say when it was
 
     @property
     def lead(self) -> Recording:
@@ -73,7 +75,10 @@ class _Test:
 
     @property
     def start_s(self) -> float:
-        return self.lead.first_data_at_s or self.lead.started_at.timestamp()
+        first = self.ends.get(self.clock, self.lead)
+        stamps = (first, self.lead, *self.ends.values())
+        known = (end.first_data_at_s for end in stamps if end.first_data_at_s)
+        return next(known, self.lead.started_at.timestamp())
 
     @property
     def end_s(self) -> float:
@@ -152,7 +157,35 @@ def _tests(imported: Recordings) -> tuple[list[_Test], list[Recording]]:
         )
         for ends in found.values()
     ]
-    return sorted(tests, key=lambda test: (test.start_s, test.name)), again
+    clock = _clock(tests)
+    return _in_order(replace(test, clock=clock) for test in tests), again
+
+
+def _in_order(tests: Iterable[_Test]) -> list[_Test]:
+    return sorted(tests, key=lambda test: (test.start_s, test.name))
+
+
+def _clock(tests: Sequence[_Test]) -> Side:
+    """Return the end whose clocks agree on when the tests ran; clients', unless servers' surely do.
+
+    Clocks that are wrong by different amounts scatter starts; they do not bring them together.
+    """
+    stamped = [
+        test
+        for test in tests
+        if len(test.ends) == len(Side) and all(end.first_data_at_s for end in test.ends.values())
+    ]
+    if len(stamped) < max(2, len(tests)):
+        return Side.CLIENT
+    scattered = {}
+    for side in (Side.CLIENT, Side.SERVER):
+        groups = _groups(_in_order(replace(test, clock=side) for test in tests))
+        starts = [[test.start_s for test in group.tests] for group in groups]
+        scattered[side] = (len(groups), max(max(each) - min(each) for each in starts))
+    (count, spread_s), (other_count, other_spread_s) = scattered.values()
+    if other_count != count:
+        return Side.SERVER if other_count < count else Side.CLIENT
+    return Side.SERVER if other_spread_s < spread_s - CLOCK_BOUND_S else Side.CLIENT
 
 
 def _groups(tests: Sequence[_Test]) -> list[_Group]:
@@ -260,7 +293,8 @@ def measure_recordings(plan: Plan, imported: Recordings) -> Measured:
     """Bursts as :func:`~broadside.coordinator.core.judge.summarise.summarise_run` takes them."""
     tests, again = _tests(imported)
     groups = _groups(tests)
-    notes = list(note_findings(imported.notes))
+    ends = [[_place(test) for test in group.tests] for group in groups]
+    notes = [*note_findings(imported.notes), *_ends_notes(groups, ends)]
     if len({group.kind for group in groups if group.kind}) > 1:
         notes.append(
             _note(
@@ -277,7 +311,8 @@ def measure_recordings(plan: Plan, imported: Recordings) -> Measured:
     outside = [r for r in imported.recordings if r.state in _OUTSIDE]
     return Measured(
         bursts=tuple(
-            _measure(plan, burst, group) for burst, group in zip(plan.bursts, groups, strict=True)
+            _measure(plan, burst, group, placed)
+            for burst, group, placed in zip(plan.bursts, groups, ends, strict=True)
         ),
         findings=tuple(notes),
         open_reason=None
@@ -287,31 +322,45 @@ def measure_recordings(plan: Plan, imported: Recordings) -> Measured:
     )
 
 
-def _note(name: str, sentence: str) -> Finding:
-    return Finding(id=name, kind="context", severity="warning", weight=45, sentence=sentence)
+def _note(name: str, sentence: str, next_step: str | None = None) -> Finding:
+    return Finding(
+        id=name,
+        kind="context",
+        severity="warning",
+        weight=45,
+        sentence=sentence,
+        next_step=next_step,
+    )
 
 
 def _outcome(test: _Test) -> Outcome:
     return _OUTCOMES.get(test.lead.state, Outcome.FAILED)
 
 
-def _measure(plan: Plan, burst: Burst, group: _Group) -> MeasuredBurst:
+def _measure(
+    plan: Plan, burst: Burst, group: _Group, ends: Sequence["_PlacedEnds"]
+) -> MeasuredBurst:
     spec = plan.spec.model_copy(update={"traffic": _traffic(group)})
     evidence = BurstEvidence(
         burst=burst,
-        pairs=tuple(_evidence(plan, burst, i, test) for i, test in enumerate(group.tests)),
+        pairs=tuple(
+            _evidence(plan, burst, i, test, placed)
+            for i, (test, placed) in enumerate(zip(group.tests, ends, strict=True))
+        ),
         start_known=False,
     )
     return measure_burst(spec, evidence, due_at(burst))
 
 
-def _evidence(plan: Plan, burst: Burst, pair_index: int, test: _Test) -> PairEvidence:
+def _evidence(
+    plan: Plan, burst: Burst, pair_index: int, test: _Test, ends: "_PlacedEnds"
+) -> PairEvidence:
     client, server = test.ends.get(Side.CLIENT), test.ends.get(Side.SERVER)
     agent_id = identifier(test.name)
     lead = test.lead
     first = None
-    if lead.first_data_at_s is not None:
-        first = datetime.fromtimestamp(lead.first_data_at_s, UTC)
+    if any(end.first_data_at_s is not None for end in test.ends.values()):
+        first = datetime.fromtimestamp(test.start_s, UTC)
     report = JobReport(
         job_id=f"{plan.run_id}.{burst.index:05d}.{pair_index:05d}",
         run_id=plan.run_id,
@@ -329,7 +378,7 @@ def _evidence(plan: Plan, burst: Burst, pair_index: int, test: _Test) -> PairEvi
         pair_index=pair_index,
         name=test.name,
         report=report,
-        client_tracks=_tracks(client),
+        client_tracks=ends.client,
         server_test=None
         if server is None or server.report is None
         else ServerTest(
@@ -338,20 +387,104 @@ def _evidence(plan: Plan, burst: Burst, pair_index: int, test: _Test) -> PairEvi
             started_at=server.started_at,
             engine=server.report,
         ),
-        server_tracks=_tracks(server),
+        server_tracks=ends.server,
         joined_by=Joined.COOKIE if client and server else None,
+        ends_offset=ends.offset,
     )
 
 
-def _tracks(recording: Recording | None) -> tuple[TrackColumns, ...]:
-    if recording is None or recording.side is None or recording.first_data_at_s is None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlacedEnds:
+    """Both ends' seconds on one clock."""
+
+    client: tuple[TrackColumns, ...]
+    server: tuple[TrackColumns, ...]  # none where they cannot be placed
+    offset: EndsOffset | None = None
+    contradicts: bool = False  # the series do not fit a common start
+
+
+def _place(test: _Test) -> _PlacedEnds:
+    """A test's seconds; an end without a stamp has the other's start, which is the same instant."""
+    client, server = test.ends.get(Side.CLIENT), test.ends.get(Side.SERVER)
+    stamped = [each for each in (client, server) if each and each.first_data_at_s is not None]
+    zero_s = stamped[0].first_data_at_s if stamped else None
+    mine, theirs = _tracks(client, zero_s), _tracks(server, zero_s)
+    if not mine or not theirs or len(stamped) < 2:
+        return _PlacedEnds(client=mine, server=theirs)
+    rtts = [total.rtt_max_s for total in test.report.totals if total.rtt_max_s is not None]
+    offset = place_ends(
+        mine,
+        theirs,
+        rtt_max_s=max(rtts, default=0.0),
+        stamps_s=max(_stamp_error_s(each) for each in stamped),
+    )
+    if offset is None:
+        return _PlacedEnds(client=mine, server=(), contradicts=True)
+    theirs = tuple(offset.placed(track) for track in theirs)
+    by_s = offset.offset_s if test.clock is Side.SERVER else 0.0
+    mine, theirs = (
+        tuple(replace(track, first_data_at_s=track.first_data_at_s + by_s) for track in tracks)
+        for tracks in (mine, theirs)
+    )
+    return _PlacedEnds(client=mine, server=theirs, offset=offset)
+
+
+def _stamp_error_s(recording: Recording) -> float:
+    """What a stamp without a fraction may be off by, s: iperf3 before 3.20 writes whole seconds."""
+    is_whole = (recording.first_data_at_s or 0.0) % 1 == 0
+    return CLOCK_BOUND_S if is_whole else 0.0
+
+
+def _ends_notes(
+    groups: Sequence[_Group], ends: Sequence[Sequence[_PlacedEnds]]
+) -> Iterator[Finding]:
+    """Findings about the clocks of the two ends, with the test of the largest offset."""
+    each = [
+        (test.name, placed)
+        for group, some in zip(groups, ends, strict=True)
+        for test, placed in zip(group.tests, some, strict=True)
+    ]
+    apart = [
+        (name, placed.offset) for name, placed in each if placed.offset and placed.offset.is_apart
+    ]
+    if apart:
+        name, offset = max(apart, key=lambda item: abs(item[1].offset_s))
+        way = "ahead of" if offset.offset_s > 0 else "behind"
+        drift = f", and {offset.drift_ratio * 1e6:+.0f} ppm fast" if offset.drift_ratio else ""
+        yield _note(
+            "clocks-apart",
+            f"the clocks of the two ends differ in {len(apart)} of {len(each)} tests; in {name} "
+            f"the server's is {abs(offset.offset_s):.1f} s {way} the client's{drift} "
+            f"({offset.low_s:+.1f} to {offset.high_s:+.1f} s at 95 %), estimated from "
+            + ("the series of bytes and " if offset.by_series else "")
+            + f"the common start of the test. All times are by the {groups[0].tests[0].clock}s' "
+            "clocks",
+            "synchronise the clocks of the hosts (chrony)",
+        )
+    odd = [name for name, placed in each if placed.contradicts]
+    if odd:
+        yield _note(
+            "ends-not-placed",
+            f"in {len(odd)} of {len(each)} tests the two ends' series of bytes do not fit a "
+            f"common start, so the offset between their clocks is unknown: {', '.join(odd[:3])}. "
+            "The server's seconds are not used",
+            "check that both files are complete and of the same test",
+        )
+
+
+def _tracks(recording: Recording | None, zero_s: float | None) -> tuple[TrackColumns, ...]:
+    """Seconds by the recording's own stamp, else from ``zero_s`` on (epoch s)."""
+    if recording is None or recording.side is None:
+        return ()
+    first_s = zero_s if recording.first_data_at_s is None else recording.first_data_at_s
+    if first_s is None:
         return ()
     return tuple(
         read_track(
             PackedTrack(
                 side=recording.side,
                 flow=flow,
-                first_data_at_s=recording.first_data_at_s,
+                first_data_at_s=first_s,
                 chunks=(PackedChunk(row=f"{recording.file}: {flow}", data=data),),
             )
         )

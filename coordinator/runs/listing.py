@@ -133,8 +133,8 @@ class RateSpread(Message):
 
     runs_count: int  # that have the figure
     mean_bits_per_second: float
-    half_width_bits_per_second: float | None = None  # of the mean's 95 % interval (Student's t
-    # over the runs); None: fewer than three
+    half_width_bits_per_second: float | None = None  # of the mean's 95 % interval (as
+    # that of a run over its bursts); None: fewer than three
     median_bits_per_second: float
     min_bits_per_second: float
     max_bits_per_second: float
@@ -313,13 +313,14 @@ class _Sums:
 
 def _rates(known: Sequence[float]) -> RateSpread | None:
     """A rate over runs, with its mean's interval where they are enough."""
-    from broadside.coordinator.core.measure.steady import t95
+    from broadside.coordinator.core.measure.steady import mean_of_bursts
 
     if not known:
         return None
-    half, count, mean = None, len(known), statistics.fmean(known)
-    if count >= _INTERVAL_FROM_COUNT:  # statistics.stdev takes thirty times as long
-        half = t95(count - 1) * math.dist(known, [mean] * count) / math.sqrt(count * (count - 1))
+    half = None
+    if len(known) >= _INTERVAL_FROM_COUNT:
+        # Runs correlate as bursts do: a device drifts over days.
+        half = mean_of_bursts(known, [None] * len(known)).half_width
     spread = _spread(known, "bits_per_second")
     return RateSpread.model_validate({**spread, "half_width_bits_per_second": half})
 

@@ -40,7 +40,7 @@ from broadside.coordinator.studies.study import (
 )
 from broadside.coordinator.studies.trials import planned_trials
 from broadside.coordinator.views.requests import CompareRequest, Selection
-from broadside.exchange.messages import SILENT_STREAMS_MAX_COUNT
+from broadside.exchange.messages import SILENT_STREAMS_MAX_COUNT, Protocol
 
 POINTS_MIN_COUNT: Final = 4  # fewer points show no bend
 RISE_MIN_RATIO: Final = 0.1  # of the most, from the first point: a smaller rise is noise or none
@@ -318,7 +318,7 @@ def _searched(
     whole_count: int,
 ) -> Conclusion:
     answer = found(question, spec, results)
-    goals = [f"a shortfall of at most {words.ratio(question.shortfall_max_ratio)}"]
+    goals = [_loss_goal(question, spec)]
     if question.rtt_mean_max_s is not None:
         goals.append(f"a mean RTT of at most {words.time(question.rtt_mean_max_s)}")
     if question.residual_max_ratio is not None:
@@ -338,7 +338,19 @@ def _searched(
             f"{words.rate(highest)} of payload is the highest rate that kept {kept}; "
             f"{_failing(answer)}"
         )
+    sent = answer.highest_sent_bits_per_second
+    if highest is not None and sent is not None and words.rate(sent) != words.rate(highest):
+        sentence += f"; at the highest rate senders sent {words.rate(sent)}"
     return Conclusion(sentence=sentence, found=answer)
+
+
+def _loss_goal(question: Search, spec: RunSpec) -> str:
+    """Return the goal of loss in words: of datagrams, or of what TCP sent again."""
+    if spec.traffic.protocol is not Protocol.UDP:
+        return f"a shortfall of at most {words.ratio(question.shortfall_max_ratio)}"
+    if question.shortfall_max_ratio == 0:
+        return "zero loss of datagrams (RFC 2544)"
+    return f"a loss of at most {words.ratio(question.shortfall_max_ratio)} of the datagrams"
 
 
 def _failing(answer: Found) -> str:
@@ -347,6 +359,8 @@ def _failing(answer: Found) -> str:
     match answer.lowest_failing_why:
         case Why.UNMEASURED:
             return f"{rate} was not measured"
+        case Why.GENERATOR:
+            return f"{rate} was not offered: the generator was the limit, not the device"
         case Why.UNKNOWN:
             return f"{rate} is not known to have kept them"
         case Why.BROKE | None:

@@ -111,7 +111,7 @@ class Search(Message):
     kind: Literal["search"] = "search"
     min_bits_per_second: Annotated[Number, Field(gt=0)]
     max_bits_per_second: Annotated[Number, Field(gt=0)]
-    shortfall_max_ratio: Annotated[Number, Field(ge=0, lt=1)] = 0.01  # of the offered bytes
+    shortfall_max_ratio: Annotated[Number, Field(ge=0, lt=1)] = 0.01  # loss, of what was sent
     rtt_mean_max_s: Annotated[Number, Field(gt=0)] | None = None
     residual_max_ratio: Annotated[Number, Field(gt=0, le=1)] | None = None
     precision_ratio: Annotated[Number, Field(ge=0.001, lt=1)] = 0.02  # width of the last interval
@@ -341,16 +341,19 @@ class Why(StrEnum):
     BROKE = "broke"  # it broke a goal
     UNMEASURED = "unmeasured"  # no trial at it is whole
     UNKNOWN = "unknown"  # a figure that a goal asks for is unknown
+    GENERATOR = "generator"  # the senders did not offer it
 
 
 class Found(Message):
     """A search's answer; rates are payload at real scale."""
 
-    highest_bits_per_second: float | None  # that kept the goals; None: not even the lowest did
+    # Offered by the highest trial that kept the goals; None: not even the lowest did.
+    highest_bits_per_second: float | None
     lowest_failing_bits_per_second: float | None  # None: the highest asked for kept them
     lowest_failing_why: Why | None = None
     width_ratio: float | None  # between the two, of the upper
     trial_index: int | None  # the last trial at the highest rate
+    highest_sent_bits_per_second: float | None = None  # what that trial's senders really sent
 
 
 CloseUp = ScaleOut | Drilled

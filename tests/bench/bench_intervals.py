@@ -8,7 +8,7 @@ ledger's residual and lag by grain.
 import argparse
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,60 +20,97 @@ from broadside.coordinator.core.judge.reconcile import reconcile
 from broadside.coordinator.core.judge.residual_cause import Missing
 from broadside.coordinator.core.measure.headers import headers
 from broadside.coordinator.core.measure.measure_burst import measure_burst
-from broadside.coordinator.core.measure.steady import correlated_mean, mean_of_bursts
+from broadside.coordinator.core.measure.steady import Mean, correlated_mean, mean_of_bursts
 from broadside.exchange.messages import Protocol
 from tests.synthetic import IP_RATIO, Plant, fleet
 
-LENGTHS_S = (7, 8, 10, 12, 20, 30, 60, 120, 300, 1740)
-RHOS = (0.0, 0.3, 0.5, 0.7, 0.9)
+LENGTHS_S = (7, 10, 15, 30, 60, 280, 1740)
+COUNTS = (1, 2, 3, 5, 10, 30)
 GRAINS_S = (1.0, 5.0, 10.0, 60.0, 300.0)
 Floats = NDArray[np.float64]
 
 
-def autoregressive(rng: np.random.Generator, count: int, rho: float) -> Floats:
-    values = np.empty(count)
-    values[0] = rng.standard_normal() / math.sqrt(1 - rho**2)
-    for i in range(1, count):
-        values[i] = rho * values[i - 1] + rng.standard_normal()
-    return values
+def autocorrelation(process: float | str, length: int) -> Floats:
+    """Of an AR(1) with that coefficient, or of fractional Gaussian noise (``H0.8``)."""
+    lags = np.arange(float(length))
+    if isinstance(process, float):
+        return np.asarray(process**lags if process else np.eye(1, length)[0])
+    power = 2 * float(process.removeprefix("H"))
+    return np.asarray(((lags + 1) ** power - 2 * lags**power + np.abs(lags - 1) ** power) / 2)
 
 
-def spread(length: int, rho: float) -> float:
+def drawn(rng: np.random.Generator, draws: int, length: int, process: float | str) -> Floats:
+    """Gaussian series, a row each, by circulant embedding (Davies and Harte 1987)."""
+    half = autocorrelation(process, max(64, 4 * length))
+    powers = np.fft.fft(np.concatenate((half, half[-2:0:-1]))).real
+    white = rng.standard_normal((draws, len(powers))) + 1j * rng.standard_normal(
+        (draws, len(powers))
+    )
+    series = np.fft.fft(white * np.sqrt(np.maximum(powers, 0.0) / len(powers)), axis=1)
+    return np.asarray(series.real[:, :length])
+
+
+def spread(length: int, process: float | str) -> float:
     """Standard deviation of the mean of such a series."""
-    lags = np.arange(1, length)
-    inner = 1 + 2 * float(((1 - lags / length) * rho**lags).sum())
-    return math.sqrt(inner / length / (1 - rho**2))
+    found = autocorrelation(process, length)
+    inner = 1 + 2 * float(((1 - np.arange(1, length) / length) * found[1:]).sum())
+    return math.sqrt(inner / length)
+
+
+def cell(means: Sequence[Mean], error: float) -> str:
+    held = sum(abs(mean.value) <= mean.half_width for mean in means) / len(means)
+    half = float(np.median([mean.half_width for mean in means]))
+    return f"{held:8.1%} /{half / 1.96 / error:5.2f} "
 
 
 def of_series(draws: int) -> Iterator[str]:
+    processes = (0.0, 0.3, 0.5, 0.8, 0.9, "H0.8")
     yield "== Mean of a burst: coverage / median half width over what 1.96 standard errors would be"
-    yield "seconds " + "".join(f"{f'rho {rho}':>16}" for rho in RHOS)
+    yield "seconds " + "".join(f"{f'{process}':>16}" for process in processes)
     for length in LENGTHS_S:
+        rng = np.random.default_rng(length)
+        cells = [
+            cell(
+                [correlated_mean(values) for values in drawn(rng, draws, length, process)],
+                spread(length, process),
+            )
+            for process in processes
+        ]
+        yield f"{length:7d} " + "".join(cells)
+
+
+def of_directions(draws: int) -> Iterator[str]:
+    correlations = (-0.9, -0.5, 0.0, 0.5, 0.9)
+    yield "== Both directions, rho 0.5: coverage / width, by the correlation between directions"
+    yield "seconds " + "".join(f"{correlation:>16}" for correlation in correlations)
+    for length in (30, 280, 1740):
         cells = []
-        for rho in RHOS:
-            rng = np.random.default_rng([length, int(10 * rho)])
-            found = [correlated_mean(autoregressive(rng, length, rho)) for _ in range(draws)]
-            held = sum(abs(mean.value) <= mean.half_width for mean in found) / draws
-            half = float(np.median([mean.half_width for mean in found]))
-            cells.append(f"{held:8.1%} /{half / 1.96 / spread(length, rho):5.2f} ")
+        for correlation in correlations:
+            rng = np.random.default_rng([length, round(10 + 10 * correlation)])
+            one, two = (drawn(rng, draws, length, 0.5) for _ in range(2))
+            other = correlation * one + math.sqrt(1 - correlation**2) * two
+            error = math.sqrt(2 + 2 * correlation) * spread(length, 0.5)
+            cells.append(cell([correlated_mean(values) for values in one + other], error))
         yield f"{length:7d} " + "".join(cells)
 
 
 def of_runs(draws: int) -> Iterator[str]:
-    yield "== Mean of a run: coverage by bursts and their scatter over what each leaves open"
-    scatters = (0.0, 0.5, 1.0, 5.0)
-    yield "bursts  " + "".join(f"{f'x {scatter}':>9}" for scatter in scatters)
-    for count in (2, 3, 4, 6, 12):
-        cells = []
-        for scatter in scatters:
-            rng = np.random.default_rng([count, int(10 * scatter)])
-            held = 0
-            for _ in range(draws):
-                bursts = math.hypot(scatter, 1) * rng.standard_normal(count)
-                mean = mean_of_bursts(bursts.tolist(), [1.96] * count)
-                held += abs(mean.value) <= mean.half_width
-            cells.append(f"{held / draws:9.1%}")
-        yield f"{count:6d}  " + "".join(cells)
+    processes = (0.0, 0.3, 0.5, 0.7, 0.8, "H0.8")
+    for within, words in ((0.0, "no intervals of their own"), (1.0, "as much noise within")):
+        yield f"== Mean of a run: coverage / width, by correlation of its bursts; {words}"
+        yield "bursts  " + "".join(f"{f'{process}':>16}" for process in processes)
+        for count in COUNTS[(0 if within else 1) :]:
+            cells = []
+            for process in processes:
+                rng = np.random.default_rng([count, round(within)])
+                level = drawn(rng, draws, count, process) if count > 1 else 0.0
+                seen = level + within * rng.standard_normal((draws, count))
+                stated = [2.2 * 1.96 * within if within else None] * count
+                error = math.hypot(
+                    spread(count, process) if count > 1 else 0.0, within / math.sqrt(count)
+                )
+                cells.append(cell([mean_of_bursts(row.tolist(), stated) for row in seen], error))
+            yield f"{count:6d}  " + "".join(cells)
 
 
 def of_differences(draws: int) -> Iterator[str]:
@@ -154,6 +191,7 @@ def main() -> None:
     asked = parser.parse_args()
     for lines in (
         of_series(asked.draws),
+        of_directions(asked.draws),
         of_runs(asked.draws),
         of_differences(asked.draws),
         of_ledgers(asked.ledgers),

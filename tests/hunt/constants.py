@@ -1,7 +1,7 @@
 """What a constant's choice gives: each halved and doubled over hunted cases.
 
 ``python -m tests.hunt.constants --cases 90 lag.RIVAL_RATIO limiter.ROOM_RATIO`` prints for each
-constant (all of docs/verdict.md's where none is named) how many verdicts and names of limiters
+constant (all of docs/constants.md's where none is named) how many verdicts and names of limiters
 move, and how many verdicts become wrong passes or wrong fails. Only cases of little work are taken.
 """
 
@@ -21,7 +21,7 @@ from tests.hunt.oracle import Ruling, rule
 from tests.hunt.searches import random_case, work
 from tests.hunt.worlds import build
 
-PAGE: Final = Path(__file__).parents[2] / "docs/verdict.md"
+PAGE: Final = Path(__file__).parents[2] / "docs/constants.md"
 WORK_MAX: Final = 4000  # pair-seconds of a case
 FACTORS: Final = (0.5, 2.0)
 
@@ -80,7 +80,7 @@ def told(name: str, cases: int, seed: int) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hunt.constants", description=__doc__)
-    parser.add_argument("names", nargs="*", help="module.NAME, as in docs/verdict.md")
+    parser.add_argument("names", nargs="*", help="module.NAME, as in docs/constants.md")
     parser.add_argument("--cases", type=int, default=90)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)

@@ -25,6 +25,7 @@ from broadside.coordinator.core.measure.columns import (
 )
 from broadside.coordinator.core.measure.evidence import (
     BurstEvidence,
+    CounterDirection,
     FirewallLedger,
     LedgerLayer,
     PairEvidence,
@@ -50,6 +51,7 @@ from broadside.coordinator.imports.import_requests import (
     RecordingState,
 )
 from broadside.coordinator.imports.import_requests import Recording as EngineFile
+from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.original_runs import measure_table, plan_table
 from broadside.coordinator.imports.recordings import measure_recordings, plan_recordings
 from broadside.coordinator.imports.stored_imports import summarise as summarise_import
@@ -89,6 +91,13 @@ FLOWS: Final = {
     "reverse": (Flow.DOWN,),
     "both": tuple(Flow),
     None: tuple(Flow),
+}
+LAYERS: Final[dict[str | None, LedgerLayer]] = {"ip": "ip", "wire": "wire", None: "unknown"}
+WAYS: Final[dict[str | None, CounterDirection]] = {
+    "forward": "in",
+    "reverse": "out",
+    "both": "both",
+    None: "both",
 }
 OUTCOMES: Final = {
     "measured": Outcome.MEASURED,
@@ -793,8 +802,20 @@ def original_table(recording: neutral.Recording) -> OriginalTable:
         rows=tuple(rows),
         metric_source="metric.csv" if points else None,
         metric=points,
+        metric_declaration=_metric_declaration(plan),
         pairs_planned=len(plan.pairs),
         overrides=dict(_overrides(plan)),
+    )
+
+
+def _metric_declaration(plan: neutral.Plan) -> MetricDeclaration:
+    """Return what the operator stated of the first device's metric, whose unit is applied above."""
+    stated = plan.counters[0] if plan.counters else None
+    return MetricDeclaration(
+        layer=LAYERS[None if stated is None else stated.layer],
+        direction=WAYS[None if stated is None else stated.directions],
+        lag_s=None if stated is None else stated.lag_s,
+        mtu_bytes=plan.mtu_bytes,
     )
 
 

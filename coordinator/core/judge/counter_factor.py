@@ -42,7 +42,7 @@ def counter_factor(
     A ledger of unknown layer counts something between payload and frames: with three bursts or
     more their median stands for it, and bursts are told apart more surely than the whole.
     """
-    less = more = OVERHEAD_KNOWN_RATIO
+    less = more = headers.doubt_ratio
     if headers.assumed and ledger.layer == "ip":
         less, more = OVERHEAD_LESS_RATIO, OVERHEAD_MORE_RATIO
     elif headers.assumed:
@@ -51,6 +51,8 @@ def counter_factor(
     between, layer = more, 0.0
     wire = headers.wire_ratio + (VXLAN_BYTES / MSS_ASSUMED_BYTES if ledger.vxlan else 0.0)
     match ledger.layer:
+        case "payload":
+            ratio, how, less, more = 1.0, "recorded", OVERHEAD_KNOWN_RATIO, OVERHEAD_KNOWN_RATIO
         case "ip":
             ratio = headers.ip_ratio
         case "wire":
@@ -111,7 +113,7 @@ def extra_bytes(
     """
     resent = resent_ratio(burst, headers, protocol)
     acknowledged = 0.0
-    if protocol is Protocol.TCP and len(ledger.flows) > 1:
+    if protocol is Protocol.TCP and len(ledger.flows) > 1 and ledger.layer != "payload":
         wire = ledger.layer != "ip"
         acknowledged = acknowledged_max_ratio(headers, wire=wire, resent_ratio=resent)
         if acknowledged_ratio is not None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from broadside.coordinator.core import words
 from broadside.coordinator.core.figures import RECEIVED, Layer
+from broadside.coordinator.core.judge.declaration_error import misreading, rates_of
 from broadside.coordinator.core.measure.headers import (
     OVERHEAD_KNOWN_RATIO,
     OVERHEAD_LESS_RATIO,
@@ -93,6 +94,21 @@ def received(spec: RunSpec, burst: BurstSummary, between: float | None = None) -
     )
 
 
+def scatter_of_device(burst: BurstSummary) -> float | None:
+    """What a burst's mean may be off by the scatter of the device's own bins, in bit/s of payload.
+
+    For a table of means, whose ends recorded no scatter. Student's t times the standard deviation
+    of a bin, not of their mean: nothing is assumed of how bins correlate. None where fewer than
+    :data:`BURSTS_MIN` bins lie wholly in the window.
+    """
+    held, rate = burst.reconciliation, RECEIVED.of_burst(burst)
+    if held is None or held.bypassed or held.residual_ratio is None or rate is None:
+        return None
+    if held.ledger_cov_ratio is None or held.full_bins_count < BURSTS_MIN:
+        return None
+    return rate * t95(held.full_bins_count - 1) * held.ledger_cov_ratio
+
+
 def _unheard(burst: BurstSummary) -> float:
     """Payload bit/s that senders tell, and no receiver's seconds."""
     more = sum(
@@ -106,10 +122,14 @@ def _unheard(burst: BurstSummary) -> float:
 def carried(spec: RunSpec, burst: BurstSummary, fleet: Interval) -> Interval | None:
     """What the device's own ledger says that it carried of the fleet's rate.
 
-    The ledger's bytes over the fleet's, times the fleet's rate; None where no ledger tells.
+    The ledger's bytes over the fleet's, times the fleet's rate; None where no ledger tells, or
+    its metric is declared wrongly.
     """
     held = burst.reconciliation
     if held is None or held.bypassed or held.residual_ratio is None:
+        return None
+    wrong = misreading(held, rates_of([burst]))
+    if wrong is not None and wrong.is_sure:
         return None
     low, high = held.residual_ends
     layer, extra = fleet.value * held.layer_ratio, fleet.value * held.extra_ratio

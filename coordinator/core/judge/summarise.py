@@ -1,6 +1,7 @@
 """From measured bursts to a run's summary: reconciled, judged, folded."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -17,10 +18,24 @@ from broadside.coordinator.core.judge.checks import (
     decide,
 )
 from broadside.coordinator.core.judge.course import burst_course, course, course_findings
+from broadside.coordinator.core.judge.declaration_error import (
+    counted,
+    is_far_below,
+    misreading,
+    rates_of,
+    rescaled,
+    scale_of,
+    with_declaration,
+)
 from broadside.coordinator.core.judge.drift import drift_findings
 from broadside.coordinator.core.judge.limiter import Scene, common_limiter, find_limiter
 from broadside.coordinator.core.judge.observations import observations, residual_causes
-from broadside.coordinator.core.judge.rates import WHOLE_RATIO, between_bursts, limit_of
+from broadside.coordinator.core.judge.rates import (
+    WHOLE_RATIO,
+    between_bursts,
+    limit_of,
+    scatter_of_device,
+)
 from broadside.coordinator.core.judge.reconcile import Neighbour, reconcile
 from broadside.coordinator.core.judge.residual_cause import Missing
 from broadside.coordinator.core.measure.completeness import combine
@@ -30,7 +45,11 @@ from broadside.coordinator.core.measure.device_figures import (
     witness_findings,
 )
 from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.headers import MSS_ASSUMED_BYTES, Headers
+from broadside.coordinator.core.measure.headers import (
+    MSS_ASSUMED_BYTES,
+    Headers,
+    declared_headers,
+)
 from broadside.coordinator.core.measure.outages import coordinator_findings, outage_findings
 from broadside.coordinator.core.measure.placement import place
 from broadside.coordinator.core.measure.resolution import HIDDEN_RATIO
@@ -57,7 +76,7 @@ from broadside.coordinator.core.summary import (
     note,
     order,
 )
-from broadside.exchange.messages import Presence, Trouble
+from broadside.exchange.messages import Presence, Protocol, Trouble
 
 
 def fleet_alone(plan: Plan, ledger: FirewallLedger | None) -> Iterator[Finding]:
@@ -104,7 +123,7 @@ def summarise_run(
     measured = sorted(bursts, key=lambda burst: burst.summary.index)
     whole: Reconciliation | None = None
     held: Sequence[Reconciliation | None] = [None] * len(measured)
-    if ledger is not None and measured:
+    if ledger is not None and measured and ledger.extreme is None:
         seen = {burst.summary.index for burst in measured}
         absent_spans = [
             (burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp())
@@ -211,31 +230,60 @@ def _reconciled(
     neighbours: Sequence[Neighbour],
     absent: Sequence[tuple[float, float]] = (),
 ) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
+    """Reconcile the whole run and each burst, by a counter as its metric is declared."""
+    overhead = _overhead(spec, bursts, ledger)
+
+    def reconciled(bytes_of: FirewallLedger) -> tuple[Reconciliation, tuple[Reconciliation, ...]]:
+        return reconcile(
+            [counted(burst.series, ledger) for burst in bursts],
+            bytes_of,
+            overhead,
+            [_missing(burst.summary) for burst in bursts],
+            clock_bound_s=max(burst.summary.clock_bound_max_s or 0.0 for burst in bursts),
+            neighbours=neighbours,
+            absent=absent,
+            bypassed=spec.bypasses_device,
+            parts_s=[_part_s(burst.summary, ledger) for burst in bursts],
+            protocol=spec.traffic.protocol,
+            readings_s=[_reading_s(burst.summary) for burst in bursts],
+            acknowledged=[burst.summary.acknowledged_ratio for burst in bursts],
+        )
+
+    whole, each = reconciled(ledger)
+    summaries = [burst.summary for burst in bursts]
+    if is_far_below(whole) and (scale := scale_of(ledger, whole)):
+        # Of a counter in another unit neither lag nor idle level can be fitted as it stands.
+        other, parts = reconciled(replace(ledger, bytes=ledger.bytes / scale))
+        other = rescaled(other, scale)
+        found = misreading(other, rates_of(summaries))
+        if found is not None and found.is_sure:
+            whole, each = other, tuple(rescaled(part, scale) for part in parts)
+    return (
+        with_declaration(whole, ledger, summaries),
+        tuple(
+            with_declaration(held, ledger, [summary])
+            for held, summary in zip(each, summaries, strict=True)
+        ),
+    )
+
+
+def _overhead(spec: RunSpec, bursts: Sequence[MeasuredBurst], ledger: FirewallLedger) -> Headers:
+    """Headers as a burst recorded them, else as declared for the counter, else as assumed."""
     first = next(
         (burst.summary for burst in bursts if not burst.summary.headers_assumed),
         bursts[0].summary,
     )
-    return reconcile(
-        [burst.series for burst in bursts],
-        ledger,
-        Headers(
-            ip_ratio=first.header_ratio,
-            wire_ratio=first.wire_ratio,
-            assumed=first.headers_assumed,
-            how=first.header_how,
-            mss_bytes=next(
-                (flow.mss_bytes for flow in first.flows if flow.mss_bytes), MSS_ASSUMED_BYTES
-            ),
+    declared = declared_headers(mss_bytes=ledger.mss_bytes, mtu_bytes=ledger.mtu_bytes)
+    if declared is not None and first.headers_assumed and spec.traffic.protocol is Protocol.TCP:
+        return declared
+    return Headers(
+        ip_ratio=first.header_ratio,
+        wire_ratio=first.wire_ratio,
+        assumed=first.headers_assumed,
+        how=first.header_how,
+        mss_bytes=next(
+            (flow.mss_bytes for flow in first.flows if flow.mss_bytes), MSS_ASSUMED_BYTES
         ),
-        [_missing(burst.summary) for burst in bursts],
-        clock_bound_s=max(burst.summary.clock_bound_max_s or 0.0 for burst in bursts),
-        neighbours=neighbours,
-        absent=absent,
-        bypassed=spec.bypasses_device,
-        parts_s=[_part_s(burst.summary, ledger) for burst in bursts],
-        protocol=spec.traffic.protocol,
-        readings_s=[_reading_s(burst.summary) for burst in bursts],
-        acknowledged=[burst.summary.acknowledged_ratio for burst in bursts],
     )
 
 
@@ -340,6 +388,8 @@ def _judged(
             "limiter_details": limiter,
         }
     )
+    if between is None and not plan.clocks_promised:
+        between = scatter_of_device(judged)
     given = BurstInput(
         spec=spec,
         burst=judged,

@@ -27,6 +27,7 @@ from broadside.coordinator.core.measure.steady import (
     ramp_s,
     slowest_stretch,
 )
+from broadside.coordinator.core.measure.window_share import most_outside, outside_ratio
 from broadside.coordinator.core.plan.spec import Burst
 from broadside.coordinator.core.summary import (
     Basis,
@@ -56,6 +57,7 @@ class Aggregate:
     server: HostSummary
     cliff: CliffSummary | None
     series: BurstSeries
+    received_half_width_bits_per_second: float | None
     worst_bits_per_second: float | None
     peak_pair_bits_per_second: float | None
 
@@ -119,6 +121,7 @@ def aggregate(
             common_s=common[1] - common[0],
             ramp_s=cut,
             covered_ratio=figure(_covered(aligned, measured or seen, span)) or 0.0,
+            **most_outside(aligned, measured or seen, common),
             short=span.stop - span.start < SUSTAIN_S,
             ramp_bits_per_second=(
                 figure(float(fleet[common[0] : span.start].mean()) * 8) if cut else None
@@ -138,7 +141,7 @@ def aggregate(
         _flow(flow, cells, aligned, grades, headers, span, bound_s, scale)
         for flow, cells in zip(aligned.flows, filled, strict=True)
     )
-    pairs = _pairs(aligned, filled, grades, headers, span, has_seconds=scale.has_seconds)
+    pairs = _pairs(aligned, filled, grades, headers, span, common, has_seconds=scale.has_seconds)
     return Aggregate(
         window=window,
         flows=flows,
@@ -150,6 +153,9 @@ def aggregate(
         if span is None or not scale.has_seconds
         else _cliff(aligned, filled, measured, span),
         series=series_of(burst, aligned, span),
+        received_half_width_bits_per_second=_half_width(
+            aligned.flows, filled, span, scale, bound_s, flows
+        ),
         worst_bits_per_second=_worst(burst, aligned, late_after_s),
         peak_pair_bits_per_second=figure(
             float(sum(flow.received_bytes.max(initial=0.0) for flow in aligned.flows)) * 8
@@ -221,7 +227,7 @@ def _flow(
     # What says how the load moved: seconds that were recorded as such.
     moving = bytes_in[:, : None if scale.has_seconds else 0]
     seconds = bits[: moving.shape[1]]
-    clock_half = received * min(1.0, 2 * bound_s / length_s)
+    clock_half = received * _clock_ratio(bound_s, length_s)
     pair_bits = bytes_in.sum(axis=1) * 8 / length_s
     on_time = np.array([grade.measured for grade in grades])
     rates = pair_bits[on_time if on_time.any() else flow.coverage[:, span].any(axis=1)]
@@ -246,7 +252,7 @@ def _flow(
         received_bits_per_second=figure(received),
         received_half_width_bits_per_second=None
         if flow.means_only
-        else figure(math.hypot(half_width(flow, filled, span, scale), clock_half)),
+        else figure(math.hypot(half_width([flow], [filled], span, scale), clock_half)),
         ip_bits_per_second=figure(received * headers.ip_ratio),
         sent_bits_per_second=figure(sent),
         sent_pairs_count=_known_rows(flow.sent_bytes[:, span]),
@@ -278,6 +284,31 @@ def _flow(
         loss_ratio=_over(_known_sum(lost), _known_sum(packets)),
         loss_pairs_count=_known_rows(lost),
     )
+
+
+def _clock_ratio(bound_s: float, length_s: int) -> float:
+    """Return how much of a rate the clocks' bounds may add or take at a window's ends."""
+    return min(1.0, 2 * bound_s / length_s)
+
+
+def _half_width(
+    flows: Sequence[FlowSeconds],
+    filled: Sequence[Floats],
+    span: slice | None,
+    scale: TimeScale,
+    bound_s: float,
+    summaries: Sequence[FlowSummary],
+) -> float | None:
+    """Return half of the 95 % interval of the fleet's rate, in bit/s; None: unknown.
+
+    Of several flows it is that of their sum, second by second. All flows of a pair are placed by
+    the same clocks, so that what these may be off by is added, not squared.
+    """
+    if len(flows) == 1 or span is None or any(flow.means_only for flow in flows):
+        return summaries[0].received_half_width_bits_per_second if len(flows) == 1 else None
+    rates = [summary.received_bits_per_second or 0.0 for summary in summaries]
+    clock_half = sum(rates) * _clock_ratio(bound_s, span.stop - span.start)
+    return figure(math.hypot(half_width(flows, filled, span, scale), clock_half))
 
 
 def _known_sum(cells: NDArray[np.floating]) -> float | None:
@@ -400,15 +431,18 @@ def _pairs(
     grades: Sequence[PairGrade],
     headers: Headers,
     span: slice | None,
+    common: tuple[int, int] | None,
     *,
     has_seconds: bool,
 ) -> tuple[PairSummary, ...]:
     figures = {}
-    if span is not None:
+    if span is not None and common is not None:
         figures = _pair_figures(aligned, filled, headers, span, has_seconds=has_seconds)
+        figures |= outside_ratio(aligned, common)
     summaries = []
     for row, (pair, grade) in enumerate(zip(aligned.pairs, grades, strict=True)):
         test, claim, report = pair.server_test, pair.claim, pair.report
+        offset = pair.ends_offset
         summaries.append(
             PairSummary(
                 pair=pair.name or pair_name(pair.pair_index),
@@ -422,6 +456,8 @@ def _pairs(
                 clock_bound_s=figure(float(aligned.clock_bound_s[row])),
                 basis=max((flow.basis[row] for flow in aligned.flows), key=list(Basis).index),
                 joined_by=pair.joined_by,
+                ends_offset_s=None if offset is None else figure(offset.offset_s),
+                ends_offset_bound_s=None if offset is None else figure(offset.bound_s),
                 client_vm_size=pair.client_vm_size,
                 server_vm_size=pair.server_vm_size,
                 **{name: figure(float(values[row])) for name, values in figures.items()},

@@ -11,6 +11,7 @@ from typing import Final, Literal, Protocol
 import numpy as np
 
 from broadside.coordinator.core.measure.columns import NO_HOST, Floats, HostColumns, TrackColumns
+from broadside.coordinator.core.measure.two_ends import EndsOffset
 from broadside.coordinator.core.plan.spec import Burst, Pair
 from broadside.coordinator.core.summary import Joined, Stray
 from broadside.exchange.engines.buckets import folded
@@ -62,6 +63,7 @@ class PairEvidence:
     client_vm_size: str | None = None
     server_vm_size: str | None = None
     probes: ProbeColumn | None = None
+    ends_offset: EndsOffset | None = None  # of imports: how the server's seconds were placed
 
     @property
     def engines(self) -> tuple[EngineReport, ...]:
@@ -115,8 +117,16 @@ class BurstEvidence:
             yield self.unpack(pairs[first : first + count], instants_only)
 
 
-# Where the firewall counts: IP packets, Ethernet frames (without preamble and checksum), or unsaid.
-LedgerLayer = Literal["ip", "wire", "unknown"]
+# Where the firewall counts: payload, IP packets, Ethernet frames (without preamble and checksum),
+# or unsaid.
+LedgerLayer = Literal["payload", "ip", "wire", "unknown"]
+# Which way it counts: from clients to servers, from servers to clients, or both.
+CounterDirection = Literal["in", "out", "both"]
+FLOWS_COUNTED: Final[Mapping[CounterDirection, tuple[Flow, ...]]] = {
+    "in": (Flow.UP,),
+    "out": (Flow.DOWN,),
+    "both": tuple(Flow),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +156,10 @@ class FirewallLedger:
     # Whether bytes that are lost on the path are counted: True for a counter in front of the drop,
     # False for one behind it, None where nobody declared it
     counts_lost: bool | None = None
+    # Declared: TCP payload of a full packet, or the path's MTU; None: as the fleet recorded it.
+    mss_bytes: int | None = None
+    mtu_bytes: int | None = None
+    extreme: Literal["maximum", "minimum"] | None = None  # of samples in a bin: no byte counts
 
     def __len__(self) -> int:
         return len(self.start_s)

@@ -65,6 +65,7 @@ class Headers:
     assumed: bool  # no segment size was recorded: that of 1500-byte packets, or of what was asked
     how: str  # the sum, for people
     mss_bytes: int = MSS_ASSUMED_BYTES  # TCP payload of a full packet
+    doubt_ratio: float = OVERHEAD_KNOWN_RATIO  # by which the ratios may be off, unless assumed
 
 
 def headers(
@@ -123,6 +124,29 @@ def acknowledged_max_ratio(headers: Headers, *, wire: bool, resent_ratio: float)
     alone_ratio = min(1.0, MATHIS * math.sqrt(max(0.0, resent_ratio)))
     answered = alone_ratio + (1 - alone_ratio) / ACKNOWLEDGED_SEGMENTS
     return (packet_bytes * answered + SACK_BYTES * alone_ratio) / headers.mss_bytes
+
+
+def declared_headers(
+    *, mss_bytes: int | None, mtu_bytes: int | None, ipv6: bool = False
+) -> Headers | None:
+    """Return the overhead of a declared TCP segment size, or of the MTU; None: neither is given.
+
+    An MTU does not say whether segments carry timestamps, as they do by default on Linux.
+    """
+    if mss_bytes is not None:
+        return headers(Protocol.TCP, [mss_bytes], ipv6=ipv6)
+    if mtu_bytes is None:
+        return None
+    size = segment_max_bytes(mtu_bytes, ipv6=ipv6) - TIMESTAMPS_BYTES
+    packet = mtu_bytes
+    return Headers(
+        ip_ratio=packet / size,
+        wire_ratio=(packet + ETHERNET_BYTES) / size,
+        assumed=False,
+        how=f"{packet} B packets carry {size} B of payload, by the declared MTU",
+        mss_bytes=size,
+        doubt_ratio=TIMESTAMPS_BYTES / size,
+    )
 
 
 def segment_max_bytes(mtu_bytes: int, *, ipv6: bool = False, vxlan: bool = False) -> int:

@@ -97,9 +97,7 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Meas
         missing_pairs=_named(figures, State.MISSED, State.REFUSED, State.ABANDONED, State.LOST),
         window=figures.window,
         fleet_received_bits_per_second=received,
-        fleet_received_half_width_bits_per_second=root_sum(
-            [flow.received_half_width_bits_per_second for flow in figures.flows]
-        ),
+        fleet_received_half_width_bits_per_second=figures.received_half_width_bits_per_second,
         fleet_sent_bits_per_second=_sum([flow.sent_bits_per_second for flow in figures.flows]),
         fleet_ip_bits_per_second=_sum([flow.ip_bits_per_second for flow in figures.flows]),
         header_ratio=figure(overhead.ip_ratio) or 1.0,
@@ -226,9 +224,3 @@ def _with_caps(evidence: BurstEvidence, scale: float) -> BurstEvidence:
             for pair in evidence.pairs
         ),
     )
-
-
-def root_sum(values: Sequence[float | None]) -> float | None:
-    """Root of the sum of squares; None unless all are known."""
-    known = [value for value in values if value is not None]
-    return figure(math.hypot(*known)) if known and len(known) == len(values) else None

@@ -119,15 +119,25 @@ def means_of_readings(seconds: Floats, reading_s: float, offset: int) -> Floats:
     return np.asarray(blocks.mean(axis=1))
 
 
-def half_width(flow: FlowSeconds, received: Floats, span: slice, scale: TimeScale) -> float:
-    """Return half of the 95 % interval of a flow's mean over a window, in bit/s; NaN: unknown."""
-    seconds = received[:, span].sum(axis=0) * 8
+def half_width(
+    flows: Sequence[FlowSeconds], received: Sequence[Floats], span: slice, scale: TimeScale
+) -> float:
+    """Return half of the 95 % interval of the flows' sum over a window, in bit/s; NaN: unknown.
+
+    The interval is taken of the sum's own seconds, so that flows may correlate in any way.
+    """
+    seconds = np.asarray(np.sum([cells[:, span].sum(axis=0) for cells in received], axis=0)) * 8
     if scale.has_seconds:
         return correlated_mean(seconds).half_width
     if scale.senders_s <= SECOND_MAX_S:
-        return correlated_mean(sent_shape(flow, received, span) * 8).half_width
+        return correlated_mean(_sent_shapes(flows, received, span) * 8).half_width
     readings = means_of_readings(seconds, scale.receivers_s, scale.offset)
     return correlated_mean(readings).half_width
+
+
+def _sent_shapes(flows: Sequence[FlowSeconds], received: Sequence[Floats], span: slice) -> Floats:
+    shapes = [sent_shape(flow, cells, span) for flow, cells in zip(flows, received, strict=True)]
+    return np.asarray(np.sum(shapes, axis=0))
 
 
 def slowest_part(
@@ -141,10 +151,7 @@ def slowest_part(
     reading_s = scale.receivers_s
     if scale.senders_s < reading_s and scale.shows(part_s, scale.senders_s):
         reading_s = scale.senders_s
-        shapes = [
-            sent_shape(flow, cells, span) for flow, cells in zip(flows, received, strict=True)
-        ]
-        fleet = np.asarray(np.sum(shapes, axis=0))
+        fleet = _sent_shapes(flows, received, span)
     elif not scale.shows(part_s, reading_s):
         return None
     readings = means_of_readings(fleet, reading_s, scale.offset)

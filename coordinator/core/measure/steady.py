@@ -8,6 +8,11 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.correlation import (
+    BATCHES_MAX_COUNT,
+    BURSTS,
+    correlated_half_width,
+)
 
 MSER_BATCH: Final = 5  # s a batch, where the window is long enough for batches
 MSER_BATCHED_FROM: Final = 60  # s of window from which batches are used; below, single seconds
@@ -19,16 +24,9 @@ RAMP_LEAST_S: Final = 1  # s that may be cut of one that is too short for an int
 RAMP_MAX_S: Final = 30
 HEAD_CREDIT_RATIO: Final = 0.1  # of the window: how long a head above the rest may be cut
 
-VALUES_MIN: Final = 7  # under so many seconds a mean has no interval
-SHORT_BELOW: Final = 8  # values that tell nothing of their correlation
-FREEDOM_SHORT: Final = 1.0  # of those
-FREEDOM_MIN: Final = 1.8  # of any longer series
-RHO_MAX: Final = 0.97
-RHO_ERROR_LEAST: Final = 0.05  # of its variance times the count: rho near one is not that sure
-# From so many values on, so many standard errors are added to the autocorrelation.
-CAUTION: Final = ((60, 0.25), (30, 1.0), (0, 1.645))
-BATCHED_FROM: Final = 60
-BATCHES_COUNT: Final = 30
+# Under so many seconds a mean has no interval: from 7 on (6 degrees of freedom) the quantile of t
+# is within a quarter of the normal's.
+VALUES_MIN: Final = 7
 WITHIN_FREEDOM: Final = 10  # taken for errors that come from within bursts
 STRETCH_RATIO: Final = 0.2  # of the window: a part that lasts
 STRETCH_LEAST_S: Final = 5
@@ -126,17 +124,11 @@ def _quantile(freedom: float, table: Sequence[float], beyond: float) -> float:
 
 
 def correlated_mean(values: Floats) -> Mean:
-    """Mean of a correlated series, with its error by a first-order autoregression.
+    """Return the mean of seconds that may be correlated, with its 95 % interval.
 
-    The lag-one autocorrelation is taken off its small-sample bias (F. H. C. Marriott and J. A.
-    Pope, Biometrika 41, 1954) and, where a series is too short to tell it, raised by as many of
-    its standard errors as :data:`CAUTION` says: a bound, never a narrow guess. The variance of
-    the mean is that of such a process (G. E. P. Box and G. M. Jenkins, *Time Series Analysis*),
-    the sample variance set right for the correlation that it hides; degrees of freedom are those
-    of as many independent values. From :data:`BATCHED_FROM` values on the same is done with
-    :data:`BATCHES_COUNT` batch means, which see correlation that lasts (Law, *Simulation Modeling
-    and Analysis*, chapter 9), and the wider interval stands. Under :data:`VALUES_MIN` values there
-    is no interval. Coverage: tests/bench/bench_intervals.py.
+    :mod:`~broadside.coordinator.core.measure.correlation` has the method. The standard error is the
+    half width over the quantile of Student's t of as many degrees of freedom as there are batches
+    but one. Under :data:`VALUES_MIN` values there is no interval.
     """
     count = len(values)
     if count == 0:
@@ -144,41 +136,26 @@ def correlated_mean(values: Floats) -> Mean:
     value = float(values.mean())
     if count < VALUES_MIN:
         return Mean(value=value, error=math.nan, freedom=0)
-    caution = next(sigmas for least, sigmas in CAUTION if count >= least)
-    found = [_autoregressive(values, caution)]
-    size = count // BATCHES_COUNT
-    if size > 1 and count >= BATCHED_FROM:
-        batches = values[: size * BATCHES_COUNT].reshape(BATCHES_COUNT, size).mean(axis=1)
-        found.append(_autoregressive(batches, caution))
-    error, freedom = max(found, key=lambda each: each[0] * t95(each[1]))
-    return Mean(value=value, error=error, freedom=freedom)
-
-
-def _autoregressive(values: Floats, caution: float) -> tuple[float, float]:
-    """Standard error of the mean, and its degrees of freedom."""
-    count = len(values)
-    off = values - values.mean()
-    squares = float(off @ off)
-    least_freedom = FREEDOM_SHORT if count < SHORT_BELOW else FREEDOM_MIN
-    if squares <= 0:
-        return 0.0, float(count - 1)
-    seen = float(off[1:] @ off[:-1]) / squares
-    rho = (seen + 1 / count) / (1 - 4 / count)
-    rho += caution * math.sqrt(max(1 - rho**2, RHO_ERROR_LEAST) / count)
-    rho = min(max(rho, 0.0), RHO_MAX, 1 - 2 / count)
-    # Variance of the mean over that of a value, by count.
-    inflation = (1 + rho) / (1 - rho) - 2 * rho * (1 - rho**count) / (count * (1 - rho) ** 2)
-    variance = squares / max(count - inflation, count / 4)
-    freedom = max(least_freedom, count * (1 - rho) / (1 + rho) - 1)
-    return math.sqrt(variance * inflation / count), freedom
+    freedom = count // math.ceil(count / BATCHES_MAX_COUNT) - 1
+    half = correlated_half_width(values)
+    return Mean(value=value, error=half / t95(freedom), freedom=freedom)
 
 
 def mean_of_bursts(values: Sequence[float], half_widths: Sequence[float | None]) -> Mean:
-    """Mean of a run's bursts; its error holds the scatter between them.
+    """Return the mean of a run's bursts; its error holds the scatter between them.
 
-    Student's interval over bursts, which holds what scatters within them too; but never less than
-    what the bursts' own intervals leave open. Of a single burst that is all there is, and the
-    claim is that burst's.
+    The interval of several bursts is the widest of three: what their own intervals leave open, in
+    quadrature; Student's over the bursts; and, as bursts may be correlated, that of
+    :func:`~broadside.coordinator.core.measure.correlation.correlated_half_width`. It is
+    conservative for bursts that are not, the more so the fewer they are: from three, correlation
+    cannot be excluded.
+
+    Args:
+        values: Rates of the bursts, in time order.
+        half_widths: Halves of their 95 % intervals; None: unknown.
+
+    Returns:
+        The mean; of a single burst with that burst's own interval.
     """
     count = len(values)
     if count == 0:
@@ -190,10 +167,11 @@ def mean_of_bursts(values: Sequence[float], half_widths: Sequence[float | None])
     if count == 1:
         return Mean(value=value, error=within / t95(WITHIN_FREEDOM), freedom=WITHIN_FREEDOM)
     freedom = count - 1
-    between = float(array.std(ddof=1)) / math.sqrt(count)
-    if not math.isnan(within) and within > between * t95(freedom):
+    student = float(array.std(ddof=1)) / math.sqrt(count) * t95(freedom)
+    between = max(student, correlated_half_width(array, BURSTS))
+    if within > between:
         return Mean(value=value, error=within / t95(WITHIN_FREEDOM), freedom=WITHIN_FREEDOM)
-    return Mean(value=value, error=between, freedom=freedom)
+    return Mean(value=value, error=between / t95(freedom), freedom=freedom)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

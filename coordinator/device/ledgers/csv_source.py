@@ -23,6 +23,7 @@ _FILE_MAX_BYTES: Final = 32 * 1_048_576  # a year of minutes takes half
 _TIME_MAX: Final = 1e20  # epoch nanoseconds of the year 5138
 _BYTES_PER_S: Final[Mapping[str, float]] = {
     "bits_per_second": 1 / 8,
+    "kilobits_per_second": 1e3 / 8,
     "megabits_per_second": 1e6 / 8,
     "gigabits_per_second": 1e9 / 8,
     "bytes_per_second": 1.0,
@@ -92,7 +93,8 @@ class CsvLedger:
             raise LedgerError(f"{self._what}: {len(at_s)} rows; give two or more")
         start_s = at_s - (grain_s if self._form.label == "end" else 0.0)
         rate = _BYTES_PER_S.get(self._form.unit)
-        counts = values if rate is None else values * rate * grain_s
+        amount = 1 / 8 if self._form.unit == "bits" else 1.0
+        counts = values * amount if rate is None else values * rate * grain_s
         inside = (start_s < before_at.timestamp()) & (start_s + grain_s > from_at.timestamp())
         return FirewallLedger(
             source=self.name,

@@ -9,6 +9,8 @@ import numpy as np
 from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.exchange.messages import Flow
 
+_DECLARED = ("mss_bytes", "mtu_bytes", "extreme", "counts_lost")
+
 
 def dump_ledger(ledger: FirewallLedger) -> bytes:
     """A ledger as JSON; unknown bins are null."""
@@ -25,8 +27,7 @@ def dump_ledger(ledger: FirewallLedger) -> bytes:
             "flows": ledger.flows,
             "snat_utilization_ratio": ledger.snat_utilization_ratio,
             "notes": ledger.notes,
-            # Left out where it is not declared, as in documents of earlier versions
-            **({} if ledger.counts_lost is None else {"counts_lost": ledger.counts_lost}),
+            **{name: value for name in _DECLARED if (value := getattr(ledger, name)) is not None},
             "bins": [
                 [start_s, end_s, None if math.isnan(count) else count]
                 for start_s, end_s, count in zip(

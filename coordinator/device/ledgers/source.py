@@ -7,14 +7,15 @@ Errors::
 """
 
 import importlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from pydantic import SecretStr
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.evidence import FLOWS_COUNTED, FirewallLedger
 from broadside.coordinator.core.measure.testimony import Witnessed
 from broadside.coordinator.device.ledgers import module_of
 from broadside.exchange.installation import bring_extra
@@ -97,7 +98,51 @@ def open_ledger(settings: CoordinatorSettings) -> LedgerSource | None:
             f"ledger {settings.ledger}: {error.name} is missing; {bring_extra(extra)}"
         ) from error
     source: LedgerSource = module.open_source(settings)
-    return source
+    declared: dict[str, Any] = {}
+    if settings.ledger_direction != "both":
+        declared["flows"] = FLOWS_COUNTED[settings.ledger_direction]
+    if settings.ledger_mss_bytes is not None:
+        declared["mss_bytes"] = settings.ledger_mss_bytes
+    if settings.ledger_aggregation != "average":
+        declared["extreme"] = settings.ledger_aggregation
+    if settings.ledger_lag_s is not None:
+        declared["lag_hint_s"] = settings.ledger_lag_s
+    if not declared:
+        return source
+    if isinstance(source, LiveSource):
+        return _DeclaredLive(source, declared)
+    return _Declared(source, declared)
+
+
+class _Declared:
+    """A source whose ledgers carry what the settings declare of them."""
+
+    def __init__(self, source: LedgerSource, declared: Mapping[str, Any]) -> None:
+        self.name, self.freshness = source.name, source.freshness
+        self._source, self._declared = source, declared
+
+    async def read(
+        self, from_at: datetime, before_at: datetime, direction: Direction
+    ) -> FirewallLedger:
+        ledger = await self._source.read(from_at, before_at, direction)
+        return replace(ledger, **self._declared)
+
+
+class _DeclaredLive(_Declared):
+    """The same of a source whose device keeps no history."""
+
+    def __init__(self, source: LiveSource, declared: Mapping[str, Any]) -> None:
+        super().__init__(source, declared)
+        self._live = source
+
+    async def watch(self) -> None:
+        await self._live.watch()
+
+    async def told(self, from_at: datetime, before_at: datetime) -> Witnessed:
+        return await self._live.told(from_at, before_at)
+
+    def ledger_of(self, told: Witnessed) -> FirewallLedger:
+        return replace(self._live.ledger_of(told), **self._declared)
 
 
 _Value = TypeVar("_Value")

@@ -19,6 +19,7 @@ from broadside.coordinator.core.judge.checks.counter_record_check import COUNTER
 from broadside.coordinator.core.judge.checks.coverage_check import COVERAGE
 from broadside.coordinator.core.judge.checks.device_fit_check import DEVICE_FIT
 from broadside.coordinator.core.judge.checks.device_rate_check import DEVICE_RATE
+from broadside.coordinator.core.judge.checks.metric_aggregation_check import METRIC_AGGREGATION
 from broadside.coordinator.core.judge.checks.rate_check import RATE
 from broadside.coordinator.core.judge.checks.reference_record_check import REFERENCE_RECORD
 from broadside.coordinator.core.judge.checks.residual_check import RESIDUAL
@@ -27,6 +28,7 @@ from broadside.coordinator.core.judge.checks.seal_check import SEAL
 from broadside.coordinator.core.judge.checks.shape_check import SHAPE
 from broadside.coordinator.core.judge.checks.starts_check import STARTS
 from broadside.coordinator.core.judge.checks.thresholds_check import THRESHOLDS
+from broadside.coordinator.core.judge.checks.window_check import WINDOW
 
 BURST_CHECKS: Final[tuple[Check[BurstInput], ...]] = (
     RATE,
@@ -40,11 +42,13 @@ BURST_CHECKS: Final[tuple[Check[BurstInput], ...]] = (
     BYPASS,
     CONSISTENCY,
     STARTS,
+    WINDOW,
 )
 RUN_CHECKS: Final[tuple[Check[RunInput], ...]] = (
     SEAL,
     RUN_COVERAGE,
     COUNTER_RECORD,
+    METRIC_AGGREGATION,
     REFERENCE_RECORD,
     BURST_SCATTER,
 )

@@ -1,10 +1,10 @@
 """Check: do the bursts agree well enough for their mean to reach the target?"""
 
 import math
-from statistics import fmean, stdev
 from typing import Final
 
 from broadside.coordinator.core import words
+from broadside.coordinator.core.figures import RECEIVED_HALF_WIDTH
 from broadside.coordinator.core.judge.checks.check_types import (
     NOTHING,
     Check,
@@ -16,24 +16,29 @@ from broadside.coordinator.core.judge.checks.check_types import (
 from broadside.coordinator.core.judge.rates import (
     BURSTS_MIN,
     Interval,
+    factor_of,
     header_bounds,
     limit_of,
     received,
 )
-from broadside.coordinator.core.measure.steady import t95
+from broadside.coordinator.core.measure.steady import mean_of_bursts
 
 
 def _evaluate(given: RunInput) -> Result:
     spec, bursts = given.plan.spec, given.bursts
     limit = limit_of(spec)
-    rates = [rate for burst in bursts if (rate := received(spec, burst)) is not None]
+    rates = [(burst, rate) for burst in bursts if (rate := received(spec, burst)) is not None]
     if limit is None or len(rates) < BURSTS_MIN:
         return NOTHING
-    mean = fmean(rate.value for rate in rates)
-    error = stdev(rate.value for rate in rates) / math.sqrt(len(rates))
+    halves = [
+        None if half is None else half * factor_of(spec, burst)
+        for burst, _ in rates
+        for half in [RECEIVED_HALF_WIDTH.of_burst(burst)]
+    ]
+    mean = mean_of_bursts([rate.value for _, rate in rates], halves)
     bounds = zip(*(header_bounds(spec, burst) for burst in bursts), strict=True)
-    less, more = (math.hypot(t95(len(rates) - 1) * error, mean * max(each)) for each in bounds)
-    run = Interval(value=mean, below=less, above=more)
+    less, more = (math.hypot(mean.half_width, mean.value * max(each)) for each in bounds)
+    run = Interval(value=mean.value, below=less, above=more)
     if run.low > limit:
         return NOTHING
     return inconclusive(
@@ -49,8 +54,8 @@ BURST_SCATTER: Final = Check(
     id="burst-scatter",
     stage=Stage.EVIDENCE,
     question="Do the bursts agree well enough for their mean to reach the target?",
-    formula="mean - hypot(t(N-1) s / sqrt(N), header doubt) > limit, from three bursts on",
-    reads="the bursts' rates",
+    formula="mean - hypot(h, header doubt) > limit, h of the run, from three bursts on",
+    reads="the bursts' rates and intervals",
     when_absent="nothing is concluded of fewer than three bursts",
     findings=("target-undecided",),
     evaluate=_evaluate,

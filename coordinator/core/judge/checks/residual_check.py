@@ -12,8 +12,9 @@ from broadside.coordinator.core.judge.checks.check_types import (
     Stage,
     inconclusive,
 )
+from broadside.coordinator.core.judge.declaration_error import misreading, rates_of, said
 from broadside.coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
-from broadside.coordinator.core.summary import Verdict, note
+from broadside.coordinator.core.summary import Reconciliation, Verdict, note
 
 
 def _evaluate(given: BurstInput) -> Result:
@@ -49,6 +50,16 @@ def _evaluate(given: BurstInput) -> Result:
     if held.bypassed:
         return NOTHING
     limit = spec.objective.residual_max_ratio
+    wrong = misreading(held, rates_of([burst]))
+    if wrong is not None and wrong.is_sure:
+        return inconclusive(
+            id="metric-declaration",
+            weight=88,
+            sentence=f"the device counter {held.source} shows "
+            f"{words.number(1 + held.residual_ratio, 3)} times the fleet's bytes: {said(wrong)}",
+            next_step=f"check what the metric's figures mean, and declare {wrong.fix} (see "
+            "docs/imports.md and docs/settings.md), then measure it again",
+        )
     planned = burst.completeness.planned_s
     unseen_s = planned - burst.completeness.measured_s
     received = RECEIVED.of_burst(burst) or 0.0
@@ -59,7 +70,7 @@ def _evaluate(given: BurstInput) -> Result:
     )
     low, high = held.residual_ends
     reach = max(abs(low - fill), abs(high)) + held.unknown_ratio
-    said = (
+    differ = (
         "the firewall's ledger and the fleet's differ by "
         f"{words.signed_ratio(held.residual_ratio)} "
         f"({words.signed_ratio(low)} to {words.signed_ratio(high)} at 95 %) of "
@@ -69,15 +80,13 @@ def _evaluate(given: BurstInput) -> Result:
         return inconclusive(
             id="residual",
             weight=88,
-            sentence=f"{said}, more than the {words.ratio(limit, 1)} allowed"
+            sentence=f"{differ}, more than the {words.ratio(limit, 1)} allowed"
             + (
                 f" (up to {words.ratio(reach, 1)} with what is unsure, missing or not known yet)"
                 if abs(held.residual_ratio) <= limit
                 else ""
             ),
-            next_step="find out what the firewall saw and the fleet did not, or the reverse"
-            if abs(held.residual_ratio) > limit
-            else "make the ledger tell more: finer bins, quiet before and after, more bursts",
+            next_step=_next_step(held, limit),
         )
     return Result(
         Verdict.PASS,
@@ -85,7 +94,7 @@ def _evaluate(given: BurstInput) -> Result:
             note(
                 id="reconciled",
                 weight=40,
-                sentence=said,
+                sentence=differ,
             ),
             note(
                 id="unseen-by-bytes",
@@ -94,6 +103,18 @@ def _evaluate(given: BurstInput) -> Result:
             ),
         ),
     )
+
+
+def _next_step(held: Reconciliation, limit: float) -> str:
+    """What would narrow a residual, or explain it."""
+    if abs(held.residual_ratio or 0.0) > limit:
+        return "find out what the firewall saw and the fleet did not, or the reverse"
+    if held.layer_ratio or held.overhead_how == "assumed":
+        return (
+            "declare the metric's layer and the segment size (import: --metric layer=ip --metric "
+            "mss_bytes=1448; device counters: BROADSIDE_LEDGER_LAYER, BROADSIDE_LEDGER_MSS_BYTES)"
+        )
+    return "make the ledger tell more: finer bins, quiet before and after, more bursts"
 
 
 RESIDUAL: Final = Check(
@@ -108,6 +129,7 @@ RESIDUAL: Final = Check(
         "lag-unknown",
         "ledger-empty",
         "ledger-untrue",
+        "metric-declaration",
         "residual",
         "reconciled",
         "unseen-by-bytes",

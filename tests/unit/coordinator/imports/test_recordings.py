@@ -214,3 +214,36 @@ def test_a_hostile_chunk_is_refused_at_the_door() -> None:
     kept["recordings"][0]["packed"]["up"] = "QlND"
     with pytest.raises(ValueError, match="up: "):
         Recordings.model_validate(kept)
+
+
+@pytest.mark.parametrize("by_s", [-20.0, 0.4, 20.0, 3600.0])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("3.18/udp-stream.json", "3.18/server-udp-stream.json"),
+        ("3.12/tcp-P2.json", "3.12/server-persistent.json"),
+        ("3.12/tcp-R.json", "3.12/server-persistent.json"),
+        ("3.12/tcp-bidir.json", "3.12/server-persistent.json"),
+    ],
+)
+def test_a_servers_clock_that_is_off_changes_no_figure(names: tuple[str, str], by_s: float) -> None:
+    """iperf3's own files: the server's stamps of the test are moved, and nothing else."""
+    both = read(*names)
+    cookie = next(r.report.cookie for r in both.recordings if r.side is Side.CLIENT and r.report)
+    ends = [r for r in both.recordings if r.report and r.report.cookie == cookie]
+    assert {end.side for end in ends} == {Side.CLIENT, Side.SERVER}
+    off = [
+        end.model_copy(update={"first_data_at_s": (end.first_data_at_s or 0.0) + by_s})
+        if end.side is Side.SERVER
+        else end
+        for end in ends
+    ]
+    right, summary = (
+        made(both.model_copy(update={"recordings": tuple(each)}))[1].bursts[0]
+        for each in (ends, off)
+    )
+    for name in ("fleet_received_bits_per_second", "fleet_sent_bits_per_second", "window"):
+        assert getattr(summary, name) == getattr(right, name)
+    before, after = right.pairs[0].ends_offset_s, summary.pairs[0].ends_offset_s
+    assert before is not None
+    assert after == pytest.approx(before + by_s, abs=1e-6)

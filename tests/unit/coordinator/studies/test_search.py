@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.summary import LimiterName
 from broadside.coordinator.studies.conclude import conclude
 from broadside.coordinator.studies.search import found, loss_ratio
 from broadside.coordinator.studies.study import Search, StudySpec, TrialResult, Why
 from broadside.coordinator.studies.trials import next_trial
+from broadside.exchange.messages import Protocol, Traffic
 
 SPEC = RunSpec(scenario="search", pairs_count=30)
 QUESTION = Search(min_bits_per_second=1e9, max_bits_per_second=100e9)
@@ -29,8 +31,8 @@ def capped(cap_bits_per_second: float) -> Device:
     return measure
 
 
-def carry_out(question: Search, device: Device) -> list[TrialResult]:
-    study = StudySpec(name="s", question=question, spec=SPEC)
+def carry_out(question: Search, device: Device, spec: RunSpec = SPEC) -> list[TrialResult]:
+    study = StudySpec(name="s", question=question, spec=spec)
     results: list[TrialResult] = []
     while (trial := next_trial(study, results)) is not None:
         assert trial.offered_bits_per_second is not None
@@ -151,3 +153,109 @@ def test_a_rate_that_was_not_measured_is_not_said_to_have_failed(
     low = conclude(study, carry_out(question, slow)).sentence
     assert low.startswith("no rate is known") == (why is not Why.BROKE)
     assert why is Why.BROKE or f"; 1 Gbit/s {words}" in low
+
+
+UDP = RunSpec(
+    scenario="search",
+    pairs_count=30,
+    traffic=Traffic(protocol=Protocol.UDP, streams_count=1, stream_bits_per_second=10**9),
+)
+
+
+def sending(
+    cap_bits_per_second: float,
+    *,
+    paced_ratio: float = 1.0,
+    most_bits_per_second: float = 1e12,
+    udp: bool = False,
+    limiter: LimiterName = LimiterName.UNKNOWN,
+) -> Device:
+    """A device with a cap behind senders that pace low, and send no more than they can."""
+
+    def measure(offered: float, index: int) -> TrialResult:
+        sent = min(offered * paced_ratio, most_bits_per_second)
+        received = min(sent, cap_bits_per_second)
+        lost = 1 - received / sent
+        return TrialResult(
+            index=index,
+            sent_bits_per_second=sent if udp else received,
+            received_bits_per_second=received,
+            loss_ratio=lost if udp else None,
+            retransmit_ratio=None if udp else 0.02 * (lost > 0),
+            completeness_ratio=1.0,
+            limiter=limiter,
+        )
+
+    return measure
+
+
+@pytest.mark.parametrize("spec", [SPEC, UDP], ids=["tcp", "udp"])
+@pytest.mark.parametrize("goal", [0.0, 0.001, 0.01])
+@pytest.mark.parametrize("paced_low", [0.0, 0.001, 0.003, 0.01])
+def test_a_sender_that_paces_low_loses_nothing(
+    spec: RunSpec, goal: float, paced_low: float
+) -> None:
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=100e9, shortfall_max_ratio=goal)
+    device = sending(60e9, paced_ratio=1 - paced_low, udp=spec is UDP)
+    answer = found(question, spec, carry_out(question, device, spec))
+    sent = answer.highest_sent_bits_per_second
+    assert sent is not None
+    assert 60e9 * 0.97 <= sent <= 60e9 / (1 - goal) * 1.0001
+    assert answer.lowest_failing_why is Why.BROKE
+
+
+def test_one_datagram_of_ten_million_is_no_zero_loss() -> None:
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=4e9, shortfall_max_ratio=0)
+    clean = sending(1e12, udp=True)
+
+    def one_lost(offered: float, index: int) -> TrialResult:
+        result = clean(offered, index)
+        return result.model_copy(update={"loss_ratio": 1e-7}) if offered > 2e9 else result
+
+    answer = found(question, UDP, carry_out(question, one_lost, UDP))
+    assert answer.highest_bits_per_second is not None
+    assert answer.highest_bits_per_second <= 2e9
+    assert answer.lowest_failing_why is Why.BROKE
+
+
+def test_without_a_count_of_datagrams_zero_loss_is_not_known() -> None:
+    question = Search(min_bits_per_second=1e9, max_bits_per_second=4e9, shortfall_max_ratio=0)
+    clean = sending(1e12, udp=True)
+
+    def uncounted(offered: float, index: int) -> TrialResult:
+        return clean(offered, index).model_copy(update={"loss_ratio": None})
+
+    answer = found(question, UDP, carry_out(question, uncounted, UDP))
+    assert answer.highest_bits_per_second is None
+    assert answer.lowest_failing_why is Why.UNKNOWN
+
+
+@pytest.mark.parametrize("spec", [SPEC, UDP], ids=["tcp", "udp"])
+def test_a_sender_that_cannot_offer_the_load_is_its_own_finding(spec: RunSpec) -> None:
+    device = sending(
+        1e12, most_bits_per_second=40e9, udp=spec is UDP, limiter=LimiterName.CLIENT_CPU
+    )
+    study = StudySpec(name="s", question=QUESTION, spec=spec)
+    said = conclude(study, carry_out(QUESTION, device, spec))
+    assert said.found is not None
+    assert said.found.lowest_failing_why is Why.GENERATOR
+    assert said.found.highest_sent_bits_per_second == pytest.approx(40e9, rel=0.03)
+    assert "the generator was the limit, not the device" in said.sentence
+
+
+def test_tcp_that_the_device_holds_back_is_the_devices_limit() -> None:
+    """It sends what arrives, so that the shortfall is what it did not send."""
+    answer = found(QUESTION, SPEC, carry_out(QUESTION, sending(40e9)))
+    assert answer.lowest_failing_why is Why.BROKE
+    assert answer.highest_sent_bits_per_second == pytest.approx(40e9, rel=0.03)
+
+
+def test_what_tcp_sends_again_counts_as_lost() -> None:
+    result = sending(1e12)(10e9, 0).model_copy(update={"retransmit_ratio": 0.02})
+    assert loss_ratio(QUESTION, SPEC, result, 10e9) == pytest.approx(0.02)
+    in_flight = sending(1e12)(10e9, 0).model_copy(
+        update={"received_bits_per_second": 9.999e9, "rtt_mean_s": 0.02}
+    )
+    assert loss_ratio(QUESTION, SPEC, in_flight, 10e9) == 0
+    half = in_flight.model_copy(update={"received_bits_per_second": 5e9})
+    assert loss_ratio(QUESTION, SPEC, half, 10e9) == pytest.approx(0.5, abs=0.01)

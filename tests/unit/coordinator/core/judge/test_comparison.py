@@ -138,7 +138,7 @@ def test_alike_groups_are_told_apart_as_seldom_as_is_said(count: int) -> None:
 
 def test_a_small_real_cost_shows_where_single_intervals_overlap() -> None:
     a = [100.0, 101, 99, 100.5, 99.5, 100]
-    b = [value - 1.2 for value in a]
+    b = [value - 2.8 for value in a]
     (metric,) = compare(group("a", a), group("b", b)).metrics
     assert metric.a_half_width is not None
     assert metric.b_half_width is not None

@@ -74,7 +74,8 @@ def test_a_gate_at_the_true_change_decides_as_seldom_as_is_said(
     times: float, gate: str, turns: bool
 ) -> None:
     """Of either side 2.5 %: the first mean is unsure too, by as much more as the change is large.
-    Where bursts take turns they share a level that wanders by far more than they differ."""
+    Where bursts take turns they share a level that wanders by far more than they differ. Where they
+    do not, they may correlate, so that it decides less often."""
     rng = np.random.default_rng(7)
     decided = held = 0
     draws, count = 600, 5
@@ -91,7 +92,8 @@ def test_a_gate_at_the_true_change_decides_as_seldom_as_is_said(
         held += metric.ratio_low <= times <= metric.ratio_high
         decided += hold(parse_gate(f"rtt {gate}"), found).verdict is not Verdict.INCONCLUSIVE
     assert decided <= 0.08 * draws
-    assert 0.92 * draws <= held <= 0.98 * draws
+    assert 0.92 * draws <= held
+    assert held <= 0.98 * draws or not turns
 
 
 def _at(name: str, values: Iterable[float], place: int | None) -> Group:
@@ -108,7 +110,7 @@ def _at(name: str, values: Iterable[float], place: int | None) -> Group:
     ("a", "b"),
     [
         ([0.01, -0.01, 1e-6], [0.01, -0.01, 1e-6]),  # a residual: around zero
-        ([1.0, 1.1, 0.9], [0.0, 1e-9, 2e-9]),
+        ([1.0, 1.05, 0.95], [0.0, 1e-9, 2e-9]),
     ],
 )
 def test_a_mean_that_is_not_told_from_zero_has_no_ratio(a: list[float], b: list[float]) -> None:

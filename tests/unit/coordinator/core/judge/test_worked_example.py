@@ -59,7 +59,7 @@ def by_hand(made: Fleet) -> ByHand:
         shared = fleet_bits[(seconds[:-1] >= first) & (seconds[1:] <= last)]
         steady = without_ramp(shared)
         rates.append(float(steady.mean()))
-        halves.append(half_of_mean(steady))
+        halves.append(half_of_seconds(steady))
         lagged = (bins.end_s - 30 > begun) & (bins.start_s - 30 < begun + 61)
         ratios.append(float(bins.bytes[lagged].sum()) / total)
         payload.append(total)
@@ -69,7 +69,7 @@ def by_hand(made: Fleet) -> ByHand:
     return ByHand(
         rates=rates,
         halves=halves,
-        run_half=max(quantile(2) * scatter / math.sqrt(3), own),
+        run_half=max(half_of_mean(np.array(rates), BURSTS), own),
         scatter=scatter,
         counted_bytes=float(np.dot(ratios, payload)),
         expected_bytes=sum(payload) * 1500 / 1448,
@@ -89,14 +89,53 @@ def without_ramp(bits: NDArray[np.float64]) -> NDArray[np.float64]:
     return bits[cut:]
 
 
-def half_of_mean(bits: NDArray[np.float64]) -> float:
-    """Of 30 to 59 s: Box and Jenkins, Marriott and Pope, one standard error of caution."""
-    count, off = len(bits), bits - bits.mean()
-    rho = (float(off[1:] @ off[:-1] / (off @ off)) + 1 / count) / (1 - 4 / count)
-    rho = max(0.0, rho + math.sqrt(max(1 - rho**2, 0.05) / count))
-    times = (1 + rho) / (1 - rho) - 2 * rho * (1 - rho**count) / (count * (1 - rho) ** 2)
-    error = math.sqrt(float(off @ off) / (count - times) * times / count)
-    return quantile(count * (1 - rho) / (1 + rho) - 1) * error
+SHORT: Final = (*(place / 10 for place in range(10)), 0.95)
+SECONDS: Final = [(phi, place / 10) for phi in SHORT for place in range(5)]
+BURSTS: Final = [(phi, 0.0) for phi in SHORT] + [(0.0, place / 20) for place in range(1, 10)]
+
+
+def half_of_seconds(bits: NDArray[np.float64]) -> float:
+    """Of pairs of seconds, as there are more than 40."""
+    count = len(bits) // 2
+    return half_of_mean(bits[: 2 * count].reshape(count, 2).mean(axis=1), SECONDS)
+
+
+def half_of_mean(values: NDArray[np.float64], processes: list[tuple[float, float]]) -> float:
+    """Each process counts by its likelihood of the contrasts (Harville 1974)."""
+    count = len(values)
+    contrasts = np.linalg.svd(np.eye(count) - 1 / count)[0][:, : count - 1].T
+    seen = contrasts @ values
+    likelihoods, errors = [], []
+    for phi, d in processes:
+        covariance = arfima(phi, d, count)
+        inner = contrasts @ covariance @ contrasts.T
+        squares = float(seen @ np.linalg.solve(inner, seen))
+        logs = -np.linalg.slogdet(inner)[1] / 2 - (count - 1) / 2 * math.log(squares)
+        likelihoods.append(logs)
+        errors.append(math.sqrt(squares / (count - 1) * covariance.mean()))
+    weights = np.exp(np.array(likelihoods) - max(likelihoods))
+    at = np.linspace(0, 100, 200_001)
+    density = (1 + at**2 / (count - 1)) ** (-count / 2)
+    held = np.cumsum(density) / density.sum()
+    low, high = 0.0, 100 * max(errors)
+    for _ in range(60):
+        middle = (low + high) / 2
+        inside = np.interp(middle / np.array(errors), at, held) @ weights / weights.sum()
+        low, high = (middle, high) if inside < 0.95 else (low, middle)
+    return high
+
+
+def arfima(phi: float, d: float, count: int) -> NDArray[np.float64]:
+    """Autocorrelation matrix: Hosking 1981, filtered by an AR(1) that has run for 1,000 steps."""
+    noise = [1.0]
+    for lag in range(1, count + 2000):
+        noise.append(noise[-1] * (lag - 1 + d) / (lag - d))
+    steps = np.arange(-1000, 1001)
+    found = [
+        sum(phi ** abs(step) * noise[abs(lag - step)] for step in steps.tolist() if phi or not step)
+        for lag in range(count)
+    ]
+    return np.array(found)[np.abs(np.subtract.outer(range(count), range(count)))] / found[0]
 
 
 def near(one: float, other: float, digit: float) -> bool:

@@ -1,5 +1,7 @@
 """Settings choose the source; wrong or half-filled ones are one line that names the field."""
 
+import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from broadside.coordinator.device.ledgers.kept import dump_ledger, load_ledger
 from broadside.coordinator.device.ledgers.lab_source import LabLedger
 from broadside.coordinator.device.ledgers.prometheus_source import PrometheusLedger
 from broadside.coordinator.device.ledgers.snmp_source import SnmpLedger
-from broadside.coordinator.device.ledgers.source import LedgerError, open_ledger
+from broadside.coordinator.device.ledgers.source import LedgerError, LiveSource, open_ledger
+from broadside.exchange.messages import Direction, Flow
 from tests.unit.coordinator.device.ledgers.test_settle import NAN, ledger
 
 FIREWALL = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/azureFirewalls/fw"
@@ -89,3 +92,41 @@ def test_what_is_kept_comes_back_unknown_bins_and_notes_too() -> None:
     np.testing.assert_array_equal(back.bytes, kept.bytes)
     np.testing.assert_array_equal(back.start_s, kept.start_s)
     assert (back.source, back.read_at, back.notes) == (kept.source, kept.read_at, kept.notes)
+
+
+CSV = """time,bytes
+2026-11-20T12:00:00Z,8
+2026-11-20T12:01:00Z,16
+"""
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        ({}, {"flows": tuple(Flow), "mss_bytes": None, "lag_hint_s": None, "extreme": None}),
+        ({"ledger_direction": "in"}, {"flows": (Flow.UP,)}),
+        ({"ledger_direction": "out"}, {"flows": (Flow.DOWN,)}),
+        ({"ledger_mss_bytes": 1448, "ledger_layer": "payload"}, {"mss_bytes": 1448}),
+        ({"ledger_lag_s": 75.0}, {"lag_hint_s": 75.0}),
+        ({"ledger_aggregation": "maximum"}, {"extreme": "maximum"}),
+    ],
+)
+def test_a_ledger_carries_what_is_declared_of_its_counter(
+    tmp_path: Path, declared: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    path = tmp_path / "counter.csv"
+    path.write_text(CSV)
+    source = open_ledger(settings(ledger="csv", ledger_path=path, csv_unit="bits", **declared))
+    assert source is not None
+    assert source.name == "csv counter.csv"
+    span = (datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC))
+    read = asyncio.run(source.read(*span, Direction.FORWARD))
+    assert read.bytes.tolist() == [1, 2]
+    assert {name: getattr(read, name) for name in expected} == expected
+    kept = load_ledger(dump_ledger(read))
+    assert (kept.extreme, kept.mss_bytes) == (read.extreme, read.mss_bytes)
+
+
+def test_a_live_source_stays_one_when_its_counter_is_declared() -> None:
+    opened = open_ledger(settings(ledger="snmp", witnesses_file=WITNESSES, ledger_direction="in"))
+    assert isinstance(opened, LiveSource)

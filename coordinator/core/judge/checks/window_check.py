@@ -1,0 +1,54 @@
+"""Check: does the window hold nearly all that each test measured?"""
+
+from typing import Final
+
+from broadside.coordinator.core import words
+from broadside.coordinator.core.judge.checks.check_types import (
+    NOTHING,
+    BurstInput,
+    Check,
+    Result,
+    Stage,
+    inconclusive,
+)
+from broadside.coordinator.core.summary import Verdict, note
+
+# The window is whole seconds of UTC: a test begins and ends anywhere within one.
+GRID_S: Final = 2
+
+
+def _evaluate(given: BurstInput) -> Result:
+    window = given.burst.window
+    if window is None or window.outside_s <= GRID_S:
+        return NOTHING
+    recorded_s = given.burst.duration_s
+    ratio = (window.outside_s - GRID_S) / max(1, recorded_s)
+    limit = 1 - given.spec.objective.coverage_floor_ratio
+    said = (
+        f"{window.outside_s} of {recorded_s} s of {window.outside_pair} lie outside the "
+        f"{window.common_s} s that all measured pairs share"
+    )
+    if ratio <= limit:
+        stated = note(id="window-outside", weight=13, sentence=f"{said}; the rate is without them")
+        return Result(Verdict.PASS, (stated,))
+    return inconclusive(
+        id="outside-window",
+        weight=87,
+        sentence=f"{said}, more than the {words.ratio(limit, 1)} and {GRID_S} s allowed: the rate "
+        "of the window does not stand for these tests",
+        next_step="start the tests together, and synchronise the clocks of their hosts",
+    )
+
+
+WINDOW: Final = Check(
+    id="window",
+    stage=Stage.EVIDENCE,
+    question="Does the common window hold nearly all that each test measured?",
+    formula="(seconds of a test outside the window - 2) / planned seconds "
+    "<= 1 - objective.coverage_floor_ratio, for every measured pair",
+    reads="seconds of both ends, placed by corrected clocks; of imports by the offset between the "
+    "two ends' clocks that the test itself shows",
+    when_absent="nothing is concluded where there is no window, or means alone",
+    findings=("outside-window", "window-outside"),
+    evaluate=_evaluate,
+)

@@ -1,0 +1,103 @@
+"""What a device metric's figures mean, as the operator declares it. Pure."""
+
+from typing import Annotated, Final, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.evidence import (
+    FLOWS_COUNTED,
+    CounterDirection,
+    LedgerLayer,
+)
+from broadside.exchange.messages import Flow, Message, Number, Whole
+
+Aggregation = Literal["average", "total", "maximum", "minimum"]
+Prefix = Literal["", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"]
+
+PREFIX_FACTORS: Final = {
+    **{prefix: 1000.0**power for power, prefix in enumerate(("", "k", "M", "G", "T"))},
+    **{prefix: 1024.0**power for power, prefix in enumerate(("Ki", "Mi", "Gi", "Ti"), 1)},
+}
+# Microsoft Learn, "Azure Firewall monitoring data reference" (azure/firewall/monitor-firewall-
+# reference): Throughput is BitsPerSecond, Average; DataProcessed is Bytes, Total (Sum). Neither the
+# layer nor a lag is documented, and "data traversing the firewall" names no direction.
+AZURE_METRICS: Final = ("Throughput", "DataProcessed")
+AZURE_MTU_BYTES: Final = 1500  # Microsoft Learn, "TCP/IP performance tuning for Azure VMs"
+
+
+class MetricDeclaration(Message):
+    """What the figures of a metric mean. The defaults are those of Azure Firewall's Throughput."""
+
+    unit: Literal["bits", "bytes"] = Field(default="bits", description="what is counted")
+    prefix: Prefix = Field(default="", description="of the unit: k is 1000, Ki is 1024")
+    aggregation: Aggregation = Field(
+        default="average",
+        description="over a bin; bytes follow from `average` and `total`, not from the largest or "
+        "smallest sample of a bin",
+    )
+    per: Literal["second", "bin"] | None = Field(
+        default=None, description="null: `bin` for a total, else `second`"
+    )
+    direction: CounterDirection = Field(
+        default="both",
+        description="`in`: from clients to servers; `out`: from servers to clients",
+    )
+    layer: LedgerLayer = Field(
+        default="unknown",
+        description="`payload`, `ip` (IP packets) or `wire` (Ethernet frames without preamble and "
+        "check sequence)",
+    )
+    mss_bytes: Annotated[Whole, Field(ge=88, le=65_535)] | None = Field(
+        default=None, description="TCP payload of a full packet, as `ss -i` gives it"
+    )
+    mtu_bytes: Annotated[Whole, Field(ge=576, le=65_535)] | None = Field(
+        default=None, description="of the path, where the segment size is not known"
+    )
+    lag_s: Annotated[Number, Field(ge=-900, le=900)] | None = Field(
+        default=None, description="by which a label runs behind the traffic; null: fitted"
+    )
+
+    @model_validator(mode="after")
+    def _one_size(self) -> "MetricDeclaration":
+        if self.mss_bytes is not None and self.mtu_bytes is not None:
+            raise ValueError("mss_bytes and mtu_bytes: give one of the two")
+        return self
+
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        """The flows whose payload it counts."""
+        return FLOWS_COUNTED[self.direction]
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether a figure is per second; else it is the amount of a bin."""
+        return self.per != "bin" and (self.per == "second" or self.aggregation != "total")
+
+    @property
+    def is_bit_rate(self) -> bool:
+        """Whether a figure is a mean rate in bit/s."""
+        return (self.unit, self.prefix, self.aggregation) == ("bits", "", "average") and (
+            self.is_rate
+        )
+
+    def bytes_of(self, figures: Floats, bin_s: float) -> Floats:
+        """Return the bytes of each bin.
+
+        Args:
+            figures: Figures of the metric, one a bin; NaN is unknown.
+            bin_s: Length of a bin, s.
+        """
+        factor = PREFIX_FACTORS[self.prefix] * (1 / 8 if self.unit == "bits" else 1.0)
+        return np.asarray(figures * factor * (bin_s if self.is_rate else 1.0))
+
+
+DEFAULT: Final = MetricDeclaration()
+
+
+def azure_firewall(metric: str) -> MetricDeclaration:
+    """Return the declaration of one of :data:`AZURE_METRICS`."""
+    if metric == "DataProcessed":
+        return MetricDeclaration(unit="bytes", aggregation="total", mtu_bytes=AZURE_MTU_BYTES)
+    return MetricDeclaration(mtu_bytes=AZURE_MTU_BYTES)

@@ -1,0 +1,26 @@
+"""Options of ``broadside import``."""
+
+import pytest
+import typer
+
+from broadside.coordinator.cli.import_commands import _declared
+from broadside.coordinator.imports.metric_declaration import MetricDeclaration
+
+
+def test_a_metrics_declaration_is_read_from_assignments() -> None:
+    fields = _declared(["unit=bytes", " layer = ip", "mss_bytes=1448", "lag_s=75"])
+    assert MetricDeclaration.model_validate(fields) == MetricDeclaration(
+        unit="bytes", layer="ip", mss_bytes=1448, lag_s=75.0
+    )
+    assert _declared(None) == {}
+
+
+@pytest.mark.parametrize("text", ["units=bytes", "unit", "mss_bytes=large", "lag_s="])
+def test_what_is_no_declaration_is_one_line_with_the_fix(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit):
+        _declared([text])
+    said = capsys.readouterr().err
+    assert f"--metric {text!r}" in said
+    assert said.count("\n") == 1

@@ -1,0 +1,272 @@
+"""Imports of both ends of a test whose clocks differ."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.summary import RunSummary, Verdict
+from broadside.coordinator.imports.import_requests import Recording, Recordings, RecordingState
+from broadside.coordinator.imports.stored_imports import measure_import, plan_import, summarise
+from broadside.exchange.engines.port import StartBasis
+from broadside.exchange.messages import (
+    Direction,
+    EngineReport,
+    Flow,
+    FlowTotals,
+    Interval,
+    Protocol,
+    Side,
+)
+from tests.unit.coordinator.imports.small_tables import NOW
+
+BEGAN_S = 1_764_072_000.0
+Rate = Callable[[np.ndarray], np.ndarray]  # bytes a second by s of the test
+
+
+def slow_head(at_s: np.ndarray) -> np.ndarray:
+    """A third of 60 s at a tenth of the rate: the mean is 70 %."""
+    return np.where(at_s < 20, 0.1e7, 1e7)
+
+
+def flat(at_s: np.ndarray) -> np.ndarray:
+    return np.full(len(at_s), 1e7)
+
+
+def uneven(at_s: np.ndarray) -> np.ndarray:
+    """Moves by a third, without a period."""
+    return np.asarray(1e7 * (1 + 0.2 * np.sin(at_s / 3.1) + 0.13 * np.sin(at_s / 1.37)))
+
+
+def slower(number: int, at_s: np.ndarray) -> np.ndarray:
+    """One of several pairs, each with a course of its own."""
+    return uneven(at_s + 5 * number)
+
+
+def gaps(at_s: np.ndarray) -> np.ndarray:
+    """Retransmission timeouts: nothing for a second, now and then."""
+    return np.where((at_s % 17 > 4) & (at_s % 17 < 5.2), 0.0, 1e7)
+
+
+def rows(
+    rate: Rate, length_s: float, reading_s: float, *, delay_s: float, drift: float
+) -> tuple[Interval, ...]:
+    """Rows of one end as its clock has them, whose bytes are late by ``delay_s``."""
+    fine = np.linspace(0, length_s, round(length_s * 200) + 1)
+    reached = np.concatenate(([0.0], np.cumsum(rate((fine[1:] + fine[:-1]) / 2)) / 200))
+    total_s = length_s * (1 + drift)
+    edges = [*np.arange(0.0, total_s - 1e-6, reading_s), total_s]
+    if len(edges) > 2 and edges[-1] - edges[-2] < 0.1 * reading_s:
+        del edges[-2]
+    so_far = np.interp(np.array(edges) / (1 + drift) - delay_s, fine, reached)
+    so_far[-1] = reached[-1]
+    amounts = np.diff(so_far)
+    return tuple(
+        Interval(start_s=start, end_s=end, transferred_bytes=round(amount))
+        for start, end, amount in zip(edges, edges[1:], amounts, strict=False)
+    )
+
+
+def two_ends(
+    number: int,
+    rate: Rate = slow_head,
+    *,
+    apart_s: float,
+    length_s: float = 60,
+    readings_s: tuple[float, float] = (1, 1),
+    direction: Direction = Direction.FORWARD,
+    drift: float = 0.0,
+    began_s: float = BEGAN_S,
+    client_s: float = 0.0,
+    server_rate: Rate | None = None,
+) -> list[Recording]:
+    """The client's and the server's recording of one test; ``drift`` is the server's clock's."""
+    found = []
+    for side, reading_s in zip((Side.CLIENT, Side.SERVER), readings_s, strict=True):
+        ours = side is Side.SERVER
+        packed = {
+            flow: rows(
+                (server_rate or rate) if ours else rate,
+                length_s,
+                reading_s,
+                delay_s=0.002 if (flow is Flow.UP) == ours else 0.0,
+                drift=drift if ours else 0.0,
+            )
+            for flow in direction.flows
+        }
+        amount = {flow: sum(row.transferred_bytes for row in packed[flow]) for flow in packed}
+        stamp_s = began_s + (apart_s if ours else client_s)
+        found.append(
+            Recording(
+                file=f"{number}.{side.value}.json",
+                state=RecordingState.MEASURED,
+                side=side,
+                report=EngineReport(
+                    engine="iperf3",
+                    cookie=f"test-{number}",
+                    direction=direction,
+                    protocol=Protocol.TCP,
+                    duration_s=round(length_s),
+                    streams_count=1,
+                    mss_bytes=1448,
+                    totals=tuple(
+                        FlowTotals(
+                            flow=flow,
+                            sent_bytes=total,
+                            sent_s=length_s,
+                            received_bytes=total,
+                            received_s=length_s,
+                        )
+                        for flow, total in amount.items()
+                    ),
+                ),
+                started_at=NOW.fromtimestamp(stamp_s, NOW.tzinfo),
+                first_data_at_s=stamp_s,
+                start_basis=StartBasis.TIMESTAMP,
+                packed=Recording.pack(packed),
+            )
+        )
+    return found
+
+
+def judged(recordings: Sequence[Recording], target: float | None = None) -> RunSummary:
+    overrides = {} if target is None else {"objective.target_bits_per_second": target}
+    files = Recordings(recordings=tuple(recordings), overrides=overrides)
+    plan = plan_import(files, "imported-1", NOW).sealed()
+    return summarise(plan, measure_import(plan, files), NOW)
+
+
+def ids(summary: RunSummary) -> set[str]:
+    return {finding.id for finding in summary.findings}
+
+
+@pytest.mark.parametrize("apart_s", [0.3, -0.7, 5.0, 20.0, -20.0, 59.0, 3600.0, -3723.4, 86_400.0])
+@pytest.mark.parametrize("rate", [slow_head, uneven, gaps])
+def test_no_second_of_a_test_is_lost_between_two_clocks(apart_s: float, rate: Rate) -> None:
+    summary = judged(two_ends(1, rate, apart_s=apart_s))
+    (burst,) = summary.bursts
+    (pair,) = burst.pairs
+    assert burst.window is not None
+    assert burst.window.common_s >= 58
+    carried = float(rate(np.linspace(0, 60, 12_001)).mean()) * 8
+    assert burst.fleet_received_bits_per_second == pytest.approx(carried, rel=0.03)
+    assert burst.fleet_sent_bits_per_second == pytest.approx(carried, rel=0.03)
+    assert pair.ends_offset_s == pytest.approx(apart_s, abs=0.05)
+    assert pair.ends_offset_bound_s is not None
+    assert pair.ends_offset_bound_s <= 2.1
+    assert ("clocks-apart" in ids(summary)) == (abs(apart_s) > pair.ends_offset_bound_s)
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+@pytest.mark.parametrize("apart_s", [-20.0, 20.0, 3600.0])
+@pytest.mark.parametrize("readings_s", [(1, 1), (1, 10), (10, 1), (10, 10)])
+def test_a_slow_head_never_passes(
+    direction: Direction, apart_s: float, readings_s: tuple[float, float]
+) -> None:
+    recordings = two_ends(1, apart_s=apart_s, readings_s=readings_s, direction=direction)
+    summary = judged(recordings, 7.6e7 * len(direction.flows))
+    assert summary.verdict in (Verdict.FAIL, Verdict.INCONCLUSIVE)
+    (burst,) = summary.bursts
+    assert burst.fleet_received_bits_per_second == pytest.approx(
+        5.6e7 * len(direction.flows), rel=0.04
+    )
+
+
+@pytest.mark.parametrize("count", [3, 8])
+def test_each_pair_has_an_offset_of_its_own(count: int) -> None:
+    offsets = [20.0, -7.0, 3600.0, 0.0, 1.7, -90.0, 45.0, 12.0][:count]
+    recordings = [
+        end
+        for number, apart_s in enumerate(offsets)
+        for end in two_ends(number, partial(slower, number), apart_s=apart_s)
+    ]
+    summary = judged(recordings)
+    (burst,) = summary.bursts
+    assert burst.pairs_measured == count
+    assert burst.window is not None
+    assert burst.window.common_s >= 58
+    assert burst.contradictions == ()
+    for pair, apart_s in zip(burst.pairs, offsets, strict=True):
+        assert pair.ends_offset_s == pytest.approx(apart_s, abs=0.05)
+
+
+@pytest.mark.parametrize("count", [3, 8])
+@pytest.mark.parametrize("scale", [1.0, 0.05])
+def test_clients_whose_clocks_differ_are_placed_by_the_servers(count: int, scale: float) -> None:
+    """All tests ran together; the clients' stamps lie up to an hour apart, the servers' do not."""
+    offsets = [20.0, -7.0, 3600.0, 0.0, 1.7, -90.0, 45.0, 12.0][:count]
+    recordings = [
+        end
+        for number, client_s in enumerate(offsets)
+        for end in two_ends(number, partial(slower, number), apart_s=0.0, client_s=scale * client_s)
+    ]
+    (burst,) = judged(recordings).bursts
+    assert burst.pairs_measured == count
+    assert burst.window is not None
+    assert burst.window.common_s >= 58
+    assert burst.contradictions == ()
+
+
+@pytest.mark.parametrize("apart_s", [0.4, 20.0, 3600.0])
+def test_a_constant_series_is_placed_by_the_start_of_data(apart_s: float) -> None:
+    summary = judged(two_ends(1, flat, apart_s=apart_s), 7.6e7)
+    (burst,) = summary.bursts
+    assert summary.verdict is Verdict.PASS
+    assert burst.pairs[0].ends_offset_s == pytest.approx(apart_s, abs=1e-3)
+
+
+@pytest.mark.parametrize("drift", [0.002, -0.002, 0.02, -0.05])
+@pytest.mark.parametrize("readings_s", [(1, 1), (1, 5)])
+def test_a_clock_that_runs_fast_or_slow_is_followed(
+    drift: float, readings_s: tuple[float, float]
+) -> None:
+    recordings = two_ends(1, uneven, apart_s=20.0, drift=drift, length_s=300, readings_s=readings_s)
+    summary = judged(recordings)
+    finding = next(f for f in summary.findings if f.id == "clocks-apart")
+    assert "ppm" in finding.sentence
+    (burst,) = summary.bursts
+    assert burst.window is not None
+    assert burst.window.common_s >= 298
+    assert burst.fleet_received_bits_per_second == pytest.approx(
+        burst.fleet_sent_bits_per_second or 0.0, rel=0.005
+    )
+
+
+def test_series_that_contradict_the_common_start_are_not_placed() -> None:
+    def late(at_s: np.ndarray) -> np.ndarray:
+        return uneven(at_s + 23)
+
+    summary = judged(two_ends(1, uneven, apart_s=5.0, server_rate=late), 7.6e7)
+    assert "ends-not-placed" in ids(summary)
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert summary.bursts[0].pairs[0].ends_offset_s is None
+
+
+def test_an_end_without_a_stamp_has_the_others_start() -> None:
+    client, server = two_ends(1, uneven, apart_s=5.0)
+    bare = server.model_copy(update={"first_data_at_s": None})
+    for recordings in (
+        [client, bare],
+        [client.model_copy(update={"first_data_at_s": None}), server],
+    ):
+        (burst,) = judged(recordings).bursts
+        assert burst.window is not None
+        assert burst.window.common_s >= 58
+        assert burst.fleet_received_bits_per_second == pytest.approx(
+            burst.fleet_sent_bits_per_second or 0.0, rel=0.01
+        )
+
+
+def test_clients_that_start_apart_are_stated_and_limited() -> None:
+    """Only the seconds that all share are in the rate; a test that loses many of them says so."""
+    near = [*two_ends(1, flat, apart_s=0.0), *two_ends(2, flat, apart_s=0.0, began_s=BEGAN_S + 2)]
+    far = [*two_ends(1, flat, apart_s=0.0), *two_ends(2, flat, apart_s=0.0, began_s=BEGAN_S + 20)]
+    assert "outside-window" not in ids(judged(near, 7.6e7))
+    summary = judged(far, 7.6e7)
+    finding = next(f for f in summary.findings if f.id == "outside-window")
+    assert "20 of 60 s" in finding.sentence
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert [pair.outside_ratio for pair in summary.bursts[0].pairs] == [
+        pytest.approx(1 / 3, abs=0.01)
+    ] * 2
