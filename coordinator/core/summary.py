@@ -609,7 +609,8 @@ class Reconciliation(Message):
     basis: Literal["rate", "bytes"]  # over full bins of the steady window; over all bins touched
     lag_s: float | None = None  # None: the data does not tell, and there is no residual
     lag_uncertainty_s: float | None = None
-    lag_drift_s: float = 0.0  # from the first burst to the last
+    lag_drift_s: float = 0.0  # growth from the first burst to the last; over 500 ppm of the time
+    # between them it is no clock but a delay that changes
     overhead_ratio: float  # ledger's layer / payload
     overhead_how: Literal["recorded", "assumed", "fitted"]  # from segment sizes, from 1500-byte
     # packets, or, where the ledger's layer is not known, from the run's own median burst
