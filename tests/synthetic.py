@@ -491,5 +491,6 @@ def _ledger(
         bytes=passed,
         drops_count=drops,
         grain_s=plant.grain_s,
+        flows=(Flow.UP,),  # no acknowledgements are planted
         read_at=bursts[-1].planned_end_at + timedelta(seconds=600),
     )

@@ -640,6 +640,8 @@ class Reconciliation(Message):
     residual_low_ratio: float | None = None  # 95 % interval
     residual_high_ratio: float | None = None
     layer_ratio: float = 0.0  # of it, at either end: what a ledger of unknown layer may count
+    # Of it, at the low end: acknowledgements and bytes sent again or lost that the ledger may count
+    extra_ratio: float = 0.0
     unknown_ratio: float = 0.0  # part of the fleet's bytes in bins that the ledger does not know
     baseline_bits_per_second: float | None = None  # ledger's level where no plan sends
     baseline_uncertainty_bits_per_second: float | None = None  # to the farther end of its 95 %
@@ -654,6 +656,10 @@ class Reconciliation(Message):
     slowest_bits_per_second: float | None = None
     slowest_noise_bits_per_second: float | None = None
     slowest_s: int | None = None
+    # Goodness of fit: largest distance of the cumulative curves, counted and predicted, as a share
+    # of the burst's bytes, and its limit for bursts that fit; None: not assessed
+    fit_distance_ratio: float | None = None
+    fit_limit_ratio: float | None = None
     bypassed: bool = False  # the run was not to cross the device
     counted_flows: tuple[Flow, ...] = ()  # that the counter is declared to count; none: all
     neighbours: tuple[str, ...] = ()  # other runs whose traffic this ledger counts too
@@ -731,6 +737,8 @@ class BurstSummary(Message):
     header_how: str
     wire_ratio: float
     headers_assumed: bool
+    # Bytes of TCP acknowledgements for a byte of payload, at most, by the receivers' interfaces
+    acknowledged_ratio: float | None = None
     start_spread_s: float | None = None  # largest minus smallest first data, pairs on time
     start_error_max_s: float | None = None  # first data minus planned start
     start_error_p99_s: float | None = None

@@ -28,6 +28,7 @@ class IdleLevel:
     mean_below: float  # for all of the run's bursts together
     mean_above: float
     how: Literal["quiet", "fitted", "bounded"]
+    bin_sigma: float = 0.0  # standard deviation of one quiet bin, without outliers
 
 
 def quiet_bins(
@@ -79,6 +80,7 @@ def from_quiet(
         mean_below=mean,
         mean_above=mean,
         how="quiet",
+        bin_sigma=1.4826 * float(np.median(np.abs(rates - np.median(rates)))),
     )
 
 

@@ -132,12 +132,12 @@ def carried(spec: RunSpec, burst: BurstSummary, fleet: Interval) -> Interval | N
     if wrong is not None and wrong.is_sure:
         return None
     low, high = held.residual_ends
-    layer = fleet.value * held.layer_ratio
-    below = fleet.value * (held.residual_ratio - low) - layer
+    layer, extra = fleet.value * held.layer_ratio, fleet.value * held.extra_ratio
+    below = fleet.value * (held.residual_ratio - low) - layer - extra
     above = fleet.value * (high - held.residual_ratio) - layer
     return Interval(
         value=fleet.value * (1 + held.residual_ratio),
-        below=math.hypot(fleet.below, below) + layer,
+        below=math.hypot(fleet.below, below) + layer + extra,
         above=math.hypot(fleet.above, above) + layer,
     )
 

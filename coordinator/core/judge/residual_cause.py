@@ -15,7 +15,6 @@ UNSEEN_BY_BYTES: Final = (
 
 AGREES_RATIO: Final = 0.005  # a residual this small needs no cause, whatever its uncertainty
 NEAR_RATIO: Final = 0.25  # of a residual: a cause that explains all but so much of it is named
-LOST_FACTOR: Final = 1.3  # what those that nobody heard may have sent, over the others' mean
 DOUBT_FACTOR: Final = 1.25  # a residual must exceed its uncertainty by this much to need a cause
 DOUBT_FACTOR_OF_MANY: Final = 2.0  # and, of several bursts, one: some burst is always odd
 
@@ -27,6 +26,7 @@ class Missing:
     pairs_count: int  # pairs with seconds that nobody saw, which may have sent all the same
     share_ratio: float  # their planned seconds x the mean measured pair's bytes / fleet's bytes
     planned_pairs_count: int
+    largest_ratio: float = 1.0  # the largest measured pair's rate over their mean
 
 
 def causes(
@@ -62,7 +62,7 @@ def causes(
         offer(
             "lost-reports",
             0.0,
-            missing.share_ratio * LOST_FACTOR,
+            missing.share_ratio * missing.largest_ratio,
             f"{missing.pairs_count} of {missing.planned_pairs_count} planned results are null, cut "
             "short or gone; had those pairs sent like the others, the firewall would show "
             f"{words.ratio(missing.share_ratio, 1)} more than the fleet's records",

@@ -50,11 +50,22 @@ from broadside.coordinator.core.measure.device_figures import (
     witness_findings,
 )
 from broadside.coordinator.core.measure.evidence import FirewallLedger
-from broadside.coordinator.core.measure.headers import Headers, declared_headers
+from broadside.coordinator.core.measure.headers import (
+    MSS_ASSUMED_BYTES,
+    Headers,
+    declared_headers,
+)
 from broadside.coordinator.core.measure.outages import coordinator_findings, outage_findings
 from broadside.coordinator.core.measure.placement import place
+from broadside.coordinator.core.measure.resolution import HIDDEN_RATIO
 from broadside.coordinator.core.measure.series import MeasuredBurst
-from broadside.coordinator.core.measure.steady import VALUES_MIN, mean_of_bursts, stretch_s
+from broadside.coordinator.core.measure.steady import (
+    VALUES_MIN,
+    Stretch,
+    mean_of_bursts,
+    slowest_stretch,
+    stretch_s,
+)
 from broadside.coordinator.core.measure.testimony import Witnessed
 from broadside.coordinator.core.plan.spec import Plan, RunSpec
 from broadside.coordinator.core.summary import (
@@ -134,6 +145,7 @@ def summarise_run(
             ledger,
             between,
             others=[other.summary for other in measured if other is not burst],
+            slowest_sent=_slowest_sent(burst),
         )
         for burst, part in zip(measured, held, strict=True)
     ]
@@ -237,6 +249,9 @@ def _reconciled(
             absent=absent,
             bypassed=spec.bypasses_device,
             parts_s=[_part_s(burst.summary, ledger) for burst in bursts],
+            protocol=spec.traffic.protocol,
+            readings_s=[_reading_s(burst.summary) for burst in bursts],
+            acknowledged=[burst.summary.acknowledged_ratio for burst in bursts],
         )
 
     whole, each = reconciled(ledger)
@@ -271,15 +286,40 @@ def _overhead(spec: RunSpec, bursts: Sequence[MeasuredBurst], ledger: FirewallLe
         wire_ratio=first.wire_ratio,
         assumed=first.headers_assumed,
         how=first.header_how,
+        mss_bytes=next(
+            (flow.mss_bytes for flow in first.flows if flow.mss_bytes), MSS_ASSUMED_BYTES
+        ),
     )
 
 
 def _part_s(burst: BurstSummary, ledger: FirewallLedger) -> int | None:
-    """The length of the part whose rate the device is asked for; None: receivers have seconds."""
+    """Return the length of the part whose rate the device counter bounds; None: it cannot."""
     window = burst.window
-    if window is None or window.reading_s is None or len(burst.flows) > len(ledger.flows):
+    if window is None or len(burst.flows) > len(ledger.flows):
         return None
     return stretch_s(window.window_s)
+
+
+def _slowest_sent(burst: MeasuredBurst) -> Stretch | None:
+    """Return the slowest part of a window by senders' seconds; None where some are missing."""
+    series, summary = burst.series, burst.summary
+    if series.window is None or not summary.flows:
+        return None
+    if min(flow.sent_pairs_count for flow in summary.flows) < summary.pairs_planned:
+        return None
+    window = slice(*series.window)
+    sent = np.sum([flow.sent_bytes for flow in series.flows], axis=0)[window]
+    # Less than was received: seconds of senders are missing, and they would look slow.
+    received = float(np.nansum(series.received_bytes[window]))
+    whole = float(sent.sum()) >= (1 - HIDDEN_RATIO) * received
+    seen = float(np.nan_to_num(series.coverage_ratio[window]).min(initial=1.0)) >= WHOLE_RATIO
+    return slowest_stretch(sent * 8) if whole and seen else None
+
+
+def _reading_s(burst: BurstSummary) -> float:
+    """Return the length of receivers' readings."""
+    window = burst.window
+    return 1.0 if window is None or window.reading_s is None else window.reading_s
 
 
 def _missing(burst: BurstSummary) -> Missing:
@@ -288,10 +328,15 @@ def _missing(burst: BurstSummary) -> Missing:
     silent_s = unseen.null_s + unseen.abandoned_s + unseen.lost_s
     seen_s = unseen.measured_s + unseen.late_s
     maybe_sent = (State.NULL, State.ABANDONED, State.LOST)
+    rates = [
+        pair.received_bits_per_second or 0.0 for pair in burst.pairs if pair.state is State.MEASURED
+    ]
+    mean = sum(rates) / len(rates) if rates else 0.0
     return Missing(
         pairs_count=sum(pair.state in maybe_sent for pair in burst.pairs),
         share_ratio=silent_s / seen_s if seen_s else 0.0,
         planned_pairs_count=burst.pairs_planned,
+        largest_ratio=max(rates) / mean if mean > 0 else 1.0,
     )
 
 
@@ -323,6 +368,7 @@ def _judged(
     between: float | None,
     *,
     others: Sequence[BurstSummary] = (),
+    slowest_sent: Stretch | None = None,
 ) -> BurstSummary:
     spec = plan.spec
     limiter = find_bottleneck(
@@ -362,6 +408,7 @@ def _judged(
         clocks_promised=plan.clocks_promised,
         clocks_shared=plan.shared_boot_id is not None,
         others=others,
+        slowest_sent=slowest_sent,
     )
     results = [(check.stage, check.evaluate(given)) for check in BURST_CHECKS]
     findings = [finding for _, result in results for finding in result.findings]

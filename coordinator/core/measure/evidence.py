@@ -160,6 +160,9 @@ class FirewallLedger:
     # Why the source's answer is known to be incomplete: what is missing would read as traffic that
     # did not cross the device.
     partial: str | None = None
+    # Whether bytes that are lost on the path are counted: True for a counter in front of the drop,
+    # False for one behind it, None where nobody declared it
+    counts_lost: bool | None = None
     # Declared: TCP payload of a full packet, or the path's MTU; None: as the fleet recorded it.
     mss_bytes: int | None = None
     mtu_bytes: int | None = None

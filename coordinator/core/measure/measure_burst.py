@@ -14,6 +14,7 @@ import numpy as np
 
 from broadside.coordinator.core.judge.documented_limits import DOCUMENTED
 from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.measure.acknowledgements import Acknowledgements
 from broadside.coordinator.core.measure.aggregate import Aggregate, aggregate
 from broadside.coordinator.core.measure.align import Alignment
 from broadside.coordinator.core.measure.asked import find_differences
@@ -50,7 +51,9 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Meas
     overhead = _headers(spec, evidence.in_order)
     alignment = Alignment(evidence, spec.traffic.direction)
     examination = CrossExamination(sent, overhead, spec.clock_bound_max_s)
+    acknowledged = Acknowledgements(burst, spec.traffic.protocol, spec.traffic.direction)
     for block in evidence.blocks():
+        acknowledged.add(block)
         alignment.add(block)
         examination.add(block)
     aligned = alignment.done()
@@ -101,6 +104,7 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Meas
         header_how=overhead.how,
         wire_ratio=figure(overhead.wire_ratio) or 1.0,
         headers_assumed=overhead.assumed,
+        acknowledged_ratio=figure(acknowledged.done(overhead)),
         start_spread_s=figure(spread),
         start_error_max_s=figure(largest),
         start_error_p99_s=figure(p99),

@@ -10,7 +10,7 @@ from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.exchange.messages import Flow
 
-_DECLARED = ("mss_bytes", "mtu_bytes", "extreme")
+_DECLARED = ("mss_bytes", "mtu_bytes", "extreme", "counts_lost")
 
 
 def dump_ledger(ledger: FirewallLedger) -> bytes:

@@ -21,11 +21,10 @@ class LabLedger:
     """The lab firewall's CSV: cumulative IP-layer bytes delivered each way, a reading a second.
 
     Acknowledgements travel against the payload, so a forward run reads only the flow that carries
-    its payload; of a bidirectional run both are summed, with each way's acknowledgements in the
-    other (:data:`broadside.coordinator.core.judge.reconcile.ACKNOWLEDGED_RATIO`). A counter that
-    went back (a
-    restarted reader) leaves a gap, not a negative bin. A firewall whose first reading is 0 is a new
-    one: no run before it went through.
+    its payload. Of a bidirectional run both are summed, with each way's acknowledgements in the
+    other (:func:`broadside.coordinator.core.measure.headers.acknowledged_max_ratio`). What the
+    firewall drops is not counted. A counter that went back (a restarted reader) leaves a gap, not a
+    negative bin. A firewall whose first reading is 0 is a new one: no run before it went through.
     """
 
     name = "lab"
@@ -59,6 +58,7 @@ class LabLedger:
             flows=direction.flows,
             read_at=datetime.now(UTC),
             counts_from_s=counts_from_s,
+            counts_lost=False,
         )
 
 

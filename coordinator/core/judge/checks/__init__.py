@@ -17,6 +17,7 @@ from broadside.coordinator.core.judge.checks.clocks_check import CLOCKS
 from broadside.coordinator.core.judge.checks.consistency_check import CONSISTENCY
 from broadside.coordinator.core.judge.checks.counter_record_check import COUNTER_RECORD
 from broadside.coordinator.core.judge.checks.coverage_check import COVERAGE
+from broadside.coordinator.core.judge.checks.device_fit_check import DEVICE_FIT
 from broadside.coordinator.core.judge.checks.device_rate_check import DEVICE_RATE
 from broadside.coordinator.core.judge.checks.metric_aggregation_check import METRIC_AGGREGATION
 from broadside.coordinator.core.judge.checks.rate_check import RATE
@@ -37,6 +38,7 @@ BURST_CHECKS: Final[tuple[Check[BurstInput], ...]] = (
     SHAPE,
     DEVICE_RATE,
     RESIDUAL,
+    DEVICE_FIT,
     BYPASS,
     CONSISTENCY,
     STARTS,

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
 from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.steady import Stretch
 from broadside.coordinator.core.plan.spec import Plan, RunSpec
 from broadside.coordinator.core.summary import BurstSummary, Finding, Verdict, problem
 
@@ -25,6 +26,8 @@ class BurstInput:
         clocks_promised: Every agent reported its clock at launch, so an unread clock is a gap.
         clocks_shared: All ends read the clock of one kernel.
         others: The run's other measured bursts.
+        slowest_sent: The slowest part of the window by senders' seconds, in bit/s of payload; None
+            where some sender's are missing.
     """
 
     spec: RunSpec
@@ -33,6 +36,7 @@ class BurstInput:
     clocks_promised: bool = True
     clocks_shared: bool = False
     others: Sequence[BurstSummary] = ()
+    slowest_sent: Stretch | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,9 +51,9 @@ def _evaluate(given: BurstInput) -> Result:
                 "look at what the device and the hosts did at that time",
             )
             return Result(Verdict.INCONCLUSIVE, (*cut, slow))
-    device = _slow_by_device(given, limit)
-    if device is not None:
-        return Result(Verdict.INCONCLUSIVE, (*cut, device))
+    for other in (_slow_by_device(given, limit), _slow_by_senders(given, limit)):
+        if other is not None:
+            return Result(Verdict.INCONCLUSIVE, (*cut, other))
     if (open_shape := _not_assessed(given, window)) is not None:
         verdict = Verdict.INCONCLUSIVE if given.clocks_promised else Verdict.PASS
         return Result(verdict, (*cut, open_shape))
@@ -87,7 +87,25 @@ def _slow_by_device(given: BurstInput, limit: float) -> Finding | None:
         84,
         f"for {held.slowest_s} s the device {held.source} counted at most {words.rate(most)} at "
         f"the {spec.objective.layer} layer, less than the {words.rate(limit)} that is needed; the "
-        "receivers' readings are too long to show it",
+        "receivers' records do not show it",
+        "look at what the device and the hosts did at that time",
+    )
+
+
+def _slow_by_senders(given: BurstInput, limit: float) -> Finding | None:
+    """Return a finding where senders sent less than the limit for a lasting part."""
+    slowest = given.slowest_sent
+    if slowest is None:
+        return None
+    factor = factor_of(given.spec, given.burst)
+    if (slowest.mean + SLOW_SIGMAS * slowest.noise) * factor >= limit * (1 - SLOW_RATIO):
+        return None
+    return problem(
+        "slow-stretch-senders",
+        84,
+        f"for {slowest.length_s} s, from {slowest.at} s into the window, the fleet sent "
+        f"{words.rate(slowest.mean * factor)} at the {given.spec.objective.layer} layer, less than "
+        f"the {words.rate(limit)} that is needed; the receivers' records do not show it",
         "look at what the device and the hosts did at that time",
     )
 
@@ -138,13 +156,14 @@ SHAPE: Final = Check(
     question="Did every part of the window that lasts reach the target?",
     formula="the lowest mean of a fifth of the window, plus 3 of its own standard errors, "
     ">= limit x (1 - 0.015); the same of the seconds after a collapse",
-    reads="receivers' seconds over the common window; where their readings are longer, the TCP "
-    "senders' and the device's bins",
+    reads="receivers' seconds over the common window (where their readings are longer, the TCP "
+    "senders'), the senders' seconds, and the device's bins",
     when_absent="inconclusive where no reading is at most half as long as the part (an import of "
     "means states it); nothing is concluded where there is no window",
     findings=(
         "slow-stretch",
         "slow-stretch-device",
+        "slow-stretch-senders",
         "shape-not-assessed",
         "stretch-unproven",
         "ramp-cut",

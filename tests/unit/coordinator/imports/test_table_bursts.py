@@ -69,7 +69,9 @@ def test_thirty_clients_and_their_metric() -> None:
 def test_the_metric_misses_the_client_that_has_no_row() -> None:
     first, *others = answered(SEED).bursts
     assert first.reconciliation is not None
-    assert first.reconciliation.residual_ratio == pytest.approx(1 / 29 + 0.008, abs=0.01)
+    # Up to one acknowledgement of 52 bytes for two packets of 1500 is no residual.
+    missing = 1 / 29 + 0.008 - 52 / (2 * 1500)
+    assert first.reconciliation.residual_ratio == pytest.approx(missing, abs=0.01)
     assert first.reconciliation.causes[0].id == "lost-reports"
     assert all(burst.reconciliation and not burst.reconciliation.causes for burst in others)
 

@@ -73,7 +73,7 @@ def by_hand(made: Fleet) -> ByHand:
         scatter=scatter,
         counted_bytes=float(np.dot(ratios, payload)),
         expected_bytes=sum(payload) * 1500 / 1448,
-        residual_half=math.hypot(0.002, 0.005, between),  # headers, acknowledgements, scatter
+        residual_half=math.hypot(0.002, between),  # headers, scatter
     )
 
 

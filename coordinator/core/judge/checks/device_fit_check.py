@@ -1,0 +1,43 @@
+"""Check: did the device count over time what the fleet's records predict?"""
+
+from typing import Final
+
+from broadside.coordinator.core import words
+from broadside.coordinator.core.judge.checks.check_types import (
+    NOTHING,
+    BurstInput,
+    Check,
+    Result,
+    Stage,
+    inconclusive,
+)
+from broadside.coordinator.core.judge.device_fit import ERROR_RATIO
+
+
+def _evaluate(given: BurstInput) -> Result:
+    held = given.burst.reconciliation
+    if held is None or held.fit_distance_ratio is None or held.fit_limit_ratio is None:
+        return NOTHING
+    if held.fit_distance_ratio <= held.fit_limit_ratio:
+        return NOTHING
+    return inconclusive(
+        id="device-shape",
+        weight=86,
+        sentence=f"{words.ratio(held.fit_distance_ratio, 1)} of the burst's bytes are at another "
+        f"time in the ledger {held.source} than in the fleet's records; at most "
+        f"{words.ratio(held.fit_limit_ratio, 1)} agree with clocks, lag and the counter's noise",
+        next_step="check the clocks of the hosts in groups, and what else the device carried",
+    )
+
+
+DEVICE_FIT: Final = Check(
+    id="device-fit",
+    stage=Stage.EVIDENCE,
+    question="Does the device counter move over time as the fleet's records predict?",
+    formula="largest distance of the cumulative curves, counted and predicted, scaled to one sum, "
+    f"<= Kolmogorov's limit at {ERROR_RATIO:.1%}, with lag, clocks and readings added",
+    reads="the device counter, bin by bin, and the receivers' seconds",
+    when_absent="nothing is concluded; the lag of a promised counter is a matter of its residual",
+    findings=("device-shape",),
+    evaluate=_evaluate,
+)

@@ -1,0 +1,379 @@
+"""Prediction of the device counter: fleet bytes, other runs' bytes, background and lag, by bin.
+
+:class:`DevicePrediction` places every burst's payload in the counter's bins at a lag, with the
+background's level (:mod:`broadside.coordinator.core.judge.idle_level`). A counter belongs to a
+device, not to a run: known traffic of other runs is subtracted first, and bins that may hold
+unrecorded traffic of planned pairs are left out.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+import numpy as np
+
+from broadside.coordinator.core.judge.burst_share import BinSums, BurstShare, MovedShare
+from broadside.coordinator.core.judge.counter_factor import counter_factor
+from broadside.coordinator.core.judge.idle_level import (
+    QUIET_BINS_MIN,
+    IdleLevel,
+    from_fit,
+    from_quiet,
+    quiet_bins,
+    unread_bins,
+)
+from broadside.coordinator.core.judge.lag import (
+    LAG_MAX_S,
+    LAG_MIN_S,
+    Bins,
+    Curve,
+    Known,
+    Lag,
+    countable,
+    estimate_lag,
+    fleet_curve,
+    seconds_curve,
+)
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.headers import Headers
+from broadside.coordinator.core.measure.series import BurstSeries
+
+# One reading of a second at either end, beyond the lag's uncertainty
+MARGIN_S: Final = 2.0
+UNSEEN_MARGIN_S: Final = 5.0  # round a burst with pairs that nobody saw
+SEEN_RATIO: Final = 0.995  # of a burst's pair-seconds: nothing to speak of is unseen
+FREE_RATIO: Final = 0.1  # of a bin: what unseen pairs may add before it is no use
+AFTER_BINS: Final = 2  # right after a burst: one alone may hold the burst's own last bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """A burst of another run through the same device."""
+
+    run_id: str
+    burst_index: int
+    start_s: int
+    received_bytes: Floats  # of the flows that the ledger counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstCurve:
+    """One burst's payload over its own seconds."""
+
+    curve: Curve
+    first_s: float  # that hold any
+    last_s: float
+
+    @classmethod
+    def of(cls, burst: BurstSeries) -> "BurstCurve":
+        received = countable(burst.received_bytes)
+        total = np.concatenate(([0.0], np.cumsum(received)))
+        busy = np.flatnonzero(received > 0)
+        planned = (burst.planned_start_s, burst.planned_start_s + burst.duration_s)
+        return cls(
+            curve=Curve(
+                at_s=burst.start_s + np.arange(len(total), dtype=np.float64), total_bytes=total
+            ),
+            first_s=float(burst.start_s + busy[0]) if len(busy) else planned[0],
+            last_s=float(burst.start_s + busy[-1] + 1) if len(busy) else planned[1],
+        )
+
+    @property
+    def sent_bytes(self) -> float:
+        return float(self.curve.total_bytes[-1])
+
+
+class DevicePrediction:
+    """Everything that is known to have gone through the device, and its ledger."""
+
+    def __init__(
+        self,
+        bursts: Sequence[BurstSeries],
+        ledger: FirewallLedger,
+        headers: Headers,
+        bins: Bins,
+        neighbours: Sequence[Neighbour],
+        absent: Sequence[tuple[float, float]],
+        clock_bound_s: float,
+        largest_ratio: float,
+    ) -> None:
+        self.clock_bound_s = clock_bound_s
+        # Of the mean pair's rate: what a pair without records may have sent
+        self.largest_ratio = largest_ratio
+        self.bursts, self.bins, self.hint_s = bursts, bins, ledger.lag_hint_s
+        self.grain_s = ledger.grain_s
+        self.fleet = fleet_curve(bursts)
+        self.steps = [BurstCurve.of(burst) for burst in bursts]
+        self.beside: Curve | None = None
+        if neighbours:
+            ratio = counter_factor(ledger, headers, []).ratio
+            curve = fleet_curve(neighbours)
+            self.beside = replace(curve, total_bytes=curve.total_bytes * ratio)
+        rate = _usual_rate(bursts)
+        self.free = [_unrecorded(burst, largest_ratio * rate) for burst in bursts]
+        unseen = [free for free in self.free if free is not None]
+        for begin, end in absent:
+            seconds = np.arange(math.floor(begin), math.ceil(end), dtype=np.float64)
+            unseen.append((seconds, np.full(len(seconds), largest_ratio * rate)))
+        self.unrecorded: Curve | None = None
+        if unseen and rate > 0:
+            self.unrecorded = seconds_curve(
+                np.concatenate([seconds for seconds, _ in unseen]),
+                np.concatenate([amounts for _, amounts in unseen]),
+            )
+        self.spans = [
+            *(
+                _span(burst, step, free)
+                for burst, step, free in zip(bursts, self.steps, self.free, strict=True)
+            ),
+            *((n.start_s, n.start_s + len(n.received_bytes)) for n in neighbours),
+            *((begin - UNSEEN_MARGIN_S, end + UNSEEN_MARGIN_S) for begin, end in absent),
+        ]
+        self.lag = estimate_lag(
+            bins,
+            Known(
+                fleet=self.fleet,
+                bursts=[(step.first_s, step.last_s, step.sent_bytes) for step in self.steps],
+                unrecorded=self.unrecorded,
+                beside=self.beside,
+            ),
+            grain_s=self.grain_s,
+            hint_s=self.hint_s,
+        )
+
+    def true_bins(self, lag: Lag) -> tuple[Floats, Floats]:
+        """When each bin's traffic passed."""
+        return (
+            self.bins.start_s - lag.at(self.bins.start_s),
+            self.bins.end_s - lag.at(self.bins.end_s),
+        )
+
+    def busy_bytes(self, lag: Lag) -> float:
+        """All that the ledger holds over its usual level, without what is known of other runs."""
+        net = self.bins.bytes - self._beside(*self.true_bins(lag))
+        usual = np.median(net / self.bins.width_s) if len(net) else 0.0
+        return float(np.maximum(0.0, net - usual * self.bins.width_s).sum())
+
+    def crossing_lag(self) -> Lag:
+        """Of a run that shows in no bin: of the lags at which what is known of other runs fits,
+        the one at which it would show most."""
+        lags = np.arange(LAG_MIN_S, LAG_MAX_S + 1, max(1.0, self.grain_s / 2))
+        if self.hint_s is not None:
+            lags = self.hint_s + np.array([-self.grain_s, 0.0, self.grain_s])
+        bins = self.bins
+        shown, misfit = np.zeros(len(lags)), np.zeros(len(lags))
+        for place, lag_s in enumerate(lags):
+            start, end = bins.start_s - lag_s, bins.end_s - lag_s
+            net = bins.bytes - self._beside(start, end)
+            shown[place] = float((self.fleet.between(start, end) * net).sum())
+            misfit[place] = float(np.abs(net).sum())
+        if self.beside is not None and len(bins):
+            one = float(np.median([step.sent_bytes for step in self.steps]))
+            shown[misfit > misfit.min() + FREE_RATIO * one] = -np.inf
+        best = float(lags[int(np.argmax(shown))])
+        return Lag(lag_s=best, uncertainty_s=self.grain_s, known=False)
+
+    def idle(self, lag: Lag, bins_a_burst: int) -> IdleLevel | None:
+        """The level of others' steady traffic."""
+        if not lag.known and not len(self.bins):
+            return None
+        start, end = self.true_bins(lag)
+        margin = min(lag.uncertainty_s, LAG_MAX_S) + MARGIN_S
+        net = replace(self.bins, bytes=np.maximum(0.0, self.bins.bytes - self._beside(start, end)))
+        quiet = quiet_bins(start - margin, end + margin, self.spans)
+        unread = unread_bins(net.bytes, quiet)
+        quiet &= ~unread
+        count = sum(step.sent_bytes > 0 for step in self.steps)
+        if quiet.sum() >= QUIET_BINS_MIN:
+            return from_quiet(net, quiet, bins_a_burst=bins_a_burst, bursts_count=max(1, count))
+        fleet = self.fleet.between(start, end)
+        sound = ~unread
+        if self.unrecorded is not None:
+            # Unseen pairs that are few in every burst are a part of the scale.
+            sound &= self.unrecorded.between(start, end) <= FREE_RATIO * fleet
+        moved = self.fleet.between(start - 0.5, end - 0.5) - self.fleet.between(
+            start + 0.5, end + 0.5
+        )
+        return from_fit(
+            net.pick(sound), quiet[sound], fleet[sound], moved[sound], lag.uncertainty_s
+        )
+
+    def share(self, number: int, lag: Lag) -> BurstShare:
+        """What the ledger shows of a burst at a lag."""
+        burst, step = self.bursts[number], self.steps[number]
+        total = step.sent_bytes
+        start, end = self.true_bins(lag)
+        unsure = lag.uncertainty_s if lag.known else 0.0
+        margin = unsure + MARGIN_S
+        low = int(np.searchsorted(end, step.first_s - margin, side="right"))
+        high = int(np.searchsorted(start, step.last_s + margin, side="left"))
+        mine_bins = slice(low, max(low, high))
+        start, end = start[mine_bins], end[mine_bins]
+        seen = self.bins.bytes[mine_bins]
+        width = self.bins.width_s[mine_bins]
+        beside = self._beside(start, end)
+        mine, part = self._split(number, start, end)
+        free = self._others_free(number, start - unsure, end + unsure)
+        use = (free <= FREE_RATIO * mine + 1e-9 * max(1.0, total)) & (part > 0) & (total > 0)
+        fleet = mine[use]
+        ledger = part[use] * (seen - beside)[use]
+        got, held = float(fleet.sum()), float(ledger.sum())
+        moved = []
+        for by_s in (-unsure, unsure):
+            other, others_part = self._split(number, start + by_s, end + by_s)
+            theirs = self._beside(start + by_s, end + by_s)
+            moved.append(
+                MovedShare(
+                    ledger_bytes=float((others_part * (seen - theirs))[use].sum()),
+                    fleet_bytes=float(other[use].sum()),
+                    width_s=float((others_part * width)[use].sum()),
+                )
+            )
+        placed_s = unsure + self.clock_bound_s
+        received = countable(burst.received_bytes)
+        full = np.zeros(len(seen), np.bool_)
+        steady = received
+        if burst.window is not None:
+            first, stop = burst.start_s + burst.window[0], burst.start_s + burst.window[1]
+            full = use & (start >= first + unsure - 1e-6) & (end <= stop - unsure + 1e-6)
+            full &= mine > 0
+            steady = received[burst.window[0] : burst.window[1]]
+        sent = float(np.nansum([flow.sent_bytes for flow in burst.flows]))
+        return BurstShare(
+            total_bytes=total,
+            fleet_bytes=got,
+            ledger_bytes=held,
+            beside_bytes=float(beside[use].sum()),
+            width_s=float((part[use] * width[use]).sum()),
+            bins_count=int((fleet > 0).sum()),
+            moved=(moved[0], moved[1]),
+            unseen_bytes=float(free[use].sum()) / self.largest_ratio,
+            tail_bytes=max(0.0, sent - total),
+            near_bytes_per_s=self._rate_near(step, max(0.0, sent - total), lag),
+            parts=BinSums(
+                ledger=ledger,
+                fleet=fleet,
+                width=part[use] * width[use],
+                earlier=self._split(number, start + placed_s, end + placed_s)[0][use],
+                later=self._split(number, start - placed_s, end - placed_s)[0][use],
+            ),
+            full=BinSums(
+                ledger=(seen - beside)[full],
+                fleet=mine[full],
+                width=width[full],
+                earlier=mine[full],
+                later=mine[full],
+            ),
+            fleet_bytes_per_s=float(steady.mean()) if len(steady) else 0.0,
+        )
+
+    def _rate_near(self, step: BurstCurve, tail_bytes: float, lag: Lag) -> float:
+        """Return the bytes a second in the quiet bins right after or right before a burst, the
+        higher; 0: there are none.
+
+        Other traffic that began with the burst and ended after it, or the reverse, shows there and
+        nowhere else. The first bin after a burst may hold the burst's own last bytes, at most what
+        was sent and not received; the bin behind it holds none of them.
+        """
+        start, end = self.true_bins(lag)
+        margin = min(lag.uncertainty_s, LAG_MAX_S) + MARGIN_S
+        quiet = quiet_bins(start - margin, end + margin, self.spans)
+        quiet &= ~unread_bins(self.bins.bytes, quiet)
+        reach_s = margin + AFTER_BINS * self.grain_s
+        after = quiet & (start >= step.last_s) & (start < step.last_s + reach_s)
+        before = quiet & (end <= step.first_s) & (end > step.first_s - reach_s)
+        near = np.flatnonzero(after)[:AFTER_BINS].tolist()
+        width = self.bins.width_s
+        net = (self.bins.bytes - self._beside(start, end)) / width
+        rates = [
+            net[place] - (tail_bytes / width[place] if place == near[0] else 0.0) for place in near
+        ]
+        rates += [net[place] for place in np.flatnonzero(before)[-1:].tolist()]
+        return float(max(rates, default=0.0))
+
+    def _beside(self, start: Floats, end: Floats) -> Floats:
+        """The ledger's bytes of other runs in each bin."""
+        if self.beside is None:
+            return np.zeros(len(start))
+        return self.beside.between(start, end)
+
+    def _others_free(self, number: int, start: Floats, end: Floats) -> Floats:
+        """The most that other bursts' unseen pairs may have sent in each bin."""
+        if self.unrecorded is None:
+            return np.zeros(len(start))
+        free = self.unrecorded.between(start, end)
+        own = self.free[number]
+        if own is not None:
+            free = free - seconds_curve(*own).between(start, end)
+        return np.maximum(0.0, free)
+
+    def _split(self, number: int, start: Floats, end: Floats) -> tuple[Floats, Floats]:
+        """A burst's payload in each bin, and its part of the bin: by payload where the fleet has
+        any in it, all where only its margin reaches."""
+        step = self.steps[number]
+        mine = step.curve.between(start, end)
+        mine[mine < 1e-9 * max(1.0, step.sent_bytes)] = 0.0
+        fleet = self.fleet.between(start, end)
+        return mine, np.divide(mine, fleet, out=np.ones(len(mine)), where=fleet > 0)
+
+
+def _usual_rate(bursts: Sequence[BurstSeries]) -> float:
+    """Bytes a second of a burst all of whose pairs are on record; 0: nobody is."""
+    rates = []
+    for burst in bursts:
+        received, seen = countable(burst.received_bytes), burst.coverage_ratio
+        busy = (received > 0) & (seen > 0)
+        if busy.any():
+            rates.append(float(np.median(received[busy] / np.minimum(1.0, seen[busy]))))
+    return float(np.median(rates)) if rates else 0.0
+
+
+def _unrecorded(burst: BurstSeries, most: float) -> tuple[Floats, Floats] | None:
+    """Seconds of a planned burst, and the most that its unseen pairs may have sent in each."""
+    first = math.floor(burst.planned_start_s)
+    seconds = np.arange(first, math.ceil(burst.planned_start_s + burst.duration_s))
+    seen = np.zeros(len(seconds))
+    place = seconds - burst.start_s
+    inside = (place >= 0) & (place < len(burst.coverage_ratio))
+    seen[inside] = np.nan_to_num(burst.coverage_ratio[place[inside]])
+    if seen.mean() >= SEEN_RATIO:
+        return None
+    return seconds.astype(np.float64), most * np.clip(1 - seen, 0.0, 1.0)
+
+
+def _span(
+    burst: BurstSeries, step: BurstCurve, free: tuple[Floats, Floats] | None
+) -> tuple[float, float]:
+    """When a burst may have sent: as planned, as seen, and a little round it."""
+    margin = UNSEEN_MARGIN_S if free is not None else 0.0
+    end_s = burst.planned_start_s + burst.duration_s
+    return (
+        min(burst.planned_start_s, step.first_s) - margin,
+        max(end_s, step.last_s) + margin,
+    )
+
+
+def sum_shares(parts: Sequence[BurstShare]) -> BurstShare:
+    """All bursts as one; its rate is their mean."""
+    whole: BurstShare = _added(parts)
+    width_s = max(whole.width_s, 1e-9)
+    return replace(
+        whole,
+        fleet_bytes_per_s=whole.fleet_bytes_per_s / len(parts),
+        near_bytes_per_s=sum(part.near_bytes_per_s * part.width_s for part in parts) / width_s,
+    )
+
+
+def _added(parts: Sequence[Any]) -> Any:
+    """Values of one type as one, field by field: numbers added up, bins one after the other."""
+    kind: Any = type(parts[0])
+    if kind is np.ndarray:
+        return np.concatenate(parts)
+    if kind is tuple:
+        return tuple(map(_added, zip(*parts, strict=True)))
+    if kind not in (BurstShare, MovedShare, BinSums):
+        return sum(parts)
+    names = [item.name for item in fields(kind)]
+    return kind(**{name: _added([getattr(part, name) for part in parts]) for name in names})

@@ -1,0 +1,74 @@
+"""Bytes of TCP acknowledgements, measured by the counters of the receivers' interfaces."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from broadside.coordinator.core.measure.align import receiving_side
+from broadside.coordinator.core.measure.columns import HostColumns, TrackColumns
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.measure.headers import (
+    ACKNOWLEDGED_LEAST_RATIO,
+    Headers,
+    acknowledged_max_ratio,
+)
+from broadside.coordinator.core.plan.spec import Burst
+from broadside.exchange.messages import Direction, Flow, Protocol, Side
+
+# Of the pairs' payload: what the interfaces that carried it must have counted. A counter with less
+# is not one of the interface that was used.
+CARRIED_RATIO: Final = 1.0
+
+
+class Acknowledgements:
+    """What receivers' interfaces sent for each byte that they received.
+
+    It is an upper bound: everything else that these hosts sent is in it. With traffic in both
+    directions an interface's counters hold payload both ways, and nothing is measured.
+    """
+
+    def __init__(self, burst: Burst, protocol: Protocol, direction: Direction) -> None:
+        flows = direction.flows
+        self._flow: Flow | None = None
+        if protocol is Protocol.TCP and len(flows) == 1:
+            self._flow = flows[0]
+        self._from_s = burst.planned_start_at.timestamp()
+        self._before_s = burst.planned_end_at.timestamp()
+        self._payload = self._carried = self._acknowledged = 0.0
+
+    def add(self, pairs: Sequence[PairEvidence]) -> None:
+        """Add pairs with their seconds."""
+        if self._flow is None:
+            return
+        side = receiving_side(self._flow)
+        for pair in pairs:
+            server = side is Side.SERVER
+            host = pair.server_host if server else pair.client_host
+            tracks = pair.server_tracks if server else pair.client_tracks
+            self._add(host, [track for track in tracks if track.flow is self._flow])
+
+    def _add(self, host: HostColumns, tracks: Sequence[TrackColumns]) -> None:
+        payload = float(sum(np.nansum(track.transferred_bytes) for track in tracks))
+        self._payload += payload
+        if not len(host) or payload <= 0:
+            return
+        inside = (host.end_at_s > self._from_s) & (host.start_at_s < self._before_s)
+        received = float(np.nansum(host.nic_rx_bytes[inside]))
+        sent = float(np.nansum(host.nic_tx_bytes[inside]))
+        if received < CARRIED_RATIO * payload or sent < ACKNOWLEDGED_LEAST_RATIO * payload:
+            return
+        self._carried += payload
+        self._acknowledged += payload * sent / received
+
+    def done(self, headers: Headers) -> float | None:
+        """Return the bytes of acknowledgements for a byte of payload, at most.
+
+        Pairs without comparable counters count with one acknowledgement a segment. None: no pair
+        has comparable counters.
+        """
+        if self._carried <= 0:
+            return None
+        most = acknowledged_max_ratio(headers, wire=True, resent_ratio=1.0)
+        unmeasured = self._payload - self._carried
+        return (self._acknowledged + most * unmeasured) / self._payload
