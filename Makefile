@@ -64,11 +64,8 @@ fuzz: setup ## ask the API at least 20,000 odd questions; print how many, and wh
 attack: setup ## try every attack on every boundary; print what stopped each
 	@$(BIN)/python -m tests.attack $(ARGS)
 
-hunt: setup ## look for a wrong verdict in fleets with planted truth; ARGS="--minutes 10 --seed N"
+hunt: setup ## look for a wrong verdict in an independent generator's worlds; ARGS="--cases 3000 --seed N"
 	@$(BIN)/python -m tests.hunt $(ARGS)
-
-hunt-worlds: setup ## look for a wrong verdict in an independent generator's worlds; ARGS="--cases 3000 --seed N"
-	@$(BIN)/python -m tests.worlds_hunt $(ARGS)
 
 bench: setup .tools/peers/peers.lock ## one table: what it costs, its limits, peers beside; ARGS="--json"; bench-all: every bench
 	@PYTHONPATH=.tools/peers $(BIN)/python -m tests.bench $(ARGS)
@@ -117,4 +114,4 @@ compat-fixtures: tools ## what this version writes, for every later one to read;
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test shipped costs ratios waiting computing lint types unit fuzz attack hunt hunt-worlds bench bench-all lock deploy-check rehearse wheelhouse release hosts-archive compat-fixtures clean
+.PHONY: help setup tools demo soak faults scenarios test shipped costs ratios waiting computing lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse release hosts-archive compat-fixtures clean

@@ -21,10 +21,10 @@ from broadside.coordinator.core.judge.checks import BURST_CHECKS, RUN_CHECKS
 from broadside.coordinator.core.summary import RunSummary
 from broadside.coordinator.imports.import_requests import OriginalTable
 from docs.constants import numbers, supports
+from tests.hunt.adapter import conclude
 from tests.unit.coordinator.imports.small_tables import made
 from tests.unit.coordinator.imports.test_table_bursts import table
 from tests.worlds import KINDS, generate
-from tests.worlds_hunt.adapter import conclude
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "constants_effect.csv"
 FACTORS: Final = {"halved": 0.5, "doubled": 2.0}

@@ -1,6 +1,6 @@
 """Simulates counters with a planted lag, for the tests of its estimate. Everything is seeded.
 
-It shares nothing with the fleets of ``tests/synthetic.py``, ``tests/hunt`` and ``tests/worlds``.
+It shares nothing with the fleets of ``tests/synthetic.py`` and ``tests/worlds``.
 Traffic is drawn in steps of 0.1 s, and the fleet's record is its sum over whole UTC seconds.
 """
 

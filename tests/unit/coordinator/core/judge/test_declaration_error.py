@@ -5,8 +5,8 @@ import pytest
 from broadside.coordinator.core.judge.declaration_error import misreading
 from broadside.coordinator.core.summary import Reconciliation, RunSummary, Verdict
 from broadside.exchange.messages import Flow
+from tests.hunt.adapter import conclude
 from tests.worlds import generate
-from tests.worlds_hunt.adapter import conclude
 
 FORWARD = {Flow.UP: 1e9}
 BOTH = {Flow.UP: 7e8, Flow.DOWN: 3e8}

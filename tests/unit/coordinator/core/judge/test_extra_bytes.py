@@ -15,9 +15,9 @@ from broadside.coordinator.core.measure.measure_burst import measure_burst
 from broadside.coordinator.core.measure.series import BurstSeries
 from broadside.coordinator.core.summary import Reconciliation, Verdict
 from broadside.exchange.messages import Direction, Flow, Protocol
+from tests.hunt.adapter import conclude
 from tests.synthetic import Plant, fleet
 from tests.worlds import generate
-from tests.worlds_hunt.adapter import conclude
 
 HEADERS = headers(Protocol.TCP, [1448])
 NOBODY = Missing(pairs_count=0, share_ratio=0.0, planned_pairs_count=6)

@@ -8,10 +8,10 @@ import pytest
 from broadside.coordinator.core.judge.unseen import unseen_bits_per_second
 from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.summary import BurstSummary, PairSummary, State, Verdict
+from tests.hunt.adapter import conclude
 from tests.planted import ids, summarise
 from tests.synthetic import Plant, fleet
 from tests.worlds import generate
-from tests.worlds_hunt.adapter import conclude
 
 MADE = fleet(Plant(pairs=6, bursts=2, burst_s=30, period_s=60, ledger=False))
 SPEC = MADE.plan.spec

@@ -11,10 +11,10 @@ from zlib import crc32
 import numpy as np
 
 from broadside.coordinator.core.summary import RunSummary, Verdict
+from tests.hunt.adapter import BOTTLENECKS, conclude
 from tests.worlds import KINDS, World, generate, judge
 from tests.worlds.manipulate import random_manipulation
 from tests.worlds.record_format import Floats
-from tests.worlds_hunt.adapter import BOTTLENECKS, conclude
 
 PASS: Final = Verdict.PASS.value
 FAIL: Final = Verdict.FAIL.value

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from tests.hunt.world_cases import ERROR, FAIL, INCONCLUSIVE, PASS, Case
 from tests.worlds import KINDS
-from tests.worlds_hunt.world_cases import ERROR, FAIL, INCONCLUSIVE, PASS, Case
 
 # A wrong fail has no cause that can be excluded for good; issue 31 allows fewer than this.
 WRONG_FAILS_MAX_RATIO: Final = 0.005
