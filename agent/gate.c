@@ -15,8 +15,9 @@
  * server's readings begin at whole seconds from the instant.
  *
  * A server from 3.16 to 3.19 that waited long for its client ends a test without data in its first
- * reading. So one byte is sent ahead, while the server settles: of TCP the first byte of the first
- * write, of UDP a datagram with sequence number 0, which counts as no packet.
+ * reading. A server with this gate does not (QUIET_MAX_S). For one without it one byte is sent
+ * ahead, while the server settles: of TCP the first byte of the first write, of UDP a datagram with
+ * sequence number 0, which counts as no packet. On a busy host that byte may come too late.
  *
  * UDP: iperf3 sends each stream's hello once, and waits 30 s for one reply. Either may be lost. The
  * gate sends the hello again. A copy that the server does not need is read as data later, so
@@ -32,7 +33,8 @@
  * (RLIMIT_RTPRIO). In the second place each sending thread keeps it until its first write; not in
  * the first one, where iperf3 before 3.16 asks without a pause whether the server has started.
  *
- * In a server (BROADSIDE_GATE_SERVES) it holds nothing: it prints when the server's clock starts.
+ * In a server (BROADSIDE_GATE_SERVES) it holds nothing: it prints when the server's clock starts,
+ * and lets it wait for the first data.
  *
  * Environment (gate.py sets it; without BROADSIDE_GATE_AT or _SERVES nothing happens):
  *   BROADSIDE_GATE_AT        the instant, epoch s
@@ -72,11 +74,13 @@ enum {
     WAIT_MIN_MS = 50, /* for a reply: a busy host's turn; three round trips where that is more */
 };
 #define OPENING_MAX_S 3.0 /* after the release: the server has all streams, or never will */
+#define QUIET_MAX_S 5.0 /* after its start, in which a server waits for data whatever its age */
 #define UDP_REPLY 0x39383736u /* iperf.h, UDP_CONNECT_REPLY */
 
 static int (*real_connect)(int, const struct sockaddr *, socklen_t);
 static ssize_t (*real_read)(int, void *, size_t);
 static ssize_t (*real_recv)(int, void *, size_t, int);
+static int (*real_select)(int, fd_set *, fd_set *, fd_set *, struct timeval *);
 static ssize_t (*real_write)(int, const void *, size_t);
 
 static double at_s, settle_s;
@@ -86,6 +90,7 @@ static int last_fd = -1;
 static int final_fd = -1; /* the last stream's, also after its first write */
 static int ahead_fd = -1; /* the stream whose first byte was sent ahead */
 static int probing, serving;
+static double server_started_s; /* epoch s of a server's TEST_START; 0: none yet */
 
 static bool opening[FD_SETSIZE]; /* a UDP stream that waits for the server's reply */
 static bool unanswered[FD_SETSIZE]; /* one that was given a reply which did not come */
@@ -108,6 +113,7 @@ __attribute__((constructor)) static void set_up(void)
     real_connect = dlsym(RTLD_NEXT, "connect");
     real_read = dlsym(RTLD_NEXT, "read");
     real_recv = dlsym(RTLD_NEXT, "recv");
+    real_select = dlsym(RTLD_NEXT, "select");
     real_write = dlsym(RTLD_NEXT, "write");
     at_s = number("BROADSIDE_GATE_AT");
     settle_s = number("BROADSIDE_GATE_SETTLE");
@@ -365,12 +371,26 @@ ssize_t write(int fd, const void *bytes, size_t count)
     } else if (serving && count == 1 && *(const signed char *)bytes == TEST_START) {
         serving = 0;
         ssize_t wrote = real_write(fd, bytes, count);
-        double started_s = now_s();
+        server_started_s = now_s();
         dprintf(STDERR_FILENO, "broadside-gate: armed %.6f\nbroadside-gate: released %.6f "
-                "started 0.0\n", started_s, started_s);
+                "started 0.0\n", server_started_s, server_started_s);
         return wrote;
     }
     return write_rest(fd, bytes, count);
+}
+
+/* A server looks for missing data where its select() ends with nothing to read. An interrupted one
+ * it repeats. */
+int select(int count, fd_set *to_read, fd_set *to_write, fd_set *odd, struct timeval *timeout)
+{
+    if (!real_select)
+        set_up();
+    int ready = real_select(count, to_read, to_write, odd, timeout);
+    if (ready == 0 && server_started_s > 0 && now_s() < server_started_s + QUIET_MAX_S) {
+        errno = EINTR;
+        return -1;
+    }
+    return ready;
 }
 
 ssize_t recv(int fd, void *bytes, size_t count, int flags)

@@ -119,9 +119,13 @@ async def start_client(
     address: str = "127.0.0.1",
     prefix: Sequence[str] = (),
     release_at_s: float | None = None,
+    sends_ahead: bool = True,
     stop_in_s: float = PATIENCE_S,
 ) -> Running:
-    """A client, behind the gate where ``release_at_s`` is given."""
+    """Start a client, behind the gate where ``release_at_s`` is given.
+
+    Without ``sends_ahead`` the server's clock starts at once, and the gate holds back all data.
+    """
     job = Job(
         run_id="live",
         burst_index=0,
@@ -137,4 +141,6 @@ async def start_client(
         gate = find_gate()
         assert gate is not None
         env = gate_env(gate, release_at_s, traffic)
+        if not sends_ahead:
+            del env["BROADSIDE_GATE_CONNECTS"]
     return await Running.start(argv, stop_in_s=stop_in_s, env=env)

@@ -180,6 +180,20 @@ async def test_a_long_idle_server_still_takes_a_held_test(
     await asyncio.gather(*(fire(traffic, next(ports)) for traffic in both))
 
 
+async def test_a_long_idle_server_waits_for_data_beyond_its_first_reading(
+    engine: Iperf3, ports: Iterator[int]
+) -> None:
+    """As on a busy host, whose clients have no turn in the second before the instant."""
+    port, traffic = next(ports), Traffic(streams_count=2)
+    serving = await start_server(engine, port, silence_s=1.0)
+    await asyncio.sleep(1.5)
+    release_at_s = time.time() + 2.5
+    firing = await start_client(engine, port, traffic, release_at_s=release_at_s, sends_ahead=False)
+    one, other = await asyncio.gather(firing.end(), serving.end())
+    assert one.reading.usable, one.exit.stderr
+    assert other.reading.usable, other.exit.stderr
+
+
 async def test_many_streams_make_long_lines(engine: Iperf3, ports: Iterator[int]) -> None:
     port = next(ports)
     traffic = Traffic(streams_count=128, stream_bits_per_second=100_000, block_bytes=1_000)
