@@ -15,7 +15,6 @@ from broadside.coordinator.cli import load
 from broadside.coordinator.cli.command_list import EXAMPLES, GROUPS, SERVICE_COMMANDS
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.core.judge.bottleneck import CAUSES, NEXT_RUNS
-from broadside.coordinator.core.judge.checks import BURST_CHECKS, PRECEDENCE, RUN_CHECKS
 from broadside.exchange.fabric import FabricSettings
 
 DOCS = Path(__file__).parent
@@ -43,20 +42,6 @@ each place by `pointer` (RFC 6901, into the body) or `parameter`. This page is w
 
 | type | status | title | meaning |
 | --- | --- | --- | --- |"""
-CHECKS = """\
-# Checks of a verdict
-
-A verdict is decided by checks. Each check asks one question of the recorded evidence and returns
-*pass*, *fail*, *inconclusive* or *measured*, with findings that say why. The symbols are those of
-[verdict.md](verdict.md). This page is written by `python docs/tables.py`.
-
-## Order of precedence
-
-The first row that applies decides: first for each burst, from the checks of that burst; then for
-the run, from the checks of the run and the bursts' verdicts. A burst that fails counts in row 2.
-
-| row | situation | verdict | checks |
-| --- | --- | --- | --- |"""
 BOTTLENECK = """\
 # Bottleneck
 
@@ -65,7 +50,7 @@ the table whose evidence holds is named; a run is limited by what most of its bu
 evidence holds, the bottleneck is *unknown*: the finding lists what was seen, what is missing, and
 the next run that would decide. How pairs move is no evidence of a place: pairs that trade shares
 have a limit in common, which may be any link or host that they share. This page is written by
-`python docs/tables.py`; the numbers are in [verdict.md](verdict.md).
+`python docs/tables.py`; the numbers are in [constants.md](constants.md).
 
 ## Idle RTT
 
@@ -127,27 +112,6 @@ def commands_page() -> str:
     return "\n".join(parts) + "\n"
 
 
-def checks_page() -> str:
-    """Return the order of precedence and all checks as Markdown."""
-    checks = [*BURST_CHECKS, *RUN_CHECKS]
-    parts = [CHECKS]
-    for number, row in enumerate(PRECEDENCE, 1):
-        stage = row.stage
-        named = "all" if stage is None else ", ".join(c.id for c in checks if c.stage is stage)
-        parts.append(f"| {number} | {row.situation} | {row.verdict} | {named} |")
-    for title, group in (("Checks of a burst", BURST_CHECKS), ("Checks of a run", RUN_CHECKS)):
-        parts.append(f"\n## {title}")
-        for check in group:
-            parts += [
-                f"\n### {check.id}\n\n{check.question}\n",
-                f"- Formula: {check.formula}.",
-                f"- Reads: {check.reads}.",
-                f"- Without that: {check.when_absent}.",
-                "- Findings: " + ", ".join(f"`{each}`" for each in check.findings) + ".",
-            ]
-    return "\n".join(parts) + "\n"
-
-
 def _leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
     inner = getattr(command, "commands", None)
     if inner is None:
@@ -166,6 +130,11 @@ def problems_page() -> str:
 def _constants_page() -> str:
     """Every constant of the judging and measuring core as Markdown."""
     return str(runpy.run_path(str(DOCS / "constants.py"))["page"]())
+
+
+def _verdict_page(name: str) -> str:
+    """Return one of the pages of ``docs/verdict_page.py``."""
+    return str(runpy.run_path(str(DOCS / "verdict_page.py"))[name]())
 
 
 def bottleneck_page() -> str:
@@ -192,7 +161,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "commands.md": commands_page,
     "problems.md": problems_page,
-    "checks.md": checks_page,
+    "verdict.md": lambda: _verdict_page("verdict_page"),
+    "findings.md": lambda: _verdict_page("findings_page"),
     "constants.md": _constants_page,
     "bottleneck.md": bottleneck_page,
 }

@@ -1,6 +1,6 @@
 """How often stated 95 % intervals hold the truth: ``python -m tests.bench.bench_intervals``.
 
-Prints the tables that docs/verdict.md repeats: the mean of a correlated series by length and
+Prints the tables that docs/validation.md repeats: the mean of a correlated series by length and
 correlation, a run's mean by bursts and their scatter, the difference of two groups, and a
 ledger's residual and lag by grain.
 """

@@ -1,6 +1,8 @@
 """What the README and the docs say of settings and commands is what there is."""
 
 import argparse
+import ast
+import csv
 import re
 import runpy
 import shlex
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from broadside.coordinator import prices, scenarios
+from broadside.coordinator.core.judge.checks import BURST_CHECKS, RUN_CHECKS
 from broadside.coordinator.core.plan.cost_estimate import estimate
 from tests.unit.coordinator.presences import fleet
 
@@ -25,6 +28,7 @@ ROOMS = (  # in which a page names files by their place there
     *("", "coordinator", "coordinator/core", "coordinator/core/judge", "coordinator/core/measure"),
     *("exchange", "exchange/engines", "coordinator/device/ledgers"),
 )
+FINDING_MAKERS = {"Finding", "Note", "caution", "inconclusive", "note", "problem", "warning"}
 DOCS = runpy.run_path(str(ROOT / "docs" / "tables.py"))
 
 
@@ -40,8 +44,88 @@ def test_a_generated_page_is_up_to_date(name: str) -> None:
     assert told == DOCS["PAGES"][name](), "run: .venv/bin/python docs/tables.py"
 
 
+def findings_made(folder: Path) -> dict[str, set[str]]:
+    """Return the constant ids of findings that sources make, with the functions that make them."""
+    found: dict[str, set[str]] = {}
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            ids = [key.value for key in node.keywords if key.arg == "id"] + node.args[:1]
+            if node.func.id in FINDING_MAKERS and ids and isinstance(ids[0], ast.Constant):
+                found.setdefault(str(ids[0].value), set()).add(node.func.id)
+    return found
+
+
+def effects_documented() -> dict[str, str]:
+    lines = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith("| `")]
+    return {row[0].strip("| `"): row[2] for row in rows}
+
+
+def test_every_finding_of_a_check_is_documented() -> None:
+    listed = {id for check in BURST_CHECKS for id in check.findings}
+    listed |= {id for check in RUN_CHECKS for id in check.findings}
+    assert listed
+    assert listed - effects_documented().keys() == set()
+
+
+@pytest.mark.parametrize("folder", ["coordinator/core", "coordinator/imports"])
+def test_every_finding_that_the_sources_make_is_documented(folder: str) -> None:
+    made = findings_made(ROOT / folder)
+    assert made
+    assert made.keys() - effects_documented().keys() == set()
+
+
+def test_the_documented_effect_is_that_of_the_function_that_makes_a_finding() -> None:
+    effects = effects_documented()
+    decided = {
+        id: makers
+        for id, makers in findings_made(ROOT / "coordinator" / "core").items()
+        if makers & {"inconclusive", "note", "warning", "caution"}
+    }
+    wrong = {
+        id: effects[id]
+        for id, makers in decided.items()
+        if (effects[id] == "inconclusive") != bool(makers & {"inconclusive", "problem"})
+    }
+    assert wrong == {}
+
+
+def test_a_finding_has_one_line() -> None:
+    with (ROOT / "docs" / "findings.csv").open(encoding="utf-8", newline="") as file:
+        ids = [line["id"] for line in csv.DictReader(file)]
+    assert len(set(ids)) == len(ids) > 0
+
+
+def test_a_constant_of_a_check_is_found_through_the_functions_that_it_calls() -> None:
+    page = (ROOT / "docs" / "verdict.md").read_text(encoding="utf-8")
+    shape = page.partition("\n### shape\n")[2].partition("\n### ")[0]
+    # Its own, and one of a function that computes what it reads.
+    assert "`shape_check.SLOW_RATIO` 0.015" in shape
+    assert "`steady.STRETCH_RATIO` 0.2" in shape
+
+
 def test_the_readme_is_a_page_that_one_reads() -> None:
     assert len(README.splitlines()) < 150
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    lines = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+@pytest.mark.parametrize("name", ["verdict", "statistics", "validation", "findings", "pipeline"])
+def test_every_section_that_a_page_of_the_verdict_points_at_is_there(name: str) -> None:
+    page = ROOT / "docs" / f"{name}.md"
+    links = re.findall(r"\]\(([\w-]*\.?m?d?)#([^)]+)\)", page.read_text(encoding="utf-8"))
+    absent = [
+        (file, section)
+        for file, section in links
+        if section not in headings(page.parent / (file or page.name))
+    ]
+    assert absent == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

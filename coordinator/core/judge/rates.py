@@ -2,7 +2,7 @@
 
 Guarded acceptance (JCGM 106:2012, 8.3.2; ILAC-G8:09/2019, 4.2.2): a *pass* needs the whole 95 %
 interval above the limit, a *fail* the whole interval below it. The limit is the target less its
-tolerance. docs/verdict.md has the formulas and an example.
+tolerance. docs/statistics.md has the formulas and an example.
 """
 
 import math

@@ -11,7 +11,7 @@ Analysis*, chapter 9), which keep what decides the error of the mean. Averaging 
 correlation instead of inserting one value: G. Box and G. Tiao, *Bayesian Inference in Statistical
 Analysis*, 1973, chapter 2.
 
-docs/verdict.md, "How often the intervals hold", has the coverage by simulation.
+docs/validation.md, "How often the intervals hold", has the coverage by simulation.
 """
 
 import math

@@ -1,5 +1,5 @@
-"""The worked example of docs/verdict.md: recomputed from its records by the page's formulas alone,
-and what the engine says of it."""
+"""The worked example of docs/statistics.md: recomputed from its records by the page's formulas
+alone, and what the engine says of it."""
 
 import math
 import re
@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
+from broadside.coordinator.core.judge.rates import carried, received
 from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.summary import Reconciliation, RunSummary
 from tests.planted import summarise
@@ -18,7 +20,7 @@ from tests.synthetic import Fleet, Plant, fleet
 PLANT: Final = Plant(
     pairs=6, bursts=3, burst_s=60, period_s=150, grain_s=10, lag_s=30, noise=0.01, seed=0
 )
-PAGE: Final = Path(__file__).parents[5] / "docs" / "verdict.md"
+PAGE: Final = Path(__file__).parents[5] / "docs" / "statistics.md"
 
 
 def quantile(freedom: float) -> float:
@@ -201,3 +203,35 @@ def _same_residual(told: Reconciliation, hand: ByHand, share: float, page: list[
     for mine, theirs, printed_percent in zip(ends, engine, page, strict=True):
         assert near(mine * 100, printed_percent, 0.01)
         assert near((theirs or 0.0) * 100, printed_percent, 0.01)
+
+
+def test_the_page_of_the_verdict_goes_on_by_hand_as_the_engine_does() -> None:
+    page = (PAGE.parent / "verdict.md").read_text("utf-8")
+    text = page.partition("## Worked example by hand")[2].partition("\n<!--")[0]
+    made = fleet(PLANT)
+    spec = made.aiming(target_bits_per_second=30e9, tolerance_ratio=0.05).plan.spec
+    said = judged(made, made.ledger)
+    burst = said.bursts[0]
+    rate = received(spec, burst)
+    assert rate is not None
+    device = carried(spec, burst, rate)
+    told = burst.reconciliation
+    assert device is not None
+    assert told is not None
+    low, high = (told.residual_low_ratio or 0) * 100, (told.residual_high_ratio or 0) * 100
+    for shown in (
+        f"`37.383 - 0.099 = {rate.low / 1e9:.3f} > 28.5`",
+        f"counter has {(told.firewall_bytes or 0) / 1e9:.3f} GB",
+        f"prediction is {(told.expected_bytes or 0) / 1e9:.3f} GB",
+        f"interval is {low:.2f} % to +{high:.2f} %",
+        f"`{device.value / 1e9:.3f} - {device.below / 1e9:.3f} > 28.5`",
+    ):
+        assert shown in text
+
+
+@pytest.mark.parametrize(
+    ("target", "verdict"), [(30e9, "pass"), (40e9, "fail"), (39.4e9, "inconclusive")]
+)
+def test_other_targets_of_the_example(target: float, verdict: str) -> None:
+    made = fleet(PLANT).aiming(target_bits_per_second=target, tolerance_ratio=0.05)
+    assert summarise(replace(made, plan=made.plan.sealed())).verdict == verdict
