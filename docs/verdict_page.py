@@ -28,7 +28,6 @@ COMPUTED_BY: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "residual": (
         ("judge.byte_comparison", "compare_bytes"),
         ("judge.byte_comparison", "scatter_of_bursts"),
-        ("judge.reconcile", "reconcile"),
     ),
     "device-fit": (("judge.device_fit", "fit_burst"), ("judge.device_fit", "relative_noise")),
     "consistency": (

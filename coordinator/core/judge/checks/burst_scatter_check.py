@@ -53,10 +53,10 @@ def _evaluate(given: RunInput) -> Result:
 BURST_SCATTER: Final = Check(
     id="burst-scatter",
     stage=Stage.EVIDENCE,
-    question="Do the bursts agree well enough for their mean to reach the target?",
-    formula="mean - hypot(h, header doubt) > limit, h of the run, from three bursts on",
+    question="Is the mean of the bursts surely above the limit?",
+    formula="mean of the bursts' rates - hypot(h, header doubt) > limit, with h of the run",
     reads="the bursts' rates and intervals",
-    when_absent="nothing is concluded of fewer than three bursts",
+    when_absent="nothing is concluded from fewer than three bursts",
     findings=("target-undecided",),
     evaluate=_evaluate,
 )

@@ -64,8 +64,9 @@ def _evaluate(given: BurstInput) -> Result:
 BYPASS: Final = Check(
     id="bypass",
     stage=Stage.EVIDENCE,
-    question="Did a reference run (device.path=bypass) pass the device by?",
-    formula="(counted - idle) / fleet bytes + half width + unknown <= objective.residual_max_ratio",
+    question="Did the traffic of a reference run (device.path=bypass) avoid the device?",
+    formula="(counted - idle) / fleet bytes + h + share of unknown bins <= "
+    "objective.residual_max_ratio",
     reads="the device counter, with its idle level before and after the bursts",
     when_absent="inconclusive",
     findings=("idle-unknown", "bypassed", "not-bypassed"),

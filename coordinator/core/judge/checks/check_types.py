@@ -140,19 +140,19 @@ class Precedence:
 # The first row that applies decides.
 PRECEDENCE: Final = (
     Precedence(
-        situation="The stored plan is not the one that was sealed at launch.",
+        situation="The stored plan is not the plan that was sealed at launch.",
         verdict=Verdict.INCONCLUSIVE,
         given=Verdict.INCONCLUSIVE,
         stage=Stage.SEAL,
     ),
     Precedence(
-        situation="The rate is below the limit, whatever the missing records may have held.",
+        situation="The rate is below the limit, whatever missing records may contain.",
         verdict=Verdict.FAIL,
         given=Verdict.FAIL,
         stage=Stage.RATE,
     ),
     Precedence(
-        situation="Too little was measured, or by clocks that are not known to have held.",
+        situation="Too little was measured, or with clocks that may be wrong.",
         verdict=Verdict.INCONCLUSIVE,
         given=Verdict.INCONCLUSIVE,
         stage=Stage.COVERAGE,
@@ -163,7 +163,7 @@ PRECEDENCE: Final = (
         given=Verdict.FAIL,
     ),
     Precedence(
-        situation="Any check is undecided: evidence is absent, contradicts itself, or is too wide.",
+        situation="A check is undecided: evidence is absent, contradictory, or too uncertain.",
         verdict=Verdict.INCONCLUSIVE,
         given=Verdict.INCONCLUSIVE,
     ),

@@ -77,11 +77,11 @@ def _own_word() -> Finding:
 CLOCKS: Final = Check(
     id="clocks",
     stage=Stage.COVERAGE,
-    question="Were enough pair-seconds measured by clocks that are known to have held?",
-    formula="(measured - moved - unread) / planned >= objective.coverage_floor_ratio; a clock held "
-    "when its bound stayed within clock_bound_max_s before and after the burst",
+    question="Were enough pair-seconds measured while the clock errors were within the limit?",
+    formula="pair-seconds with both ends' clocks within clock_bound_max_s before and after the "
+    "burst / planned pair-seconds >= objective.coverage_floor_ratio",
     reads="clock readings of both ends, before and after the burst",
-    when_absent="inconclusive where readings were promised at launch",
+    when_absent="inconclusive if readings were promised at launch",
     findings=("clocks-unproven", "clocks-unread", "clocks-shared", "clocks-own-word"),
     evaluate=_evaluate,
 )

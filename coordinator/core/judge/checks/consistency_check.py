@@ -66,9 +66,9 @@ CONSISTENCY: Final = Check(
     id="consistency",
     stage=Stage.EVIDENCE,
     question="Can the records of both ends, the hosts and the plan all be true?",
-    formula="each source bounds what the others can claim; one rule a finding",
-    reads="seconds and totals of both ends, host counters, clocks, the plan's pace and caps",
-    when_absent="a source that is missing bounds nothing",
+    formula="each source limits what the others can record; each rule has a finding",
+    reads="seconds and totals of both ends, host counters, clocks, the plan's pace, NIC limits",
+    when_absent="a missing source limits nothing",
     findings=tuple(f"contradiction-{rule}" for rule in Rule),
     evaluate=_evaluate,
 )

@@ -40,9 +40,9 @@ def _evaluate(given: BurstInput) -> Result:
 COVERAGE: Final = Check(
     id="coverage",
     stage=Stage.COVERAGE,
-    question="Were enough of the planned pair-seconds measured, and by receivers themselves?",
-    formula="measured / planned >= objective.coverage_floor_ratio; the same of the seconds that "
-    "receivers recorded",
+    question="Were enough planned pair-seconds measured, and recorded by the receivers themselves?",
+    formula="measured / planned pair-seconds >= objective.coverage_floor_ratio; the same for the "
+    "seconds that receivers recorded",
     reads="claims, reports and seconds of both ends",
     when_absent="inconclusive",
     findings=("below-floor", "receiver-unseen"),

@@ -33,11 +33,11 @@ def _evaluate(given: BurstInput) -> Result:
 DEVICE_FIT: Final = Check(
     id="device-fit",
     stage=Stage.EVIDENCE,
-    question="Does the device counter move over time as the fleet's records predict?",
+    question="Does the device counter change over time as the fleet's records predict?",
     formula="largest distance of the cumulative curves, counted and predicted, scaled to one sum, "
     f"<= Kolmogorov's limit at {ERROR_RATIO:.1%}, with lag, clocks and readings added",
     reads="the device counter, bin by bin, and the receivers' seconds",
-    when_absent="nothing is concluded; the lag of a promised counter is a matter of its residual",
+    when_absent="nothing is concluded; the check residual treats an unknown lag",
     findings=("device-shape",),
     evaluate=_evaluate,
 )

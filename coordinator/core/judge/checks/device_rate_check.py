@@ -35,10 +35,11 @@ def _evaluate(given: BurstInput) -> Result:
 DEVICE_RATE: Final = Check(
     id="device-rate",
     stage=Stage.EVIDENCE,
-    question="Does the device's own count reach the target, too?",
-    formula="R x (1 + residual) less its half width > limit",
-    reads="the device counter, reconciled with the fleet",
-    when_absent="nothing is concluded; an absent counter that was promised is a check of its own",
+    question="Does the rate by the device counter reach the limit, too?",
+    formula="R x (1 + residual) - h > limit, with h of R and of the residual",
+    reads="the device counter and its residual",
+    when_absent="nothing is concluded; the check counter-record treats a promised counter that is "
+    "absent",
     findings=("device-unproven",),
     evaluate=_evaluate,
 )

@@ -28,10 +28,10 @@ def _evaluate(given: RunInput) -> Result:
 METRIC_AGGREGATION: Final = Check(
     id="metric-aggregation",
     stage=Stage.EVIDENCE,
-    question="Do the device metric's figures add up to bytes?",
+    question="Can bytes be computed from the device metric?",
     formula="its declared aggregation is an average or a total",
     reads="the declaration of the device metric",
-    when_absent="nothing is concluded where no counter was read",
+    when_absent="nothing is concluded without a counter",
     findings=("metric-aggregation",),
     evaluate=_evaluate,
 )

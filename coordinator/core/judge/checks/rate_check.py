@@ -146,13 +146,12 @@ RATE: Final = Check(
     id="rate",
     stage=Stage.RATE,
     question="Did the fleet receive the target rate?",
-    formula="min(R, S) - h > limit passes, R + h < limit fails, with limit = "
-    "target x (1 - tolerance) and S what all senders recorded",
+    formula="min(R, S) - h > limit passes, R + h < limit fails, anything else is inconclusive",
     reads="receivers' and senders' seconds over the common window; where pairs are missing, what "
     "these carried in other bursts, and the device counter",
-    when_absent="inconclusive; missing pairs can prevent a fail by what they may have carried "
-    "(their own largest rate of the run, else a prediction from the other pairs), and so can a "
-    "device counter that may hold it",
+    when_absent="inconclusive. Missing pairs prevent a fail if what they may have carried reaches "
+    "the limit (their largest rate in other bursts, else a prediction from the other pairs). "
+    "So does a device counter that may hold the difference",
     findings=(
         "no-window",
         "no-target",

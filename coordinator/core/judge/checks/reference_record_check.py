@@ -56,7 +56,7 @@ def _short(plan: Plan, ledger: FirewallLedger) -> Iterator[Finding]:
 REFERENCE_RECORD: Final = Check(
     id="reference-record",
     stage=Stage.EVIDENCE,
-    question="Does the device counter's record reach far enough to show that nothing crossed?",
+    question="Does a reference run's device counter end late enough to show that nothing crossed?",
     formula="the last known bin ends >= 5 bins after the last burst (one bin, of bins under 10 s)",
     reads="the device counter's bins",
     when_absent="inconclusive",

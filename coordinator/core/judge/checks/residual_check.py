@@ -120,11 +120,13 @@ def _next_step(held: Reconciliation, limit: float) -> str:
 RESIDUAL: Final = Check(
     id="residual",
     stage=Stage.EVIDENCE,
-    question="Do the fleet's bytes and the device counter's agree?",
-    formula="both ends of the residual's interval within objective.residual_max_ratio, with what "
-    "unseen pairs may have sent and what the counter does not know added",
-    reads="the device counter, reconciled with the fleet",
-    when_absent="nothing is concluded where no counter was promised",
+    question="Do the bytes of the fleet and of the device counter agree?",
+    formula="distance of either end of the residual's interval from 0, with what missing pairs "
+    "may have sent and with bins that the counter does not know, <= "
+    "objective.residual_max_ratio",
+    reads="the device counter and its prediction from the fleet's records",
+    when_absent="nothing is concluded; the check counter-record treats a promised counter that is "
+    "absent",
     findings=(
         "lag-unknown",
         "ledger-empty",

@@ -28,10 +28,10 @@ def _evaluate(given: RunInput) -> Result:
 SEAL: Final = Check(
     id="seal",
     stage=Stage.SEAL,
-    question="Is the stored plan the one that was sealed at launch?",
+    question="Is the stored plan the plan that was sealed at launch?",
     formula="SHA-256 of the stored plan = the seal",
     reads="the stored plan and its seal",
-    when_absent="a plan without a seal is taken as it is",
+    when_absent="a plan without a seal is accepted",
     findings=("plan-altered",),
     evaluate=_evaluate,
 )

@@ -153,13 +153,13 @@ def _slow_parts(burst: BurstSummary, window: Window) -> Iterator[tuple[int, int,
 SHAPE: Final = Check(
     id="shape",
     stage=Stage.EVIDENCE,
-    question="Did every part of the window that lasts reach the target?",
-    formula="the lowest mean of a fifth of the window, plus 3 of its own standard errors, "
-    ">= limit x (1 - 0.015); the same of the seconds after a collapse",
-    reads="receivers' seconds over the common window (where their readings are longer, the TCP "
-    "senders'), the senders' seconds, and the device's bins",
-    when_absent="inconclusive where no reading is at most half as long as the part (an import of "
-    "means states it); nothing is concluded where there is no window",
+    question="Did every longer part of the window reach the limit?",
+    formula="lowest mean of a fifth of the window + 3 of its own standard errors >= limit x (1 - "
+    "0.015); the same for the seconds after a collapse",
+    reads="receivers' seconds (if their readings are longer, those of the TCP senders), senders' "
+    "seconds, and the device counter's bins",
+    when_absent="inconclusive if no reading is at most half as long as the part (a note in an "
+    "import of means); nothing is concluded without a window",
     findings=(
         "slow-stretch",
         "slow-stretch-device",

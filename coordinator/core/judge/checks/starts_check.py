@@ -47,8 +47,9 @@ STARTS: Final = Check(
     id="starts",
     stage=Stage.EVIDENCE,
     question="Did the pairs start together?",
-    formula="last - first start of data of the pairs on time <= objective.start_spread_max_s; a "
-    "larger spread is a warning up to clock_bound_max_s, and inconclusive above it",
+    formula="last - first start of data, over the pairs that were on time, <= "
+    "objective.start_spread_max_s; a larger spread is a warning up to clock_bound_max_s, and "
+    "inconclusive above it",
     reads="each client's start of data",
     when_absent="nothing is concluded",
     findings=("start-spread",),

@@ -151,9 +151,9 @@ def _told_by_pairs(goal: Goal, burst: BurstSummary) -> Iterator[tuple[str, float
 THRESHOLDS: Final = Check(
     id="thresholds",
     stage=Stage.THRESHOLD,
-    question="Are the thresholds met that the objective sets?",
-    formula="value <= limit (or >= for a floor), known for every pair or for 80 % of the window, "
-    "for every placement of the readings within their bound",
+    question="Are the thresholds of the objective met?",
+    formula="value <= limit (or >= limit), known for every pair or for 80 % of the window, at "
+    "every possible placement of the readings in time",
     reads="the metric that each threshold names: engine, probes or telemetry",
     when_absent="inconclusive",
     findings=tuple(f"{goal.id}-{outcome}" for goal in GOALS for outcome in ("limit", "unproven")),

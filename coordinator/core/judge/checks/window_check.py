@@ -43,12 +43,12 @@ def _evaluate(given: BurstInput) -> Result:
 WINDOW: Final = Check(
     id="window",
     stage=Stage.EVIDENCE,
-    question="Does the common window hold nearly all that each test measured?",
+    question="Does the common window contain nearly all seconds of each test?",
     formula="(seconds of a test outside the window - 2) / planned seconds "
     "<= 1 - objective.coverage_floor_ratio, for every measured pair",
-    reads="seconds of both ends, placed by corrected clocks; of imports by the offset between the "
-    "two ends' clocks that the test itself shows",
-    when_absent="nothing is concluded where there is no window, or means alone",
+    reads="seconds of both ends, placed by corrected clocks; in imports by the offset between the "
+    "clocks of both ends that the test itself shows",
+    when_absent="nothing is concluded without a window, or from means alone",
     findings=("outside-window", "window-outside"),
     evaluate=_evaluate,
 )
