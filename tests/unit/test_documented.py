@@ -7,12 +7,16 @@ import re
 import runpy
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from broadside.coordinator import prices, scenarios
 from broadside.coordinator.core.judge.checks import BURST_CHECKS, RUN_CHECKS
+from broadside.coordinator.core.measure.outages import _WORDS as OUTAGE_WORDS
+from broadside.coordinator.core.measure.testimony import RemarkKind
 from broadside.coordinator.core.plan.cost_estimate import estimate
+from broadside.coordinator.core.summary import CauseId, State
 from tests.unit.coordinator.presences import fleet
 
 ROOT = Path(__file__).parent.parent.parent
@@ -75,6 +79,15 @@ def test_every_finding_that_the_sources_make_is_documented(folder: str) -> None:
     made = findings_made(ROOT / folder)
     assert made
     assert made.keys() - effects_documented().keys() == set()
+
+
+def test_findings_that_are_named_by_a_kind_are_documented() -> None:
+    stopped = (State.MISSED, State.LOST, State.NULL, State.ABANDONED, State.REFUSED, State.LATE)
+    named = {f"witness-{kind}" for kind in RemarkKind}
+    named |= {f"{state}-pairs" for state in stopped}
+    named |= set(get_args(CauseId))
+    named |= {words.id for words in OUTAGE_WORDS.values()}
+    assert named - effects_documented().keys() == set()
 
 
 def test_the_documented_effect_is_that_of_the_function_that_makes_a_finding() -> None:
