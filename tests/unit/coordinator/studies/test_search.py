@@ -250,6 +250,18 @@ def test_tcp_that_the_device_holds_back_is_the_devices_limit() -> None:
     assert answer.highest_sent_bits_per_second == pytest.approx(40e9, rel=0.03)
 
 
+def test_busy_hosts_are_not_the_limit_where_the_path_drops() -> None:
+    """The run named a host's CPU, but a sender that its own CPU limits loses nothing."""
+    device = sending(40e9, limiter=LimiterName.CLIENT_CPU)
+
+    def dropping(offered: float, index: int) -> TrialResult:
+        result = device(offered, index)
+        return result.model_copy(update={"retransmit_ratio": 0.005 if offered > 40e9 else 0.0})
+
+    answer = found(QUESTION, SPEC, carry_out(QUESTION, dropping))
+    assert answer.lowest_failing_why is Why.BROKE
+
+
 def test_what_tcp_sends_again_counts_as_lost() -> None:
     result = sending(1e12)(10e9, 0).model_copy(update={"retransmit_ratio": 0.02})
     assert loss_ratio(QUESTION, SPEC, result, 10e9) == pytest.approx(0.02)
