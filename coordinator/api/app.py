@@ -31,6 +31,7 @@ from broadside.coordinator.api.openapi import router as document
 from broadside.coordinator.api.problems import handle_errors
 from broadside.coordinator.api.problems import router as problem_kinds
 from broadside.coordinator.auth.audit import Audit
+from broadside.coordinator.loop_lag import LoopLag
 from broadside.coordinator.notices.announcer import Announcer, Place
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.spending import Budgets
@@ -64,17 +65,19 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        if tick_s is None:
-            yield
-            return
-        loop = asyncio.create_task(coordinator.run_forever(tick_s))
+        tasks = [asyncio.create_task(loop_lag.watch())]
+        if tick_s is not None:
+            tasks.append(asyncio.create_task(coordinator.run_forever(tick_s)))
         try:
             yield
         finally:
-            loop.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await loop
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
 
+    loop_lag = LoopLag()
     app = FastAPI(
         title="Broadside",
         summary="Distributed load generation with a verdict",
@@ -97,11 +100,11 @@ def create_app(
     app.state.schedules = Schedules(coordinator.fabric.private, coordinator, now=coordinator.now)
     if tick_s is not None:  # a command that ends with its own run fires nobody else's
         coordinator.companions.append(app.state.schedules)
+    announcer = Announcer(coordinator.fabric.records, places, coordinator.now)
     if places:
-        announcer = Announcer(coordinator.fabric.records, places, coordinator.now)
         coordinator.companions.append(announcer)
     app.state.ticks = tick_s is not None
-    app.state.figures = Figures()
+    app.state.figures = Figures(loop_lag, announcer)
     app.state.audit = Audit(coordinator.fabric.private)
     guard = guard or Guard()
     app.state.needs_token = guard.sign_in is not None

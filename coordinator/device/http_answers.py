@@ -1,5 +1,6 @@
-"""Asks a device's HTTP service: answers of bounded size, that nobody has packed."""
+"""Requests to a device's HTTP service: answers of bounded size and time, never packed."""
 
+import asyncio
 import math
 import ssl
 from collections.abc import Mapping
@@ -13,6 +14,9 @@ import httpx
 from broadside.coordinator.core import words
 from broadside.coordinator.device.ledgers.source import LedgerError
 
+# Seconds of one request from its first byte to the answer's last. Prometheus ends a query after two
+# minutes by default, but 16 MiB in 30 s is 4.5 Mbit/s, and the runs' own reads end after 60 s.
+ANSWER_S: Final = 30.0
 _PACKED: Final = "an answer that is packed, unasked"
 
 
@@ -49,13 +53,37 @@ def bounded_client(
 
 
 async def get_bounded(
-    client: httpx.AsyncClient, url: str, max_bytes: int, where: str, *, params: Any = None
+    client: httpx.AsyncClient,
+    url: str,
+    max_bytes: int,
+    where: str,
+    *,
+    params: Any = None,
+    answer_s: float = ANSWER_S,
 ) -> tuple[httpx.Response, bytes]:
-    """What is answered, whatever its status, and the whole body. No redirect is followed.
+    """Send a GET and read the whole answer, whatever its status. No redirect is followed.
 
-    Raises ``LedgerError``, which begins with ``where``: for no answer, a packed one, and one that
-    is larger.
+    Args:
+        client: Its own timeouts hold for each read; they do not end an answer that drips.
+        url: The address.
+        max_bytes: Most bytes of the body.
+        where: How an error's message begins.
+        params: The query.
+        answer_s: Most seconds of the whole request: connecting, headers and body.
+
+    Raises:
+        LedgerError: No answer, a packed one, or one that is larger or slower.
     """
+    try:
+        async with asyncio.timeout(answer_s):
+            return await _get(client, url, max_bytes, where, params)
+    except TimeoutError as error:
+        raise LedgerError(f"{where}: no whole answer within {answer_s:g} s") from error
+
+
+async def _get(
+    client: httpx.AsyncClient, url: str, max_bytes: int, where: str, params: Any
+) -> tuple[httpx.Response, bytes]:
     body = bytearray()
     try:
         async with client.stream("GET", url, params=params) as response:
@@ -144,13 +172,13 @@ def _announces(value: Any) -> bool:
     return value is True or (isinstance(value, dict) and bool(value.get("href")))
 
 
-def read_within(answer: httpx.Response, max_bytes: int) -> httpx.Response:
+async def read_within(answer: httpx.Response, max_bytes: int) -> httpx.Response:
     """A streamed answer with its whole body. Raises ``httpx.ReadError`` for one that is packed, and
     one that is larger."""
     if _is_packed(answer):
         raise httpx.ReadError(_PACKED)
     body = bytearray()
-    for piece in answer.iter_bytes():
+    async for piece in answer.aiter_bytes():
         body += piece
         if len(body) > max_bytes:
             raise httpx.ReadError(f"an answer of over {words.size(max_bytes)}")

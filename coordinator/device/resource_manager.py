@@ -15,6 +15,7 @@ Errors::
 import asyncio
 import json
 import re
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ API_VERSION: Final = "2025-05-01"  # any from 2024-10-01 has autoscaleConfigurat
 METRICS_VERSION: Final = "2023-10-01"  # of a resource's metrics
 PATIENCE_S: Final = 1800.0  # a firewall's scale-out takes 5 to 7 minutes
 POLL_S: Final = 10.0  # when the service does not say
+REQUEST_S: Final = 60.0  # of one request, from connecting to the answer's last byte
 ANSWER_MAX_BYTES: Final = 16 * 2**20  # a policy with thousands of rules is a few
 TRIES_COUNT: Final = 5  # of reading and putting, while somebody else changes it too
 
@@ -92,6 +94,7 @@ class Resource:
         patience_s: float = PATIENCE_S,
         sleep: Callable[[float], None] = time.sleep,
         say: Callable[[str], None] = lambda _: None,
+        request_s: float = REQUEST_S,
     ) -> None:
         """Raises :class:`ResourceRefused` for another type's id, or no safe endpoint."""
         shape = f"/subscriptions/X/resourceGroups/X/providers/Microsoft.Network/{kind.type}/X"
@@ -110,10 +113,11 @@ class Resource:
         self._patience_s = patience_s
         self._sleep = sleep
         self._say = say
-        self._client = httpx.Client(timeout=60, headers={"Accept-Encoding": "identity"})
+        self._request_s = request_s
+        self._tls = ssl.create_default_context()
 
     def close(self) -> None:
-        self._client.close()
+        """Do nothing: no connection outlives its request."""
 
     def read(self) -> Body:
         """The resource as it is now, with its ``etag``."""
@@ -196,8 +200,7 @@ class Resource:
         while True:
             signed = {"Authorization": f"Bearer {self._token()}", **(headers or {})}
             try:
-                with self._client.stream(method, url, headers=signed, json=body) as told:
-                    answer = read_within(told, ANSWER_MAX_BYTES)
+                answer = asyncio.run(self._send(method, url, signed, body))
             except httpx.TransportError as error:
                 self._pause(POLL_S, end_s, f"{method}: {error or type(error).__name__}")
                 continue
@@ -209,6 +212,21 @@ class Resource:
             if answer.status_code not in _RETRIED:
                 raise ResourceRefused(said)
             self._pause(retry_after_s(answer, POLL_S), end_s, said)
+
+    async def _send(
+        self, method: str, url: httpx.URL, headers: Mapping[str, str], body: Body | None
+    ) -> httpx.Response:
+        """One request in bounded time. Raises ``httpx.TransportError``."""
+        sent = {"Accept-Encoding": "identity", **headers}
+        try:
+            async with (
+                asyncio.timeout(self._request_s),
+                httpx.AsyncClient(timeout=self._request_s, verify=self._tls) as client,
+                client.stream(method, url, headers=sent, json=body) as answer,
+            ):
+                return await read_within(answer, ANSWER_MAX_BYTES)
+        except TimeoutError as error:
+            raise httpx.ReadTimeout(f"no whole answer within {self._request_s:g} s") from error
 
     def _pause(self, pause_s: float, end_s: float, why: str) -> None:
         if time.monotonic() + pause_s > end_s:

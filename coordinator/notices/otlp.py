@@ -5,9 +5,8 @@ Its environment variables hold as everywhere: OTEL_EXPORTER_OTLP_HEADERS, _CERTI
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-import requests
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExportResult, MetricsData
@@ -16,6 +15,7 @@ from opentelemetry.sdk.resources import Resource
 from broadside.coordinator.core.figures import FIGURES
 from broadside.coordinator.core.words import Unit
 from broadside.coordinator.notices.announcer import Notice, NotTold
+from broadside.coordinator.notices.bounded_session import BoundedSession
 
 TIMEOUT_S: Final = 15.0
 _UNITS: Final[Mapping[Unit, str]] = {  # UCUM, as OpenTelemetry's conventions ask
@@ -28,25 +28,16 @@ _UNITS: Final[Mapping[Unit, str]] = {  # UCUM, as OpenTelemetry's conventions as
 }
 
 
-class _Heads(requests.Session):
-    """An answer's status says all: whatever else comes is not read, and no redirect is followed."""
-
-    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        answer = super().send(request, **{**options, "stream": True})
-        answer.close()
-        if answer.is_redirect:  # the exporter would take it for success
-            raise requests.TooManyRedirects(f"redirected ({answer.status_code})")
-        return answer
-
-
 class Otlp:
     """A collector that is told over HTTP."""
 
     name = "otlp"
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, whole_s: float = TIMEOUT_S) -> None:
+        """``whole_s``: of each request (s), and of all that the exporter tries for one notice."""
         url = f"{endpoint.rstrip('/')}/v1/metrics"
-        self._exporter = OTLPMetricExporter(endpoint=url, timeout=TIMEOUT_S, session=_Heads())
+        session = BoundedSession(whole_s)
+        self._exporter = OTLPMetricExporter(endpoint=url, timeout=whole_s, session=session)
 
     async def tell(self, notice: Notice) -> None:
         result = await asyncio.to_thread(self._exporter.export, metrics_of(notice))

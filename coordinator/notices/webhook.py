@@ -5,6 +5,7 @@ HMAC-SHA256; receivers check it with any of that project's libraries, and know a
 twice by its id.
 """
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -21,7 +22,7 @@ from broadside.coordinator.notices.announcer import Notice, NotTold
 PREFIX: Final = "whsec_"
 SECRET_MIN_BYTES: Final = 24
 SECRET_MAX_BYTES: Final = 64
-TIMEOUT_S: Final = 15.0
+TIMEOUT_S: Final = 15.0  # of the whole request, headers that drip included
 _FINDINGS_MAX_COUNT: Final = 20
 
 
@@ -44,19 +45,24 @@ class Webhook:
 
     name = "webhook"
 
-    def __init__(self, url: str, secret: str) -> None:
+    def __init__(self, url: str, secret: str, whole_s: float = TIMEOUT_S) -> None:
+        """``whole_s``: from connecting to the end of the answer's headers (s)."""
         self._url = url
         self._key = parse_secret(secret)
+        self._whole_s = whole_s
 
     async def tell(self, notice: Notice) -> None:
         body = body_of(notice)
         headers = signed(notice.header.run_id, int(time.time()), body, self._key)
         try:
             async with (
-                httpx.AsyncClient(timeout=TIMEOUT_S) as http,
+                asyncio.timeout(self._whole_s),
+                httpx.AsyncClient(timeout=self._whole_s) as http,
                 http.stream("POST", self._url, content=body, headers=headers) as answer,
             ):
                 pass  # its status says all: whatever else comes is not read
+        except TimeoutError as error:
+            raise NotTold(f"no answer within {self._whole_s:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NotTold(f"no answer ({type(error).__name__})") from error
         if not answer.is_success:

@@ -24,10 +24,12 @@ from broadside.coordinator.core.plan.meter import PriceMeter
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.coordinator.core.words import Unit
 from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.coordinator.loop_lag import LoopLag
+from broadside.coordinator.notices.announcer import Announcer, PlaceState
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.spending import Budgets
 from broadside.coordinator.views.figure_rows import layer_of
-from broadside.exchange.messages import AgentState, Outcome, Presence, Role
+from broadside.exchange.messages import AgentState, Outcome, Presence, Role, plain_text
 from broadside.exchange.ports import QueueCounts
 from broadside.exchange.records import RunHeader
 from broadside.exchange.version import UNKNOWN, commit, version_number
@@ -37,6 +39,7 @@ _RUNS_LOOKED_AT: Final = 50
 _OPEN_LOOKED_AT: Final = 5
 _PHASES: Final = ("unclaimed", "claimed", "armed", "reported")
 _GONE: Final = "stale"
+_ERROR_MAX_CHARS: Final = 100  # of a label
 
 
 def name_of(each: Figure) -> str:
@@ -49,6 +52,22 @@ def name_of(each: Figure) -> str:
 METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "broadside_build_info": ("This coordinator's version and commit.", ("version", "revision")),
     "broadside_tick_age_seconds": ("Time since it last looked after all runs.", ()),
+    "broadside_loop_lag_seconds": (
+        "Longest lag of the coordinator's event loop in the last minute.",
+        (),
+    ),
+    "broadside_notices_waiting": (
+        "Ended runs that a place (webhook, otlp) was not told of yet.",
+        ("place",),
+    ),
+    "broadside_notices_failures": (
+        "Vain tries of a place since the last notice that it took.",
+        ("place",),
+    ),
+    "broadside_notices_error": (
+        "1 while a place's last try failed, with its error.",
+        ("place", "error"),
+    ),
     "broadside_agents": (
         "Agents by role and state; stale: not heard of for 30 s.",
         ("role", "state"),
@@ -175,7 +194,9 @@ async def _shown(
 class Figures(Collector):
     """The newest snapshot as metric families, in one application's own registry."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop_lag: LoopLag, announcer: Announcer) -> None:
+        self._loop_lag = loop_lag
+        self._announcer = announcer
         self._snapshot: Snapshot | None = None
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -190,7 +211,8 @@ class Figures(Collector):
         if self._snapshot is None:
             return
         families: dict[str, GaugeMetricFamily] = {}
-        for name, labels, value in _samples(self._snapshot):
+        own = _own(self._loop_lag.longest_s, self._announcer.states)
+        for name, labels, value in (*_samples(self._snapshot), *own):
             if value is not None:
                 families.setdefault(name, _family(name)).add_metric(labels, value)
         yield from families.values()
@@ -235,6 +257,17 @@ def _samples(shown: Snapshot) -> Iterator[Sample]:
         yield "broadside_run_projected_usd", (), shown.meter.projected.total_usd
     if shown.summary is not None:
         yield from _ended(shown.summary)
+
+
+def _own(lag_s: float | None, places: Sequence[PlaceState]) -> Iterator[Sample]:
+    """Figures of this process."""
+    yield "broadside_loop_lag_seconds", (), lag_s
+    for place in places:
+        yield "broadside_notices_waiting", (place.name,), float(place.waiting_count)
+        yield "broadside_notices_failures", (place.name,), float(place.failures_count)
+        if place.last_error is not None:
+            error = plain_text(place.last_error)[:_ERROR_MAX_CHARS]
+            yield "broadside_notices_error", (place.name, error), 1.0
 
 
 def _agents(shown: Snapshot) -> Iterator[Sample]:

@@ -41,6 +41,9 @@ KEPT_MAX_COUNT: Final = 100_000  # readings of one series: a day at one a second
 SERIES_MAX_COUNT: Final = 512  # of one device: cores, interfaces
 REMARKS_MAX_COUNT: Final = 1_000
 JITTER_RATIO: Final = 0.1  # of the clock: two coordinators, and the device's own tick, drift apart
+# Seconds of one round of questions, as of one read of a source that keeps a history.
+# A source with many requests a round (SNMP tables) has bounds for each of them only.
+ROUND_MAX_S: Final = 60.0
 TICKS_WRAP_S: Final = 2**32 / 100  # sysUpTime comes round after 497 days (RFC 3418)
 HELD_MAX_S: Final = 15.0  # s for which counters that stand still may be those of before
 UP_SLACK_S: Final = 2.0  # s by which a device's own count of time up may run off ours
@@ -111,6 +114,7 @@ class PolledWitness:
         close: Callable[[], None] = lambda: None,
         wall_s: Callable[[], float] = time.time,
         steady_s: Callable[[], float] = time.monotonic,
+        round_max_s: float = ROUND_MAX_S,
     ) -> None:
         """``ask`` raises LedgerError where there is no answer."""
         self.name = name
@@ -124,6 +128,7 @@ class PolledWitness:
         self._cores_count = entry.cores_count
         self._wall_s = wall_s
         self._steady_s = steady_s
+        self._round_max_s = round_max_s
         self._kept: dict[tuple[Quantity, str], _Kept] = {}
         self._remarks: deque[Remark] = deque(maxlen=REMARKS_MAX_COUNT)
         self._up: tuple[float, float, float] | None = None  # its count, when, and when steadily
@@ -148,9 +153,14 @@ class PolledWitness:
         """Ask once, and remember what was said; no answer is remembered too, and False."""
         asked_s, began_s = self._wall_s(), self._steady_s()
         try:
-            answer = await self._ask()
+            async with asyncio.timeout(self._round_max_s):
+                answer = await self._ask()
         except LedgerError as error:
             self._silent(asked_s, str(error))
+            return False
+        except TimeoutError:
+            self.close()  # an answer that still comes would be taken for the next question's
+            self._silent(asked_s, f"no whole answer within {self._round_max_s:g} s")
             return False
         took_s = self._steady_s() - began_s
         middle = _Instant(asked_s + took_s / 2, took_s / 2)

@@ -80,7 +80,7 @@ def answering(
 ) -> Resource:
     """A resource whose service answers so."""
     transport = httpx.MockTransport(lambda _request: answer())
-    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=transport))
+    monkeypatch.setattr(httpx, "AsyncClient", partial(httpx.AsyncClient, transport=transport))
     sleep = ([] if paused is None else paused).append
     return Resource(FIREWALL, KIND, token=lambda: "t", patience_s=patience_s, sleep=sleep)
 
