@@ -107,6 +107,7 @@ def create_app(
     app.state.figures = Figures(loop_lag, announcer)
     app.state.audit = Audit(coordinator.fabric.private)
     guard = guard or Guard()
+    app.state.sign_in = guard.sign_in
     app.state.needs_token = guard.sign_in is not None
     app.add_middleware(Door, guard=guard, audit=app.state.audit)
     for media_type in _COMPRESSED_TYPES:

@@ -1,15 +1,21 @@
 """The event stream of a run: what the live page reads."""
 
 import contextlib
+import time
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from broadside.coordinator.api.dependencies import kept
 from broadside.coordinator.api.problems import PROBLEMS
+from broadside.coordinator.auth.principal import Access, KeysUnavailable, NoRole, NotSignedIn
+from broadside.coordinator.auth.signin import SignIn
 from broadside.coordinator.views.feeds import Feed, Feeds
+from broadside.exchange.ports import ExchangeError
+
+CHECK_S: Final = 2.0  # s between two checks of a stream's token, as a heartbeat
 
 router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["runs"])
 
@@ -25,8 +31,23 @@ async def _feed(
     return await feeds.open(run_id, burst_index)
 
 
+async def _is_still_signed_in(request: Request) -> bool:
+    """Whether the request would be let in now; keys or tokens that cannot be read end no stream."""
+    sign_in: SignIn | None = request.app.state.sign_in
+    if sign_in is None:
+        return True
+    try:
+        principal = await sign_in.identify(request.headers.get("authorization"))
+    except (NotSignedIn, NoRole):
+        return False
+    except (KeysUnavailable, ExchangeError):
+        return True
+    return principal.may(Access.VIEWER)
+
+
 @router.get("/runs/{run_id}/events", response_class=EventSourceResponse)
 async def read_events(
+    request: Request,
     feed: Annotated[Feed, Depends(_feed)],
     last_event_id: Annotated[str | None, Header(max_length=64)] = None,
 ) -> AsyncIterator[ServerSentEvent]:
@@ -34,10 +55,16 @@ async def read_events(
 
     `begin` (whoever had something forgets it), `status`, `seconds` (those that are new or have
     changed), `figures` (the headline so far), `ledger`, `finding`, `summary`; a comment every five
-    seconds of silence. With `Last-Event-ID` only what has changed since.
+    seconds of silence. With `Last-Event-ID` only what has changed since. The stream ends within
+    15 seconds of its token's end or revocation.
     """
+    checked_s = time.monotonic()
     async with contextlib.aclosing(feed.follow(last_event_id)) as events:
-        async for event in events:
+        async for event in events:  # at least one each beat
+            if time.monotonic() - checked_s >= CHECK_S:
+                if not await _is_still_signed_in(request):
+                    return
+                checked_s = time.monotonic()
             if event.name is None:
                 yield ServerSentEvent(comment="beat")
             else:

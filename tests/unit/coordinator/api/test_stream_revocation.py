@@ -1,0 +1,58 @@
+"""An event stream ends when its token does, and goes on while the token is good."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from broadside.coordinator.api.app import create_app
+from broadside.coordinator.api.door import Guard
+from broadside.coordinator.auth.principal import Access
+from broadside.coordinator.auth.signin import SignIn
+from broadside.coordinator.auth.static_tokens import Tokens
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.views.feeds import Event, Feed
+from broadside.exchange.fabric import Fabric
+from broadside.exchange.troubles import utc_now
+from tests.unit.coordinator.stored_run import store_run
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired", "neither"])
+async def test_a_stream_ends_when_its_token_does(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    beats: list[int] = []
+
+    async def beat_for_ever(_: Feed, __: str | None) -> AsyncGenerator[Event]:
+        while True:
+            beats.append(1)
+            yield Event()
+            await asyncio.sleep(0.02)
+
+    monkeypatch.setattr(Feed, "follow", beat_for_ever)
+    monkeypatch.setattr("broadside.coordinator.api.event_routes.CHECK_S", 0.05)
+    tokens = Tokens(fabric.private)
+    expires_at = utc_now() + timedelta(seconds=1) if how == "expired" else None
+    secret = await tokens.add(
+        "page", Access.VIEWER, by="test", now=utc_now(), expires_at=expires_at
+    )
+    app = create_app(Coordinator(fabric), tick_s=None, guard=Guard(sign_in=SignIn(tokens, None)))
+    path = f"/v1/runs/{await store_run(fabric)}/events"
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app),
+        base_url="http://localhost",
+        headers={"Authorization": f"Bearer {secret}"},
+    ) as client:
+        reading = asyncio.create_task(client.get(path))
+        while len(beats) < 10 and not reading.done():  # noqa: ASYNC110 # it counts, no event
+            await asyncio.sleep(0.02)
+        if how == "revoked":
+            await tokens.revoke("page", now=utc_now())
+        done, _ = await asyncio.wait({reading}, timeout=1.0 if how == "neither" else 10)
+        assert bool(done) is (how != "neither")
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        again = await client.get("/v1/runs")
+    assert again.status_code == (200 if how == "neither" else 401)
