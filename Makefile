@@ -67,6 +67,12 @@ attack: setup ## try every attack on every boundary; print what stopped each
 hunt: setup ## look for a wrong verdict in an independent generator's worlds; ARGS="--cases 3000 --seed N"
 	@$(BIN)/python -m tests.hunt $(ARGS)
 
+mutants: setup .tools/mutmut/mutants.lock ## mutate the judgement at random; print what no unit test noticed; ARGS="--mutants 300 --seed N"
+	@nice $(BIN)/python -m tests.mutants $(ARGS)
+
+.tools/mutmut/mutants.lock: tests/mutants.lock | setup
+	@.tools/uv/bin/uv pip install -q --python $(BIN)/python --target $(@D) --require-hashes --no-deps -r $< && cp $< $@
+
 bench: setup .tools/peers/peers.lock ## one table: what it costs, its limits, peers beside; ARGS="--json"; bench-all: every bench
 	@PYTHONPATH=.tools/peers $(BIN)/python -m tests.bench $(ARGS)
 
@@ -82,6 +88,7 @@ lock: setup ## resolve pyproject.toml anew into requirements.lock, what images n
 	@$(LOCK) --all-extras --group dev -o requirements.lock
 	@$(LOCK) --extra azure --extra tables --extra witnesses --group build -c requirements.lock -o deploy/docker/requirements.lock
 	@.tools/uv/bin/uv pip compile tests/bench/peers.in -c requirements.lock --generate-hashes --universal --python-version 3.11 --no-header -q -o tests/bench/peers.lock
+	@.tools/uv/bin/uv pip compile tests/mutants.in -c requirements.lock --generate-hashes --universal --python-version 3.11 --no-header -q -o tests/mutants.lock
 	@$(VM_LOCK) deploy/azure/bundle/agent.in -o deploy/azure/bundle/agent.lock
 	@$(VM_LOCK) pyproject.toml --extra azure --extra reports --extra witnesses -o deploy/azure/bundle/coordinator.lock
 	@$(BIN)/python -m deploy.debian_packages
@@ -114,4 +121,4 @@ compat-fixtures: tools ## what this version writes, for every later one to read;
 clean: ## remove what setup, demo and test made in the checkout
 	rm -rf .venv .tools .broadside build *.egg-info agent/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: help setup tools demo soak faults scenarios test shipped costs ratios waiting computing lint types unit fuzz attack hunt bench bench-all lock deploy-check rehearse wheelhouse release hosts-archive compat-fixtures clean
+.PHONY: help setup tools demo soak faults scenarios test shipped costs ratios waiting computing lint types unit fuzz attack hunt mutants bench bench-all lock deploy-check rehearse wheelhouse release hosts-archive compat-fixtures clean

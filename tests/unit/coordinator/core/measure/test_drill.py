@@ -194,3 +194,11 @@ def test_the_answer_is_that_of_most_pairs_that_saw_it() -> None:
     assert found.outages_count == 3
     assert found.outage_s == pytest.approx(1.5, abs=0.03)
     assert found.outages[0].outage_s == pytest.approx(1.9, abs=0.03)
+
+
+def test_the_course_holds_the_minute_before_the_event_at_real_scale() -> None:
+    course = drilled(np.repeat([1e9, 0.5e9], 30), probes(EVENT_S, 1.5)).course
+    assert course is not None
+    assert course.start_at == AT
+    assert course.bits_per_second[0] == pytest.approx(100e9)
+    assert course.bits_per_second[-1] == pytest.approx(50e9)

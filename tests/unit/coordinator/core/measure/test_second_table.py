@@ -121,3 +121,12 @@ def test_a_table_over_the_limit_says_what_to_do() -> None:
     with pytest.raises(TableTooLong, match="coarser"):
         fleet_table(made, 1)
     assert fleet_table(made, 60)
+
+
+def test_a_fleets_table_begins_with_when_and_which_way() -> None:
+    table = list(fleet_table(series([[1.0, 2.0]]), 1))
+    assert [(each.name, each.unit) for each in table[:3]] == [
+        ("at", "UTC"),
+        ("from_start_s", "s"),
+        ("flow", "name"),
+    ]

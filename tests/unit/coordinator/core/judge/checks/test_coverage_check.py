@@ -1,0 +1,33 @@
+"""Coverage at the floor is enough; below it, who saw too little is named."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from broadside.coordinator.core.judge.checks.check_types import BurstInput
+from broadside.coordinator.core.judge.checks.coverage_check import COVERAGE
+from broadside.coordinator.core.summary import Verdict
+
+
+@pytest.mark.parametrize(
+    ("measured", "proven", "findings"),
+    [
+        (0.95, 0.95, []),
+        (0.949, 0.95, ["below-floor"]),
+        (0.95, 0.949, ["receiver-unseen"]),
+        (0.0, 0.0, ["below-floor"]),
+    ],
+)
+def test_coverage_is_held_against_its_floor(
+    measured: float, proven: float, findings: list[str]
+) -> None:
+    seen = SimpleNamespace(completeness_ratio=measured, measured_s=measured * 100, planned_s=100)
+    objective = SimpleNamespace(coverage_floor_ratio=0.95)
+    given = SimpleNamespace(
+        spec=SimpleNamespace(objective=objective),
+        burst=SimpleNamespace(completeness=seen, proven_ratio=proven),
+    )
+    found = COVERAGE.evaluate(cast(BurstInput, given))
+    assert [each.id for each in found.findings] == findings
+    assert found.verdict is (Verdict.INCONCLUSIVE if findings else Verdict.PASS)
