@@ -139,13 +139,13 @@ with each new constant) and `docs/constants_effect.csv`.
   generates is not allowed; no constant is without support.
 - *Halved* and *doubled* say in how many cases the verdict of the run or of one of its bursts
   changes: first of real recordings, then of generated worlds. `0/33, 0/3` is no change; a dash
-  means that it was not computed, because nothing rests on the constant.
+  means that it was not computed, as for constants of the kinds *work* and *beside*.
 - *Moves* names the checks whose findings change in any case. *observation* is a finding beside
   the verdict.
 - No change does not mean that a constant is without effect. It means that none of these
   recordings is close to it.
-- Halving or doubling is a wide step. Where it moves many verdicts, the constant is a physical
-  quantity or a rounding limit (a header's bytes, a full second), and the support must be exact.
+- Halving or doubling is a wide step. What moves many verdicts is mostly a size or a bound that is
+  known exactly (a header's bytes, a full second).
 
 Real recordings are published tables of the original test, with several targets, and runs of real
 engines that earlier versions stored (`tests/data/original`, `stored` and `compat`); passes and
