@@ -8,8 +8,12 @@ tests.constants_effect``.
 
 import ast
 import csv
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -19,10 +23,10 @@ KINDS: Final = {
     "citation": "a standard, a paper or a vendor's document",
     "derivation": "follows from another quantity, as said",
     "measured": "measured on data that nobody here generated",
+    "definition": "the meaning of a word or an error rate, which no data can show; its effect is",
     "simulation": "simulation of a textbook process (AR(1), fractional noise), not of fleets",
     "work": "bounds the work or the length of a list; no figure or verdict rests on it",
     "beside": "of a finding beside the verdict (a step, a drill, a name); no verdict rests on it",
-    "unsupported": "chosen on this project's own generated data, or not supported",
 }
 
 
@@ -35,32 +39,43 @@ class Row:
     support: str
 
 
-def numbers() -> dict[str, str]:
-    """Return every module-level constant that is a number or a tuple of numbers, by its name."""
+@cache
+def numbers() -> Mapping[str, str]:
+    """Return every module-level constant that is a number or a tuple of numbers, by its name.
+
+    Computed ones count: what is in an expression was chosen, too.
+    """
     found = {}
     for folder in ("measure", "judge"):
         for path in sorted((CORE / folder).rglob("*.py")):
-            for name, value in _declared(path):
-                found[f"{path.stem}.{name}"] = value
+            parts = path.relative_to(CORE.parents[1]).with_suffix("").parts
+            values = vars(import_module(".".join(("broadside", *parts))))
+            for name, expression in _declared(path):
+                if _is_numeric(values[name]):
+                    found[f"{path.stem}.{name}"] = _shown(values[name], expression)
     return found
 
 
-def _declared(path: Path) -> Iterator[tuple[str, str]]:
+def _declared(path: Path) -> Iterator[tuple[str, ast.expr]]:
     for node in ast.parse(path.read_text("utf-8")).body:
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
-        if "Final" in ast.unparse(node.annotation) and node.value and _is_numeric(node.value):
-            yield node.target.id, ast.unparse(node.value)
+        if "Final" in ast.unparse(node.annotation) and node.value:
+            yield node.target.id, node.value
 
 
-def _is_numeric(node: ast.expr) -> bool:
-    if isinstance(node, ast.Constant):
-        return isinstance(node.value, int | float) and not isinstance(node.value, bool)
-    if isinstance(node, ast.UnaryOp):
-        return _is_numeric(node.operand)
-    if isinstance(node, ast.BinOp):
-        return _is_numeric(node.left) and _is_numeric(node.right)
-    return isinstance(node, ast.Tuple) and bool(node.elts) and all(map(_is_numeric, node.elts))
+def _is_numeric(value: object) -> bool:
+    if isinstance(value, tuple):
+        return bool(value) and all(map(_is_numeric, value))
+    return isinstance(value, int | float | timedelta) and not isinstance(value, bool)
+
+
+def _shown(value: object, expression: ast.expr) -> str:
+    """Return a constant as it is written; its value where that is computed from other names."""
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():g}"
+    names = any(isinstance(node, ast.Name) for node in ast.walk(expression))
+    return f"{value:.4g}" if names and isinstance(value, int | float) else ast.unparse(expression)
 
 
 def supports() -> Mapping[str, Row]:
@@ -83,8 +98,14 @@ def effects() -> Mapping[str, Mapping[str, str]]:
 
 def page() -> str:
     """Return ``constants.md``."""
-    parts = [HEAD, *(f"- *{kind}*: {meaning}." for kind, meaning in KINDS.items()), "", TABLE]
     rows, moved = supports(), effects()
+    number = Counter(rows[name].kind for name in numbers())
+    parts = [
+        HEAD,
+        *(f"- *{kind}* ({number[kind]}): {meaning}." for kind, meaning in KINDS.items()),
+        "",
+        TABLE,
+    ]
     for name, value in numbers().items():
         row, line = rows[name], moved.get(name, {})
         shown = value if len(value) <= VALUE_MAX_LENGTH else f"{value[:VALUE_MAX_LENGTH]} ...)"
@@ -112,13 +133,27 @@ Every number in `coordinator/core/measure` and `coordinator/core/judge`, with it
 page is written by `python docs/tables.py` from `docs/constants.csv` (a line a constant: add one
 with each new constant) and `docs/constants_effect.csv`.
 
-The columns *halved* and *doubled* state how many verdicts change: first of imports of data that
-nobody here generated (`tests/data/original`, with several targets), then of generated worlds
-(`tests/worlds`, fixed seed). *Moves* names the checks whose findings change in any of these cases;
-*observation* is a finding beside the verdict, and `-` no change, or not computed.
-`python -m tests.constants_effect` computes them again; with names, those only.
+## How to read it
 
-Kinds of support:
+- *Support* says why the value is what it is. A value that was fitted to data that this project
+  generates is not allowed; no constant is without support.
+- *Halved* and *doubled* say in how many cases the verdict of the run or of one of its bursts
+  changes: first of real recordings, then of generated worlds. `0/33, 0/3` is no change; a dash
+  means that it was not computed, as for constants of the kinds *work* and *beside*.
+- *Moves* names the checks whose findings change in any case. *observation* is a finding beside
+  the verdict.
+- No change does not mean that a constant is without effect. It means that none of these
+  recordings is close to it.
+- Halving or doubling is a wide step. What moves many verdicts is mostly a size or a bound that is
+  known exactly (a header's bytes, a full second).
+
+Real recordings are published tables of the original test, with several targets, and runs of real
+engines that earlier versions stored (`tests/data/original`, `stored` and `compat`); passes and
+fails of the newest version also have targets 1.5 half widths below and above the received rate.
+Worlds are those of `tests/worlds` with a fixed seed. `python -m tests.constants_effect` computes
+all of it again; with names, those only.
+
+## Kinds of support
 """
 TABLE: Final = """\
 | constant | value | kind | support | halved | doubled | moves |

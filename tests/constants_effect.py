@@ -1,64 +1,327 @@
 """How far verdicts move when a constant is halved or doubled.
 
 ``python -m tests.constants_effect`` writes ``docs/constants_effect.csv``. Two groups of cases are
-judged with every constant as it is, halved and doubled: *real*, tables and telemetry that nobody
-here generated (``tests/data/original``), and *worlds*, one world of each kind of
+judged with each constant as it is, halved and doubled. *Real* cases are recordings: published
+tables (``tests/data/original``) and runs of real engines that earlier versions stored
+(``tests/data/stored``, ``tests/data/compat``). *Worlds* are one world of every eighth kind of
 ``tests/worlds`` with a fixed seed. A line has, for each factor, how many verdicts of either group
 differ, and the checks whose findings differ anywhere.
+
+A case is judged again only where a function ran that reads the constant: otherwise nothing can
+change.
 """
 
 import argparse
+import asyncio
 import csv
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache, partial
+from itertools import chain
 from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Any, Final
 
+from broadside.coordinator.core.figures import Layer
 from broadside.coordinator.core.judge.checks import BURST_CHECKS, RUN_CHECKS
-from broadside.coordinator.core.summary import RunSummary
-from broadside.coordinator.imports.import_requests import OriginalTable
+from broadside.coordinator.core.judge.summarise import summarise_run
+from broadside.coordinator.core.live.status import due_at
+from broadside.coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.testimony import Witnessed
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.coordinator.core.summary import RunSummary, Verdict
+from broadside.coordinator.imports.import_requests import Imported, OriginalTable
+from broadside.coordinator.imports.metric_csv import read_metric
+from broadside.coordinator.imports.stored_imports import measure_import, summarise
+from broadside.coordinator.runs.coordinator import Coordinator
+from broadside.coordinator.runs.evidence_rows import read_evidence
+from broadside.coordinator.runs.own_troubles import read_troubles
+from broadside.coordinator.runs.stored import read_fleet, read_ledger, read_testimony
+from broadside.exchange.embedded.backup import restore
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.exchange.messages import Presence, Trouble
 from docs.constants import numbers, supports
+from tests.compat.read import FIXTURES, VERSIONS
 from tests.hunt.adapter import conclude
-from tests.unit.coordinator.imports.small_tables import made
-from tests.unit.coordinator.imports.test_table_bursts import table
+from tests.unit.coordinator.imports.small_tables import made, parse
+from tests.unit.coordinator.imports.test_table_bursts import DATA
+from tests.unit.coordinator.runs.test_stored_verdicts import STORED, load
 from tests.worlds import KINDS, generate
+from tests.worlds.record_format import Recording
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "constants_effect.csv"
 FACTORS: Final = {"halved": 0.5, "doubled": 2.0}
 SEED: Final = 31
-# Of the kinds, every fourth whose world is no larger than this, so that a run takes minutes.
+# Every eighth kind whose world is no larger than this, so that a run takes minutes.
+KINDS_STEP: Final = 8
 PAIR_SECONDS_MAX: Final = 1500
-# File, with its telemetry, and the target: 30 clients carried 181 to 188 Gbit/s at the IP layer.
-REAL: Final = (
-    ("seed-280s-30clients.csv", True, 180e9),
-    ("seed-idps-on-off-1client.csv", False, 1e9),
+# Published tables, with or without the device's published metric; target in bit/s, coverage floor,
+# limit of the residual. 30 clients carried 181 to 188 Gbit/s at the IP layer, with 90 to 97 % of
+# the pairs on record.
+TABLES: Final = (
+    ("seed-280s-30clients", True, 180e9, 0.95, 0.05),
+    ("seed-280s-30clients", True, 140e9, 0.85, 0.3),
+    ("seed-280s-30clients", False, 188e9, 0.85, 0.05),
+    ("seed-1740s-30clients", True, 195e9, 0.95, 0.05),
+    ("seed-idps-on-off-1client", False, 1e9, 0.95, 0.05),
 )
+METRIC: Final = "-firewall-throughput.csv"
+# Passes and fails of the newest version are also judged against targets so many half widths below
+# and above what was received.
+HALF_WIDTHS: Final = 1.5
+# Stored, but planted: its traffic was generated here.
+PLANTED: Final = "killed-clients-ledger"
 CHECK_OF: Final = {
     **{finding: check.id for check in BURST_CHECKS for finding in check.findings},
     **{finding: check.id for check in RUN_CHECKS for finding in check.findings},
 }
-Result = tuple[str, frozenset[str]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Verdicts of a run and its bursts, and the ids of all findings."""
+
+    verdicts: tuple[str, ...]
+    findings: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run. ``read`` makes its evidence from the record, ``judge`` its summary from that."""
+
+    name: str
+    is_real: bool
+    read: Callable[[], Any]
+    judge: Callable[[Any], RunSummary]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A case with the constants as they are, and the global names that its functions read."""
+
+    case: Case
+    evidence: Any
+    result: Result
+    names_to_read: frozenset[str]
+    names_to_judge: frozenset[str]
+
+
+# Cases ------------------------------------------------------------------------------------------
+
+
+def cases(folder: Path) -> Iterator[Case]:
+    """Return all cases: tables, stored runs, worlds. ``folder`` takes the stored records."""
+    for name, metric, target, floor, residual in TABLES:
+        read = partial(_table, name, metric, target, floor, residual)
+        yield Case(f"{name} {target / 1e9:g}G", True, read, _judge_table)
+    sources: list[Path | str] = [*STORED, *VERSIONS]
+    for index, source in enumerate(sources):
+        if PLANTED not in str(source):
+            yield from _stored_cases(source, folder / str(index))
+    for kind in list(KINDS)[::KINDS_STEP]:
+        world = generate(kind, SEED)
+        spec = world.spec
+        if spec.pairs_count * spec.duration_s * spec.bursts_count <= PAIR_SECONDS_MAX:
+            yield Case(f"world {kind}", False, partial(_same, world.recording), conclude)
+
+
+def _same(recording: Recording) -> Recording:
+    return recording
+
+
+def _table(name: str, metric: bool, target: float, floor: float, residual: float) -> OriginalTable:
+    limits = {"target_bits_per_second": target, "coverage_floor_ratio": floor}
+    read = parse((DATA / f"{name}.csv").read_text(encoding="utf-8"), f"{name}.csv")
+    update: dict[str, Any] = {
+        "overrides": {
+            f"objective.{limit}": value
+            for limit, value in {**limits, "residual_max_ratio": residual}.items()
+        }
+    }
+    if metric:
+        points = read_metric(DATA / f"{name.rpartition('-')[0]}{METRIC}")
+        update |= {"metric_source": "chart", "metric": points}
+    return read.model_copy(update=update)
+
+
+def _judge_table(asked: OriginalTable) -> RunSummary:
+    return made(asked)[1]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a stored run's verdict rests on."""
+
+    plan: Plan
+    at: datetime
+    imported: Imported | None = None
+    bursts: tuple[BurstEvidence, ...] = ()
+    ledger: FirewallLedger | None = None
+    testimony: Witnessed | None = None
+    fleet: tuple[Presence, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
+
+
+def _stored_cases(source: Path | str, folder: Path) -> Iterator[Case]:
+    """Return the runs that ended by themselves and have a verdict, some with nearer targets."""
+    for run_id in asyncio.run(_laid_out(source, folder)):
+        stored = _read(folder, run_id)
+        if stored is None:
+            continue
+        summary = _judge_stored(stored)
+        if summary.verdict is Verdict.MEASURED:
+            continue
+        yield Case(run_id, True, partial(_read_with, folder, stored.plan), _judge_stored)
+        if source == VERSIONS[-1] and summary.verdict is not Verdict.INCONCLUSIVE:
+            for target in _near(summary):
+                plan = _with_target(stored.plan, target * stored.plan.spec.scale)
+                yield Case(f"{run_id} near", True, partial(_read_with, folder, plan), _judge_stored)
+
+
+def _near(summary: RunSummary) -> Iterator[float]:
+    """Return payload rates in bit/s that a run passes and fails by a little."""
+    rates = [
+        (burst.fleet_received_bits_per_second, burst.fleet_received_half_width_bits_per_second)
+        for burst in summary.bursts
+    ]
+    known = [(rate, width) for rate, width in rates if rate is not None and width is not None]
+    if known:
+        yield min(rate - HALF_WIDTHS * width for rate, width in known)
+        yield max(rate + HALF_WIDTHS * width for rate, width in known)
+
+
+async def _laid_out(source: Path | str, folder: Path) -> list[str]:
+    """Lay the records of a version, or of one file, into a folder; the runs."""
+    if isinstance(source, str):
+        restore(FIXTURES / source / "backup.tar.gz", folder)
+    fabric = open_fabric(FabricSettings(data_dir=folder))
+    try:
+        if isinstance(source, Path):
+            await load(fabric, source)
+        found = [header.run_id async for header in fabric.records.private.list_runs(limit=1_000)]
+    finally:
+        await fabric.close()
+    return sorted(found)
+
+
+def _read(folder: Path, run_id: str) -> Stored | None:
+    return asyncio.run(_read_run(folder, run_id))
+
+
+async def _read_run(folder: Path, run_id: str) -> Stored | None:
+    """Return a run; None where it was cut short, never judged, or is a table of `TABLES`."""
+    fabric = open_fabric(FabricSettings(data_dir=folder))
+    try:
+        records, states = fabric.records, Coordinator(fabric).stored
+        summary, imported = await states.summary(run_id), await states.imported(run_id)
+        control = await records.runs.read_control(run_id)
+        if summary is None or isinstance(imported, OriginalTable):
+            return None
+        if control is not None and control.cancelled_at is not None:
+            return None
+        plan = await states.read_plan(run_id)
+        if imported is not None:
+            return Stored(plan, summary.computed_at, imported)
+        return Stored(
+            plan,
+            summary.computed_at,
+            None,
+            tuple([_unpacked(await read_evidence(records, plan, each)) for each in plan.bursts]),
+            await read_ledger(records, run_id),
+            await read_testimony(records, run_id),
+            await read_fleet(records, run_id),
+            await read_troubles(records, run_id),
+        )
+    finally:
+        await fabric.close()
+
+
+def _unpacked(burst: BurstEvidence) -> BurstEvidence:
+    """Return evidence that can be measured more than once."""
+    return replace(burst, pairs=tuple(chain.from_iterable(burst.blocks())), unpack=None)
+
+
+def _with_target(plan: Plan, target_bits_per_second: float) -> Plan:
+    objective = plan.spec.objective.model_copy(
+        update={
+            "target_bits_per_second": target_bits_per_second,
+            "layer": Layer.PAYLOAD,
+            "tolerance_ratio": 0.0,
+        }
+    )
+    spec = plan.spec.model_copy(update={"objective": objective})
+    return plan.model_copy(update={"spec": spec}).sealed()
+
+
+def _read_with(folder: Path, plan: Plan) -> Stored:
+    stored = _read(folder, plan.run_id)
+    assert stored is not None
+    return replace(stored, plan=plan)
+
+
+def _judge_stored(stored: Stored) -> RunSummary:
+    if stored.imported is not None:
+        measured = measure_import(stored.plan, stored.imported)
+        return summarise(stored.plan, measured, stored.at)
+    spec = stored.plan.spec
+    return summarise_run(
+        stored.plan,
+        [measure_burst(spec, burst, due_at(burst.burst)) for burst in stored.bursts],
+        stored.ledger,
+        stored.at,
+        testimony=stored.testimony,
+        fleet=stored.fleet,
+        troubles=stored.troubles,
+    )
+
+
+# Effects ----------------------------------------------------------------------------------------
 
 
 @contextmanager
-def scaled(name: str, factor: float) -> Iterator[None]:
-    """Multiply a constant wherever the core has it under its name."""
+def scaled(name: str, factor: float) -> Iterator[bool]:
+    """Multiply a constant wherever the coordinator has it; false where rounding undoes that."""
     module, constant = name.split(".")
-    core = [m for key, m in sys.modules.items() if key.startswith("broadside.coordinator.")]
-    having = [m for m in core if hasattr(m, constant)]
-    own = [m for m in having if m.__name__.endswith(f".{module}")]
-    value = getattr(own[0], constant) if own else None
-    there = [m for m in having if getattr(m, constant) is value]
+    there = list(_having(module, constant))
+    value = getattr(there[0], constant)
+    new = _times(value, factor)
     for each in there:
-        setattr(each, constant, _times(value, factor))
+        setattr(each, constant, new)
+    _forget()
     try:
-        yield
+        yield bool(new != value)
     finally:
         for each in there:
             setattr(each, constant, value)
+        _forget()
+
+
+def _having(module: str, constant: str) -> Iterator[ModuleType]:
+    """Return the modules that have a constant under its name, not those with one of their own."""
+    for key, each in list(sys.modules.items()):
+        if key.startswith("broadside.coordinator.") and hasattr(each, constant):
+            stem = key.rpartition(".")[2]
+            if stem == module or f"{stem}.{constant}" not in numbers():
+                yield each
+
+
+@cache
+def _caches() -> list[Any]:
+    core = [m for key, m in sys.modules.items() if key.startswith("broadside.coordinator.core.")]
+    found = [f for module in core for f in vars(module).values() if hasattr(f, "cache_clear")]
+    return list({id(each): each for each in found}.values())
+
+
+def _forget() -> None:
+    """Empty the core's caches: what is in them was computed with another constant."""
+    for each in _caches():
+        each.cache_clear()
 
 
 def _times(value: Any, factor: float) -> Any:
@@ -67,70 +330,84 @@ def _times(value: Any, factor: float) -> Any:
     return max(1, round(value * factor)) if isinstance(value, int) else value * factor
 
 
-def _result(summary: RunSummary) -> Result:
-    findings = [*summary.findings, *(f for burst in summary.bursts for f in burst.findings)]
-    return str(summary.verdict), frozenset(finding.id for finding in findings)
+@contextmanager
+def names_read() -> Iterator[set[str]]:
+    """Collect the global names that the coordinator's functions read while they run."""
+    names: set[str] = set()
+    seen: set[int] = set()
 
+    def note(frame: FrameType, _event: str, _argument: object) -> None:
+        code = frame.f_code
+        if id(code) not in seen and "coordinator" in code.co_filename:
+            seen.add(id(code))
+            names.update(code.co_names)
 
-@cache
-def _recordings() -> list[Any]:
-    worlds = (generate(kind, SEED) for kind in list(KINDS)[::4])
-    return [
-        world.recording
-        for world in worlds
-        if world.spec.pairs_count * world.spec.duration_s * world.spec.bursts_count
-        <= PAIR_SECONDS_MAX
-    ]
-
-
-@cache
-def _tables() -> list[OriginalTable]:
-    return [
-        table(name, metric=metric).model_copy(
-            update={"overrides": {"objective.target_bits_per_second": target}}
-        )
-        for name, metric, target in REAL
-    ]
-
-
-def judged() -> tuple[list[Result], list[Result]]:
-    """Judge all cases with the constants as they are now: real ones, worlds."""
-    real = [_safe(lambda each=each: made(each)[1]) for each in _tables()]
-    return real, [_safe(lambda each=each: conclude(each)) for each in _recordings()]
-
-
-def _safe(judge: Any) -> Result:
+    threading.setprofile(note)
+    sys.setprofile(note)
     try:
-        return _result(judge())
-    except Exception as error:  # a constant that makes no sense is a change
-        return type(error).__name__, frozenset()
+        yield names
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
 
 
-@cache
-def _usual() -> tuple[list[Result], list[Result]]:
-    return judged()
+def judge(case: Case, evidence: Any) -> Result:
+    """Return a case's verdicts. A constant that makes no sense is a change: the error's name."""
+    try:
+        summary = case.judge(evidence)
+    except Exception as error:
+        return Result((type(error).__name__,))
+    findings = [*summary.findings, *(f for burst in summary.bursts for f in burst.findings)]
+    verdicts = (str(summary.verdict), *(str(burst.verdict) for burst in summary.bursts))
+    return Result(verdicts, frozenset(finding.id for finding in findings))
 
 
-def effect(name: str) -> Mapping[str, str]:
+def judge_as_is(case: Case) -> Judged:
+    """Judge a case with the constants as they are."""
+    _forget()
+    with names_read() as to_read:
+        evidence = case.read()
+    _forget()
+    with names_read() as to_judge:
+        result = judge(case, evidence)
+    return Judged(case, evidence, result, frozenset(to_read), frozenset(to_judge))
+
+
+def judge_again(judged: Judged, constant: str) -> Result:
+    """Judge a case with a constant that was changed."""
+    evidence = judged.evidence
+    if constant in judged.names_to_read:
+        try:
+            evidence = judged.case.read()
+        except Exception as error:
+            return Result((type(error).__name__,))
+    elif constant not in judged.names_to_judge:
+        return judged.result
+    return judge(judged.case, evidence)
+
+
+def effect(name: str, usual: Sequence[Judged]) -> Mapping[str, str]:
     """Return one constant's line."""
     line: dict[str, str] = {"name": name}
     checks: set[str] = set()
-    usual = _usual()
     for word, factor in FACTORS.items():
-        with scaled(name, factor):
-            new = judged()
-        for group, before, after in zip(("real", "worlds"), usual, new, strict=True):
-            moved = sum(a[0] != b[0] for a, b in zip(before, after, strict=True))
-            line[f"{word}_{group}"] = f"{moved}/{len(before)}"
-            for a, b in zip(before, after, strict=True):
-                checks |= {CHECK_OF.get(each, "observation") for each in a[1] ^ b[1]}
+        with scaled(name, factor) as is_changed:
+            constant = name.partition(".")[2]
+            new = [judge_again(e, constant) if is_changed else e.result for e in usual]
+        for group, is_real in (("real", True), ("worlds", False)):
+            both = [
+                (a.result, b) for a, b in zip(usual, new, strict=True) if a.case.is_real is is_real
+            ]
+            moved = sum(a.verdicts != b.verdicts for a, b in both)
+            line[f"{word}_{group}"] = f"{moved}/{len(both)}"
+            for a, b in both:
+                checks |= {CHECK_OF.get(each, "observation") for each in a.findings ^ b.findings}
     return {**line, "checks": " ".join(sorted(checks))}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.constants_effect", description=__doc__)
     parser.add_argument("names", nargs="*", help="module.NAME; all where none is given")
-    parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args()
     kept: dict[str, Mapping[str, str]] = {}
     if asked.names and PAGE.exists():
@@ -140,10 +417,13 @@ def main() -> int:
     names: Sequence[str] = asked.names or [
         n for n in numbers() if rows[n].kind not in ("work", "beside")
     ]
-    with ProcessPoolExecutor(asked.workers) as pool:
-        for line in pool.map(effect, names):
-            kept[line["name"]] = line
-            sys.stdout.write(" ".join(line.values()) + "\n")
+    with tempfile.TemporaryDirectory() as folder:
+        usual = [judge_as_is(case) for case in cases(Path(folder))]
+        for each in usual:
+            sys.stdout.write(f"{each.case.name}: {' '.join(each.result.verdicts)}\n")
+        for name in names:
+            kept[name] = effect(name, usual)
+            sys.stdout.write(" ".join(kept[name].values()) + "\n")
             sys.stdout.flush()
             _write(kept)
     return 0
@@ -151,10 +431,11 @@ def main() -> int:
 
 def _write(lines: Mapping[str, Mapping[str, str]]) -> None:
     columns = ["name", *(f"{w}_{g}" for w in FACTORS for g in ("real", "worlds")), "checks"]
+    there = numbers()
     with PAGE.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(lines[name] for name in sorted(lines))
+        writer.writerows(lines[name] for name in sorted(lines) if name in there)
 
 
 if __name__ == "__main__":

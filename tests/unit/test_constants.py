@@ -11,42 +11,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = runpy.run_path(str(DOCS / "constants.py"))
 NUMBERS: Mapping[str, str] = PAGE["numbers"]()
 ROWS: Mapping[str, Any] = PAGE["supports"]()
-# Constants without support. The list may only become shorter.
-UNSUPPORTED = {
-    "cross_examination.COPIED_PACED_COUNT",
-    "cross_examination.LOGIN_APART_S",
-    "headers.OVERHEAD_KNOWN_RATIO",
-    "idle_level.HOLDS_RATIO",
-    "lag.BASIN_RATIO",
-    "lag.DRIFT_RATIO",
-    "lag.EXPLAINED_LEAST_RATIO",
-    "lag.FLOOR_RATIO",
-    "lag.RIVAL_RATIO",
-    "lag.SHARP_RATIO",
-    "lag.SIGMAS",
-    "limiter.INDEPENDENT_RATIO",
-    "reconcile.ACKNOWLEDGED_RATIO",
-    "reconcile.FREE_FACTOR",
-    "reconcile.NOISE_ASSUMED_RATIO",
-    "reconcile.NOISE_LEAST_RATIO",
-    "reconcile.SURER_RATIO",
-    "residual_cause.LOST_FACTOR",
-    "shape_check.SLOW_RATIO",
-    "steady.FALL_RATIO",
-    "steady.STRETCH_RATIO",
-}
-
-# Modules that are being rewritten: computed afterwards, and then taken off this list.
-NOT_YET = {
-    "device_figures",
-    "idle_level",
-    "lag",
-    "limiter",
-    "placement",
-    "reconcile",
-    "residual_cause",
-    "unseen",
-}
+DECISIVE = {name for name, row in ROWS.items() if row.kind not in ("work", "beside")}
 
 
 def test_every_constant_has_a_line_and_every_line_a_constant() -> None:
@@ -60,11 +25,42 @@ def test_every_line_names_its_support(name: str) -> None:
     assert len(ROWS[name].support) > 3
 
 
-def test_no_further_constant_is_without_support() -> None:
-    assert {name for name, row in ROWS.items() if row.kind == "unsupported"} <= UNSUPPORTED
+def test_computed_constants_and_times_have_lines() -> None:
+    assert {"headers.OVERHEAD_MORE_RATIO", "lag.EVIDENCE_COST", "outages._SAME"} <= set(NUMBERS)
+    assert NUMBERS["headers.MSS_ASSUMED_BYTES"] == "1448"
+    assert NUMBERS["outages._SAME"] == "5"
+    assert not {name for name in NUMBERS if name.endswith((".NEXT_RUNS", "._MAGIC"))}
+
+
+def test_no_constant_is_without_support() -> None:
+    assert "unsupported" not in PAGE["KINDS"]
+
+
+def test_a_definition_says_what_it_defines() -> None:
+    defined = [row for row in ROWS.values() if row.kind == "definition"]
+    assert defined
+    assert all(len(row.support.split()) >= 4 for row in defined)
 
 
 def test_every_constant_that_matters_was_halved_and_doubled() -> None:
-    decisive = {name for name, row in ROWS.items() if row.kind not in ("work", "beside")}
-    missing = {n for n in decisive - set(PAGE["effects"]()) if n.split(".")[0] not in NOT_YET}
+    missing = DECISIVE - set(PAGE["effects"]())
     assert missing == set(), "python -m tests.constants_effect NAME ..."
+
+
+def test_all_effects_are_those_of_the_same_cases() -> None:
+    columns = ("halved_real", "halved_worlds", "doubled_real", "doubled_worlds")
+    lines = PAGE["effects"]().values()
+    for column in columns:
+        assert len({line[column].partition("/")[2] for line in lines}) == 1, column
+
+
+def test_no_verdict_moves_with_a_constant_that_is_said_to_decide_nothing() -> None:
+    moved = {
+        name
+        for name, line in PAGE["effects"]().items()
+        if name not in DECISIVE
+        and any(
+            value[0] != "0" for key, value in line.items() if key.endswith(("_real", "_worlds"))
+        )
+    }
+    assert moved == set()

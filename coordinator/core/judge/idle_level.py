@@ -15,7 +15,9 @@ from broadside.coordinator.core.measure.steady import t95
 QUIET_BINS_MIN: Final = 3  # under so many the level is fitted beside the fleet's own bytes
 BATCHES_MIN: Final = 4  # stretches of quiet, each as long as a burst, that tell their own scatter
 HUBER_SIGMAS: Final = 1.5  # beyond it a bin's misfit counts as it, not as its square
-HOLDS_RATIO: Final = 1.02  # a steady level is below every bin, but for the bins' own noise
+# A steady level is below every bin, but for the noise of a bin
+# (byte_comparison.NOISE_ASSUMED_RATIO).
+HOLDS_RATIO: Final = 1.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

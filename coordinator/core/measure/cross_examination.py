@@ -42,12 +42,15 @@ WINDOW_FACTOR: Final = 4.0  # times cwnd / RTT: both are read once a second, the
 WINDOW_KNOWN_RATIO: Final = 0.9  # of a track's time, of which the kernel told both
 STAMPS_APART_S: Final = 0.5  # s beyond both clocks' bounds: the first data of either end is told
 # to some ms from lines as they arrive, to some 100 ms from a process's exit (iperf3 before 3.17)
-LOGIN_APART_S: Final = 2.0  # s, instead, of an engine that no gate holds: one end may tell its
-# log-in or first request, the other its first data; a loaded host puts 0.6 s between them (seen)
+# s, instead, of an engine without a start gate: one end reports its connection or log-in, the other
+# its first data. One lost SYN and one lost segment delay that by 1 s each (RFC 6298, sections 2.1
+# and 2.4).
+LOGIN_APART_S: Final = 2.0
 COPIED_COUNT: Final = 5  # different values that an account must have before another may not be
 # the same
-COPIED_PACED_COUNT: Final = 15  # the same, of paced pairs that read whole blocks: they keep step,
-# with two or three values in turn, one at either end, and what a busy host adds to both
+# The same, of paced pairs that read whole blocks: they share two or three regular values and one at
+# either end. Of ten more, which a busy host adds, each is equal by chance at most once in two.
+COPIED_PACED_COUNT: Final = 15
 WHOLE_EDGE_S: Final = 0.5  # s at either end without which a track is whole still
 LAG_S: Final = 0.5  # s by which a receiver's curve may run ahead of its sender's
 

@@ -30,7 +30,9 @@ VALUES_MIN: Final = 7
 WITHIN_FREEDOM: Final = 10  # taken for errors that come from within bursts
 STRETCH_RATIO: Final = 0.2  # of the window: a part that lasts
 STRETCH_LEAST_S: Final = 5
-FALL_RATIO: Final = 0.15  # of a plateau: the least that is a cliff
+# Of a plateau: the least fall that is a cliff. Over a tenth of a window it makes the coefficient of
+# variation 5 %, at which RFC 9411 (section 7, results validation) no longer calls a rate constant.
+FALL_RATIO: Final = 0.05 / math.sqrt(0.1 * 0.9)
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom 1..30; beyond, 1.96 + 2.5 / df is
 # within 0.2 %.
