@@ -40,11 +40,6 @@ _DECLARING: Final = {
 }
 
 
-def read_metric(path: Path) -> tuple[MetricPoint, ...]:
-    """Return every point of a file, in its order. Raises :class:`BadFile`."""
-    return parse_metric(read_text(path), str(path))
-
-
 def parse_metric(text: str, name: str) -> tuple[MetricPoint, ...]:
     """Return every point of a text; ``name`` is its file's.
 
@@ -186,5 +181,6 @@ def throughput_ledger(
         lag_hint_s=declared.lag_s,
         mss_bytes=declared.mss_bytes,
         mtu_bytes=declared.mtu_bytes,
+        counts_lost=declared.counts_lost,
         extreme=extreme,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -34,7 +34,11 @@ from broadside.coordinator.core.judge.declaration_error import (
     with_declaration,
 )
 from broadside.coordinator.core.judge.drift import drift_findings
-from broadside.coordinator.core.judge.observations import observations, residual_causes
+from broadside.coordinator.core.judge.observations import (
+    lag_findings,
+    observations,
+    residual_causes,
+)
 from broadside.coordinator.core.judge.rates import (
     WHOLE_RATIO,
     between_bursts,
@@ -120,24 +124,68 @@ def summarise_run(
     its pair-seconds as pending. The order of ``bursts`` does not matter. ``troubles`` are what the
     coordinator itself lived through; ``neighbours`` the bursts of other runs in the same ledger.
     """
-    spec = plan.spec
     if testimony is not None:
         testimony = place(testimony, _spans(plan))
     if ledger is not None:
         ledger = ledger.proving()
+    whole, judged = _judged_bursts(plan, bursts, ledger, testimony, neighbours)
+    pending = len(plan.pairs) * plan.spec.burst_s * (len(plan.bursts) - len(judged))
+    completeness = combine(
+        [*(burst.completeness for burst in judged), Completeness.of({State.PENDING: pending})]
+    )
+    verdict, found = _run_verdict(plan, ledger, judged, completeness)
+    said = course(burst_course(burst) for burst in judged)
+    silent = sum(burst.silent_controls_count for burst in judged)
+    first_at, last_at = plan.bursts[0].planned_start_at, plan.bursts[-1].planned_end_at
+    findings = order(
+        [
+            *_run_findings(judged, whole, ledger, planned=len(plan.bursts)),
+            *found,
+            *fleet_alone(plan, ledger),
+            *lag_findings(whole, (last_at - first_at).total_seconds()),
+            *course_findings(said, silent_controls_count=silent),
+            *coordinator_findings(troubles),
+            *drift_findings(fleet, _agents_of(plan, judged)),
+            *witness_findings(testimony, first_at, last_at),
+        ]
+    )
+    many = len(plan.pairs) * len(judged) > PAIR_SUMMARIES_MAX
+    return RunSummary(
+        computed_at=now,
+        verdict=verdict,
+        completeness_ratio=completeness.completeness_ratio,
+        completeness=completeness,
+        reconciliation=whole,
+        findings=findings,
+        course=said,
+        pairs_omitted=many,
+        bursts=tuple(burst.model_copy(update={"pairs": ()}) if many else burst for burst in judged),
+        **_plan_fields(plan),
+        **_figure_fields(plan, judged),
+    )
+
+
+def _judged_bursts(
+    plan: Plan,
+    bursts: Sequence[MeasuredBurst],
+    ledger: FirewallLedger | None,
+    testimony: Witnessed | None,
+    neighbours: Sequence[Neighbour],
+) -> tuple[Reconciliation | None, list[BurstSummary]]:
+    """Return the run's reconciliation, and its bursts with their verdicts, in order."""
     measured = sorted(bursts, key=lambda burst: burst.summary.index)
     whole: Reconciliation | None = None
     held: Sequence[Reconciliation | None] = [None] * len(measured)
     if ledger is not None and measured and ledger.extreme is None:
         seen = {burst.summary.index for burst in measured}
         absent_spans = [
-            (burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp())
-            for burst in plan.bursts
+            span
+            for burst, span in zip(plan.bursts, _spans(plan), strict=True)
             if burst.index not in seen
         ]
-        whole, held = _reconciled(spec, measured, ledger, neighbours, absent_spans)
+        whole, held = _reconciled(plan.spec, measured, ledger, neighbours, absent_spans)
     between = between_bursts([burst.summary for burst in measured])
-    judged = [
+    return whole, [
         _judged(
             plan,
             _with_devices(burst.summary, testimony),
@@ -149,11 +197,15 @@ def summarise_run(
         )
         for burst, part in zip(measured, held, strict=True)
     ]
-    absent = len(plan.bursts) - len(judged)
-    pending = len(plan.pairs) * spec.burst_s * absent
-    completeness = combine(
-        [*(burst.completeness for burst in judged), Completeness.of({State.PENDING: pending})]
-    )
+
+
+def _run_verdict(
+    plan: Plan,
+    ledger: FirewallLedger | None,
+    judged: Sequence[BurstSummary],
+    completeness: Completeness,
+) -> tuple[Verdict, list[Finding]]:
+    """Return the run's verdict, and what the checks of the run found."""
     given = RunInput(
         plan=plan,
         ledger=ledger,
@@ -163,61 +215,44 @@ def summarise_run(
     results = [(check.stage, check.evaluate(given)) for check in RUN_CHECKS]
     # A burst that fails has weighed what it lacks: that bursts are missing does not save it.
     verdict = decide([*results, *((Stage.RATE, Result(burst.verdict)) for burst in judged)])
-    if not judged:
-        verdict = Verdict.INCONCLUSIVE
-    target = spec.scaled_target_bits_per_second
-    in_all = (
-        set.intersection(
-            *({p.pair_index for p in burst.pairs if p.state is State.MEASURED} for burst in judged)
-        )
-        if judged
-        else set()
-    )
+    found = [finding for _, result in results for finding in result.findings]
+    return verdict if judged else Verdict.INCONCLUSIVE, found
+
+
+def _plan_fields(plan: Plan) -> dict[str, Any]:
+    """Return the fields of a run's summary that its plan tells."""
+    spec = plan.spec
+    return {
+        "run_id": plan.run_id,
+        "scenario": spec.scenario,
+        "scale": spec.scale,
+        "target_bits_per_second": figure(spec.scaled_target_bits_per_second),
+        "target_layer": spec.objective.layer,
+        "plan_sha256": plan.seal_sha256,
+        "decision_rule": plan.decision_rule,
+        "limit_bits_per_second": figure(limit_of(spec)),
+        "pairs_planned": len(plan.pairs),
+        "bursts_planned": len(plan.bursts),
+    }
+
+
+def _figure_fields(plan: Plan, judged: Sequence[BurstSummary]) -> dict[str, Any]:
+    """Return the fields of a run's summary that follow from its bursts' figures."""
+    spec = plan.spec
+    whole = judged if len(judged) == len(plan.bursts) else ()
+    measured = [
+        {pair.pair_index for pair in burst.pairs if pair.state is State.MEASURED} for burst in whole
+    ]
     limiter = common_bottleneck([burst.limiter_details for burst in judged])
-    silent = sum(burst.silent_controls_count for burst in judged)
-    said = course(burst_course(burst) for burst in judged)
-    findings = _run_findings(judged, whole, ledger, planned=len(plan.bursts))
-    many = len(plan.pairs) * len(judged) > PAIR_SUMMARIES_MAX
     folded = _folded(judged)
-    return RunSummary(
-        run_id=plan.run_id,
-        scenario=spec.scenario,
-        computed_at=now,
-        scale=spec.scale,
-        target_bits_per_second=figure(target),
-        target_layer=spec.objective.layer,
-        plan_sha256=plan.seal_sha256,
-        decision_rule=plan.decision_rule,
-        limit_bits_per_second=figure(limit_of(spec)),
-        pairs_planned=len(plan.pairs),
-        pairs_measured=0 if absent else len(in_all),
-        bursts_planned=len(plan.bursts),
-        verdict=verdict,
-        completeness_ratio=completeness.completeness_ratio,
-        completeness=completeness,
-        received_over_bursts=_spread([v for burst in judged for v in RECEIVED.values(burst)]),
+    return {
+        "pairs_measured": len(set.intersection(*measured)) if measured else 0,
+        "received_over_bursts": _spread([v for burst in judged for v in RECEIVED.values(burst)]),
         **folded,
-        **_real(folded, target, spec.scale),
-        reconciliation=whole,
-        limiter=limiter.name,
-        limiter_details=limiter,
-        findings=order(
-            [
-                *findings,
-                *(finding for _, result in results for finding in result.findings),
-                *fleet_alone(plan, ledger),
-                *course_findings(said, silent_controls_count=silent),
-                *coordinator_findings(troubles),
-                *drift_findings(fleet, _agents_of(plan, judged)),
-                *witness_findings(
-                    testimony, plan.bursts[0].planned_start_at, plan.bursts[-1].planned_end_at
-                ),
-            ]
-        ),
-        course=said,
-        pairs_omitted=many,
-        bursts=tuple(burst.model_copy(update={"pairs": ()}) if many else burst for burst in judged),
-    )
+        **_real(folded, spec.scaled_target_bits_per_second, spec.scale),
+        "limiter": limiter.name,
+        "limiter_details": limiter,
+    }
 
 
 def _spans(plan: Plan) -> list[tuple[float, float]]:
@@ -370,27 +405,7 @@ def _judged(
     others: Sequence[BurstSummary] = (),
     slowest_sent: Stretch | None = None,
 ) -> BurstSummary:
-    spec = plan.spec
-    limiter = find_bottleneck(
-        BottleneckInput(
-            traffic=spec.traffic,
-            flows=burst.flows,
-            pairs=burst.pairs,
-            reconciliation=held,
-            devices=tuple(map(certain, burst.devices)),
-            drops_per_second=drops_per_second(
-                ledger,
-                burst.window,
-                None if held is None else held.lag_s,
-                [(each.planned_start_at, each.planned_end_at) for each in plan.bursts],
-            ),
-            window_s=None if burst.window is None else burst.window.window_s,
-            crosses=not spec.bypasses_device,
-            sku=_sku(spec),
-            snat_utilization_ratio=None if ledger is None else ledger.snat_utilization_ratio,
-            scale=spec.scale,
-        )
-    )
+    limiter = find_bottleneck(_bottleneck_input(plan, burst, held, ledger))
     judged = burst.model_copy(
         update={
             "reconciliation": held,
@@ -402,7 +417,7 @@ def _judged(
     if between is None and not plan.clocks_promised:
         between = scatter_of_device(judged)
     given = BurstInput(
-        spec=spec,
+        spec=plan.spec,
         burst=judged,
         between_bits_per_second=between,
         clocks_promised=plan.clocks_promised,
@@ -422,6 +437,31 @@ def _judged(
             "verdict": decide(results),
             "findings": order([*findings, *observations(judged), *lived_through]),
         }
+    )
+
+
+def _bottleneck_input(
+    plan: Plan, burst: BurstSummary, held: Reconciliation | None, ledger: FirewallLedger | None
+) -> BottleneckInput:
+    """Return what the causes of a bottleneck are judged by."""
+    spec = plan.spec
+    return BottleneckInput(
+        traffic=spec.traffic,
+        flows=burst.flows,
+        pairs=burst.pairs,
+        reconciliation=held,
+        devices=tuple(map(certain, burst.devices)),
+        drops_per_second=drops_per_second(
+            ledger,
+            burst.window,
+            None if held is None else held.lag_s,
+            [(each.planned_start_at, each.planned_end_at) for each in plan.bursts],
+        ),
+        window_s=None if burst.window is None else burst.window.window_s,
+        crosses=not spec.bypasses_device,
+        sku=_sku(spec),
+        snat_utilization_ratio=None if ledger is None else ledger.snat_utilization_ratio,
+        scale=spec.scale,
     )
 
 
