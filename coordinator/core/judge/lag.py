@@ -10,11 +10,11 @@ planned pairs and bursts without a record may have sent costs nothing.
    not average a bin that holds something else into the fit. A bin with too many bytes costs at
    most :data:`BIN_COST_MAX`.
 3. Decision: lags within :data:`COST_LIMIT` of the best fit are the interval. If a lag farther than
-   about one bin is within :data:`EVIDENCE_COST`, two lags fit, and the lag is unknown.
+   about one bin is within :data:`RIVAL_COST`, two lags fit, and the lag is unknown.
 
-A lag that grows linearly over the run is claimed only if it explains as much evidence, of more than
-one burst, that no single lag explains. Up to :data:`CLOCK_PPM_MAX` it is the device's clock; more
-is a delay that changes.
+A lag that grows linearly over the run is claimed only if it explains :data:`EVIDENCE_COST`, of more
+than one burst, that no single lag explains. Up to :data:`CLOCK_PPM_MAX` it is the device's clock;
+more is a delay that changes.
 """
 
 import math
@@ -66,6 +66,9 @@ DRIFT_MAX_S: Final = 60.0  # over the run
 DRIFT_BURSTS_MIN: Final = 3  # two bursts cannot show that a lag grows steadily
 DRIFT_CELLS_MAX: Final = 300_000  # bins x trials of its search
 EVIDENCE_COST: Final = 4 * BIN_COST_MAX  # 5e-7 by chance for one trial, 5e-5 for a hundred lags
+# A rival lag that leaves three bins unexplained, which the best lag explains, is none: 1e-4 by
+# chance. Four bins at most would never be told from a burst one period away.
+RIVAL_COST: Final = 2.5 * BIN_COST_MAX
 CLOCK_PPM_MAX: Final = 500.0  # MAXFREQ of Linux's adjtimex: no kernel clock is slewed faster
 
 
@@ -201,11 +204,11 @@ def _rivals_apart(view: "_View", found: "_Trials", near_s: float) -> bool:
     Lags at which most of the fleet is outside of the counter's bins explain nothing. They do not
     count.
     """
-    alive = found.pick(found.cost < found.cost.min() + EVIDENCE_COST)
+    alive = found.pick(found.cost < found.cost.min() + RIVAL_COST)
     best = alive.pick([alive.best])
     fits = view.bounded(alive, view.sigma(best), SCALE_RATIO * float(best.scale[0]))
     found_bytes = fits.scale * view.parts(fits.lag_s, fits.drift_s)[0].sum(axis=1)
-    near = fits.cost < fits.cost.min() + EVIDENCE_COST
+    near = fits.cost < fits.cost.min() + RIVAL_COST
     rivals = fits.lag_s[near & (found_bytes >= SCALE_RATIO * found_bytes[fits.best])]
     return float(np.ptp(rivals)) > near_s + MARGIN_S
 
