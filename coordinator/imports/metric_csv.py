@@ -40,15 +40,6 @@ _DECLARING: Final = {
 }
 
 
-def parse_metric(text: str, name: str) -> tuple[MetricPoint, ...]:
-    """Return every point of a text; ``name`` is its file's.
-
-    Times without a zone are UTC, as Azure Monitor gives them; ``null`` and empty rates are
-    unknown. Raises :class:`BadFile`.
-    """
-    return _points(text, name)[1]
-
-
 def read_declared_metric(
     path: Path, declared: Mapping[str, object] | None = None
 ) -> tuple[tuple[MetricPoint, ...], MetricDeclaration]:
@@ -83,7 +74,11 @@ def _declaration(column: str, declared: Mapping[str, object]) -> MetricDeclarati
 
 
 def _points(text: str, name: str) -> tuple[str, tuple[MetricPoint, ...]]:
-    """The figures' column, in lower case, and every point, its figure as it is."""
+    """Return the figures' column, in lower case, and every point, its figure as it is.
+
+    Times without a zone are UTC, as Azure Monitor gives them; ``null`` and empty figures are
+    unknown. ``name`` is the file's, for errors.
+    """
     rows = read_rows(text, name=name, header_word="time")
     columns: tuple[int, int] | None = None
     names = ("", "")

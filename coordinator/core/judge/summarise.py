@@ -47,6 +47,7 @@ from broadside.coordinator.core.judge.rates import (
 )
 from broadside.coordinator.core.judge.reconcile import Neighbour, reconcile
 from broadside.coordinator.core.judge.residual_cause import Missing
+from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.completeness import combine
 from broadside.coordinator.core.measure.device_figures import (
     certain,
@@ -193,7 +194,7 @@ def _judged_bursts(
             ledger,
             between,
             others=[other.summary for other in measured if other is not burst],
-            slowest_sent=_slowest_sent(burst),
+            slowest_sent=_slowest_sent(plan.spec, burst),
         )
         for burst, part in zip(measured, held, strict=True)
     ]
@@ -335,20 +336,34 @@ def _part_s(burst: BurstSummary, ledger: FirewallLedger) -> int | None:
     return stretch_s(window.window_s)
 
 
-def _slowest_sent(burst: MeasuredBurst) -> Stretch | None:
+def _slowest_sent(spec: RunSpec, burst: MeasuredBurst) -> Stretch | None:
     """Return the slowest part of a window by senders' seconds; None where some are missing."""
     series, summary = burst.series, burst.summary
     if series.window is None or not summary.flows:
         return None
     if min(flow.sent_pairs_count for flow in summary.flows) < summary.pairs_planned:
         return None
+    if float(np.nan_to_num(series.coverage_ratio[slice(*series.window)]).min()) < WHOLE_RATIO:
+        return None
     window = slice(*series.window)
-    sent = np.sum([flow.sent_bytes for flow in series.flows], axis=0)[window]
-    # Less than was received: seconds of senders are missing, and they would look slow.
-    received = float(np.nansum(series.received_bytes[window]))
-    whole = float(sent.sum()) >= (1 - HIDDEN_RATIO) * received
-    seen = float(np.nan_to_num(series.coverage_ratio[window]).min(initial=1.0)) >= WHOLE_RATIO
-    return slowest_stretch(sent * 8) if whole and seen else None
+    sent = np.nan_to_num(np.sum([flow.sent_bytes for flow in series.flows], axis=0)[window])
+    received = np.nan_to_num(series.received_bytes[window])
+    if float(sent.sum()) < (1 - HIDDEN_RATIO) * float(received.sum()):
+        if spec.traffic.protocol is not Protocol.TCP:
+            return None
+        sent = _filled(sent, received)
+    return slowest_stretch(sent * 8)
+
+
+def _filled(sent: Floats, received: Floats) -> Floats:
+    """Return senders' seconds, those without rows of all senders filled.
+
+    All that was received was sent: in the seconds that senders do not tell, at most what receivers
+    got in all and senders do not tell of. Spread evenly it makes the slowest part fastest.
+    """
+    told = sent >= (1 - HIDDEN_RATIO) * received
+    rest = max(0.0, float(received.sum() - sent[told].sum()))
+    return np.where(told, sent, rest / max(1, int((~told).sum())))
 
 
 def _reading_s(burst: BurstSummary) -> float:
