@@ -111,6 +111,11 @@ class CoordinatorSettings(BaseSettings):
         description="TCP payload of a full packet at the firewall, where the engines do not report "
         "it; `ss -i` gives it",
     )
+    ledger_counts_lost: bool | None = Field(
+        None,
+        description="whether the firewall counts packets before it drops any (`true`) or after "
+        "(`false`); decides whether bytes sent again or lost are in its figures; unset: not known",
+    )
     ledger_lag_s: float | None = Field(
         None,
         ge=-900,

@@ -37,7 +37,7 @@ from broadside.coordinator.core.measure.testimony import Witnessed
 from broadside.coordinator.core.plan.spec import Plan
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.coordinator.imports.import_requests import Imported, OriginalTable
-from broadside.coordinator.imports.metric_csv import read_metric
+from broadside.coordinator.imports.metric_csv import read_declared_metric
 from broadside.coordinator.imports.stored_imports import measure_import, summarise
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.evidence_rows import read_evidence
@@ -145,7 +145,7 @@ def _table(name: str, metric: bool, target: float, floor: float, residual: float
         }
     }
     if metric:
-        points = read_metric(DATA / f"{name.rpartition('-')[0]}{METRIC}")
+        points, _ = read_declared_metric(DATA / f"{name.rpartition('-')[0]}{METRIC}")
         update |= {"metric_source": "chart", "metric": points}
     return read.model_copy(update=update)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path, PurePath
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -60,7 +60,7 @@ def original(
         typer.Option(
             metavar="FIELD=VALUE",
             help="what the metric's figures mean: unit, prefix, aggregation, per, direction, "
-            "layer, mss_bytes, mtu_bytes or lag_s, such as layer=ip; repeatable",
+            "layer, mss_bytes, mtu_bytes, counts_lost or lag_s, such as layer=ip; repeatable",
         ),
     ] = None,
     timezone: Annotated[
@@ -180,15 +180,23 @@ def _time(option: str, text: str | None, zone: tzinfo) -> datetime | None:
         stop(f"{option} {text!r}: not a time as 2022-01-04T11:25:00 ({error})", Exit.USAGE)
 
 
-def _declared(assignments: Sequence[str] | None) -> dict[str, str | float]:
+FLAGS: Final = {"true": True, "false": False}
+
+
+def _declared(assignments: Sequence[str] | None) -> dict[str, str | float | bool]:
     """Fields of a metric's declaration."""
-    fields: dict[str, str | float] = {}
+    fields: dict[str, str | float | bool] = {}
     for assignment in assignments or ():
         name, equals, value = assignment.partition("=")
         if not equals or name.strip() not in MetricDeclaration.model_fields:
             known = ", ".join(MetricDeclaration.model_fields)
             stop(f"--metric {assignment!r}: expected FIELD=VALUE; fields are {known}", Exit.USAGE)
         field, text = name.strip(), value.strip()
+        if field == "counts_lost":
+            if text not in FLAGS:
+                stop(f"--metric {assignment!r}: expected true or false", Exit.USAGE)
+            fields[field] = FLAGS[text]
+            continue
         try:
             read = {"mss_bytes": int, "mtu_bytes": int, "lag_s": float}.get(field, str)
             fields[field] = read(text)

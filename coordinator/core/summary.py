@@ -627,6 +627,8 @@ class Reconciliation(Message):
     lag_uncertainty_s: float | None = None
     lag_drift_s: float = 0.0  # growth from the first burst to the last; over 500 ppm of the time
     # between them it is no clock but a delay that changes
+    # Counted / expected bytes, at every lag that fits; only where these lags differ
+    lags_scale_ratio: float | None = None
     overhead_ratio: float  # ledger's layer / payload
     overhead_how: Literal["recorded", "assumed", "fitted"]  # from segment sizes, from 1500-byte
     # packets, or, where the ledger's layer is not known, from the run's own median burst
@@ -640,6 +642,7 @@ class Reconciliation(Message):
     residual_low_ratio: float | None = None  # 95 % interval
     residual_high_ratio: float | None = None
     layer_ratio: float = 0.0  # of it, at either end: what a ledger of unknown layer may count
+    layer_low_ratio: float | None = None  # the same at the low end; None: as `layer_ratio`
     # Of it, at the low end: acknowledgements and bytes sent again or lost that the ledger may count
     extra_ratio: float = 0.0
     unknown_ratio: float = 0.0  # part of the fleet's bytes in bins that the ledger does not know

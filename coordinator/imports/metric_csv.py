@@ -40,20 +40,6 @@ _DECLARING: Final = {
 }
 
 
-def read_metric(path: Path) -> tuple[MetricPoint, ...]:
-    """Return every point of a file, in its order. Raises :class:`BadFile`."""
-    return parse_metric(read_text(path), str(path))
-
-
-def parse_metric(text: str, name: str) -> tuple[MetricPoint, ...]:
-    """Return every point of a text; ``name`` is its file's.
-
-    Times without a zone are UTC, as Azure Monitor gives them; ``null`` and empty rates are
-    unknown. Raises :class:`BadFile`.
-    """
-    return _points(text, name)[1]
-
-
 def read_declared_metric(
     path: Path, declared: Mapping[str, object] | None = None
 ) -> tuple[tuple[MetricPoint, ...], MetricDeclaration]:
@@ -88,7 +74,11 @@ def _declaration(column: str, declared: Mapping[str, object]) -> MetricDeclarati
 
 
 def _points(text: str, name: str) -> tuple[str, tuple[MetricPoint, ...]]:
-    """The figures' column, in lower case, and every point, its figure as it is."""
+    """Return the figures' column, in lower case, and every point, its figure as it is.
+
+    Times without a zone are UTC, as Azure Monitor gives them; ``null`` and empty figures are
+    unknown. ``name`` is the file's, for errors.
+    """
     rows = read_rows(text, name=name, header_word="time")
     columns: tuple[int, int] | None = None
     names = ("", "")
@@ -186,5 +176,6 @@ def throughput_ledger(
         lag_hint_s=declared.lag_s,
         mss_bytes=declared.mss_bytes,
         mtu_bytes=declared.mtu_bytes,
+        counts_lost=declared.counts_lost,
         extreme=extreme,
     )

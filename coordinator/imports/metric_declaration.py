@@ -23,7 +23,7 @@ PREFIX_FACTORS: Final = {
 # Microsoft Learn, "Azure Firewall monitoring data reference" (azure/firewall/monitor-firewall-
 # reference): Throughput is BitsPerSecond, Average; DataProcessed is Bytes, Total (Sum). Neither the
 # layer nor a lag is documented, and "data traversing the firewall" names no direction.
-AZURE_METRICS: Final = ("Throughput", "DataProcessed")
+AzureMetric = Literal["Throughput", "DataProcessed"]
 AZURE_MTU_BYTES: Final = 1500  # Microsoft Learn, "TCP/IP performance tuning for Azure VMs"
 
 
@@ -54,6 +54,11 @@ class MetricDeclaration(Message):
     )
     mtu_bytes: Annotated[Whole, Field(ge=576, le=65_535)] | None = Field(
         default=None, description="of the path, where the segment size is not known"
+    )
+    counts_lost: bool | None = Field(
+        default=None,
+        description="whether packets are counted before any of them is dropped, so that bytes sent "
+        "again (TCP) or lost (UDP) are in the figures; null: not known",
     )
     lag_s: Annotated[Number, Field(ge=-900, le=900)] | None = Field(
         default=None, description="by which a label runs behind the traffic; null: fitted"
@@ -96,8 +101,8 @@ class MetricDeclaration(Message):
 DEFAULT: Final = MetricDeclaration()
 
 
-def azure_firewall(metric: str) -> MetricDeclaration:
-    """Return the declaration of one of :data:`AZURE_METRICS`."""
+def azure_firewall(metric: AzureMetric) -> MetricDeclaration:
+    """Return the declaration of a metric of Azure Firewall."""
     if metric == "DataProcessed":
         return MetricDeclaration(unit="bytes", aggregation="total", mtu_bytes=AZURE_MTU_BYTES)
     return MetricDeclaration(mtu_bytes=AZURE_MTU_BYTES)

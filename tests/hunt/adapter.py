@@ -379,17 +379,22 @@ def clock_of(plan: neutral.Plan, reading: neutral.ClockReading) -> ClockReading:
 
 
 def host_of(plan: neutral.Plan, counters: neutral.HostCounters | None) -> HostColumns:
-    """Return a host's counters. The engine has no word for the interface that was counted."""
+    """Return a host's counters.
+
+    Agents count the interface that the kernel routes the test through: where a recording has
+    another one, or does not know it, its bytes are unknown.
+    """
     if counters is None or counters.at_s.size < 2:
         return NO_HOST
     at_s = plan.epoch_unix_s + counters.at_s
     unknown = np.full(at_s.size - 1, np.nan, np.float32)
+    routed = counters.interface == counters.routed_interface
     return disjoint_host(
         HostColumns(
             start_at_s=at_s[:-1],
             end_at_s=at_s[1:],
-            nic_rx_bytes=np.diff(counters.rx_bytes),
-            nic_tx_bytes=np.diff(counters.tx_bytes),
+            nic_rx_bytes=np.diff(counters.rx_bytes) if routed else unknown.astype(np.float64),
+            nic_tx_bytes=np.diff(counters.tx_bytes) if routed else unknown.astype(np.float64),
             drops_count=np.zeros(at_s.size - 1, np.float32),
             cpu_busy_ratio=unknown,
             cpu_busiest_core_ratio=counters.cpu_ratio[1:].astype(np.float32),

@@ -12,7 +12,8 @@ class BinSums:
     ledger: Floats  # bytes
     fleet: Floats  # payload
     width: Floats  # s
-    earlier: Floats  # payload, were the fleet earlier by what its place in time is uncertain
+    placed: Floats  # payload at the lags of the lag's interval; shape (bins, lags)
+    earlier: Floats  # payload, were the fleet earlier by what the rest of its place is uncertain
     later: Floats
 
 

@@ -42,6 +42,7 @@ class RunComparison:
     datagrams: bool  # UDP
     busy_bytes: float  # of the whole ledger, over its usual level
     sent_bytes: float  # payload of all bursts
+    lags_scale: float = 0.0  # counted bytes for a byte of payload, where the lag is unknown
 
 
 def scatter_of_bursts(ratios: Sequence[float]) -> tuple[float, float]:
@@ -182,7 +183,7 @@ def _compared(
         expected_bytes=expected,
         residual_ratio=residual,
         below_ratio=math.hypot(below, idle_above, beside * OVERHEAD_MORE_RATIO)
-        + layer
+        + overhead.layer_low_ratio * shrinks
         + lasting
         + surplus,
         above_ratio=math.hypot(above, idle_below, beside * OVERHEAD_LESS_RATIO) + layer,

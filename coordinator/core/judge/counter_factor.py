@@ -32,6 +32,7 @@ class CounterFactor:
     between_ratio: float  # of its uncertainty: what bursts of one run may differ by
     layer_ratio: float = 0.0  # to either side of what a ledger of unknown layer may count: a
     # bound, which stands beside the interval and not in its root of squares
+    layer_low_ratio: float = 0.0  # of it, at the low end: frames are the most that it may count
 
 
 def counter_factor(
@@ -48,7 +49,7 @@ def counter_factor(
     elif headers.assumed:
         less, more = OVERHEAD_LESS_WIRE_RATIO, OVERHEAD_MORE_WIRE_RATIO
     how: Literal["recorded", "assumed", "fitted"] = "assumed" if headers.assumed else "recorded"
-    between, layer = more, 0.0
+    between, layer, layer_low = more, 0.0, 0.0
     wire = headers.wire_ratio + (VXLAN_BYTES / MSS_ASSUMED_BYTES if ledger.vxlan else 0.0)
     match ledger.layer:
         case "payload":
@@ -64,6 +65,7 @@ def counter_factor(
             else:
                 ratio = (1 + wire) / 2
             layer = max(ratio - 1, wire - ratio) / ratio
+            layer_low = max(0.0, 1 - ratio / wire)
     return CounterFactor(
         ratio=ratio,
         less_ratio=less,
@@ -71,6 +73,7 @@ def counter_factor(
         how=how,
         between_ratio=between,
         layer_ratio=layer,
+        layer_low_ratio=layer_low,
     )
 
 

@@ -22,6 +22,7 @@ BITS_A_BYTE: Final = 8
 NEAR_RATIO: Final = 0.03
 # A counter of unknown layer is between payload and frames of unknown size: 1 to 1.12 of payload.
 HEADERS_RATIO: Final = 0.12
+FAR_FACTOR: Final = 2.0  # over it no traffic of others and no lag explains the scale
 IDLE_FACTOR: Final = 3.0  # of the idle level's uncertainty: below it a counter shows nothing
 _PREFIXES: Final = ((1e3, "thousand"), (1e6, "million"), (1e9, "billion"))
 _BINARY: Final = (1.024, 1.024**2, 1.024**3)
@@ -74,6 +75,8 @@ def misreading(
             "nothing",
             fix="direction=both",
         )
+    if held.residual_ratio is None and held.lags_scale_ratio is not None:
+        return _of_lags(held, held.lags_scale_ratio, known)
     if held.residual_ratio is None or held.lag_s is None:
         return None
     ratio, doubt = 1 + held.residual_ratio, held.residual_uncertainty_ratio or 0.0
@@ -93,6 +96,15 @@ def misreading(
         if apart(each) <= (reach if each.is_sure else doubt / ratio)
     ]
     return min(near, key=lambda each: round(apart(each) / NEAR_RATIO), default=None)
+
+
+def _of_lags(held: Reconciliation, ratio: float, rates: Mapping[Flow, float]) -> Misreading | None:
+    """Return the unit, prefix or aggregation whose factor a counter shows at whatever lag."""
+    for each in _misreadings(held, rates):
+        far = abs(math.log(each.factor)) > math.log(FAR_FACTOR)
+        if each.is_sure and far and abs(math.log(ratio / each.factor)) <= NEAR_RATIO:
+            return each
+    return None
 
 
 def _misreadings(held: Reconciliation, rates: Mapping[Flow, float]) -> Iterator[Misreading]:

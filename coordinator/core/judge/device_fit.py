@@ -10,8 +10,11 @@ A second statistic is the largest misfit of one bin, beside the largest that as 
 show. Bytes that a bin trades with a neighbour, as a late reading makes it, are no misfit. Each of
 both has half of the error rate.
 
+The lag is known within an interval. The statistic is that of the lag in it which fits best, so the
+interval adds nothing to the limit.
+
 Errors that are not noise of bins have bounds of their own, which are added: the placement of bytes
-within readings, clocks and lag move a curve in time; extra bytes and background that come and go
+within readings and clocks move a curve in time; extra bytes and background that come and go
 during the burst bend it.
 """
 
@@ -90,12 +93,33 @@ def fit_burst(bins: BinSums, level: float, noise: float, bounds: FitBounds) -> F
     if expected <= 0 or counted <= 0 or len(counts) < 2:
         return None
     scale = counted / expected
-    misfit = counts - scale * bins.fleet
     shifts = scale * (np.stack((bins.earlier, bins.later)) - bins.fleet)
-    sigma = noise * scale * bins.fleet
     peak = float((bins.fleet / np.maximum(bins.width, 1e-9)).max())
     flat = bounds.flat_ratio * counted + PLACED_RATIO * bounds.reading_s * scale * peak
-    bent = bounds.bend_ratio * scale * bins.fleet
+    fits = (
+        _fit_at(fleet, counts, shifts, flat, noise, bounds)
+        for fleet in bins.placed.T
+        if fleet.sum() > 0
+    )
+    return min(fits, key=lambda fit: fit.distance_ratio / fit.limit_ratio, default=None)
+
+
+def _fit_at(
+    fleet: Floats, counts: Floats, shifts: Floats, flat: float, noise: float, bounds: FitBounds
+) -> Fit:
+    """Compare the shape at one lag.
+
+    Args:
+        fleet: Payload that is predicted in each bin.
+        counts: Bytes of each bin without the background.
+        shifts: What clocks may move into each bin; shape (2, bins).
+        flat: Bytes that may come at any time.
+        noise: Standard deviation of a bin, relative.
+        bounds: Other errors.
+    """
+    counted = float(counts.sum())
+    predicted = counted / float(fleet.sum()) * fleet
+    misfit, bent, sigma = counts - predicted, bounds.bend_ratio * predicted, noise * predicted
     found = (
         _cumulative(misfit, shifts, sigma, bent, bounds.idle_bytes),
         _local(misfit, shifts, sigma, bent, bounds.idle_bytes),

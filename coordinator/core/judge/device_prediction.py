@@ -12,8 +12,16 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from broadside.coordinator.core.judge.burst_share import BinSums, BurstShare, MovedShare
+from broadside.coordinator.core.judge.counter_bins import (
+    Bins,
+    Curve,
+    countable,
+    fleet_curve,
+    seconds_curve,
+)
 from broadside.coordinator.core.judge.counter_factor import counter_factor
 from broadside.coordinator.core.judge.idle_level import (
     QUIET_BINS_MIN,
@@ -23,18 +31,7 @@ from broadside.coordinator.core.judge.idle_level import (
     quiet_bins,
     unread_bins,
 )
-from broadside.coordinator.core.judge.lag import (
-    LAG_MAX_S,
-    LAG_MIN_S,
-    Bins,
-    Curve,
-    Known,
-    Lag,
-    countable,
-    estimate_lag,
-    fleet_curve,
-    seconds_curve,
-)
+from broadside.coordinator.core.judge.lag import LAG_MAX_S, LAG_MIN_S, Known, Lag, estimate_lag
 from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.measure.headers import Headers
@@ -45,6 +42,7 @@ MARGIN_S: Final = 2.0
 UNSEEN_MARGIN_S: Final = 5.0  # round a burst with pairs that nobody saw
 SEEN_RATIO: Final = 0.995  # of a burst's pair-seconds: nothing to speak of is unseen
 FREE_RATIO: Final = 0.1  # of a bin: what unseen pairs may add before it is no use
+LAGS_COUNT: Final = 33  # of the lag's interval at which the shape is compared
 AFTER_BINS: Final = 2  # right after a burst: one alone may hold the burst's own last bytes
 
 
@@ -71,7 +69,7 @@ class BurstCurve:
         received = countable(burst.received_bytes)
         total = np.concatenate(([0.0], np.cumsum(received)))
         busy = np.flatnonzero(received > 0)
-        planned = (burst.planned_start_s, burst.planned_start_s + burst.duration_s)
+        planned = (burst.planned_start_s, burst.planned_end_s)
         return cls(
             curve=Curve(
                 at_s=burst.start_s + np.arange(len(total), dtype=np.float64), total_bytes=total
@@ -83,6 +81,26 @@ class BurstCurve:
     @property
     def sent_bytes(self) -> float:
         return float(self.curve.total_bytes[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SeenBins:
+    """Bins that one burst may have touched; all arrays have one element a bin."""
+
+    start_s: Floats  # when their traffic passed
+    end_s: Floats
+    unsure_s: float  # by which these may be off
+    bytes: Floats
+    width: Floats
+    beside: Floats  # bytes of other runs
+    fleet: Floats  # payload of the burst
+    part: Floats  # of the bin, by payload of all bursts
+    free: Floats  # the most that other bursts' unseen pairs may have sent
+    use: NDArray[np.bool_]
+
+    @property
+    def net(self) -> Floats:
+        return self.bytes - self.beside
 
 
 class DevicePrediction:
@@ -106,23 +124,10 @@ class DevicePrediction:
         self.grain_s = ledger.grain_s
         self.fleet = fleet_curve(bursts)
         self.steps = [BurstCurve.of(burst) for burst in bursts]
-        self.beside: Curve | None = None
-        if neighbours:
-            ratio = counter_factor(ledger, headers, []).ratio
-            curve = fleet_curve(neighbours)
-            self.beside = replace(curve, total_bytes=curve.total_bytes * ratio)
-        rate = _usual_rate(bursts)
-        self.free = [_unrecorded(burst, largest_ratio * rate) for burst in bursts]
-        unseen = [free for free in self.free if free is not None]
-        for begin, end in absent:
-            seconds = np.arange(math.floor(begin), math.ceil(end), dtype=np.float64)
-            unseen.append((seconds, np.full(len(seconds), largest_ratio * rate)))
-        self.unrecorded: Curve | None = None
-        if unseen and rate > 0:
-            self.unrecorded = seconds_curve(
-                np.concatenate([seconds for seconds, _ in unseen]),
-                np.concatenate([amounts for _, amounts in unseen]),
-            )
+        self.beside = _beside_curve(neighbours, counter_factor(ledger, headers, []).ratio)
+        most = largest_ratio * _usual_rate(bursts)
+        self.free = [_unrecorded(burst, most) for burst in bursts]
+        self.unrecorded = _unrecorded_curve(self.free, absent, most)
         self.spans = [
             *(
                 _span(burst, step, free)
@@ -204,70 +209,102 @@ class DevicePrediction:
         """What the ledger shows of a burst at a lag."""
         burst, step = self.bursts[number], self.steps[number]
         total = step.sent_bytes
-        start, end = self.true_bins(lag)
-        unsure = lag.uncertainty_s if lag.known else 0.0
-        margin = unsure + MARGIN_S
-        low = int(np.searchsorted(end, step.first_s - margin, side="right"))
-        high = int(np.searchsorted(start, step.last_s + margin, side="left"))
-        mine_bins = slice(low, max(low, high))
-        start, end = start[mine_bins], end[mine_bins]
-        seen = self.bins.bytes[mine_bins]
-        width = self.bins.width_s[mine_bins]
-        beside = self._beside(start, end)
-        mine, part = self._split(number, start, end)
-        free = self._others_free(number, start - unsure, end + unsure)
-        use = (free <= FREE_RATIO * mine + 1e-9 * max(1.0, total)) & (part > 0) & (total > 0)
-        fleet = mine[use]
-        ledger = part[use] * (seen - beside)[use]
-        got, held = float(fleet.sum()), float(ledger.sum())
-        moved = []
-        for by_s in (-unsure, unsure):
-            other, others_part = self._split(number, start + by_s, end + by_s)
-            theirs = self._beside(start + by_s, end + by_s)
-            moved.append(
-                MovedShare(
-                    ledger_bytes=float((others_part * (seen - theirs))[use].sum()),
-                    fleet_bytes=float(other[use].sum()),
-                    width_s=float((others_part * width)[use].sum()),
-                )
-            )
-        placed_s = unsure + self.clock_bound_s
+        seen = self._seen_bins(number, lag)
+        use, fleet, part = seen.use, seen.fleet[seen.use], seen.part[seen.use]
+        ledger = part * seen.net[use]
+        full = self._full(burst, seen)
         received = countable(burst.received_bytes)
-        full = np.zeros(len(seen), np.bool_)
-        steady = received
-        if burst.window is not None:
-            first, stop = burst.start_s + burst.window[0], burst.start_s + burst.window[1]
-            full = use & (start >= first + unsure - 1e-6) & (end <= stop - unsure + 1e-6)
-            full &= mine > 0
-            steady = received[burst.window[0] : burst.window[1]]
+        steady = received if burst.window is None else received[slice(*burst.window)]
         sent = float(np.nansum([flow.sent_bytes for flow in burst.flows]))
         return BurstShare(
             total_bytes=total,
-            fleet_bytes=got,
-            ledger_bytes=held,
-            beside_bytes=float(beside[use].sum()),
-            width_s=float((part[use] * width[use]).sum()),
+            fleet_bytes=float(fleet.sum()),
+            ledger_bytes=float(ledger.sum()),
+            beside_bytes=float(seen.beside[use].sum()),
+            width_s=float((part * seen.width[use]).sum()),
             bins_count=int((fleet > 0).sum()),
-            moved=(moved[0], moved[1]),
-            unseen_bytes=float(free[use].sum()) / self.largest_ratio,
+            moved=(
+                self._moved(number, seen, -seen.unsure_s),
+                self._moved(number, seen, seen.unsure_s),
+            ),
+            unseen_bytes=float(seen.free[use].sum()) / self.largest_ratio,
             tail_bytes=max(0.0, sent - total),
             near_bytes_per_s=self._rate_near(step, max(0.0, sent - total), lag),
-            parts=BinSums(
-                ledger=ledger,
-                fleet=fleet,
-                width=part[use] * width[use],
-                earlier=self._split(number, start + placed_s, end + placed_s)[0][use],
-                later=self._split(number, start - placed_s, end - placed_s)[0][use],
-            ),
+            parts=self._parts(number, seen, ledger),
             full=BinSums(
-                ledger=(seen - beside)[full],
-                fleet=mine[full],
-                width=width[full],
-                earlier=mine[full],
-                later=mine[full],
+                ledger=seen.net[full],
+                fleet=seen.fleet[full],
+                width=seen.width[full],
+                placed=seen.fleet[full][:, None],
+                earlier=seen.fleet[full],
+                later=seen.fleet[full],
             ),
             fleet_bytes_per_s=float(steady.mean()) if len(steady) else 0.0,
         )
+
+    def _seen_bins(self, number: int, lag: Lag) -> "_SeenBins":
+        """The bins that a burst may have touched at a lag."""
+        step, total = self.steps[number], self.steps[number].sent_bytes
+        start, end = self.true_bins(lag)
+        unsure_s = lag.uncertainty_s if lag.known else 0.0
+        margin = unsure_s + MARGIN_S
+        low = int(np.searchsorted(end, step.first_s - margin, side="right"))
+        high = int(np.searchsorted(start, step.last_s + margin, side="left"))
+        mine = slice(low, max(low, high))
+        start, end = start[mine], end[mine]
+        beside = self._beside(start, end)
+        fleet, part = self._split(number, start, end)
+        free = self._others_free(number, start - unsure_s, end + unsure_s)
+        return _SeenBins(
+            start_s=start,
+            end_s=end,
+            unsure_s=unsure_s,
+            bytes=self.bins.bytes[mine],
+            width=self.bins.width_s[mine],
+            beside=beside,
+            fleet=fleet,
+            part=part,
+            free=free,
+            use=(free <= FREE_RATIO * fleet + 1e-9 * max(1.0, total)) & (part > 0) & (total > 0),
+        )
+
+    def _moved(self, number: int, seen: "_SeenBins", by_s: float) -> MovedShare:
+        """A burst's part in the ledger, were the lag another."""
+        start, end, use = seen.start_s + by_s, seen.end_s + by_s, seen.use
+        fleet, part = self._split(number, start, end)
+        ledger = part * (seen.bytes - self._beside(start, end))
+        return MovedShare(
+            ledger_bytes=float(ledger[use].sum()),
+            fleet_bytes=float(fleet[use].sum()),
+            width_s=float((part * seen.width)[use].sum()),
+        )
+
+    def _parts(self, number: int, seen: "_SeenBins", ledger: Floats) -> BinSums:
+        """A burst's bins, with the fleet at the lags of the lag's interval."""
+        use, start, end = seen.use, seen.start_s, seen.end_s
+        lags = np.linspace(-seen.unsure_s, seen.unsure_s, LAGS_COUNT)
+        # Between two of these lags the best one is at most half a step from either.
+        placed_s = self.clock_bound_s + seen.unsure_s / (LAGS_COUNT - 1)
+        at_lags = [self._split(number, start + by_s, end + by_s)[0][use] for by_s in lags]
+        return BinSums(
+            ledger=ledger,
+            fleet=seen.fleet[use],
+            width=(seen.part * seen.width)[use],
+            placed=np.stack(at_lags, axis=1),
+            earlier=self._split(number, start + placed_s, end + placed_s)[0][use],
+            later=self._split(number, start - placed_s, end - placed_s)[0][use],
+        )
+
+    @staticmethod
+    def _full(burst: BurstSeries, seen: "_SeenBins") -> NDArray[np.bool_]:
+        """Bins that lie wholly in a burst's steady window."""
+        if burst.window is None:
+            return np.zeros(len(seen.use), np.bool_)
+        first_s, last_s = (burst.start_s + edge for edge in burst.window)
+        inside = (seen.start_s >= first_s + seen.unsure_s - 1e-6) & (
+            seen.end_s <= last_s - seen.unsure_s + 1e-6
+        )
+        return np.asarray(seen.use & inside & (seen.fleet > 0))
 
     def _rate_near(self, step: BurstCurve, tail_bytes: float, lag: Lag) -> float:
         """Return the bytes a second in the quiet bins right after or right before a burst, the
@@ -319,6 +356,32 @@ class DevicePrediction:
         return mine, np.divide(mine, fleet, out=np.ones(len(mine)), where=fleet > 0)
 
 
+def _beside_curve(neighbours: Sequence[Neighbour], ratio: float) -> Curve | None:
+    """Other runs' bytes at the counter's layer; None: there are none."""
+    if not neighbours:
+        return None
+    curve = fleet_curve(neighbours)
+    return replace(curve, total_bytes=curve.total_bytes * ratio)
+
+
+def _unrecorded_curve(
+    free: Sequence[tuple[Floats, Floats] | None],
+    absent: Sequence[tuple[float, float]],
+    most: float,
+) -> Curve | None:
+    """The most that unseen pairs and absent bursts may have sent; None: nothing."""
+    unseen = [each for each in free if each is not None]
+    for begin, end in absent:
+        seconds = np.arange(math.floor(begin), math.ceil(end), dtype=np.float64)
+        unseen.append((seconds, np.full(len(seconds), most)))
+    if not unseen or most <= 0:
+        return None
+    return seconds_curve(
+        np.concatenate([seconds for seconds, _ in unseen]),
+        np.concatenate([amounts for _, amounts in unseen]),
+    )
+
+
 def _usual_rate(bursts: Sequence[BurstSeries]) -> float:
     """Bytes a second of a burst all of whose pairs are on record; 0: nobody is."""
     rates = []
@@ -333,7 +396,7 @@ def _usual_rate(bursts: Sequence[BurstSeries]) -> float:
 def _unrecorded(burst: BurstSeries, most: float) -> tuple[Floats, Floats] | None:
     """Seconds of a planned burst, and the most that its unseen pairs may have sent in each."""
     first = math.floor(burst.planned_start_s)
-    seconds = np.arange(first, math.ceil(burst.planned_start_s + burst.duration_s))
+    seconds = np.arange(first, math.ceil(burst.planned_end_s))
     seen = np.zeros(len(seconds))
     place = seconds - burst.start_s
     inside = (place >= 0) & (place < len(burst.coverage_ratio))
@@ -348,10 +411,9 @@ def _span(
 ) -> tuple[float, float]:
     """When a burst may have sent: as planned, as seen, and a little round it."""
     margin = UNSEEN_MARGIN_S if free is not None else 0.0
-    end_s = burst.planned_start_s + burst.duration_s
     return (
         min(burst.planned_start_s, step.first_s) - margin,
-        max(end_s, step.last_s) + margin,
+        max(burst.planned_end_s, step.last_s) + margin,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.judge.lag import Bins
+from broadside.coordinator.core.judge.counter_bins import Bins
 from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.steady import t95
 

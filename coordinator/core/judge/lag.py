@@ -10,29 +10,27 @@ planned pairs and bursts without a record may have sent costs nothing.
    not average a bin that holds something else into the fit. A bin with too many bytes costs at
    most :data:`BIN_COST_MAX`.
 3. Decision: lags within :data:`COST_LIMIT` of the best fit are the interval. If a lag farther than
-   about one bin is within :data:`EVIDENCE_COST`, two lags fit, and the lag is unknown.
+   about one bin is within :data:`RIVAL_COST`, two lags fit, and the lag is unknown.
 
-A lag that grows linearly over the run is claimed only if it explains as much evidence, of more than
-one burst, that no single lag explains. Up to :data:`CLOCK_PPM_MAX` it is the device's clock; more
-is a delay that changes.
+A lag that grows linearly over the run is claimed only if it explains :data:`EVIDENCE_COST`, of more
+than one burst, that no single lag explains. Up to :data:`CLOCK_PPM_MAX` it is the device's clock;
+more is a delay that changes.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from broadside.coordinator.core.judge.counter_bins import Bins, Curve
 from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.measure.steady import t95
 
 LAG_MIN_S: Final = -60.0
 LAG_MAX_S: Final = 300.0
-BITS_PER_SECOND_MAX: Final = 1e15  # no device carries more: a counter that wrapped
 CELLS_MAX: Final = 150_000  # bins x trial lags of the search
 ABSOLUTE_ROUNDS: Final = 12  # of reweighting
 BOUNDED_ROUNDS: Final = 4
@@ -68,94 +66,10 @@ DRIFT_MAX_S: Final = 60.0  # over the run
 DRIFT_BURSTS_MIN: Final = 3  # two bursts cannot show that a lag grows steadily
 DRIFT_CELLS_MAX: Final = 300_000  # bins x trials of its search
 EVIDENCE_COST: Final = 4 * BIN_COST_MAX  # 5e-7 by chance for one trial, 5e-5 for a hundred lags
+# A rival lag that leaves three bins unexplained, which the best lag explains, is none: 1e-4 by
+# chance. Four bins at most would never be told from a burst one period away.
+RIVAL_COST: Final = 2.5 * BIN_COST_MAX
 CLOCK_PPM_MAX: Final = 500.0  # MAXFREQ of Linux's adjtimex: no kernel clock is slewed faster
-
-
-class Traffic(Protocol):
-    """Payload second by second on the UTC grid, from ``start_s`` on (epoch s)."""
-
-    @property
-    def start_s(self) -> int: ...
-    @property
-    def received_bytes(self) -> Floats: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """Cumulative bytes over time: linear between knots, flat outside."""
-
-    at_s: Floats  # epoch s, increasing
-    total_bytes: Floats
-
-    def between(self, start_s: Floats, end_s: Floats) -> Floats:
-        """Bytes in each span."""
-        return np.interp(end_s, self.at_s, self.total_bytes) - np.interp(
-            start_s, self.at_s, self.total_bytes
-        )
-
-
-def fleet_curve(bursts: Sequence[Traffic]) -> Curve:
-    """Sum bursts into one cumulative curve; bursts may overlap and come in any order."""
-    seconds = np.concatenate(
-        [burst.start_s + np.arange(len(burst.received_bytes)) for burst in bursts]
-    )
-    amounts = np.concatenate([countable(burst.received_bytes) for burst in bursts])
-    return seconds_curve(seconds, amounts)
-
-
-def countable(amounts: Floats) -> Floats:
-    """Bytes that can have been sent: what is unknown, negative or infinite is none."""
-    return np.maximum(0.0, np.nan_to_num(amounts, nan=0.0, posinf=0.0, neginf=0.0))
-
-
-def seconds_curve(seconds: Floats, amounts: Floats) -> Curve:
-    """The cumulative curve of ``amounts`` in whole seconds, which may repeat."""
-    unique, place = np.unique(seconds, return_inverse=True)
-    summed = np.bincount(place, weights=amounts, minlength=len(unique))
-    knots = np.empty(2 * len(unique))
-    knots[0::2], knots[1::2] = unique, unique + 1
-    totals = np.zeros(2 * len(unique))
-    totals[1::2] = np.cumsum(summed)
-    totals[2::2] = totals[1:-1:2]
-    return Curve(at_s=knots, total_bytes=totals)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bins:
-    """What of a ledger can be read: known bytes, in time order, none over another."""
-
-    start_s: Floats
-    end_s: Floats
-    bytes: Floats
-    rejected_count: int = 0  # bins that no device can have counted: negative, infinite, reversed
-
-    @property
-    def width_s(self) -> Floats:
-        return self.end_s - self.start_s
-
-    def __len__(self) -> int:
-        return len(self.start_s)
-
-    def pick(self, chosen: NDArray[np.bool_]) -> "Bins":
-        return Bins(
-            start_s=self.start_s[chosen], end_s=self.end_s[chosen], bytes=self.bytes[chosen]
-        )
-
-
-def readable(ledger: FirewallLedger) -> Bins:
-    """The bins that a ledger knows; unknown ones are left out, impossible ones also counted."""
-    start, end, seen = ledger.start_s, ledger.end_s, ledger.bytes
-    order = np.argsort(start, kind="stable")
-    start, end, seen = start[order], end[order], seen[order]
-    with np.errstate(invalid="ignore"):
-        placed = np.isfinite(start) & np.isfinite(end) & (end > start)
-        possible = (seen >= 0) & (seen * 8 <= BITS_PER_SECOND_MAX * (end - start))
-        reached = np.fmax.accumulate(np.where(placed, end, -np.inf))
-        apart = np.ones(len(start), np.bool_)
-        apart[1:] = start[1:] >= reached[:-1] - 1e-6
-    known = placed & possible & apart
-    rejected = int((~np.isnan(seen) & ~known).sum())
-    return Bins(start_s=start[known], end_s=end[known], bytes=seen[known], rejected_count=rejected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,12 +95,10 @@ class Lag:
         lags = self.drift_lag_s
         return 0.0 if lags is None else float(lags[-1] - lags[0])
 
-    @property
-    def is_clock(self) -> bool:
-        """Whether a device's clock can run this fast or slow; else its delay changes."""
-        if self.drift_at_s is None:
-            return True
-        return abs(self.drift_s) <= CLOCK_PPM_MAX * 1e-6 * float(np.ptp(self.drift_at_s))
+
+def is_clock(drift_s: float, over_s: float) -> bool:
+    """Return whether a device's clock can be off by a growing lag; else its delay changes."""
+    return abs(drift_s) <= CLOCK_PPM_MAX * 1e-6 * over_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,11 +204,11 @@ def _rivals_apart(view: "_View", found: "_Trials", near_s: float) -> bool:
     Lags at which most of the fleet is outside of the counter's bins explain nothing. They do not
     count.
     """
-    alive = found.pick(found.cost < found.cost.min() + EVIDENCE_COST)
+    alive = found.pick(found.cost < found.cost.min() + RIVAL_COST)
     best = alive.pick([alive.best])
     fits = view.bounded(alive, view.sigma(best), SCALE_RATIO * float(best.scale[0]))
     found_bytes = fits.scale * view.parts(fits.lag_s, fits.drift_s)[0].sum(axis=1)
-    near = fits.cost < fits.cost.min() + EVIDENCE_COST
+    near = fits.cost < fits.cost.min() + RIVAL_COST
     rivals = fits.lag_s[near & (found_bytes >= SCALE_RATIO * found_bytes[fits.best])]
     return float(np.ptp(rivals)) > near_s + MARGIN_S
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from broadside.coordinator.core import words
+from broadside.coordinator.core.judge.lag import CLOCK_PPM_MAX, is_clock
 from broadside.coordinator.core.judge.streams import silent_stream_findings
 from broadside.coordinator.core.summary import (
     BurstSummary,
@@ -111,6 +112,37 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
             weight=10,
             sentence=f"the window is {burst.window.window_s} s; RFC 9411 recommends a "
             "sustain phase of at least 300 s",
+        )
+
+
+def lag_findings(held: Reconciliation | None, over_s: float) -> Iterator[Finding]:
+    """Yield what a lag that grew says of the counter.
+
+    Args:
+        held: The reconciliation of the run.
+        over_s: From the first burst's start to the last one's end.
+    """
+    if held is None or held.lag_s is None or not held.lag_drift_s:
+        return
+    way = "grows" if held.lag_drift_s > 0 else "shrinks"
+    grown = (
+        f"the lag of the ledger {held.source} {way} by {words.time(abs(held.lag_drift_s))} from "
+        f"the first burst to the last ({abs(held.lag_drift_s) / over_s * 1e6:.0f} ppm)"
+    )
+    if is_clock(held.lag_drift_s, over_s):
+        yield note(
+            id="lag-drift",
+            weight=24,
+            sentence=f"{grown}: the counter's clock drifts",
+            next_step="synchronise the device's clock",
+        )
+    else:
+        yield note(
+            id="lag-drift",
+            weight=24,
+            sentence=f"{grown}, more than the {CLOCK_PPM_MAX:.0f} ppm of any clock: a delay that "
+            "changes, between the counter and who reads it",
+            next_step="look at how the metric is collected",
         )
 
 

@@ -133,11 +133,12 @@ def carried(spec: RunSpec, burst: BurstSummary, fleet: Interval) -> Interval | N
         return None
     low, high = held.residual_ends
     layer, extra = fleet.value * held.layer_ratio, fleet.value * held.extra_ratio
-    below = fleet.value * (held.residual_ratio - low) - layer - extra
+    layer_low = layer if held.layer_low_ratio is None else fleet.value * held.layer_low_ratio
+    below = fleet.value * (held.residual_ratio - low) - layer_low - extra
     above = fleet.value * (high - held.residual_ratio) - layer
     return Interval(
         value=fleet.value * (1 + held.residual_ratio),
-        below=math.hypot(fleet.below, below) + layer + extra,
+        below=math.hypot(fleet.below, below) + layer_low + extra,
         above=math.hypot(fleet.above, above) + layer,
     )
 

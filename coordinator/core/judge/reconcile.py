@@ -19,10 +19,12 @@ import numpy as np
 
 from broadside.coordinator.core.judge.burst_share import BurstShare
 from broadside.coordinator.core.judge.byte_comparison import (
+    Comparison,
     RunComparison,
     compare_bytes,
     scatter_of_bursts,
 )
+from broadside.coordinator.core.judge.counter_bins import readable
 from broadside.coordinator.core.judge.counter_factor import (
     ExtraBytes,
     counter_factor,
@@ -39,7 +41,6 @@ from broadside.coordinator.core.judge.device_prediction import (
     sum_shares,
 )
 from broadside.coordinator.core.judge.idle_level import IdleLevel
-from broadside.coordinator.core.judge.lag import readable
 from broadside.coordinator.core.judge.residual_cause import (
     DOUBT_FACTOR,
     DOUBT_FACTOR_OF_MANY,
@@ -60,6 +61,8 @@ __all__ = ["Neighbour", "reconcile"]
 FULL_BINS_MIN: Final = 3  # full bins whose mean is the firewall's rate
 ABSENT_RATIO: Final = 0.5  # so little at every lag needs no lag to be told
 SURER_RATIO: Final = 0.7  # of the bytes' uncertainty: below it the rate of full bins speaks
+# What two estimates of a scale may differ by: as declaration_error.HEADERS_RATIO
+SCALES_APART_RATIO: Final = 0.12
 NORMAL_95: Final = 1.96  # standard deviations of half a 95 % interval
 
 
@@ -98,18 +101,11 @@ def reconcile(
         clock_bound_s,
         max((each.largest_ratio for each in missing), default=1.0),
     )
-    lag = device.lag
-    if not lag.known:
-        lag = device.crossing_lag()
+    lag = device.lag if device.lag.known else device.crossing_lag()
     shares = [device.share(k, lag) for k in range(len(bursts))]
     bins_a_burst = [share.bins_count for share in shares if share.bins_count]
     idle = device.idle(lag, round(np.median(bins_a_burst)) if bins_a_burst else 1)
-    level = 0.0 if idle is None else idle.bytes_per_s
-    ratios = [
-        (share.ledger_bytes - level * share.width_s) / share.fleet_bytes
-        for share in shares
-        if share.fleet_bytes > 0
-    ]
+    ratios = _ratios(shares, idle)
     held = RunComparison(
         ledger=ledger,
         lag=lag,
@@ -122,45 +118,69 @@ def reconcile(
         datagrams=protocol is Protocol.UDP,
         busy_bytes=device.busy_bytes(lag),
         sent_bytes=sum(share.total_bytes for share in shares),
+        lags_scale=0.0 if device.lag.known else device.lag.scale,
     )
+    extras = [
+        extra_bytes(burst, ledger, headers, protocol, measured)
+        for burst, measured in zip(bursts, acknowledged or [None] * len(bursts), strict=True)
+    ]
+    of_mean, of_one = scatter_of_bursts(ratios)
+    noise = relative_noise(
+        [share.parts for share in shares], 0.0 if idle is None else idle.bytes_per_s
+    )
+    whole = _account(
+        held,
+        sum_shares(shares),
+        *_summed(shares, extras, missing),
+        DOUBT_FACTOR,
+        whole=True,
+        scatter_ratio=of_mean,
+    )
+    one = len(shares) == 1
+    doubt = DOUBT_FACTOR if one else DOUBT_FACTOR_OF_MANY
+    each = [
+        _account(held, share, extra, part, doubt, whole=one, scatter_ratio=of_one).model_copy(
+            update=_slowest(held, share, part_s) | _fit(held, share, extra, noise, reading_s)
+        )
+        for share, extra, part, part_s, reading_s in zip(
+            shares,
+            extras,
+            missing,
+            parts_s or [None] * len(shares),
+            readings_s or [1.0] * len(shares),
+            strict=True,
+        )
+    ]
+    return whole, tuple(each)
+
+
+def _ratios(shares: Sequence[BurstShare], idle: IdleLevel | None) -> list[float]:
+    """Return counted bytes over payload of each burst that has any."""
+    level = 0.0 if idle is None else idle.bytes_per_s
+    return [
+        (share.ledger_bytes - level * share.width_s) / share.fleet_bytes
+        for share in shares
+        if share.fleet_bytes > 0
+    ]
+
+
+def _summed(
+    shares: Sequence[BurstShare], extras: Sequence[ExtraBytes], missing: Sequence[Missing]
+) -> tuple[ExtraBytes, Missing]:
+    """Return the extra bytes and the missing pairs of all bursts."""
     payloads = [share.fleet_bytes for share in shares]
+    extra = ExtraBytes(
+        low_ratio=_weighted([each.low_ratio for each in extras], payloads),
+        resent_ratio=_weighted([each.resent_ratio for each in extras], payloads),
+        acknowledged_ratio=_weighted([each.acknowledged_ratio for each in extras], payloads),
+    )
     gone = Missing(
         pairs_count=sum(part.pairs_count for part in missing),
         share_ratio=_weighted([m.share_ratio for m in missing], payloads),
         planned_pairs_count=sum(part.planned_pairs_count for part in missing),
         largest_ratio=max((part.largest_ratio for part in missing), default=1.0),
     )
-    extras = [
-        extra_bytes(burst, ledger, headers, protocol, measured)
-        for burst, measured in zip(bursts, acknowledged or [None] * len(bursts), strict=True)
-    ]
-    extra = ExtraBytes(
-        low_ratio=_weighted([each.low_ratio for each in extras], payloads),
-        resent_ratio=_weighted([each.resent_ratio for each in extras], payloads),
-        acknowledged_ratio=_weighted([each.acknowledged_ratio for each in extras], payloads),
-    )
-    of_mean, of_one = scatter_of_bursts(ratios)
-    noise = relative_noise([share.parts for share in shares], level)
-    one = len(shares) == 1
-    doubt = DOUBT_FACTOR if one else DOUBT_FACTOR_OF_MANY
-    return (
-        _account(
-            held, sum_shares(shares), extra, gone, DOUBT_FACTOR, whole=True, scatter_ratio=of_mean
-        ),
-        tuple(
-            _account(held, share, each, part, doubt, whole=one, scatter_ratio=of_one).model_copy(
-                update=_slowest(held, share, part_s) | _fit(held, share, each, noise, reading_s)
-            )
-            for share, each, part, part_s, reading_s in zip(
-                shares,
-                extras,
-                missing,
-                parts_s or [None] * len(shares),
-                readings_s or [1.0] * len(shares),
-                strict=True,
-            )
-        ),
-    )
+    return extra, gone
 
 
 def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
@@ -178,11 +198,48 @@ def _account(
     whole: bool,
     scatter_ratio: float,
 ) -> Reconciliation:
+    idle, unknown = held.idle, max(0.0, _unknown_ratio(share))
+    base = _common_fields(held, share)
+    if share.fleet_bytes <= 0 or share.bins_count == 0 or idle is None:
+        return Reconciliation.model_validate(base)
+    below, above = (idle.mean_below, idle.mean_above) if whole else (idle.below, idle.above)
+    found = _surest(compare_bytes(held, share, extra, (below, above), scatter_ratio))
+    absent = (
+        found.residual_ratio + found.uncertainty_ratio < -ABSENT_RATIO
+        and held.busy_bytes < ABSENT_RATIO * held.sent_bytes  # not anywhere else either
+        and unknown < ABSENT_RATIO
+    )
+    if not (held.lag.known or held.bypassed or absent):
+        return Reconciliation.model_validate(base | {"lags_scale_ratio": _lags_scale_ratio(held)})
+    level = idle.bytes_per_s
+    named = causes(
+        found.residual_ratio,
+        found.noise_ratio if whole else found.between_ratio,
+        missing=missing,
+        foreign_ratio=_foreign_ratio(
+            idle, below, share.width_s / (share.fleet_bytes * held.overhead.ratio)
+        ),
+        foreign_bits_per_second=level * 8,
+        unknown_ratio=unknown,
+        doubt_factor=doubt_factor,
+    )
+    return Reconciliation.model_validate(
+        base
+        | _compared_fields(found)
+        | _device_rate(share, level)
+        | {"causes": () if held.bypassed else named}
+    )
+
+
+def _unknown_ratio(share: BurstShare) -> float:
+    """Return the part of a burst's payload that is in no bin."""
+    return 1 - share.fleet_bytes / share.total_bytes if share.total_bytes > 0 else 0.0
+
+
+def _common_fields(held: RunComparison, share: BurstShare) -> dict[str, object]:
+    """Return the fields that do not depend on how the bytes compare."""
     ledger, lag, overhead, idle = held.ledger, held.lag, held.overhead, held.idle
-    unknown = 1 - share.fleet_bytes / share.total_bytes if share.total_bytes > 0 else 0.0
-    full = len(share.full.ledger)
-    level = 0.0 if idle is None else idle.bytes_per_s
-    base = {
+    return {
         "source": ledger.source,
         "layer": ledger.layer,
         "grain_s": ledger.grain_s,
@@ -192,76 +249,76 @@ def _account(
         "overhead_ratio": figure(overhead.ratio),
         "overhead_how": overhead.how,
         "layer_ratio": figure(overhead.layer_ratio),
-        "unknown_ratio": figure(max(0.0, unknown)) or 0.0,
-        "baseline_bits_per_second": None if idle is None else figure(level * 8),
+        "layer_low_ratio": figure(overhead.layer_low_ratio) if overhead.layer_ratio else None,
+        "unknown_ratio": figure(max(0.0, _unknown_ratio(share))) or 0.0,
+        "baseline_bits_per_second": None if idle is None else figure(idle.bytes_per_s * 8),
         "baseline_uncertainty_bits_per_second": (
             None if idle is None else figure(max(idle.below, idle.above) * 8)
         ),
         "baseline_how": None if idle is None else idle.how,
-        "full_bins_count": full,
+        "full_bins_count": len(share.full.ledger),
         "rejected_bins_count": held.rejected_count,
         "neighbours": held.neighbours,
         "bypassed": held.bypassed,
         "basis": "bytes",
     }
-    if share.fleet_bytes <= 0 or share.bins_count == 0 or idle is None:
-        return Reconciliation.model_validate(base)
-    below, above = (idle.mean_below, idle.mean_above) if whole else (idle.below, idle.above)
-    found, *surer = compare_bytes(held, share, extra, (below, above), scatter_ratio)
+
+
+def _surest(comparisons: Sequence[Comparison]) -> Comparison:
+    """Return the comparison of all bytes, or a surer one that agrees with it."""
+    found, *surer = comparisons
     for other in surer:
         apart = abs(other.residual_ratio - found.residual_ratio)
-        if apart > other.uncertainty_ratio + found.unheard_ratio:
-            continue
-        if other.uncertainty_ratio < SURER_RATIO * found.uncertainty_ratio:
+        agrees = apart <= other.uncertainty_ratio + found.unheard_ratio
+        if agrees and other.uncertainty_ratio < SURER_RATIO * found.uncertainty_ratio:
             found = other
-    absent = (
-        found.residual_ratio + found.uncertainty_ratio < -ABSENT_RATIO
-        and held.busy_bytes < ABSENT_RATIO * held.sent_bytes  # not anywhere else either
-        and unknown < ABSENT_RATIO
-    )
-    if not (lag.known or held.bypassed or absent):
-        return Reconciliation.model_validate(base)
-    expected = share.fleet_bytes * overhead.ratio
-    if full >= FULL_BINS_MIN:
+    return found
+
+
+def _lags_scale_ratio(held: RunComparison) -> float | None:
+    """Return counted over expected bytes where several lags fit: as all of the counter and the best
+    of these lags agree; None: they do not."""
+    expected = held.sent_bytes * held.overhead.ratio
+    if held.lags_scale <= 0 or held.busy_bytes <= 0 or expected <= 0:
+        return None
+    scale = held.lags_scale / held.overhead.ratio
+    apart = abs(math.log(scale * expected / held.busy_bytes))
+    return figure(scale) if apart <= math.log1p(SCALES_APART_RATIO) else None
+
+
+def _compared_fields(found: Comparison) -> dict[str, object]:
+    return {
+        "basis": found.basis,
+        "firewall_bytes": figure(found.ledger_bytes),
+        "expected_bytes": figure(found.expected_bytes),
+        "residual_ratio": figure(found.residual_ratio),
+        "residual_uncertainty_ratio": figure(found.uncertainty_ratio),
+        "extra_ratio": figure(found.extra_ratio) or 0.0,
+        "residual_low_ratio": figure(found.residual_ratio - found.below_ratio),
+        "residual_high_ratio": figure(found.residual_ratio + found.above_ratio),
+    }
+
+
+def _device_rate(share: BurstShare, level: float) -> dict[str, object]:
+    """Return the device's own rate: of full bins, else the fleet's, corrected by how bytes compare.
+
+    Args:
+        share: The burst in the ledger.
+        level: Bytes a second of the background.
+    """
+    rates = np.zeros(0)
+    if len(share.full.ledger) >= FULL_BINS_MIN:
         rates = share.full.ledger * 8 / share.full.width
         rate = float(share.full.ledger.sum()) * 8 / float(share.full.width.sum())
     else:
-        # The fleet's own rate, corrected by how the bytes compare.
-        rates = np.zeros(0)
         net = (share.ledger_bytes - level * share.width_s) / share.fleet_bytes
         rate = share.fleet_bytes_per_s * 8 * net + level * 8
-    between = found.noise_ratio if whole else found.between_ratio
-    return Reconciliation.model_validate(
-        base
-        | {
-            "basis": found.basis,
-            "firewall_bits_per_second": figure(rate),
-            "crossed_bits_per_second": figure(rate - level * 8),
-            "firewall_bytes": figure(found.ledger_bytes),
-            "expected_bytes": figure(found.expected_bytes),
-            "residual_ratio": figure(found.residual_ratio),
-            "residual_uncertainty_ratio": figure(found.uncertainty_ratio),
-            "extra_ratio": figure(found.extra_ratio) or 0.0,
-            "residual_low_ratio": figure(found.residual_ratio - found.below_ratio),
-            "residual_high_ratio": figure(found.residual_ratio + found.above_ratio),
-            "ledger_cov_ratio": (
-                figure(float(rates.std(ddof=1) / rates.mean()))
-                if full >= FULL_BINS_MIN and rates.mean() > 0
-                else None
-            ),
-            "causes": ()
-            if held.bypassed
-            else causes(
-                found.residual_ratio,
-                between,
-                missing=missing,
-                foreign_ratio=_foreign_ratio(idle, below, share.width_s / expected),
-                foreign_bits_per_second=level * 8,
-                unknown_ratio=max(0.0, unknown),
-                doubt_factor=doubt_factor,
-            ),
-        }
-    )
+    mean = float(rates.mean()) if len(rates) else 0.0
+    return {
+        "firewall_bits_per_second": figure(rate),
+        "crossed_bits_per_second": figure(rate - level * 8),
+        "ledger_cov_ratio": figure(float(rates.std(ddof=1)) / mean) if mean > 0 else None,
+    }
 
 
 def _slowest(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -34,7 +34,11 @@ from broadside.coordinator.core.judge.declaration_error import (
     with_declaration,
 )
 from broadside.coordinator.core.judge.drift import drift_findings
-from broadside.coordinator.core.judge.observations import observations, residual_causes
+from broadside.coordinator.core.judge.observations import (
+    lag_findings,
+    observations,
+    residual_causes,
+)
 from broadside.coordinator.core.judge.rates import (
     WHOLE_RATIO,
     between_bursts,
@@ -43,6 +47,7 @@ from broadside.coordinator.core.judge.rates import (
 )
 from broadside.coordinator.core.judge.reconcile import Neighbour, reconcile
 from broadside.coordinator.core.judge.residual_cause import Missing
+from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.completeness import combine
 from broadside.coordinator.core.measure.device_figures import (
     certain,
@@ -120,24 +125,68 @@ def summarise_run(
     its pair-seconds as pending. The order of ``bursts`` does not matter. ``troubles`` are what the
     coordinator itself lived through; ``neighbours`` the bursts of other runs in the same ledger.
     """
-    spec = plan.spec
     if testimony is not None:
         testimony = place(testimony, _spans(plan))
     if ledger is not None:
         ledger = ledger.proving()
+    whole, judged = _judged_bursts(plan, bursts, ledger, testimony, neighbours)
+    pending = len(plan.pairs) * plan.spec.burst_s * (len(plan.bursts) - len(judged))
+    completeness = combine(
+        [*(burst.completeness for burst in judged), Completeness.of({State.PENDING: pending})]
+    )
+    verdict, found = _run_verdict(plan, ledger, judged, completeness)
+    said = course(burst_course(burst) for burst in judged)
+    silent = sum(burst.silent_controls_count for burst in judged)
+    first_at, last_at = plan.bursts[0].planned_start_at, plan.bursts[-1].planned_end_at
+    findings = order(
+        [
+            *_run_findings(judged, whole, ledger, planned=len(plan.bursts)),
+            *found,
+            *fleet_alone(plan, ledger),
+            *lag_findings(whole, (last_at - first_at).total_seconds()),
+            *course_findings(said, silent_controls_count=silent),
+            *coordinator_findings(troubles),
+            *drift_findings(fleet, _agents_of(plan, judged)),
+            *witness_findings(testimony, first_at, last_at),
+        ]
+    )
+    many = len(plan.pairs) * len(judged) > PAIR_SUMMARIES_MAX
+    return RunSummary(
+        computed_at=now,
+        verdict=verdict,
+        completeness_ratio=completeness.completeness_ratio,
+        completeness=completeness,
+        reconciliation=whole,
+        findings=findings,
+        course=said,
+        pairs_omitted=many,
+        bursts=tuple(burst.model_copy(update={"pairs": ()}) if many else burst for burst in judged),
+        **_plan_fields(plan),
+        **_figure_fields(plan, judged),
+    )
+
+
+def _judged_bursts(
+    plan: Plan,
+    bursts: Sequence[MeasuredBurst],
+    ledger: FirewallLedger | None,
+    testimony: Witnessed | None,
+    neighbours: Sequence[Neighbour],
+) -> tuple[Reconciliation | None, list[BurstSummary]]:
+    """Return the run's reconciliation, and its bursts with their verdicts, in order."""
     measured = sorted(bursts, key=lambda burst: burst.summary.index)
     whole: Reconciliation | None = None
     held: Sequence[Reconciliation | None] = [None] * len(measured)
     if ledger is not None and measured and ledger.extreme is None:
         seen = {burst.summary.index for burst in measured}
         absent_spans = [
-            (burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp())
-            for burst in plan.bursts
+            span
+            for burst, span in zip(plan.bursts, _spans(plan), strict=True)
             if burst.index not in seen
         ]
-        whole, held = _reconciled(spec, measured, ledger, neighbours, absent_spans)
+        whole, held = _reconciled(plan.spec, measured, ledger, neighbours, absent_spans)
     between = between_bursts([burst.summary for burst in measured])
-    judged = [
+    return whole, [
         _judged(
             plan,
             _with_devices(burst.summary, testimony),
@@ -145,15 +194,19 @@ def summarise_run(
             ledger,
             between,
             others=[other.summary for other in measured if other is not burst],
-            slowest_sent=_slowest_sent(burst),
+            slowest_sent=_slowest_sent(plan.spec, burst),
         )
         for burst, part in zip(measured, held, strict=True)
     ]
-    absent = len(plan.bursts) - len(judged)
-    pending = len(plan.pairs) * spec.burst_s * absent
-    completeness = combine(
-        [*(burst.completeness for burst in judged), Completeness.of({State.PENDING: pending})]
-    )
+
+
+def _run_verdict(
+    plan: Plan,
+    ledger: FirewallLedger | None,
+    judged: Sequence[BurstSummary],
+    completeness: Completeness,
+) -> tuple[Verdict, list[Finding]]:
+    """Return the run's verdict, and what the checks of the run found."""
     given = RunInput(
         plan=plan,
         ledger=ledger,
@@ -163,61 +216,44 @@ def summarise_run(
     results = [(check.stage, check.evaluate(given)) for check in RUN_CHECKS]
     # A burst that fails has weighed what it lacks: that bursts are missing does not save it.
     verdict = decide([*results, *((Stage.RATE, Result(burst.verdict)) for burst in judged)])
-    if not judged:
-        verdict = Verdict.INCONCLUSIVE
-    target = spec.scaled_target_bits_per_second
-    in_all = (
-        set.intersection(
-            *({p.pair_index for p in burst.pairs if p.state is State.MEASURED} for burst in judged)
-        )
-        if judged
-        else set()
-    )
+    found = [finding for _, result in results for finding in result.findings]
+    return verdict if judged else Verdict.INCONCLUSIVE, found
+
+
+def _plan_fields(plan: Plan) -> dict[str, Any]:
+    """Return the fields of a run's summary that its plan tells."""
+    spec = plan.spec
+    return {
+        "run_id": plan.run_id,
+        "scenario": spec.scenario,
+        "scale": spec.scale,
+        "target_bits_per_second": figure(spec.scaled_target_bits_per_second),
+        "target_layer": spec.objective.layer,
+        "plan_sha256": plan.seal_sha256,
+        "decision_rule": plan.decision_rule,
+        "limit_bits_per_second": figure(limit_of(spec)),
+        "pairs_planned": len(plan.pairs),
+        "bursts_planned": len(plan.bursts),
+    }
+
+
+def _figure_fields(plan: Plan, judged: Sequence[BurstSummary]) -> dict[str, Any]:
+    """Return the fields of a run's summary that follow from its bursts' figures."""
+    spec = plan.spec
+    whole = judged if len(judged) == len(plan.bursts) else ()
+    measured = [
+        {pair.pair_index for pair in burst.pairs if pair.state is State.MEASURED} for burst in whole
+    ]
     limiter = common_bottleneck([burst.limiter_details for burst in judged])
-    silent = sum(burst.silent_controls_count for burst in judged)
-    said = course(burst_course(burst) for burst in judged)
-    findings = _run_findings(judged, whole, ledger, planned=len(plan.bursts))
-    many = len(plan.pairs) * len(judged) > PAIR_SUMMARIES_MAX
     folded = _folded(judged)
-    return RunSummary(
-        run_id=plan.run_id,
-        scenario=spec.scenario,
-        computed_at=now,
-        scale=spec.scale,
-        target_bits_per_second=figure(target),
-        target_layer=spec.objective.layer,
-        plan_sha256=plan.seal_sha256,
-        decision_rule=plan.decision_rule,
-        limit_bits_per_second=figure(limit_of(spec)),
-        pairs_planned=len(plan.pairs),
-        pairs_measured=0 if absent else len(in_all),
-        bursts_planned=len(plan.bursts),
-        verdict=verdict,
-        completeness_ratio=completeness.completeness_ratio,
-        completeness=completeness,
-        received_over_bursts=_spread([v for burst in judged for v in RECEIVED.values(burst)]),
+    return {
+        "pairs_measured": len(set.intersection(*measured)) if measured else 0,
+        "received_over_bursts": _spread([v for burst in judged for v in RECEIVED.values(burst)]),
         **folded,
-        **_real(folded, target, spec.scale),
-        reconciliation=whole,
-        limiter=limiter.name,
-        limiter_details=limiter,
-        findings=order(
-            [
-                *findings,
-                *(finding for _, result in results for finding in result.findings),
-                *fleet_alone(plan, ledger),
-                *course_findings(said, silent_controls_count=silent),
-                *coordinator_findings(troubles),
-                *drift_findings(fleet, _agents_of(plan, judged)),
-                *witness_findings(
-                    testimony, plan.bursts[0].planned_start_at, plan.bursts[-1].planned_end_at
-                ),
-            ]
-        ),
-        course=said,
-        pairs_omitted=many,
-        bursts=tuple(burst.model_copy(update={"pairs": ()}) if many else burst for burst in judged),
-    )
+        **_real(folded, spec.scaled_target_bits_per_second, spec.scale),
+        "limiter": limiter.name,
+        "limiter_details": limiter,
+    }
 
 
 def _spans(plan: Plan) -> list[tuple[float, float]]:
@@ -300,20 +336,34 @@ def _part_s(burst: BurstSummary, ledger: FirewallLedger) -> int | None:
     return stretch_s(window.window_s)
 
 
-def _slowest_sent(burst: MeasuredBurst) -> Stretch | None:
+def _slowest_sent(spec: RunSpec, burst: MeasuredBurst) -> Stretch | None:
     """Return the slowest part of a window by senders' seconds; None where some are missing."""
     series, summary = burst.series, burst.summary
     if series.window is None or not summary.flows:
         return None
     if min(flow.sent_pairs_count for flow in summary.flows) < summary.pairs_planned:
         return None
+    if float(np.nan_to_num(series.coverage_ratio[slice(*series.window)]).min()) < WHOLE_RATIO:
+        return None
     window = slice(*series.window)
-    sent = np.sum([flow.sent_bytes for flow in series.flows], axis=0)[window]
-    # Less than was received: seconds of senders are missing, and they would look slow.
-    received = float(np.nansum(series.received_bytes[window]))
-    whole = float(sent.sum()) >= (1 - HIDDEN_RATIO) * received
-    seen = float(np.nan_to_num(series.coverage_ratio[window]).min(initial=1.0)) >= WHOLE_RATIO
-    return slowest_stretch(sent * 8) if whole and seen else None
+    sent = np.nan_to_num(np.sum([flow.sent_bytes for flow in series.flows], axis=0)[window])
+    received = np.nan_to_num(series.received_bytes[window])
+    if float(sent.sum()) < (1 - HIDDEN_RATIO) * float(received.sum()):
+        if spec.traffic.protocol is not Protocol.TCP:
+            return None
+        sent = _filled(sent, received)
+    return slowest_stretch(sent * 8)
+
+
+def _filled(sent: Floats, received: Floats) -> Floats:
+    """Return senders' seconds, those without rows of all senders filled.
+
+    All that was received was sent: in the seconds that senders do not tell, at most what receivers
+    got in all and senders do not tell of. Spread evenly it makes the slowest part fastest.
+    """
+    told = sent >= (1 - HIDDEN_RATIO) * received
+    rest = max(0.0, float(received.sum() - sent[told].sum()))
+    return np.where(told, sent, rest / max(1, int((~told).sum())))
 
 
 def _reading_s(burst: BurstSummary) -> float:
@@ -370,27 +420,7 @@ def _judged(
     others: Sequence[BurstSummary] = (),
     slowest_sent: Stretch | None = None,
 ) -> BurstSummary:
-    spec = plan.spec
-    limiter = find_bottleneck(
-        BottleneckInput(
-            traffic=spec.traffic,
-            flows=burst.flows,
-            pairs=burst.pairs,
-            reconciliation=held,
-            devices=tuple(map(certain, burst.devices)),
-            drops_per_second=drops_per_second(
-                ledger,
-                burst.window,
-                None if held is None else held.lag_s,
-                [(each.planned_start_at, each.planned_end_at) for each in plan.bursts],
-            ),
-            window_s=None if burst.window is None else burst.window.window_s,
-            crosses=not spec.bypasses_device,
-            sku=_sku(spec),
-            snat_utilization_ratio=None if ledger is None else ledger.snat_utilization_ratio,
-            scale=spec.scale,
-        )
-    )
+    limiter = find_bottleneck(_bottleneck_input(plan, burst, held, ledger))
     judged = burst.model_copy(
         update={
             "reconciliation": held,
@@ -402,7 +432,7 @@ def _judged(
     if between is None and not plan.clocks_promised:
         between = scatter_of_device(judged)
     given = BurstInput(
-        spec=spec,
+        spec=plan.spec,
         burst=judged,
         between_bits_per_second=between,
         clocks_promised=plan.clocks_promised,
@@ -422,6 +452,31 @@ def _judged(
             "verdict": decide(results),
             "findings": order([*findings, *observations(judged), *lived_through]),
         }
+    )
+
+
+def _bottleneck_input(
+    plan: Plan, burst: BurstSummary, held: Reconciliation | None, ledger: FirewallLedger | None
+) -> BottleneckInput:
+    """Return what the causes of a bottleneck are judged by."""
+    spec = plan.spec
+    return BottleneckInput(
+        traffic=spec.traffic,
+        flows=burst.flows,
+        pairs=burst.pairs,
+        reconciliation=held,
+        devices=tuple(map(certain, burst.devices)),
+        drops_per_second=drops_per_second(
+            ledger,
+            burst.window,
+            None if held is None else held.lag_s,
+            [(each.planned_start_at, each.planned_end_at) for each in plan.bursts],
+        ),
+        window_s=None if burst.window is None else burst.window.window_s,
+        crosses=not spec.bypasses_device,
+        sku=_sku(spec),
+        snat_utilization_ratio=None if ledger is None else ledger.snat_utilization_ratio,
+        scale=spec.scale,
     )
 
 

@@ -50,6 +50,11 @@ class BurstSeries:
     flows: tuple[FlowSeries, ...]
 
     @property
+    def planned_end_s(self) -> float:
+        """Planned end of the traffic, its omitted first seconds included (epoch s)."""
+        return self.planned_start_s + self.omit_s + self.duration_s
+
+    @property
     def received_bytes(self) -> Floats:
         """Fleet payload a second, all flows."""
         return np.asarray(np.sum([flow.received_bytes for flow in self.flows], axis=0))

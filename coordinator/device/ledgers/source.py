@@ -103,6 +103,8 @@ def open_ledger(settings: CoordinatorSettings) -> LedgerSource | None:
         declared["flows"] = FLOWS_COUNTED[settings.ledger_direction]
     if settings.ledger_mss_bytes is not None:
         declared["mss_bytes"] = settings.ledger_mss_bytes
+    if settings.ledger_counts_lost is not None:
+        declared["counts_lost"] = settings.ledger_counts_lost
     if settings.ledger_aggregation != "average":
         declared["extreme"] = settings.ledger_aggregation
     if settings.ledger_lag_s is not None:

@@ -12,7 +12,12 @@ from broadside.coordinator.core.judge.checks.check_types import (
     Stage,
     inconclusive,
 )
-from broadside.coordinator.core.judge.declaration_error import misreading, rates_of, said
+from broadside.coordinator.core.judge.declaration_error import (
+    Misreading,
+    misreading,
+    rates_of,
+    said,
+)
 from broadside.coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
 from broadside.coordinator.core.summary import Reconciliation, Verdict, note
 
@@ -22,6 +27,10 @@ def _evaluate(given: BurstInput) -> Result:
     held = burst.reconciliation
     if held is None:  # see promises
         return NOTHING
+    if held.residual_ratio is None and held.lags_scale_ratio is not None:
+        wrong = misreading(held, rates_of([burst]))
+        if wrong is not None and wrong.is_sure:
+            return _misread(held, wrong, held.lags_scale_ratio)
     if held.residual_ratio is None and held.baseline_how is not None and held.lag_s is None:
         return inconclusive(
             id="lag-unknown",
@@ -52,14 +61,7 @@ def _evaluate(given: BurstInput) -> Result:
     limit = spec.objective.residual_max_ratio
     wrong = misreading(held, rates_of([burst]))
     if wrong is not None and wrong.is_sure:
-        return inconclusive(
-            id="metric-declaration",
-            weight=88,
-            sentence=f"the device counter {held.source} shows "
-            f"{words.number(1 + held.residual_ratio, 3)} times the fleet's bytes: {said(wrong)}",
-            next_step=f"check what the metric's figures mean, and declare {wrong.fix} (see "
-            "docs/imports.md and docs/settings.md), then measure it again",
-        )
+        return _misread(held, wrong, 1 + held.residual_ratio)
     planned = burst.completeness.planned_s
     unseen_s = planned - burst.completeness.measured_s
     received = RECEIVED.of_burst(burst) or 0.0
@@ -102,6 +104,18 @@ def _evaluate(given: BurstInput) -> Result:
                 sentence=UNSEEN_BY_BYTES,
             ),
         ),
+    )
+
+
+def _misread(held: Reconciliation, wrong: Misreading, ratio: float) -> Result:
+    """The result for a metric that is declared wrongly."""
+    return inconclusive(
+        id="metric-declaration",
+        weight=88,
+        sentence=f"the device counter {held.source} shows "
+        f"{words.number(ratio, 3)} times the fleet's bytes: {said(wrong)}",
+        next_step=f"check what the metric's figures mean, and declare {wrong.fix} (see "
+        "docs/imports.md and docs/settings.md), then measure it again",
     )
 
 

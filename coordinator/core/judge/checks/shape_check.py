@@ -17,7 +17,9 @@ from broadside.coordinator.core.measure.steady import stretch_s
 from broadside.coordinator.core.summary import BurstSummary, Finding, Verdict, Window, note, problem
 
 SLOW_RATIO: Final = 0.015  # of the limit: what a part of a window may fall short as noise does
-SLOW_SIGMAS: Final = 3.0  # and of its own noise
+# Standard errors that are allowed for beside it in the device's bins. Bytes of receivers and
+# senders are counted: what a part of theirs falls short is no estimate.
+SLOW_SIGMAS: Final = 3.0
 
 
 def _evaluate(given: BurstInput) -> Result:
@@ -39,8 +41,8 @@ def _evaluate(given: BurstInput) -> Result:
     if limit is None:
         return Result(Verdict.PASS, cut)
     factor = factor_of(spec, burst)
-    for from_s, length_s, rate, high in _slow_parts(burst, window):
-        if high * factor < limit * (1 - SLOW_RATIO):
+    for from_s, length_s, rate in _slow_parts(burst, window):
+        if rate * factor < limit * (1 - SLOW_RATIO):
             slow = problem(
                 "slow-stretch",
                 84,
@@ -58,8 +60,7 @@ def _evaluate(given: BurstInput) -> Result:
         verdict = Verdict.INCONCLUSIVE if given.clocks_promised else Verdict.PASS
         return Result(verdict, (*cut, open_shape))
     proven = window.slowest_proven_bits_per_second
-    noise = SLOW_SIGMAS * (window.slowest_noise_bits_per_second or 0.0)
-    if proven is not None and (proven + noise) * factor < limit * (1 - SLOW_RATIO):
+    if proven is not None and proven * factor < limit * (1 - SLOW_RATIO):
         unproven = problem(
             "stretch-unproven",
             79,
@@ -98,7 +99,7 @@ def _slow_by_senders(given: BurstInput, limit: float) -> Finding | None:
     if slowest is None:
         return None
     factor = factor_of(given.spec, given.burst)
-    if (slowest.mean + SLOW_SIGMAS * slowest.noise) * factor >= limit * (1 - SLOW_RATIO):
+    if slowest.mean * factor >= limit * (1 - SLOW_RATIO):
         return None
     return problem(
         "slow-stretch-senders",
@@ -132,30 +133,28 @@ def _not_assessed(given: BurstInput, window: Window) -> Finding | None:
     )
 
 
-def _slow_parts(burst: BurstSummary, window: Window) -> Iterator[tuple[int, int, float, float]]:
+def _slow_parts(burst: BurstSummary, window: Window) -> Iterator[tuple[int, int, float]]:
     """The parts that are held against the limit: from and for how many s of the window, their
-    payload bit/s, and what that may be at most. What is left after a fall is as sure as the fall.
-    """
+    payload bit/s."""
     slowest, from_s, length_s = (
         window.slowest_bits_per_second,
         window.slowest_from_s,
         window.slowest_s,
     )
     if slowest is not None and from_s is not None and length_s is not None:
-        noise = SLOW_SIGMAS * (window.slowest_noise_bits_per_second or 0.0)
-        yield from_s, length_s, slowest, slowest + noise
+        yield from_s, length_s, slowest
     if burst.cliff is not None:
         at_s = round((burst.cliff.at - window.start_at).total_seconds())
         after = burst.cliff.after_bits_per_second
-        yield at_s, window.window_s - at_s, after, after
+        yield at_s, window.window_s - at_s, after
 
 
 SHAPE: Final = Check(
     id="shape",
     stage=Stage.EVIDENCE,
     question="Did every longer part of the window reach the limit?",
-    formula="lowest mean of a fifth of the window + 3 of its own standard errors >= limit x (1 - "
-    "0.015); the same for the seconds after a collapse",
+    formula="lowest mean of a fifth of the window >= limit x (1 - 0.015), with 3 of its own "
+    "standard errors added in the device's bins; the same for the seconds after a collapse",
     reads="receivers' seconds (if their readings are longer, those of the TCP senders), senders' "
     "seconds, and the device counter's bins",
     when_absent="inconclusive if no reading is at most half as long as the part (a note in an "

@@ -8,14 +8,18 @@ from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 
 
 def test_a_metrics_declaration_is_read_from_assignments() -> None:
-    fields = _declared(["unit=bytes", " layer = ip", "mss_bytes=1448", "lag_s=75"])
+    fields = _declared(
+        ["unit=bytes", " layer = ip", "mss_bytes=1448", "lag_s=75", "counts_lost=true"]
+    )
     assert MetricDeclaration.model_validate(fields) == MetricDeclaration(
-        unit="bytes", layer="ip", mss_bytes=1448, lag_s=75.0
+        unit="bytes", layer="ip", mss_bytes=1448, lag_s=75.0, counts_lost=True
     )
     assert _declared(None) == {}
 
 
-@pytest.mark.parametrize("text", ["units=bytes", "unit", "mss_bytes=large", "lag_s="])
+@pytest.mark.parametrize(
+    "text", ["units=bytes", "unit", "mss_bytes=large", "lag_s=", "counts_lost=maybe"]
+)
 def test_what_is_no_declaration_is_one_line_with_the_fix(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

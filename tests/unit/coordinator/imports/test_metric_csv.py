@@ -5,9 +5,14 @@ from datetime import UTC, datetime
 import pytest
 
 from broadside.coordinator.imports import BadFile
-from broadside.coordinator.imports.metric_csv import parse_metric
+from broadside.coordinator.imports.import_requests import MetricPoint
+from broadside.coordinator.imports.metric_csv import _points
 
 HEADER = "timestamp,throughput_bits_per_second"
+
+
+def parse_metric(text: str, name: str) -> tuple[MetricPoint, ...]:
+    return _points(text, name)[1]
 
 
 def test_points_are_read_in_any_spelling() -> None:

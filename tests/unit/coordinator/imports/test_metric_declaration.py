@@ -10,7 +10,7 @@ import pytest
 from broadside.coordinator.core.summary import Finding, LimiterName, RunSummary, Verdict
 from broadside.coordinator.imports import BadFile
 from broadside.coordinator.imports.import_requests import MetricPoint, OriginalTable
-from broadside.coordinator.imports.metric_csv import read_declared_metric
+from broadside.coordinator.imports.metric_csv import read_declared_metric, throughput_ledger
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.stored_imports import measure_import, plan_import, summarise
 from broadside.coordinator.imports.table_bursts import OriginalRow
@@ -202,3 +202,11 @@ def test_what_cannot_be_declared_is_refused(tmp_path: Path, declared: dict[str, 
     path.write_text("timestamp,average\n2026-01-04T16:20:00Z,8\n2026-01-04T16:21:00Z,9\n")
     with pytest.raises(BadFile, match="--metric"):
         read_declared_metric(path, declared)
+
+
+@pytest.mark.parametrize("counts_lost", [None, True, False])
+def test_a_ledger_knows_whether_its_counter_counts_what_is_lost(counts_lost: bool | None) -> None:
+    at = datetime(2026, 1, 4, 16, 20, tzinfo=UTC)
+    points = [MetricPoint(at=at + timedelta(minutes=k), bits_per_second=8.0) for k in range(2)]
+    ledger = throughput_ledger("metric", points, MetricDeclaration(counts_lost=counts_lost))
+    assert ledger.counts_lost is counts_lost

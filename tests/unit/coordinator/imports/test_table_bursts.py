@@ -10,7 +10,7 @@ import pytest
 from broadside.coordinator.core.summary import State
 from broadside.coordinator.imports.import_answers import ImportedTable
 from broadside.coordinator.imports.import_requests import OriginalTable
-from broadside.coordinator.imports.metric_csv import read_metric
+from broadside.coordinator.imports.metric_csv import read_declared_metric
 from broadside.coordinator.imports.original_runs import describe_table
 from broadside.coordinator.imports.table_bursts import OriginalRow, join_rows, problems
 from tests.unit.coordinator.imports.small_tables import made, parse
@@ -22,7 +22,7 @@ def table(name: str, *, metric: bool = False) -> OriginalTable:
     read = parse((DATA / name).read_text(encoding="utf-8"), name)
     if not metric:
         return read
-    points = read_metric(DATA / "seed-280s-firewall-throughput.csv")
+    points, _ = read_declared_metric(DATA / "seed-280s-firewall-throughput.csv")
     return read.model_copy(update={"metric_source": "chart", "metric": points})
 
 

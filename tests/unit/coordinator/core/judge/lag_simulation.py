@@ -12,15 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.judge.lag import (
-    Bins,
-    Curve,
-    Known,
-    Lag,
-    estimate_lag,
-    fleet_curve,
-    seconds_curve,
-)
+from broadside.coordinator.core.judge.counter_bins import Bins, Curve, fleet_curve, seconds_curve
+from broadside.coordinator.core.judge.lag import Known, Lag, estimate_lag
 
 Floats = NDArray[np.float64]
 STEP_S: Final = 0.1

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from broadside.coordinator.core.judge.lag import Lag
+from broadside.coordinator.core.judge.lag import is_clock
+from broadside.coordinator.core.judge.observations import lag_findings
 from broadside.coordinator.core.summary import Reconciliation
-from broadside.coordinator.imports.metric_csv import read_metric
+from broadside.coordinator.imports.metric_csv import read_declared_metric
 from broadside.coordinator.imports.original_runs import describe_table
 from tests.unit.coordinator.core.judge.lag_simulation import (
     Setup,
@@ -73,7 +74,7 @@ def setups(shape: str, kind: str) -> Callable[[np.random.Generator, int], Setup]
 def published(name: str) -> Reconciliation:
     """Reconcile a published table with the metric that was read off its published chart."""
     table = parse((DATA / f"seed-{name}-30clients.csv").read_text("utf-8"), f"{name}.csv")
-    points = read_metric(DATA / f"seed-{name}-firewall-throughput.csv")
+    points, _ = read_declared_metric(DATA / f"seed-{name}-firewall-throughput.csv")
     table = table.model_copy(update={"metric_source": "chart", "metric": points})
     found = describe_table(table, made(table)[1]).reconciliation
     assert found is not None
@@ -129,7 +130,7 @@ def test_a_delay_that_changes_is_followed_and_is_no_clock() -> None:
     setup = Setup(seed=3, burst_s=60, period_s=180, bursts=6, bin_s=10.0, lag_s=40.0, drift_s=40.0)
     lag = simulate(setup).estimate()
     assert lag.drift_s == pytest.approx(40, abs=1.5)
-    assert not lag.is_clock
+    assert not is_clock(lag.drift_s, 5 * 180 + 60)
 
 
 def shifted(simulated: Simulated, by_s: float, from_s: float = 0.0) -> Simulated:
@@ -203,11 +204,32 @@ def test_a_stated_lag_decides_only_between_lags_that_fit() -> None:
 
 @pytest.mark.parametrize(("drift_s", "clock"), [(0.05, True), (30.0, False)])
 def test_only_some_hundred_ppm_are_a_clock(drift_s: float, clock: bool) -> None:
-    lag = Lag(
-        lag_s=10,
-        uncertainty_s=1,
-        known=True,
-        drift_at_s=np.array([0.0, 600.0]),
-        drift_lag_s=np.array([10.0, 10.0 + drift_s]),
+    assert is_clock(drift_s, 600.0) is clock
+
+
+@pytest.mark.parametrize(
+    ("drift_s", "words"),
+    [
+        (0.4, ["grows by 400 ms", "400 ppm", "clock drifts"]),
+        (-0.4, ["shrinks by 400 ms", "clock drifts"]),
+        (30.0, ["grows by 30 s", "30000 ppm", "a delay that changes"]),
+    ],
+)
+def test_a_lag_that_changes_is_worded_as_a_clock_or_as_a_delay(
+    drift_s: float, words: list[str]
+) -> None:
+    held = Reconciliation(
+        source="counter",
+        layer="ip",
+        grain_s=10.0,
+        basis="bytes",
+        lag_s=30.0,
+        lag_drift_s=drift_s,
+        overhead_ratio=1.036,
+        overhead_how="recorded",
     )
-    assert lag.is_clock is clock
+    (finding,) = lag_findings(held, 1000.0)
+    for word in words:
+        assert word in finding.sentence
+    assert not list(lag_findings(held.model_copy(update={"lag_drift_s": 0.0}), 1000.0))
+    assert not list(lag_findings(held.model_copy(update={"lag_s": None}), 1000.0))

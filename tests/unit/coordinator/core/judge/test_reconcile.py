@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.judge.lag import Known, estimate_lag, fleet_curve, readable
+from broadside.coordinator.core.judge.counter_bins import fleet_curve, readable
+from broadside.coordinator.core.judge.device_prediction import UNSEEN_MARGIN_S, DevicePrediction
+from broadside.coordinator.core.judge.lag import Known, estimate_lag
 from broadside.coordinator.core.judge.reconcile import Neighbour, reconcile
 from broadside.coordinator.core.judge.residual_cause import Missing, causes
 from broadside.coordinator.core.measure.completeness import combine
@@ -21,6 +24,7 @@ from broadside.coordinator.core.measure.series import BurstSeries
 from broadside.coordinator.core.summary import Completeness, Reconciliation, State
 from broadside.exchange.messages import Protocol
 from tests.synthetic import IP_RATIO, Plant, fleet
+from tests.unit.coordinator.core.records import burst_series
 
 HEADERS = headers(Protocol.TCP, [1448])
 NOBODY = Missing(pairs_count=0, share_ratio=0.0, planned_pairs_count=30)
@@ -563,3 +567,23 @@ def test_stated_intervals_hold_the_truth(grain_s: float) -> None:
         held_count += whole.residual_low_ratio <= -share <= whole.residual_high_ratio
     assert stated_count >= 18
     assert held_count >= stated_count - 3
+
+
+@pytest.mark.parametrize("omit_s", [0, 10])
+def test_a_burst_ends_after_its_omitted_seconds(omit_s: int) -> None:
+    """Its last seconds are planned and silent: pairs that nobody saw may have sent in them."""
+    received = np.full(20, 1e6)
+    burst = burst_series(1000, 1000.0, received, np.zeros((1, 20)))
+    burst = replace(burst, omit_s=omit_s, coverage_ratio=np.full(20, 0.5))
+    ledger = FirewallLedger(
+        source="counter",
+        start_s=np.arange(900.0, 1100.0),
+        end_s=np.arange(901.0, 1101.0),
+        bytes=np.zeros(200),
+        grain_s=1.0,
+        read_at=datetime(2026, 11, 26, tzinfo=UTC),
+    )
+    device = DevicePrediction([burst], ledger, HEADERS, readable(ledger), (), (), 0.0, 1.0)
+    assert device.spans[0][1] == 1000 + omit_s + 20 + UNSEEN_MARGIN_S
+    assert device.unrecorded is not None
+    assert device.unrecorded.at_s[-1] == 1000 + omit_s + 20

@@ -55,6 +55,15 @@ def test_what_is_left_after_a_fall_must_reach_the_limit(
     assert found.verdict is not Verdict.PASS or not slow
 
 
+def test_noise_of_seconds_excuses_no_part_that_was_counted_below_the_limit() -> None:
+    """3 % below for a fifth of the window, beside seconds that scatter by 4 %."""
+    slow = Break(burst=0, from_s=120, length_s=60, factor=0.95)
+    made = fleet(replace(MINUTE, bursts=1, burst_s=300, ledger=False, noise=0.1, breaks=(slow,)))
+    assert "slow-stretch" in ids(judged(made, share=0.99 / 0.97))
+    even = fleet(replace(MINUTE, bursts=1, burst_s=300, ledger=False, noise=0.1))
+    assert "slow-stretch" not in ids(judged(even, share=1.02))
+
+
 def test_rows_that_are_missing_from_a_slow_part_make_it_no_faster() -> None:
     """Of a fifth of the pairs, all seconds of a part at 0.7: others' mean would lift it."""
     slow = Break(burst=0, from_s=50, length_s=30, factor=0.7)

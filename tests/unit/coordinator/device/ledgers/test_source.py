@@ -117,6 +117,9 @@ CSV = """time,bytes
         ({"ledger_direction": "out"}, {"flows": (Flow.DOWN,)}),
         ({"ledger_mss_bytes": 1448, "ledger_layer": "payload"}, {"mss_bytes": 1448}),
         ({"ledger_lag_s": 75.0}, {"lag_hint_s": 75.0}),
+        ({"ledger_counts_lost": False}, {"counts_lost": False}),
+        ({"ledger_counts_lost": True}, {"counts_lost": True}),
+        ({}, {"counts_lost": None}),
         ({"ledger_aggregation": "maximum"}, {"extreme": "maximum"}),
     ],
 )
@@ -133,7 +136,8 @@ def test_a_ledger_carries_what_is_declared_of_its_counter(
     assert read.bytes.tolist() == [1, 2]
     assert {name: getattr(read, name) for name in expected} == expected
     kept = load_ledger(dump_ledger(read))
-    assert (kept.extreme, kept.mss_bytes) == (read.extreme, read.mss_bytes)
+    for name in ("extreme", "mss_bytes", "counts_lost"):
+        assert getattr(kept, name) == getattr(read, name)
 
 
 def test_a_live_source_stays_one_when_its_counter_is_declared() -> None:
