@@ -39,7 +39,7 @@ def _evaluate(given: RunInput) -> Result:
     bounds = zip(*(header_bounds(spec, burst) for burst in bursts), strict=True)
     less, more = (math.hypot(mean.half_width, mean.value * max(each)) for each in bounds)
     run = Interval(value=mean.value, below=less, above=more)
-    if run.low > limit:
+    if run.low > limit or run.high < limit:  # wholly below: the bursts' own checks say so
         return NOTHING
     return inconclusive(
         id="target-undecided",

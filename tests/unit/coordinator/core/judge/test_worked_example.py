@@ -230,8 +230,16 @@ def test_the_page_of_the_verdict_goes_on_by_hand_as_the_engine_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "verdict"), [(30e9, "pass"), (40e9, "fail"), (39.4e9, "inconclusive")]
+    ("target", "verdict", "finding"),
+    [
+        (30e9, "pass", "target-reached"),
+        (40e9, "fail", "target-missed"),
+        (39.4e9, "inconclusive", "target-undecided"),
+    ],
 )
-def test_other_targets_of_the_example(target: float, verdict: str) -> None:
+def test_other_targets_of_the_example(target: float, verdict: str, finding: str) -> None:
     made = fleet(PLANT).aiming(target_bits_per_second=target, tolerance_ratio=0.05)
-    assert summarise(replace(made, plan=made.plan.sealed())).verdict == verdict
+    said = summarise(replace(made, plan=made.plan.sealed()))
+    assert said.verdict == verdict
+    on_target = {"target-reached", "target-missed", "target-undecided"}
+    assert on_target & {each.id for each in said.findings} == {finding}
