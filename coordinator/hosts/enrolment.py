@@ -152,7 +152,7 @@ class Enrolments:
             raise ExchangeRefused(
                 f"{asked.key} is enrolled: choose another agent id, or revoke that one first"
             )
-        if there is not None and there.revoked_at and join.created_at <= there.revoked_at:
+        if there is not None and there.revoked_at and join.created_at < there.revoked_at:
             raise ExchangeRefused(
                 f"{asked.key} was revoked {there.revoked_at:%Y-%m-%d %H:%MZ}, after the join code "
                 f"{join.name} was made: make a new code with `broadside enroll new`"
