@@ -95,7 +95,8 @@ async def test_every_kind_of_test_between_releases_starts_at_the_instant(
         assert one.reading.start_basis is (StartBasis.ARRIVALS if live else StartBasis.RELEASE)
         for total in one.reading.report.totals:
             assert total.sent_bytes is not None and total.received_bytes is not None
-            assert total.sent_s == pytest.approx(total.received_s, abs=0.5)  # omit_s is 1
+            # An unread lead or an omitted second would add one; a busy host's end comes late.
+            assert total.sent_s == pytest.approx(total.received_s, abs=0.75)
 
     await asyncio.gather(*(fire(traffic, next(ports)) for traffic in KINDS))
 
