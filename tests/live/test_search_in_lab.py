@@ -47,6 +47,8 @@ def site(tmp_path: Path) -> Iterator[tuple[Site, str]]:
         yield site, staged_site.coordinator.url
 
 
+@pytest.mark.alone
+@pytest.mark.usefixtures("both_cores")  # on full cores the client's CPU is the limit, as it says
 def test_a_search_brackets_the_rate_that_was_planted(site: tuple[Site, str]) -> None:
     place, url = site
     bounds = ["--min", "200M", "--max", "600M", "--precision", "0.3", "--trials", "3"]
