@@ -321,7 +321,8 @@ def _counters(pair: _Pair, flow: Flow, received: TrackColumns) -> Iterator[Contr
         counter = host.nic_rx_bytes if side is receiver else host.nic_tx_bytes
         counted = float(np.nansum(counter[inside]))
         told_s = np.minimum(host.end_at_s, ended_s) - np.maximum(host.start_at_s, begun_s)
-        covered_s = float(told_s.clip(0).sum())  # of the test itself, not of what is around it
+        # Of the test itself, not of what is around it; an unknown count covers nothing.
+        covered_s = float(told_s.clip(0)[~np.isnan(counter)].sum())
         if counted < HOST_OTHER_RATIO * came or covered_s < HOST_COVERED_RATIO * span_s:
             continue
         edge_s = HOST_EDGE_S + max(0.0, span_s - covered_s)

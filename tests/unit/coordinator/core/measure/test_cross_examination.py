@@ -169,6 +169,16 @@ def test_a_nic_that_counted_less_than_arrived_contradicts(times: float, rules: s
     assert _rules(_judged(counted)) == rules
 
 
+def test_seconds_that_a_nic_does_not_know_are_no_zeros() -> None:
+    def unknown(pair: PairEvidence) -> PairEvidence:
+        host = pair.server_host
+        known = np.arange(len(host)) % 2 == 0
+        half = np.where(known, host.nic_rx_bytes, np.nan)
+        return replace(pair, server_host=replace(host, nic_rx_bytes=half))
+
+    assert _rules(_judged(unknown)) == set()
+
+
 def test_counters_that_end_before_the_test_does_say_nothing() -> None:
     """Seconds before the first byte do not stand for those that are lost at the end."""
 
