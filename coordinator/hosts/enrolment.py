@@ -65,7 +65,7 @@ class Join(Message):
 
     def is_open(self, now: datetime) -> bool:
         """Return whether the code can still let an agent in."""
-        return self.expires_at > now and self.used_count < self.count
+        return self.problem(self.role, now) is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Endpoints that two server agents announce: one agent may hold an address and port, not two."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 
+from broadside.coordinator.core.plan.reserved import keep_ports
 from broadside.exchange.messages import Presence
 
 
@@ -41,13 +42,5 @@ def held_once(servers: Sequence[Presence]) -> tuple[list[Presence], list[str]]:
     return [kept[server.agent_id] for server in servers], warnings
 
 
-def _without(server: Presence, lost: Iterable[int]) -> Presence:
-    gone = frozenset(lost)
-    if not gone:
-        return server
-    engines = tuple(
-        each.model_copy(update={"ports": tuple(port for port in each.ports if port not in gone)})
-        for each in server.engines
-    )
-    ports = tuple(port for port in server.ports if port not in gone)
-    return server.model_copy(update={"ports": ports, "engines": engines})
+def _without(server: Presence, lost: Container[int]) -> Presence:
+    return keep_ports(server, lambda port: port not in lost)

@@ -1,6 +1,6 @@
 """What open runs have reserved of the fleet, and the fleet without it. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +15,18 @@ class Reservation(Message):
     port: int
     pair_index: int  # of the run; a pair of several processes has several ports
     until_at: UtcDatetime  # when it lapses, whoever forgot to give it back
+
+
+def keep_ports(server: Presence, is_kept: Callable[[int], bool]) -> Presence:
+    """Return a server that offers only the ports that are kept, for every engine."""
+
+    def kept(ports: Sequence[int]) -> tuple[int, ...]:
+        return tuple(filter(is_kept, ports))
+
+    engines = tuple(
+        engine.model_copy(update={"ports": kept(engine.ports)}) for engine in server.engines
+    )
+    return server.model_copy(update={"ports": kept(server.ports), "engines": engines})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,21 +51,10 @@ class Reserved:
 
     def without(self, servers: Sequence[Presence]) -> list[Presence]:
         """The servers, each with those ports alone that no run has."""
-        return [
-            server.model_copy(
-                update={
-                    "ports": self._free(server, server.ports),
-                    "engines": tuple(
-                        engine.model_copy(update={"ports": self._free(server, engine.ports)})
-                        for engine in server.engines
-                    ),
-                }
-            )
-            for server in servers
-        ]
+        return [self._without(server) for server in servers]
 
-    def _free(self, server: Presence, ports: Sequence[int]) -> tuple[int, ...]:
-        return tuple(port for port in ports if (server.agent_id, port) not in self.ports)
+    def _without(self, server: Presence) -> Presence:
+        return keep_ports(server, lambda port: (server.agent_id, port) not in self.ports)
 
 
 NOTHING: Final = Reserved()
