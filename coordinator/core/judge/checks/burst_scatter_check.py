@@ -57,7 +57,7 @@ BURST_SCATTER: Final = Check(
     formula="mean of the bursts' rates - sqrt(h_run² + h_header²) > limit; h_run is the run's h "
     "without the error of the header size",
     reads="the bursts' rates and intervals",
-    when_absent="nothing is concluded from fewer than three bursts",
+    when_absent="the check is skipped with fewer than three bursts",
     findings=("target-undecided",),
     evaluate=_evaluate,
 )

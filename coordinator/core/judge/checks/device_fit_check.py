@@ -38,7 +38,7 @@ DEVICE_FIT: Final = Check(
     f"to the same sum, <= Kolmogorov's limit for an error rate of {ERROR_RATIO:.1%}, plus the "
     "errors of lag, clocks and reading length",
     reads="the device counter, bin by bin, and the receivers' seconds",
-    when_absent="no result; the check residual handles an unknown lag",
+    when_absent="skipped; the check residual handles an unknown lag",
     findings=("device-shape",),
     evaluate=_evaluate,
 )

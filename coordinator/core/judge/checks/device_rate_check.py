@@ -38,7 +38,7 @@ DEVICE_RATE: Final = Check(
     question="Is the rate derived from the device counter above the limit?",
     formula="R * (1 + residual) - h > limit, with h of R and of the residual",
     reads="the device counter and its residual",
-    when_absent="no result; the check counter-record handles a missing counter",
+    when_absent="skipped; the check counter-record handles a missing counter",
     findings=("device-unproven",),
     evaluate=_evaluate,
 )

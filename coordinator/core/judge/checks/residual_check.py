@@ -139,7 +139,7 @@ RESIDUAL: Final = Check(
     "objective.residual_max_ratio. The interval includes bytes that missing pairs may have sent "
     "and bins without a counter value",
     reads="the device counter and its prediction from the fleet's records",
-    when_absent="no result; the check counter-record handles a missing counter",
+    when_absent="skipped; the check counter-record handles a missing counter",
     findings=(
         "lag-unknown",
         "ledger-empty",

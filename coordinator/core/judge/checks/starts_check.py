@@ -51,7 +51,7 @@ STARTS: Final = Check(
     "objective.start_spread_max_s; a larger spread gives a warning; a spread above "
     "clock_bound_max_s too makes the burst inconclusive",
     reads="each client's start of data",
-    when_absent="nothing is concluded",
+    when_absent="the check is skipped",
     findings=("start-spread",),
     evaluate=_evaluate,
 )
