@@ -35,6 +35,7 @@ from tests.faults.random_rounds import rounds
 
 CHAPTER: Final = "## The table\n"
 RESULT: Final = TypeAdapter(Result)  # as a worker writes it
+BROKEN_LAB: Final = "lab_error"  # of what it writes where its lab is broken
 
 
 def text(results: Sequence[Result]) -> str:
@@ -100,13 +101,15 @@ class Worker:
             preexec_fn=die_with_parent,
         )
         self.prefix: str | None = None
+        self.why: str | None = None  # its lab broke
 
     def run(self, cells: "queue.SimpleQueue[Cell]", results: list[Result]) -> None:
         """Run cells until there are none, or the worker has ended."""
         into, out = self._process.stdin, self._process.stdout
         assert into is not None and out is not None
-        self.prefix = out.readline().strip() or None
-        if self.prefix is not None:
+        first = out.readline().strip()
+        if not self._is_broken(first):
+            self.prefix = first or None
             sys.stderr.write(f"lab {self.prefix}\n")
         while self.prefix is not None and self._process.poll() is None:
             try:
@@ -117,12 +120,20 @@ class Worker:
                 into.write(f"{name}/{phase.value}\n")
                 into.flush()
             line = out.readline()
-            if not line:
+            if not line or self._is_broken(line):
                 cells.put((name, phase))
                 return
             result = RESULT.validate_json(line)
             results.append(result)
             sys.stderr.write(f"{text([result])}\n")
+
+    def _is_broken(self, line: str) -> bool:
+        """Whether the line says that the worker's lab is broken, instead of what was expected."""
+        document = json.loads(line) if line.startswith("{") else {}
+        if (why := document.get(BROKEN_LAB)) is not None:
+            sys.stderr.write(f"faults: {why}\n")
+            self.why = str(why)
+        return why is not None
 
     def stop(self) -> list[str]:
         """Take its lab down; what it left behind all the same."""
@@ -155,7 +166,8 @@ def work(fabric: RangeFabric) -> int:
                     answers.write(json.dumps(asdict(result)) + "\n")
                     answers.flush()
     except LabError as error:
-        sys.stderr.write(f"faults: {error}\n")
+        answers.write(json.dumps({BROKEN_LAB: str(error)}) + "\n")
+        answers.flush()
         return 2
     return 0
 
@@ -190,8 +202,9 @@ def run_matrix(
             thread.join()
         signal.signal(signal.SIGINT, before)
     done = {(result.fault, result.phase) for result in results}
+    whys = "".join(f": {worker.why}" for worker in workers if worker.why is not None)
     problems += [
-        f"{name}/{phase.value}: was not run, its lab did not stand"
+        f"{name}/{phase.value}: was not run, its lab did not stand{whys}"
         for name, phase in cells
         if (name, phase.value) not in done
     ]

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.ports import Outgoing
@@ -25,7 +25,7 @@ from broadside.lab.lab_programs import find_tool
 from broadside.lab.namespaces import list_namespaces, list_processes, run
 from broadside.lab.relay import Relay
 from broadside.lab.servicebus.broker_process import BrokerProcess
-from broadside.lab.serving import READY_S, Serving, is_ready
+from broadside.lab.serving import READY_S, Serving, is_ready, why_not
 from broadside.lab.site import built, sqlite_fabric, staged
 from broadside.lab.topology import Host, Lab, LabSpec, management_name, switch_namespace
 
@@ -173,13 +173,15 @@ class Range:
         """Every agent beats, is well and idle. Raises :class:`LabBroken`."""
         end_s = time.monotonic() + READY_S
         wrong: list[str] = []
+        there: dict[str, Any] = {}
         while time.monotonic() < end_s:
             there = {p["agent_id"]: p for p in self.coordinator.get("/v1/presences") or []}
             wrong = [name for name in self.plans if not _is_well(there.get(name))]
             if not wrong:
                 return
             time.sleep(0.2)
-        raise LabBroken(f"not ready within {READY_S:g} s: {', '.join(wrong)}")
+        whys = (f"{name} {why_not(there.get(name), self.agents, name)}" for name in wrong)
+        raise LabBroken(f"not ready within {READY_S:g} s: {'; '.join(whys)}")
 
 
 def _is_well(presence: Mapping[str, object] | None) -> bool:
