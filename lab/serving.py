@@ -1,5 +1,6 @@
 """A coordinator of our own beside a lab: started, killed, started again, and asked over its API."""
 
+import contextlib
 import os
 import re
 import signal
@@ -50,6 +51,7 @@ class Serving:
             **environment,
         }
         self.log_path = folder / "serve.log"
+        self._peak_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
 
@@ -110,8 +112,19 @@ class Serving:
         assert self._process is not None  # noqa: S101 - started before
         return self._process.pid
 
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that it has had resident, over all its processes so far."""
+        if self._process is not None:
+            with contextlib.suppress(OSError, IndexError, ValueError):  # it has ended
+                status = Path(f"/proc/{self._process.pid}/status").read_text()
+                peak_bytes = int(status.partition("VmHWM:")[2].split()[0]) * 1024
+                self._peak_bytes = max(self._peak_bytes, peak_bytes)
+        return self._peak_bytes
+
     def kill(self) -> None:
         assert self._process is not None  # noqa: S101 - started before
+        self._peak_bytes = self.peak_bytes  # of a process that is gone nothing is left to read
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
