@@ -135,7 +135,7 @@ class Heart:
             self.storage_gone = True
             self.stopping.set()
         except (ExchangeError, TimeoutError) as error:
-            log.warning("no heartbeat: %s", error or "timeout", extra={"action": "beat_failed"})
+            log.warning("no heartbeat: %s", _why(error), extra={"action": "beat_failed"})
 
     async def say_goodbye(self) -> None:
         """Take the row away, so that nobody waits for this agent."""
@@ -143,7 +143,7 @@ class Heart:
             async with asyncio.timeout(BEAT_TIMEOUT_S):
                 await self.fleet.leave(self.settings.role, self.settings.agent_id)
         except (ExchangeError, TimeoutError) as error:
-            log.warning("no goodbye: %s", error or "timeout", extra={"action": "leave_failed"})
+            log.warning("no goodbye: %s", _why(error), extra={"action": "leave_failed"})
 
     async def _refresh_clock(self) -> None:
         """Read the clock anew when the last reading is old, or was no good."""
@@ -160,3 +160,7 @@ class Heart:
             passport = await asyncio.to_thread(read_passport, self.host.nic)
             self.host = replace(self.host, passport=passport)
             self._looked_s = time.monotonic()
+
+
+def _why(error: Exception) -> str:
+    return str(error) or f"no answer within {BEAT_TIMEOUT_S:g} s"

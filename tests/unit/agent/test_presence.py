@@ -106,6 +106,20 @@ async def test_the_heart_survives_a_table_that_is_away_and_spools_nothing(
     assert await records_in(table).fleet.read_presences() == []
 
 
+async def test_a_heartbeat_without_an_answer_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exception without text counts as true: the line ended after its colon."""
+
+    async def times_out(_: object) -> None:
+        raise TimeoutError
+
+    heart = make_heart(FleetRecords(MemoryTable()), monkeypatch)
+    monkeypatch.setattr(FleetRecords, "beat", lambda _, presence: times_out(presence))
+    await heart.beat()
+    assert caplog.messages == ["no heartbeat: no answer within 10 s"]
+
+
 def test_log_lines_carry_action_and_job() -> None:
     record = logging.LogRecord("agent", logging.WARNING, "", 0, "%s ms", ("7",), None)
     record.action, record.job_id = "arm", "run-1.00000.00002"
