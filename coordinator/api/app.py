@@ -36,6 +36,7 @@ from broadside.coordinator.loop_lag import LoopLag
 from broadside.coordinator.notices.announcer import Announcer, Place
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.spending import Budgets
+from broadside.coordinator.runs.storage_watch import WriteProbe
 from broadside.coordinator.schedules.firing import Schedules
 from broadside.coordinator.studies.runner import Studies
 from broadside.coordinator.studies.switch import Switch
@@ -109,6 +110,7 @@ def create_app(
         coordinator.companions.append(backups)
     app.state.ticks = tick_s is not None
     app.state.figures = Figures(loop_lag, announcer, None if backups is None else backups.interval)
+    app.state.write_probe = WriteProbe(coordinator.fabric)
     app.state.audit = Audit(coordinator.fabric.private)
     guard = guard or Guard()
     app.state.sign_in = guard.sign_in
