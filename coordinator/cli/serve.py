@@ -53,7 +53,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from broadside.coordinator.bounded_listener import BACKLOG_COUNT, Listener
     from broadside.coordinator.device.ledgers.source import open_ledger
     from broadside.coordinator.device.witnesses.witness_file import open_witnesses
-    from broadside.coordinator.hosts.hosts_server import open_hosts_server
+    from broadside.coordinator.hosts.hosts_server import check_authority, open_hosts_server
     from broadside.coordinator.notices.places import open_places
     from broadside.coordinator.prices import load as load_prices
     from broadside.coordinator.process_memory import collect_rarely, keep_one_heap
@@ -106,6 +106,8 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
         places=places,
         backups=backups,
     )
+    if settings.hosts_listen is not None:
+        await check_authority(settings, fabric.private, FabricSettings().data_dir, utc_now())
     hosts = open_hosts_server(settings, fabric, FabricSettings().data_dir, app.state.audit)
     scheme = "http" if door.tls_certificate_file is None else "https"
     if scheme == "http" and not is_loopback(host):

@@ -128,6 +128,11 @@ class Enrolments:
     async def agents(self) -> Sequence[Enrolled]:
         return [agent async for _, agent in self._agents.scan()]
 
+    async def count_trusting(self, now: datetime) -> int:
+        """Return how many enrolled agents and open codes rest on the coordinator's authority."""
+        agents_count = sum(agent.revoked_at is None for agent in await self.agents())
+        return agents_count + sum(join.is_open(now) for join in await self.codes())
+
     async def enrol(self, code: str, asked: Enrolled, now: datetime) -> Enrolled:
         """Let an agent in. The same agent with the same secret may ask again.
 
