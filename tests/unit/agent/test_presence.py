@@ -7,6 +7,7 @@ import pytest
 
 from broadside.agent import presence as presence_module
 from broadside.agent.engine_process import Iperf3
+from broadside.agent.host import HostUnknown
 from broadside.agent.presence import Condition, Heart, describe
 from broadside.agent.run import JsonLines, TextLines
 from broadside.exchange.engines.iperf3_account import Version
@@ -48,6 +49,7 @@ def make_heart(fleet: FleetRecords, monkeypatch: pytest.MonkeyPatch) -> Heart:
         return ClockReading(source=ClockSource.UNKNOWN, read_at=INSTANT_AT, synchronised=False)
 
     monkeypatch.setattr(presence_module, "read_clock", read_clock)
+    monkeypatch.setattr(presence_module, "find_address", lambda: HOST.address)
     return Heart(
         fleet=fleet,
         settings=make_settings(),
@@ -127,3 +129,45 @@ def test_log_lines_carry_action_and_job() -> None:
     assert (line["action"], line["job_id"], line["message"]) == ("arm", "run-1.00000.00002", "7 ms")
     assert line["level"] == "WARNING"
     assert "arm run-1.00000.00002: 7 ms" in TextLines().format(record)
+
+
+@pytest.mark.parametrize(
+    ("looks", "busy_until", "moves_at"),
+    [
+        (["10.1.1.1"] * 3, 0, None),
+        (["10.1.1.1", "10.1.1.9", "10.1.1.9", "10.1.1.9"], 0, 3),
+        (["10.1.1.9", "10.1.1.1", "10.1.1.9", "10.1.1.1"], 0, None),  # it comes and goes
+        (["10.1.1.9", "10.1.1.8", "10.1.1.8"], 0, 3),
+        ([None, None, None], 0, None),  # an interface that is down gets its address back
+        (["10.1.1.9", None, "10.1.1.9"], 0, 3),
+        (["10.1.1.9"] * 5, 4, 4),  # a test goes on to its end
+    ],
+)
+async def test_an_idle_agent_starts_again_where_its_address_changed(
+    monkeypatch: pytest.MonkeyPatch, looks: list[str | None], busy_until: int, moves_at: int | None
+) -> None:
+    heart = make_heart(FleetRecords(MemoryTable()), monkeypatch)
+    beats = 0
+
+    def find_address() -> str:
+        found = looks[beats - 1]
+        if found is None:
+            raise HostUnknown("no default route")
+        return found
+
+    monkeypatch.setattr(presence_module, "find_address", find_address)
+    heart.condition = lambda: Condition(busy=beats < busy_until)
+    for _ in looks:
+        beats += 1
+        await heart.beat()
+        moved = moves_at is not None and beats >= moves_at
+        assert (heart.has_moved, heart.stopping.is_set()) == (moved, moved), beats
+
+
+async def test_an_address_that_was_set_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    heart = make_heart(FleetRecords(MemoryTable()), monkeypatch)
+    heart.settings = make_settings(address="10.1.1.1")
+    monkeypatch.setattr(presence_module, "find_address", lambda: "10.1.1.9")
+    for _ in range(3):
+        await heart.beat()
+    assert not heart.has_moved
