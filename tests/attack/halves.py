@@ -15,6 +15,7 @@ from tests.attack.on_hosts import BASE, PORT, Port, make_row, port, write
 
 HALF: Final = "\ud800"
 
+_NAMED: Final = Entity(partition_key="p", row_key="k", properties={HALF: 1})
 # By the field that the answer must name; each is one of three operations.
 _OPERATIONS: Final[Mapping[str, dict[str, Any]]] = {
     "do": {"do": HALF, "id": "x.1"},
