@@ -129,7 +129,7 @@ def _http(settings: FabricSettings, troubles: TroubleLog) -> Fabric:
     if credential is None:
         raise ExchangeMisconfigured(
             f"BROADSIDE_FABRIC=http: no credential{f' in {path}' if path else ''}: this host is "
-            "not enrolled; run `broadside agent --join CODE --coordinator https://host:8443`"
+            "not enrolled; run `broadside agent --join-file FILE --coordinator https://host:8443`"
         )
     if settings.coordinator is not None:
         credential = replace(credential, coordinators=coordinator_addresses(settings.coordinator))

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+import anyio
 from limits import RateLimitItemPerMinute
 from limits.aio.storage import MemoryStorage
 from limits.aio.strategies import MovingWindowRateLimiter
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -41,6 +43,10 @@ log = logging.getLogger(__name__)
 
 _PATH_MAX_CHARS: Final = 300  # of a path that is kept in the audit
 _IMPORTS: Final = "/v1/imports/"
+_DEPARTURES: Final = (
+    *(anyio.BrokenResourceError, anyio.ClosedResourceError),  # between the tasks of a stream
+    *(ClientDisconnect, ConnectionError),
+)
 _LOCATION: Final = re.compile(r"/v1/runs/([a-z0-9-]+)")
 
 
@@ -85,10 +91,17 @@ class Door:
             return
         scope.setdefault("state", {})["principal"] = principal
         receive = _bounded(receive, Headers(scope=scope), self._max_bytes(scope["path"]))
-        if right.writes:
-            await self._recorded(principal, scope, receive, send, right)
-        else:
-            await self._app(scope, receive, _uncached(send))
+        asker = _Asker(receive)
+        try:
+            if right.writes:
+                await self._recorded(principal, scope, asker.receive, send, right)
+            else:
+                await self._app(scope, asker.receive, _uncached(send))
+        except Exception as error:
+            if not (asker.left and _is_departure(error)):
+                raise
+            route = (scope["method"], right.route)
+            log.debug("%s %s: who asked has left", *route, extra={"action": "left"})
 
     async def _admit(self, scope: Scope, right: Right) -> tuple[Response | None, Principal]:
         """Who asks, and the answer to one who may not."""
@@ -187,6 +200,26 @@ class Door:
     def _max_bytes(self, path: str) -> int | None:
         guard = self._guard
         return guard.import_max_bytes if path.startswith(_IMPORTS) else guard.request_max_bytes
+
+
+class _Asker:
+    """What comes of a request, and whether who sent it has left."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.left = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self.left = self.left or message["type"] == "http.disconnect"
+        return message
+
+
+def _is_departure(error: BaseException) -> bool:
+    """Whether an error says only that there is nobody to send to any more."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_departure, error.exceptions))
+    return isinstance(error, _DEPARTURES)
 
 
 def _row(principal: Principal, scope: Scope, right: Right, status: int | None = None) -> AuditRow:
