@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,10 @@ def is_gone(site: Site, *agent_ids: str) -> Callable[[], bool]:
     return check
 
 
+def exit_code(site: Site, agent_id: str) -> int | None:
+    return site.agents.states()[agent_id].exit_code
+
+
 def test_a_revoked_agent_stops_with_its_engines_and_does_not_come_back(site: Site) -> None:
     run = site.coordinator.launch({"scenario": "smoke", "overrides": SPEC, "by": "test"})
     run_id = run["run_id"]
@@ -148,6 +153,5 @@ def test_a_revoked_agent_stops_with_its_engines_and_does_not_come_back(site: Sit
         by_credential = {n: v for n, v in again.environment.items() if "JOIN" not in n}
         for environment in (again.environment, by_credential):
             site.agents.add([replace(again, environment=environment)])
-            wait_for("it ends", lambda name=agent_id: site.agents.states()[name].exit_code)
-            assert site.agents.states()[agent_id].exit_code == EXIT_USAGE
+            assert wait_for("its end", partial(exit_code, site, agent_id)) == EXIT_USAGE
             assert engines(site, agent_id) == []
