@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.lab.errors import LabBroken
 from broadside.lab.serving import Serving
 from broadside.lab.site import sqlite_fabric
 from tests.faults.backups import BackupBeside, verdicts_of
@@ -30,6 +31,8 @@ def test_a_backup_is_compared_with_what_was_judged_before(tmp_path: Path) -> Non
         verdicts = verdicts_of(coordinator)
         assert verdicts.keys() == {run_id}
         assert 10_000_000 < coordinator.peak_bytes < 400_000_000
+        with pytest.raises(LabBroken, match="runs already"):
+            coordinator.start()
         before = coordinator.peak_bytes
         coordinator.kill()
         assert coordinator.peak_bytes >= before, "what was killed had its memory, too"
