@@ -19,7 +19,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, unquote
 
-from broadside.coordinator.auth.static_tokens import CACHE_S
 from broadside.coordinator.bounded_listener import BodyClock
 from broadside.coordinator.hosts.agent_rights import Rights
 from broadside.coordinator.hosts.exchange_service import ExchangeService
@@ -39,6 +38,7 @@ from broadside.exchange.rows import bounded_json, lone_surrogate
 REQUEST_MAX_BYTES: Final = 12 * 2**20  # of operations, inflated
 RAW_MAX_BYTES: Final = 96 * 2**20  # of one output, deflated
 JOIN_MAX_BYTES: Final = 4096
+SHUT_OUT_LOOK_S: Final = 1.0  # s between looks at a stream's credential: mostly at what was read
 RAWS_AT_ONCE: Final = 2  # outputs that are held in memory at a time
 
 Scope = Mapping[str, Any]
@@ -195,7 +195,7 @@ class ExchangeApp:
     async def _shut_out(self, scope: Scope) -> None:
         """Until the credential is good no more: a stream stands for days."""
         while True:
-            await asyncio.sleep(CACHE_S)
+            await asyncio.sleep(SHUT_OUT_LOOK_S)
             try:
                 await self._identified(scope)
             except _Answered:
