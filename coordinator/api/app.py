@@ -105,6 +105,7 @@ def create_app(
         coordinator.companions.append(announcer)
     app.state.ticks = tick_s is not None
     app.state.figures = Figures(loop_lag, announcer)
+    app.state.import_turns = imports.ImportTurns()
     app.state.audit = Audit(coordinator.fabric.private)
     guard = guard or Guard()
     app.state.sign_in = guard.sign_in
