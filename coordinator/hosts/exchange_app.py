@@ -34,7 +34,7 @@ from broadside.exchange.ports import (
     ExchangeUnavailable,
     RawName,
 )
-from broadside.exchange.rows import bounded_json
+from broadside.exchange.rows import read_json
 
 REQUEST_MAX_BYTES: Final = 12 * 2**20  # of operations, inflated
 RAW_MAX_BYTES: Final = 96 * 2**20  # of one output, deflated
@@ -158,14 +158,14 @@ class ExchangeApp:
     async def _operations(self, rights: Rights, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive, REQUEST_MAX_BYTES)
         if any(n == b"content-encoding" and v == b"deflate" for n, v in scope["headers"]):
-            body = _inflated(body)
-        operations = _parsed(body)
+            body = await asyncio.to_thread(_inflated, body)
+        operations = await _parsed(body)
         if not isinstance(operations, list):
             raise _Answered(400, "not a list of operations")
         if len(operations) > OPERATIONS_MAX_COUNT:
             raise _Answered(413, f"over {OPERATIONS_MAX_COUNT} operations at once")
-        answers = json.dumps(await self._service.do(rights, operations)).encode()
-        await _respond(send, 200, answers)
+        answers = await self._service.do(rights, operations)
+        await _respond(send, 200, await asyncio.to_thread(_dumped, answers))
 
     async def _stream(self, rights: Rights, scope: Scope, receive: Receive, send: Send) -> None:
         session = parse_qs(scope["query_string"].decode("ascii", "replace")).get("session", [""])[0]
@@ -231,7 +231,7 @@ def _address(scope: Scope) -> str:
 
 
 async def _fields(receive: Receive) -> Mapping[str, Any]:
-    fields = _parsed(await _body(receive, JOIN_MAX_BYTES))
+    fields = await _parsed(await _body(receive, JOIN_MAX_BYTES))
     if not isinstance(fields, dict):
         raise _Answered(400, "not an object")
     return fields
@@ -270,9 +270,14 @@ def _inflated(body: bytes) -> bytes:
     return text
 
 
-def _parsed(body: bytes) -> Any:
+def _dumped(answers: list[dict[str, Any]]) -> bytes:
+    """JSON, an answer at a time: between two, another thread may go on."""
+    return b"[" + b",".join(json.dumps(answer).encode() for answer in answers) + b"]"
+
+
+async def _parsed(body: bytes) -> Any:
     try:
-        return json.loads(bounded_json(body, REQUEST_MAX_BYTES))
+        return await read_json(body, REQUEST_MAX_BYTES)
     except (ValueError, RecursionError) as error:
         raise _Answered(400, f"not JSON: {error}"[:300]) from error
 
