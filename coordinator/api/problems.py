@@ -28,6 +28,10 @@ _NOT_SENT: Final[Mapping[str, tuple[int, str]]] = {  # beside the expected error
     "Not allowed": (403, "Who asks is known and has no role for it."),
     "Sign-in unavailable": (503, "Keys or tokens cannot be read just now; ask again."),
     "Too many writes": (429, "`Retry-After` says how many seconds to wait."),
+    "Too many requests at once": (
+        429,
+        "This credential has as many in progress as it may; `Retry-After` says how long to wait.",
+    ),
     "Too large": (413, "The body is over the limit of its route."),
     "Not found": (404, "There is no such address."),
     "Method not allowed": (405, "`Allow` says what may be asked of this address."),

@@ -15,7 +15,7 @@ import asyncio
 import json
 import logging
 import zlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, unquote
 
@@ -23,6 +23,7 @@ from broadside.coordinator.auth.static_tokens import CACHE_S
 from broadside.coordinator.bounded_listener import BodyClock
 from broadside.coordinator.hosts.agent_rights import Rights
 from broadside.coordinator.hosts.exchange_service import ExchangeService
+from broadside.coordinator.requests_at_once import RETRY_AFTER_S, RequestsAtOnce, TooManyAtOnce
 from broadside.exchange.background import keep_going
 from broadside.exchange.documents import inflate
 from broadside.exchange.fabric import Fabric
@@ -39,6 +40,7 @@ from broadside.exchange.rows import read_json
 REQUEST_MAX_BYTES: Final = 12 * 2**20  # of operations, inflated
 RAW_MAX_BYTES: Final = 96 * 2**20  # of one output, deflated
 JOIN_MAX_BYTES: Final = 4096
+RETRY_AFTER: Final = ((b"retry-after", str(RETRY_AFTER_S).encode()),)
 RAWS_AT_ONCE: Final = 2  # outputs that are held in memory at a time
 
 Scope = Mapping[str, Any]
@@ -76,7 +78,15 @@ class _Answered(Exception):
 class ExchangeApp:
     """ASGI; see the module."""
 
-    def __init__(self, fabric: Fabric, entry: Entry, service: ExchangeService) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        entry: Entry,
+        service: ExchangeService,
+        requests_at_once: int | None = None,
+    ) -> None:
+        """``requests_at_once``: of one agent, its stream among them."""
+        self._at_once = RequestsAtOnce(requests_at_once)
         self._fabric = fabric
         self._entry = entry
         self._service = service
@@ -93,6 +103,8 @@ class ExchangeApp:
             await self._http(scope, receive, send)
         except _Answered as answer:
             await _respond(send, answer.status, str(answer).encode(), "text/plain")
+        except TooManyAtOnce as error:
+            await _respond(send, 429, str(error).encode(), "text/plain", RETRY_AFTER)
         except (ExchangeRefused, EntityRefused) as error:
             await _respond(send, 403, str(error).encode(), "text/plain")
         except ExchangeError as error:
@@ -130,6 +142,12 @@ class ExchangeApp:
                 await _respond(send, 200, json.dumps(told).encode())
                 return
         rights = await self._identified(scope)
+        with self._at_once.one_of(rights.name):
+            await self._do(rights, method, name, scope, receive, send)
+
+    async def _do(
+        self, rights: Rights, method: str, name: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         match method, name.split("/"):
             case "POST", ["operations"]:
                 await self._operations(rights, scope, receive, send)
@@ -283,9 +301,14 @@ async def _parsed(body: bytes) -> Any:
 
 
 async def _respond(
-    send: Send, status: int, body: bytes, content_type: str = "application/json"
+    send: Send,
+    status: int,
+    body: bytes,
+    content_type: str = "application/json",
+    more: Sequence[tuple[bytes, bytes]] = (),
 ) -> None:
     headers = [
+        *more,
         (b"content-type", content_type.encode()),
         (b"content-length", str(len(body)).encode()),
         (b"cache-control", b"no-store"),
