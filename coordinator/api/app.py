@@ -17,6 +17,7 @@ from broadside.coordinator.api import fleet_routes as fleet
 from broadside.coordinator.api import health_routes as health
 from broadside.coordinator.api import import_routes as imports
 from broadside.coordinator.api import me_routes as me
+from broadside.coordinator.api import notice_routes as notices
 from broadside.coordinator.api import page_files as web
 from broadside.coordinator.api import report_routes as reports
 from broadside.coordinator.api import result_routes as results
@@ -103,6 +104,7 @@ def create_app(
     announcer = Announcer(coordinator.fabric.records, places, coordinator.now)
     if places:
         coordinator.companions.append(announcer)
+    app.state.announcer = announcer
     app.state.ticks = tick_s is not None
     app.state.figures = Figures(loop_lag, announcer)
     app.state.import_turns = imports.ImportTurns()
@@ -125,6 +127,7 @@ def create_app(
         results.router,
         events.router,
         me.router,
+        notices.router,
         charts.router,
         reports.router,
         imports.router,
