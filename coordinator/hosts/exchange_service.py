@@ -186,7 +186,7 @@ class ExchangeService:
         try:
             await rights.allow(operation)
         except (ExchangeRefused, EntityRefused) as error:
-            self._refused(rights, str(operation["do"]), str(error))
+            self._note_refusal(rights, operation, error)
             raise
 
     async def _answer(self, rights: Rights, operation: Any, left: "_Left") -> dict[str, Any]:
@@ -197,13 +197,20 @@ class ExchangeService:
             left.take(_told_bytes(done))
             return {"ok": done}
         except (ExchangeRefused, EntityRefused) as error:
-            self._refused(rights, str(operation.get("do"))[:40], str(error))
+            self._note_refusal(rights, operation, error)
             return {"error": type(error).__name__, "said": str(error)}
         except ExchangeError as error:
             return {"error": type(error).__name__, "said": str(error)}
         except Exception as error:  # whatever it is made of, it is this operation's end
             said = plain_text(f"not an operation: {type(error).__name__} {error}", 300)
             return {"error": "ExchangeMisconfigured", "said": said}
+
+    def _note_refusal(
+        self, rights: Rights, operation: Mapping[str, Any], error: ExchangeError
+    ) -> None:
+        """Record a refusal; what it quotes may be any text, half of a character too."""
+        do = plain_text(str(operation.get("do"))[:40])
+        self._refused(rights, do, plain_text(str(error), 300))
 
     async def _once(self, rights: Rights, operation: Mapping[str, Any]) -> Any:
         await rights.allow(operation)
