@@ -193,7 +193,7 @@ class ExchangeService:
             return {"error": "ExchangeMisconfigured", "said": said}
 
     async def _once(self, rights: Rights, operation: Mapping[str, Any]) -> Any:
-        await rights.allow(operation)
+        operation = await rights.allow(operation)
         if operation["do"] in _READS:
             return await self._do(rights, operation)
         key = (rights.name, str(operation["id"])[:64])
