@@ -202,7 +202,8 @@ def _at_anothers_endpoint(test: ServerTest, planned: Collection[str]) -> Foreign
     return ForeignRow(
         row=f"{server_tests_partition(test.started_at, test.agent_id)}|{server_test_key(test)}",
         field="endpoint",
-        said=f"{test.agent_id} recorded a test at {at}, an endpoint of {', '.join(sorted(planned))}",
+        said=f"{test.agent_id} recorded a test at {at}, which is planned at "
+        f"{', '.join(sorted(planned))}",
     )
 
 
@@ -216,7 +217,7 @@ def _concerns(
 ) -> bool:
     """Return whether a server's row that breaks a rule names something of these pairs."""
     test, place = violation.message, violation.place
-    named = {place.facts["agent"]} if place is not None else set()
+    named = {place.facts.get("agent")} if place is not None else set()
     if isinstance(test, ServerTest):
         named |= {test.agent_id, test.endpoint.agent_id}
         if (test.endpoint.address, test.endpoint.port) in endpoints:

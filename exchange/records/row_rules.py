@@ -1,8 +1,8 @@
 """Rules for every row that an agent writes: its key, its properties, and each field that names.
 
 A row's key names the agent, run, burst, pair or port that the row is of. The readers join rows by
-their content. So each field that names an agent, endpoint, run, pair, burst, test or time has a rule
-here. Three parts use this one table:
+their content. So each field that names an agent, endpoint, run, pair, burst, test or time has a
+rule here. Three parts use this one table:
 
 - the service for agents of other hosts refuses a row that breaks a rule;
 - the readers (:mod:`broadside.exchange.records`) leave such a row out, whatever the fabric, and the
@@ -50,7 +50,9 @@ from broadside.exchange.rows import leave_out, row_name
 from broadside.exchange.second_rows import TAIL
 
 BROKEN_MAX_COUNT: Final = 1_000  # rows that one reading remembers as breaking a rule
-AHEAD_MAX: Final = timedelta(days=1)  # by which an instant may be later than the coordinator's now
+# By which an instant may be later than the coordinator's now: a host whose clock is days off is
+# shown as such.
+AHEAD_MAX: Final = timedelta(days=366)
 
 
 class Kind(StrEnum):
@@ -80,7 +82,8 @@ class Rule(StrEnum):
     ANNOUNCED = "is the address of the writer's own heartbeat"
     UNSET = "is not set: the coordinator alone sets it"
     SIDE = "is the writer's own end"
-    NOT_AHEAD = "is at most one day after the coordinator's clock"
+    NOT_AHEAD = "is at most one year after the coordinator's clock"
+    LIVE = "is within 15 s of the coordinator's clock, else no plan uses the agent"
     OWN = "counts for the writer's own pair or host alone"
 
 
@@ -251,7 +254,7 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
         fields={
             "agent_id": _key("agent", "agent"),
             "role": _key("agent", "role"),
-            "beat_at": _TIME,
+            "beat_at": FieldRule(names="time", rule=Rule.LIVE),
             "started_at": _TIME,
             "address": _HELD,
             "ports": _HELD,
@@ -331,7 +334,7 @@ class Violation:
     Attributes:
         row: Partition and row key.
         field: The field, or "key" where no agent writes rows there.
-        place: What the key says, where it says anything.
+        place: What the key says, also where the row stands in another place; None: nothing.
         message: The row's content, where it could be read.
     """
 
@@ -377,9 +380,17 @@ def place_of(partition: str, key: str) -> Place | None:
         return named and Place(kind=kind, facts={"role": named[1], "agent": named[2]})
     if tunnel := _TUNNEL.fullmatch(partition):
         return _of_tunnel(tunnel[1], key)
+    test = _test_place(key)
+    # Earlier versions kept all tests of an hour in one partition.
+    stands = test and partition in (test.facts["partition"], test.facts["hour"])
+    return test if stands else None
+
+
+def _test_place(key: str) -> Place | None:
+    """Return what the key of a test, or of its seconds, says."""
     if chunk := _CHUNK_ROW.fullmatch(key):  # also where an agent's name ends so
-        return _of_test(Kind.TEST_CHUNK, partition, chunk[1])
-    return _of_test(Kind.TEST, partition, key)
+        return _of_test(Kind.TEST_CHUNK, chunk[1])
+    return _of_test(Kind.TEST, key)
 
 
 def raw_place(folder: str, file: str) -> Place | None:
@@ -387,7 +398,8 @@ def raw_place(folder: str, file: str) -> Place | None:
     burst, pair = _RAW_FOLDER.fullmatch(folder), _RAW_FILE.fullmatch(file)
     if burst and pair:
         return _of_pair(Kind.RAW, burst[1], burst[2], pair[1])
-    return None if _CHUNK_ROW.fullmatch(file) else _of_test(Kind.SERVER_RAW, folder, file)
+    test = None if _CHUNK_ROW.fullmatch(file) else _of_test(Kind.SERVER_RAW, file)
+    return test if test and folder == test.facts["folder"] else None
 
 
 def _of_pair(kind: Kind, run: str, burst: str, pair: str) -> Place:
@@ -408,7 +420,7 @@ def _of_tunnel(server: str, key: str) -> Place | None:
     return Place(kind=kind, facts={**place.facts, **own, **inner})
 
 
-def _of_test(kind: Kind, partition: str, key: str) -> Place | None:
+def _of_test(kind: Kind, key: str) -> Place | None:
     """A test's own key says in which hour, and in which share of it, the row stands."""
     named = _TEST_ROW.fullmatch(key)
     if named is None:
@@ -418,12 +430,15 @@ def _of_test(kind: Kind, partition: str, key: str) -> Place | None:
         at = datetime.fromtimestamp(started_ms / 1000, UTC)
     except (ValueError, OverflowError):
         return None
-    raw = server_raw_folder(at)
-    own = raw if kind is Kind.SERVER_RAW else server_tests_partition(at, agent)
-    # Earlier versions kept all tests of an hour in one partition.
-    if partition not in (own, raw if kind is Kind.SERVER_RAW else raw.removeprefix("raw.")):
-        return None
-    facts = {"agent": agent, "port": int(named[3]), "started_ms": started_ms, "partition": own}
+    folder = server_raw_folder(at)
+    facts = {
+        "agent": agent,
+        "port": int(named[3]),
+        "started_ms": started_ms,
+        "partition": server_tests_partition(at, agent),
+        "hour": folder.removeprefix("raw."),
+        "folder": folder,
+    }
     return Place(kind=kind, facts=facts)
 
 
@@ -440,14 +455,12 @@ def wrong_field(
         now: The coordinator's clock; None: instants are not checked.
     """
     for path, field in ROW_RULES[kind].fields.items():
-        if field.fact:
-            if field.fact not in facts and field.rule is not Rule.UNSET:
-                continue
-            if not _equals(list(_values(message, path.split("."))), field, facts):
-                return path
-        elif field.rule is Rule.NOT_AHEAD and now is not None:
-            if any(_is_ahead(value, now) for value in _values(message, path.split("."))):
-                return path
+        values = list(_values(message, path.split(".")))
+        is_known = field.fact in facts or field.rule is Rule.UNSET
+        if is_known and not _equals(values, field, facts):
+            return path
+        if field.names == "time" and now is not None and any(_is_ahead(at, now) for at in values):
+            return path
     return None
 
 
@@ -502,7 +515,8 @@ def check_row(row: Entity, message: Message | None) -> Violation | None:
     field = _broken_field(row, place, message)
     if field is None:
         return None
-    return Violation(row=row_name(row), field=field, place=place, message=message)
+    named = place or _test_place(row.row_key)
+    return Violation(row=row_name(row), field=field, place=named, message=message)
 
 
 def _broken_field(row: Entity, place: Place | None, message: Message | None) -> str | None:
