@@ -13,7 +13,7 @@ from typing import Final
 from broadside.agent.agent_settings import AgentSettings
 from broadside.agent.clock import read_clock
 from broadside.agent.engine_process import Iperf3
-from broadside.agent.host import Host
+from broadside.agent.host import Host, HostUnknown, find_address
 from broadside.agent.passport import read_passport
 from broadside.exchange.messages import AgentState, ClockReading, EngineState, Presence, Role
 from broadside.exchange.ports import ExchangeError, StorageGone
@@ -99,9 +99,11 @@ class Heart:
     condition: Callable[[], Condition] = Condition  # the role's own, once there is one
     spread_s: float = 0.0  # within which a change is told: a fleet's agents change at one instant
     storage_gone: bool = False
+    has_moved: bool = False  # this host has another address: the agent is to start again with it
     _started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     _clock: ClockReading | None = None
     _looked_s: float = field(default_factory=time.monotonic)  # at the host
+    _new_address: str | None = None  # as the last look found it, where it is another
 
     async def beat_forever(self) -> None:
         while True:
@@ -117,6 +119,7 @@ class Heart:
         """One heartbeat; a table that is away is logged and tried again at the next."""
         await self._refresh_clock()
         await self._refresh_passport()
+        self._refresh_address()
         try:
             async with asyncio.timeout(BEAT_TIMEOUT_S):
                 await self.fleet.beat(
@@ -135,7 +138,7 @@ class Heart:
             self.storage_gone = True
             self.stopping.set()
         except (ExchangeError, TimeoutError) as error:
-            log.warning("no heartbeat: %s", error or "timeout", extra={"action": "beat_failed"})
+            log.warning("no heartbeat: %s", _why(error), extra={"action": "beat_failed"})
 
     async def say_goodbye(self) -> None:
         """Take the row away, so that nobody waits for this agent."""
@@ -143,7 +146,7 @@ class Heart:
             async with asyncio.timeout(BEAT_TIMEOUT_S):
                 await self.fleet.leave(self.settings.role, self.settings.agent_id)
         except (ExchangeError, TimeoutError) as error:
-            log.warning("no goodbye: %s", error or "timeout", extra={"action": "leave_failed"})
+            log.warning("no goodbye: %s", _why(error), extra={"action": "leave_failed"})
 
     async def _refresh_clock(self) -> None:
         """Read the clock anew when the last reading is old, or was no good."""
@@ -153,6 +156,32 @@ class Heart:
                 return
         self._clock = await read_clock(self.settings.chronyc_socket)
 
+    def _refresh_address(self) -> None:
+        """Stop an idle agent whose detected address is another one, at two looks in a row.
+
+        Its servers, its echo and its presence hold the old one, which leads nowhere now. An address
+        that was set is not looked at, and a host without any may get the same one back.
+        """
+        if self.settings.address is not None or self.stopping.is_set():
+            return
+        try:
+            found = find_address()
+        except HostUnknown:
+            return
+        before, self._new_address = self._new_address, None
+        if found == self.host.address:
+            return
+        self._new_address = found
+        if found == before and not self.condition().busy:
+            log.warning(
+                "the address changed from %s to %s: starting again with it",
+                self.host.address,
+                found,
+                extra={"action": "moved"},
+            )
+            self.has_moved = True
+            self.stopping.set()
+
     async def _refresh_passport(self) -> None:
         """Offloads and sysctls are changed between runs; while a test runs nobody asks."""
         age_s = time.monotonic() - self._looked_s
@@ -160,3 +189,7 @@ class Heart:
             passport = await asyncio.to_thread(read_passport, self.host.nic)
             self.host = replace(self.host, passport=passport)
             self._looked_s = time.monotonic()
+
+
+def _why(error: Exception) -> str:
+    return str(error) or f"no answer within {BEAT_TIMEOUT_S:g} s"

@@ -155,10 +155,30 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
     ``fabric_settings`` of None are the environment's. Raises
     :class:`~broadside.exchange.ports.ExchangeMisconfigured`.
     """
-    stopping = asyncio.Event()
+    told = asyncio.Event()  # by a signal, to end
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, told.set)
+    code: int | None = None
+    while code is None:
+        stopping = asyncio.Event()
+        passing_on = asyncio.create_task(_pass_on(told, stopping))
+        try:
+            code = await _run_once(settings, fabric_settings or environment_settings(), stopping)
+        finally:
+            passing_on.cancel()
+    return code
+
+
+async def _pass_on(told: asyncio.Event, stopping: asyncio.Event) -> None:
+    await told.wait()
+    stopping.set()
+
+
+async def _run_once(
+    settings: AgentSettings, fabric_settings: FabricSettings, stopping: asyncio.Event
+) -> int | None:
+    """Be an agent until ``stopping`` is set; the exit code, or None where the host has moved."""
     try:
         host = find_host(settings)
         for warning in host.warnings:
@@ -167,7 +187,7 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
         spool = Spool(settings.spool_path, settings.spool_max_bytes)
         sweep(settings.agent_id)
         sweep_tunnels(mark_of(settings.agent_id, settings.role))
-        fabric = await _open_fabric(settings, fabric_settings or environment_settings(), stopping)
+        fabric = await _open_fabric(settings, fabric_settings, stopping)
         if fabric is None:
             return EXIT_STOPPED
     except HostUnknown as error:
@@ -182,10 +202,12 @@ async def main(settings: AgentSettings, fabric_settings: FabricSettings | None =
         )
         return EXIT_CANNOT_RUN
     try:
-        storage_gone = await _be_agent(settings, host, fabric, spool, stopping)
+        heart = await _be_agent(settings, host, fabric, spool, stopping)
     finally:
         await fabric.close()
-    return EXIT_CANNOT_RUN if storage_gone else EXIT_STOPPED
+    if heart.storage_gone:
+        return EXIT_CANNOT_RUN
+    return None if heart.has_moved else EXIT_STOPPED
 
 
 async def _open_fabric(
@@ -231,8 +253,8 @@ def _hold_name(settings: AgentSettings, path: Path) -> None:
 
 async def _be_agent(
     settings: AgentSettings, host: Host, fabric: Fabric, spool: Spool, stopping: asyncio.Event
-) -> bool:
-    """Work until told to stop; whether that was because what holds the rows is gone."""
+) -> Heart:
+    """Work until told to stop; the heart knows why, where it was not by a signal."""
     spooled = SpooledTable(fabric.results, spool, fabric.troubles)
     spooled_raw = SpooledRaw(fabric.raw_store, spool, fabric.troubles)
     host_log = HostLog(keep_s=settings.duration_max_s + 120, nic=host.nic)
@@ -289,7 +311,7 @@ async def _be_agent(
     await heart.say_goodbye()
     await _empty(spooled, spooled_raw, spool, settings)
     log.info("stopped", extra={"action": "stop"})
-    return heart.storage_gone
+    return heart
 
 
 async def _find_engine(

@@ -23,6 +23,6 @@ async def safely(work: Awaitable[object], action: str, context: Mapping[str, obj
     try:
         await work
     except (ExchangeError, TimeoutError) as error:
-        log.warning("%s", error or "no answer in time", extra={"action": action, **context})
+        log.warning("%s", str(error) or "no answer in time", extra={"action": action, **context})
     except Exception:
         log.exception("unexpected", extra={"action": action, **context})

@@ -74,6 +74,17 @@ class CoordinatorSettings(BaseSettings):
     retention_days: float = Field(
         90.0, ge=0, description="age in days from which `broadside prune` forgets a run"
     )
+    backup_dir: Path | None = Field(
+        None,
+        description="folder into which the coordinator writes a backup of an embedded store every "
+        "`BROADSIDE_BACKUP_EVERY_H` hours; unset: it writes none. See docs/hosts.md",
+    )
+    backup_every_h: float = Field(
+        24.0, ge=0.1, le=8760, description="hours between two scheduled backups"
+    )
+    backup_keep_count: int = Field(
+        7, ge=1, le=10_000, description="scheduled backups that are kept; older ones are removed"
+    )
     switches_file: Path | None = Field(
         None,
         description="TOML file of the commands that put the device into a state; "

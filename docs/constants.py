@@ -23,10 +23,10 @@ KINDS: Final = {
     "citation": "a standard, a paper or a vendor's document",
     "derivation": "follows from another quantity, as said",
     "measured": "measured on data that nobody here generated",
-    "definition": "the meaning of a word or an error rate, which no data can show; its effect is",
+    "definition": "defines a term or an error rate, which data cannot support; its effect is shown",
     "simulation": "simulation of a textbook process (AR(1), fractional noise), not of fleets",
     "work": "bounds the work or the length of a list; no figure or verdict rests on it",
-    "beside": "of a finding beside the verdict (a step, a drill, a name); no verdict rests on it",
+    "beside": "used only for findings that do not affect the verdict (a step, a drill, a name)",
 }
 
 

@@ -48,8 +48,10 @@ BOTTLENECK = """\
 What limited a burst is named only where the cause's own evidence is complete. The first cause of
 the table whose evidence holds is named; a run is limited by what most of its bursts name. Where no
 evidence holds, the bottleneck is *unknown*: the finding lists what was seen, what is missing, and
-the next run that would decide. How pairs move is no evidence of a place: pairs that trade shares
-have a limit in common, which may be any link or host that they share. This page is written by
+the next run that would decide. The rates of pairs over time do not show where the limit is. If one
+pair gains when another loses (they *trade shares*), they have one limit in common, but it can be
+any link or host on their common path. Three causes have the name `firewall`; the finding says which
+evidence was used. A NIC or host *has room* if it is under 90 % of its cap. This page is written by
 `python docs/tables.py`; the numbers are in [constants.md](constants.md).
 
 ## Idle RTT
@@ -60,8 +62,8 @@ of the connections that the start gate holds, which costs no packet; for engines
 gate from three handshakes with the engine's own port. Neither needs ICMP, a further port or a path
 without address translation. It is in the job's report (`idle_rtt`), in the pair (`rtt_idle_s`) and
 the flow (`rtt_baseline_s`, with `rtt_baseline_how`). A failed measurement leaves it unknown, and
-nothing is named that needs it. The shortest round trip of the burst itself is no baseline: a queue
-that never drains is in it.
+nothing is named that needs it. The shortest round trip during the burst cannot be used as a
+baseline, because it includes a queue that never becomes empty.
 
 ## Causes, in the order in which they are considered
 """
@@ -147,7 +149,7 @@ def bottleneck_page() -> str:
             f"- Evidence: {cause.evidence}.",
             f"- Reads: {cause.reads}.",
             f"- Without that: {cause.when_absent}.",
-            f"- Refuted by: {cause.refuted_by}.\n",
+            f"- Ruled out by: {cause.refuted_by}.\n",
         ]
     parts.append(
         "## Unknown: the next run\n\nThe first row that applies is advised.\n\n"

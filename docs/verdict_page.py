@@ -221,6 +221,9 @@ def _findings() -> Iterator[tuple[str, str, str, str]]:
         yield (
             f"{goal.id}-unproven",
             "inconclusive",
-            f"The {goal.words} is incomplete or not placed in time: {limit} is undecided.",
+            (
+                f"The {goal.words} has missing values, or the times of its values are unknown, so "
+                f"{limit} is undecided."
+            ),
             "Make the source of the metric complete, then run again.",
         )

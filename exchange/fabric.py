@@ -16,7 +16,7 @@ from broadside.exchange.installation import bring_extra
 from broadside.exchange.pacing import BEAT_SPREAD_S
 from broadside.exchange.ports import ExchangeMisconfigured, JobQueue, RawStore, Table
 from broadside.exchange.records import AgentRecords, Records
-from broadside.exchange.troubles import TroubleLog
+from broadside.exchange.troubles import TroubleLog, WriteRefusals
 
 __all__ = ["Fabric", "FabricSettings", "environment_settings", "open_fabric"]
 
@@ -37,6 +37,7 @@ class Fabric:
     raw: RawStore | None = None  # None: the table of results keeps it
     troubles: TroubleLog = field(default_factory=TroubleLog)  # what the adapters lived through
     receive_wait_s: float = 2.0  # that an idle agent's receive is to wait
+    refusals: WriteRefusals = field(default_factory=WriteRefusals)  # of this process's own writes
     in_files: bool = False  # of this host, which somebody may remove
     beat_spread_s: float = 0.0  # within which agents tell a change that a whole fleet has at once
     records: Records = field(init=False)
@@ -81,8 +82,11 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
             from broadside.exchange.embedded.embedded_queue import EmbeddedQueue
             from broadside.exchange.embedded.embedded_table import EmbeddedTable
 
+            refusals = WriteRefusals()
             control, results, private = (
-                EmbeddedTable(settings.data_dir, name, busy_s=settings.storage_wait_s)
+                EmbeddedTable(
+                    settings.data_dir, name, busy_s=settings.storage_wait_s, refusals=refusals
+                )
                 for name in TABLES
             )
             return Fabric(
@@ -92,12 +96,14 @@ def open_fabric(settings: FabricSettings | None = None) -> Fabric:
                     deliveries_max_count=settings.queue_deliveries_max_count,
                     duplicates_s=settings.queue_duplicates_s,
                     busy_s=settings.storage_wait_s,
+                    refusals=refusals,
                 ),
                 control=control,
                 results=results,
                 private=private,
                 raw=raw,
                 troubles=troubles,
+                refusals=refusals,
                 in_files=True,
             )
         case "http":

@@ -33,6 +33,40 @@ def bounded_json(body: bytes | str, max_bytes: int) -> str:
     return text
 
 
+def lone_surrogate(value: object, place: str = "") -> str | None:
+    """Return where parsed JSON has a text that cannot be encoded; None where all texts can.
+
+    JSON can write half of a character. Python keeps it, and then neither an answer, a log nor
+    a row can hold the text.
+
+    Args:
+        value: What ``json.loads`` returned, of a bounded depth.
+        place: The path of ``value``, for the messages of the caller.
+    """
+    match value:
+        case str():
+            return None if value.isascii() or _is_encodable(value) else place or "text"
+        case dict():
+            for name, inner in value.items():
+                if not (name.isascii() or _is_encodable(name)):
+                    return f"a name in {place or 'it'}"
+                if (found := lone_surrogate(inner, f"{place}.{name}".lstrip("."))) is not None:
+                    return found
+        case list():
+            for number, inner in enumerate(value):
+                if (found := lone_surrogate(inner, f"{place}[{number}]")) is not None:
+                    return found
+    return None
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _depth(text: str) -> int:
     if text.count("[") + text.count("{") <= DEPTH_MAX_COUNT:
         return 0  # it cannot be deeper: most texts need no closer look

@@ -5,13 +5,31 @@ an SDK repeats by itself. A *spell* begins with the first failure and ends with 
 failures soon after make it one spell with the last. A report carries the spells of its job.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from broadside.exchange.messages import TROUBLES_MAX_COUNT, Trouble, TroubleKind
 
 _SAME_S: Final = timedelta(seconds=5)  # a failure so soon after a spell's end belongs to it
+
+
+class WriteRefusals:
+    """The newest write that each place of this process refused for want of room or of a right."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        self._newest: dict[str, tuple[float, str]] = {}  # when and why, by place
+
+    def note(self, place: str, why: str) -> None:
+        """Remember a refusal; on any thread."""
+        self._newest[place] = (self._clock_s(), why)
+
+    def within(self, span_s: float) -> Mapping[str, str]:
+        """Return why, by place, for refusals of the last ``span_s``."""
+        since_s = self._clock_s() - span_s
+        return {place: why for place, (at_s, why) in self._newest.items() if at_s >= since_s}
 
 
 def utc_now() -> datetime:

@@ -23,6 +23,7 @@ from broadside.lab.namespaces import CHRONY_PATH, is_chronyd, list_processes, pi
 from broadside.lab.topology import (
     NTP_OVER_LOOPBACK,
     Lab,
+    LabSpec,
     management_address,
     management_network,
 )
@@ -35,25 +36,25 @@ POLL_S: Final = 0.2
 WORKERS_COUNT: Final = 4
 
 
-def server_directives(prefix: str) -> tuple[str, ...]:
+def server_directives(spec: LabSpec) -> tuple[str, ...]:
     """The firewall's chronyd: its own clock is the truth."""
     return (
         "local stratum 3",
-        f"allow {management_network(prefix)}/22",
+        f"allow {management_network(spec)}",
         "bindcmdaddress /",
-        f"pidfile {pid_path(prefix, 'fw')}",
+        f"pidfile {pid_path(spec.prefix, 'fw')}",
     )
 
 
-def client_directives(prefix: str, host_name: str, offset_s: float = 0.0) -> tuple[str, ...]:
+def client_directives(spec: LabSpec, host_name: str, offset_s: float = 0.0) -> tuple[str, ...]:
     """A host's chronyd; ``offset_s`` makes its clock look that many seconds slow."""
-    source = management_address(prefix, "firewall")
+    source = management_address(spec, "firewall")
     planted = f" offset {offset_s:.9f}" if offset_s else ""
     return (
         f"server {source} {POLLING}{planted}",
         "port 0",
         "bindcmdaddress /",
-        f"pidfile {pid_path(prefix, host_name)}",
+        f"pidfile {pid_path(spec.prefix, host_name)}",
     )
 
 
@@ -78,12 +79,12 @@ def start_clocks(lab: Lab) -> str | None:
         _keep_folder(prefix)
         running = _running(prefix)
         if "fw" not in running:
-            _start(prefix, "fw", server_directives(prefix))
+            _start(prefix, "fw", server_directives(lab.spec))
         missing = [host.name for host in lab.hosts if host.name not in running]
         with ThreadPoolExecutor(WORKERS_COUNT) as pool:
             list(
                 pool.map(
-                    lambda name: _start(prefix, name, client_directives(prefix, name)), missing
+                    lambda name: _start(prefix, name, client_directives(lab.spec, name)), missing
                 )
             )
     except (LabError, OSError) as error:
@@ -107,7 +108,7 @@ def plant_offset(lab: Lab, host_name: str, offset_s: float) -> None:
             if time.monotonic() > end_s:
                 raise LabBroken(f"chronyd of {host_name} (pid {pid}) does not stop")
             time.sleep(POLL_S / 10)
-    _start(prefix, host_name, client_directives(prefix, host_name, offset_s))
+    _start(prefix, host_name, client_directives(lab.spec, host_name, offset_s))
 
 
 def wait_synced(lab: Lab, timeout_s: float) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ def firewall_agent(lab: Lab, folder: Path, profile: str = "plain") -> SnmpAgent:
     """The agent of a lab's firewall in a profile; start it, and :func:`follow` the next ones."""
     return SnmpAgent(
         folder,
-        address=str(management_address(lab.spec.prefix, "firewall")),
+        address=str(management_address(lab.spec, "firewall")),
         port=PORT,
         namespace=firewall_namespace(lab.spec.prefix),
         figures=figures_of(lab, profile),

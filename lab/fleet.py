@@ -46,6 +46,7 @@ AGENT_IMPORTS: Final = (
 START_TIMEOUT_S: Final = 60.0
 ANSWER_TIMEOUT_S: Final = 10.0
 KILL_TIMEOUT_S: Final = 5.0
+LOG_LINE_MAX: Final = 300  # characters of a log's line that an error quotes
 PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -127,6 +128,19 @@ class Fleet:
     def agent_log_path(self, agent_id: str) -> Path:
         """Where an agent's standard output and error go."""
         return _agent_log_path(self._log_path, agent_id)
+
+    def explain(self, agent_id: str) -> str:
+        """Whether an agent runs, and the last line of its log. Raises :class:`FleetError`."""
+        state = self.states().get(agent_id)
+        if state is None:
+            return "was never started"
+        status = "runs" if state.exit_code is None else f"ended with exit code {state.exit_code}"
+        try:
+            lines = self.agent_log_path(agent_id).read_text(errors="replace").split("\n")
+        except OSError:
+            lines = []
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f"{status}, {f'its log ends: {last[:LOG_LINE_MAX]}' if last else 'its log is empty'}"
 
     def states(self) -> Mapping[str, AgentState]:
         """Every agent that was ever started, by its id. Raises :class:`FleetError`."""

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -85,11 +86,16 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
     path = lab_path(spec.prefix, base_path)
     check_rights(path)
     with locked(spec.prefix) as lock:
-        lab = topology.build_lab(spec, path)
-        if read_spec(path) != spec or network_faults(lab):
+        standing = read_spec(path)
+        if standing == spec and not network_faults(topology.build_lab(standing, path)):
+            spec = standing  # with its own management network
+        else:
             clear(spec.prefix, lock)
-            build(spec, lock)
+            with free_slot(spec.prefix) as slot:
+                spec = dataclasses.replace(spec, management_slot=slot)
+                build(spec, lock)
             write_spec(spec, path)
+        lab = topology.build_lab(spec, path)
         shape(spec, lock)
         start_ledger(lab)
         problem = clocks.start_clocks(lab)
@@ -198,6 +204,43 @@ def build(spec: LabSpec, lock: int) -> None:
     run_batch(topology.link_batch(spec), lock)
     batches: list[Batch] = [*topology.address_batches(spec), topology.rules_batch(spec)]
     _in_parallel(lambda batch: run_batch(batch, lock), batches)
+
+
+@contextlib.contextmanager
+def free_slot(prefix: str) -> Iterator[int]:
+    """Reserve a management network that nothing on this machine uses, while a lab is built on it.
+
+    The reservation is an abstract Unix socket. Once the context ends, the address on the lab's own
+    interface shows that the network is in use. Raises :class:`LabBroken` when all are in use.
+    """
+    first = topology.first_slot(prefix)
+    for step in range(topology.MANAGEMENT_SLOTS_COUNT):
+        slot = (first + step) % topology.MANAGEMENT_SLOTS_COUNT
+        with socket.socket(socket.AF_UNIX) as reservation:
+            try:
+                reservation.bind(f"\0broadside-management-{slot}")
+            except OSError:  # another lab is being built on it
+                continue
+            network = topology.slot_network(slot)
+            # Read after the reservation: whoever had it before has its address by now.
+            if not any(address in network for address in _own_addresses()):
+                yield slot
+                return
+    raise LabBroken(
+        f"all {topology.MANAGEMENT_SLOTS_COUNT} management networks of "
+        f"{topology.MANAGEMENT_NETWORK}/15 are in use; take labs down (`ip -br address`)"
+    )
+
+
+def _own_addresses() -> list[IPv4Address]:
+    """The IPv4 addresses of this namespace's interfaces."""
+    interfaces = json.loads(run([find_tool("ip"), "-json", "-4", "address", "show"]) or "[]")
+    return [
+        IPv4Address(entry["local"])
+        for interface in interfaces
+        for entry in interface.get("addr_info", ())
+        if "local" in entry
+    ]
 
 
 def clear(prefix: str, lock: int) -> DownReport:

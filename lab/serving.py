@@ -1,5 +1,6 @@
 """A coordinator of our own beside a lab: started, killed, started again, and asked over its API."""
 
+import contextlib
 import os
 import re
 import signal
@@ -16,9 +17,11 @@ import httpx
 from broadside.coordinator.core.summary import RunSummary
 from broadside.exchange.programs import module_command
 from broadside.lab.errors import LabBroken
+from broadside.lab.fleet import Fleet
 from broadside.lab.offspring import die_with_parent
 
 READY_S: Final = 60.0  # s within which a coordinator, clocks or agents are there
+NAMED_MAX: Final = 5  # agents that an error names
 PATIENCE_S: Final = 5.0  # s for which an agent may have a problem: a port is taken again
 
 
@@ -48,6 +51,7 @@ class Serving:
             **environment,
         }
         self.log_path = folder / "serve.log"
+        self._peak_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
 
@@ -108,8 +112,19 @@ class Serving:
         assert self._process is not None  # noqa: S101 - started before
         return self._process.pid
 
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that it has had resident, over all its processes so far."""
+        if self._process is not None:
+            with contextlib.suppress(OSError, IndexError, ValueError):  # it has ended
+                status = Path(f"/proc/{self._process.pid}/status").read_text()
+                peak_bytes = int(status.partition("VmHWM:")[2].split()[0]) * 1024
+                self._peak_bytes = max(self._peak_bytes, peak_bytes)
+        return self._peak_bytes
+
     def kill(self) -> None:
         assert self._process is not None  # noqa: S101 - started before
+        self._peak_bytes = self.peak_bytes  # of a process that is gone nothing is left to read
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
@@ -162,33 +177,62 @@ def _accepted(answer: httpx.Response) -> httpx.Response:
     return answer
 
 
-def wait_for_agents(coordinator: Serving, agent_ids: Collection[str], since_at: datetime) -> None:
-    """Until all of these, heard of since then, can work; as long as more of them come.
+def wait_for_agents(
+    coordinator: Serving, agents: Fleet, agent_ids: Collection[str], since_at: datetime
+) -> None:
+    """Wait until all of these agents can work, for as long as more of them become ready.
 
-    Raises :class:`~broadside.lab.errors.LabBroken`, which says who cannot.
+    Args:
+        coordinator: Whose list of agents is read.
+        agents: The fleet in which they run.
+        agent_ids: The agents to wait for.
+        since_at: Heartbeats from before are those of an earlier agent of the same name.
+
+    Raises:
+        LabBroken: Some cannot; says of each why: what its heartbeat says, whether its process runs,
+            and the last line of its log. At once where one has ended.
     """
     end_s, fewest_count = time.monotonic() + READY_S, len(agent_ids)
     broken_since_s: float | None = None
     while True:
-        told = coordinator.get("/v1/presences?limit=5000") or []
+        told = coordinator.get("/v1/presences?limit=5000")
         # One that was killed before it could say goodbye is still on record.
-        there = {p["agent_id"]: p for p in told if datetime.fromisoformat(p["beat_at"]) >= since_at}
+        there = {
+            p["agent_id"]: p for p in told or () if datetime.fromisoformat(p["beat_at"]) >= since_at
+        }
         missing = [name for name in agent_ids if not is_ready(there.get(name))]
         if not missing:
             return
-        problems = {there[name]["problem"] for name in missing if name in there} - {None}
         now_s = time.monotonic()
         if len(missing) < fewest_count:
             end_s, fewest_count = now_s + READY_S, len(missing)
+        problems = {there[name]["problem"] for name in missing if name in there} - {None}
         broken_since_s = (broken_since_s or now_s) if problems else None
         if broken_since_s is not None and now_s - broken_since_s > PATIENCE_S:
             raise LabBroken(f"an agent cannot work: {'; '.join(sorted(problems))}")
-        if now_s > end_s:
+        states = agents.states()
+        ended = [name for name in missing if name in states and states[name].exit_code is not None]
+        if ended or now_s > end_s:
+            first = (ended or missing)[:NAMED_MAX]
             raise LabBroken(
-                f"only {len(agent_ids) - len(missing)} of {len(agent_ids)} agents are ready, no "
-                f"other within {READY_S:g} s: not {', '.join(missing[:5])}"
+                f"only {len(agent_ids) - len(missing)} of {len(agent_ids)} agents are ready"
+                + ("" if ended else f", no other within {READY_S:g} s")
+                + ("; the coordinator does not list its agents" if told is None else "")
+                + "".join(f"; {name} {why_not(there.get(name), agents, name)}" for name in first)
             )
         time.sleep(0.2)
+
+
+def why_not(presence: Mapping[str, Any] | None, agents: Fleet, agent_id: str) -> str:
+    """Why an agent is not ready: its newest heartbeat, its process, its log."""
+    if presence is None:
+        beat = "no heartbeat"
+    elif presence["problem"] is not None:
+        beat = str(presence["problem"])
+    else:
+        ports = presence["ports"]
+        beat = f"heartbeat of {presence['beat_at']}: {presence['state']}, free ports {ports}"
+    return f"({beat}; {agents.explain(agent_id)})"
 
 
 def is_ready(presence: Mapping[str, Any] | None) -> bool:

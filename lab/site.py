@@ -162,7 +162,7 @@ def staged(
         ) as started:
             if late := clocks.wait_synced(lab, READY_S):
                 raise LabBroken(f"no good clock within {READY_S:g} s: {', '.join(late[:5])}")
-            wait_for_agents(serving, plans, since_at)
+            wait_for_agents(serving, started, plans, since_at)
             yield Site(lab=lab, coordinator=serving, agents=started, plans=plans)
 
 

@@ -10,7 +10,9 @@
 have ``mg0`` on the management switch ``<p>mg``, whose uplink is the interface ``<p>mg`` of the
 namespace in which the lab was built: there a broker can listen for the agents, and over it runs
 the time service, out of the way of the bursts. Management addresses are taken from 198.18.0.0/15,
-which RFC 2544 keeps for benchmarks; each prefix has its own /22 of it, so that labs coexist.
+which RFC 2544 keeps for benchmarks. Each lab has a /22 of it that no other interface of the machine
+uses (:func:`broadside.lab.network.free_slot`): of two labs with the same one, the agents of the
+second never get an answer.
 
 Neighbour entries are static: the kernel's neighbour table is one for all namespaces and holds
 1,024 dynamic entries, which 85 pairs would fill; and no burst begins with an ARP exchange.
@@ -19,8 +21,8 @@ Neighbour entries are static: the kernel's neighbour table is one for all namesp
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from ipaddress import IPv4Address
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Final, Literal
 
@@ -64,6 +66,8 @@ class LabSpec:
     notsent_lowat_bytes: int = 16_384  # keeps unsent payload out of the sender's account
     wmem_bytes: tuple[int, int, int] = (4096, 16_384, 262_144)  # min, default, max
     congestion: str = "cubic"
+    # Which /22 is its management network: chosen when it is built. None: the first to try.
+    management_slot: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.pairs_count <= PAIRS_MAX:
@@ -176,17 +180,28 @@ def data_address(role: Role, index: int) -> IPv4Address:
     return network + (256 + index if index else 1)
 
 
-def management_network(prefix: str) -> IPv4Address:
-    """The first address of the prefix's own /22."""
-    return MANAGEMENT_NETWORK + 1024 * (zlib.crc32(prefix.encode()) % MANAGEMENT_SLOTS_COUNT)
+def first_slot(prefix: str) -> int:
+    """The management network that a lab of this prefix takes where it is free."""
+    return zlib.crc32(prefix.encode()) % MANAGEMENT_SLOTS_COUNT
+
+
+def management_network(spec: LabSpec) -> IPv4Network:
+    """The lab's own /22."""
+    slot = first_slot(spec.prefix) if spec.management_slot is None else spec.management_slot
+    return slot_network(slot)
+
+
+def slot_network(slot: int) -> IPv4Network:
+    """The /22 of a slot."""
+    return IPv4Network((MANAGEMENT_NETWORK + 1024 * slot, 22))
 
 
 def management_address(
-    prefix: str, member: Literal["broker", "firewall"] | Role, index: int = 0
+    spec: LabSpec, member: Literal["broker", "firewall"] | Role, index: int = 0
 ) -> IPv4Address:
     """The broker's side of the uplink, the firewall, or host ``index`` (from 1)."""
     offset = {"broker": 1, "firewall": 2, Role.CLIENT: 256 + index, Role.SERVER: 512 + index}
-    return management_network(prefix) + offset[member]
+    return management_network(spec)[offset[member]]
 
 
 def mac(address: IPv4Address) -> str:
@@ -205,7 +220,7 @@ def build_lab(spec: LabSpec, path: Path) -> Lab:
                 namespace=spec.prefix + name,
                 address=str(data_address(role, index)),
                 nic="eth0",
-                management_address=str(management_address(spec.prefix, role, index)),
+                management_address=str(management_address(spec, role, index)),
                 chrony=NTP_OVER_LOOPBACK,
             )
             for index, name in enumerate(host_names(spec, role), 1)
@@ -218,7 +233,7 @@ def build_lab(spec: LabSpec, path: Path) -> Lab:
         servers=hosts(Role.SERVER),
         firewall_namespace=firewall_namespace(spec.prefix),
         ledger_path=path / "ledger.csv",
-        management_address=str(management_address(spec.prefix, "broker")),
+        management_address=str(management_address(spec, "broker")),
     )
 
 
@@ -325,11 +340,11 @@ def link_batch(spec: LabSpec) -> Batch:
         cable(switch, "fw", firewall_namespace(prefix), device, data_address(role, 0))
         for index, name in enumerate(host_names(spec, role), 1):
             cable(switch, f"p{index}", prefix + name, "eth0", data_address(role, index))
-            mine = management_address(prefix, role, index)
+            mine = management_address(spec, role, index)
             cable(management, name, prefix + name, "mg0", mine)
-    gate = management_address(prefix, "firewall")
+    gate = management_address(spec, "firewall")
     cable(management, "fw", firewall_namespace(prefix), "mg0", gate)
-    cable(management, "uplink", "", management, management_address(prefix, "broker"))
+    cable(management, "uplink", "", management, management_address(spec, "broker"))
     return Batch(namespace=None, tool="ip", lines=tuple(lines))
 
 
@@ -343,7 +358,7 @@ def address_batches(spec: LabSpec) -> tuple[Batch, ...]:
             namespace=None,
             tool="ip",
             lines=(
-                f"addr add {management_address(prefix, 'broker')}/22 dev {management_name(prefix)}",
+                f"addr add {management_address(spec, 'broker')}/22 dev {management_name(prefix)}",
                 f"link set {management_name(prefix)} up",
                 *_management_neighbours(spec, management_name(prefix)),
             ),
@@ -384,7 +399,7 @@ def _firewall_batch(spec: LabSpec) -> Batch:
             _neighbour(data_address(role, index), device)
             for index in range(1, spec.pairs_count + 1)
         ]
-    mine = management_address(spec.prefix, "firewall")
+    mine = management_address(spec, "firewall")
     lines += [f"addr add {mine}/22 dev mg0", "link set mg0 up"]
     lines += _management_neighbours(spec, "mg0")
     return Batch(namespace=firewall_namespace(spec.prefix), tool="ip", lines=tuple(lines))
@@ -395,7 +410,7 @@ def _host_batch(spec: LabSpec, role: Role, index: int) -> Batch:
     # machine does not allow everybody, and would inherit the machine's default.
     gateway = data_address(role, 0)
     way = f"route add default via {gateway} initcwnd {spec.initcwnd} congctl {spec.congestion}"
-    mine = management_address(spec.prefix, role, index)
+    mine = management_address(spec, role, index)
     return Batch(
         namespace=spec.prefix + host_names(spec, role)[index - 1],
         tool="ip",
@@ -407,8 +422,8 @@ def _host_batch(spec: LabSpec, role: Role, index: int) -> Batch:
             way,
             f"addr add {mine}/22 dev mg0",
             "link set mg0 up",
-            _neighbour(management_address(spec.prefix, "broker"), "mg0"),
-            _neighbour(management_address(spec.prefix, "firewall"), "mg0"),
+            _neighbour(management_address(spec, "broker"), "mg0"),
+            _neighbour(management_address(spec, "firewall"), "mg0"),
         ),
     )
 
@@ -420,7 +435,7 @@ def _neighbour(address: IPv4Address, device: str) -> str:
 def _management_neighbours(spec: LabSpec, device: str) -> Iterator[str]:
     for role in Role:
         for index in range(1, spec.pairs_count + 1):
-            yield _neighbour(management_address(spec.prefix, role, index), device)
+            yield _neighbour(management_address(spec, role, index), device)
 
 
 def rules_batch(spec: LabSpec) -> Batch:

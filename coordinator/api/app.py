@@ -31,10 +31,12 @@ from broadside.coordinator.api.openapi import router as document
 from broadside.coordinator.api.problems import handle_errors
 from broadside.coordinator.api.problems import router as problem_kinds
 from broadside.coordinator.auth.audit import Audit
+from broadside.coordinator.backups import ScheduledBackups
 from broadside.coordinator.loop_lag import LoopLag
 from broadside.coordinator.notices.announcer import Announcer, Place
 from broadside.coordinator.runs.coordinator import Coordinator
 from broadside.coordinator.runs.spending import Budgets
+from broadside.coordinator.runs.storage_watch import WriteProbe
 from broadside.coordinator.schedules.firing import Schedules
 from broadside.coordinator.studies.runner import Studies
 from broadside.coordinator.studies.switch import Switch
@@ -57,6 +59,7 @@ def create_app(
     guard: Guard | None = None,
     switches: Mapping[str, Switch] | None = None,
     places: Sequence[Place] = (),
+    backups: ScheduledBackups | None = None,
 ) -> FastAPI:
     """The application; with ``tick_s`` it also looks after unfinished runs while it is up.
 
@@ -103,8 +106,11 @@ def create_app(
     announcer = Announcer(coordinator.fabric.records, places, coordinator.now)
     if places:
         coordinator.companions.append(announcer)
+    if backups is not None:
+        coordinator.companions.append(backups)
     app.state.ticks = tick_s is not None
-    app.state.figures = Figures(loop_lag, announcer)
+    app.state.figures = Figures(loop_lag, announcer, None if backups is None else backups.interval)
+    app.state.write_probe = WriteProbe(coordinator.fabric)
     app.state.audit = Audit(coordinator.fabric.private)
     guard = guard or Guard()
     app.state.sign_in = guard.sign_in

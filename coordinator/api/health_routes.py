@@ -35,7 +35,7 @@ async def health() -> Mapping[str, str]:
 
 @router.get("/readyz", responses={503: PROBLEMS[503]})
 async def ready(coordinator: Service, request: Request) -> Readiness:
-    """Whether queue and table answer, and runs are looked after.
+    """Whether queue and tables answer and take writes, and runs are looked after.
 
     Anybody may ask, so a refusal says what is wrong, and no more.
     """
@@ -44,6 +44,8 @@ async def ready(coordinator: Service, request: Request) -> Readiness:
         await anext(coordinator.fabric.records.private.list_runs(limit=1), None)
     except ExchangeError as error:
         raise NotReady("queue or table do not answer; see the log") from error
+    if (problem := await request.app.state.write_probe.problem()) is not None:
+        raise NotReady(f"{problem}; see the log")
     ticked_at = coordinator.ticked_at
     if request.app.state.ticks and (
         ticked_at is None or coordinator.now() - ticked_at > TICKED_WITHIN

@@ -198,6 +198,7 @@ EXAMPLES: Final = {  # by command, what to write after `broadside`
     "backup": "backup /var/backups/broadside.tar.gz",
     "restore": "restore /var/backups/broadside.tar.gz",
     "enroll new": "enroll new --role client --count 30 --expires 1h",
+    "enroll new-authority": "enroll new-authority",
     "enroll list": "enroll list",
     "enroll revoke": "enroll revoke c001",
     "mcp": "mcp --api https://broadside.example.net --token-file viewer.token",

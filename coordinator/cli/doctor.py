@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from broadside.coordinator.auth.audit import AuditRow
 from broadside.coordinator.auth.static_tokens import Token
+from broadside.coordinator.backups import BackupKind, BackupRecord, read_backup_records
 from broadside.coordinator.cli.exits import Exit
 from broadside.coordinator.cli.failed_check import failed
 from broadside.coordinator.cli.installed_services import (
@@ -50,6 +51,7 @@ from broadside.exchange.ports import ExchangeError, ExchangeUnavailable, RawName
 from broadside.exchange.programs import module_command
 from broadside.exchange.records import RunHeader
 from broadside.exchange.records.keys import (
+    BACKUPS,
     LAUNCHES,
     OPEN,
     PASSPORT,
@@ -66,6 +68,7 @@ from broadside.exchange.records.keys import (
 from broadside.exchange.records.shelf import Shelf
 
 ROWS_SHOWN_COUNT: Final = 10
+DRILL_AGE_MAX: Final = timedelta(days=14)  # two of the weekly restore drills
 AGENT_CHECK_TIMEOUT_S: Final = 30.0
 LEDGER_LOOKBACK_S: Final = 900.0  # s of the metric that are read
 LEDGER_TIMEOUT_S: Final = 60.0
@@ -214,7 +217,10 @@ async def fabric_checks() -> tuple[list[Check], list[str]]:
         found = [send, receive, table, raw]
         if not table.ok:
             return found, []
-        return [*found, await rows_check(fabric)], await _servers(fabric)
+        found.append(await rows_check(fabric))
+        if fabric.in_files:
+            found += await backup_checks(fabric)
+        return found, await _servers(fabric)
     finally:
         await fabric.close()
 
@@ -237,6 +243,7 @@ async def rows_check(fabric: Fabric) -> Check:
         PLACES: PlaceSet,
         LAUNCHES: Launched,
         RESERVATIONS: Reservation,
+        BACKUPS: BackupRecord,
         audit_shelf(month): AuditRow,
     }
     shelves = [Shelf(fabric.private, name, model) for name, model in private.items()]
@@ -258,6 +265,53 @@ async def rows_check(fabric: Fabric) -> Check:
         "rights of that table are too wide",
         required=False,
     )
+
+
+async def backup_checks(fabric: Fabric) -> list[Check]:
+    """How old the last backup and the last restore drill are, and how they ended."""
+    now, settings = datetime.now(UTC), CoordinatorSettings()
+    every = None if settings.backup_dir is None else timedelta(hours=settings.backup_every_h)
+    limits = {BackupKind.BACKUP: every and 2 * every, BackupKind.DRILL: every and DRILL_AGE_MAX}
+    fixes = {
+        BackupKind.BACKUP: "set BROADSIDE_BACKUP_DIR, or run `broadside backup FILE`",
+        BackupKind.DRILL: "run `broadside restore --drill`",
+    }
+    try:
+        records = await read_backup_records(fabric.private)
+    except ExchangeError as error:
+        return [failed("backup", error)]
+    return [
+        _backup_check(name, records.get(kind), now, limits[kind], fixes[kind])
+        for kind, name in ((BackupKind.BACKUP, "backup"), (BackupKind.DRILL, "restore drill"))
+    ]
+
+
+def _backup_check(
+    name: str, record: BackupRecord | None, now: datetime, age_max: timedelta | None, fix: str
+) -> Check:
+    """A note; a failure only where backups are scheduled (``age_max`` is not None)."""
+    required = name == "backup" and age_max is not None
+    if record is None:
+        return Check(name=name, ok=False, detail="none yet", fix=fix, required=False)
+    age = None if record.succeeded_at is None else now - record.succeeded_at
+    last = "none succeeded" if age is None else f"{record.file}, {_age_text(age)} old"
+    if record.error is not None:
+        detail = f"the last one failed: {record.error}; before that: {last}"
+        return Check(name=name, ok=False, detail=detail, fix=fix, required=required)
+    is_old = age is None or (age_max is not None and age > age_max)
+    size = "" if record.size_bytes is None else f", {words.size(record.size_bytes)}"
+    return Check(
+        name=name,
+        ok=not is_old,
+        detail=last + size,
+        fix=fix if is_old else None,
+        required=required,
+    )
+
+
+def _age_text(age: timedelta) -> str:
+    hours = max(0.0, age.total_seconds() / 3600)
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
 
 
 async def try_raw(raw: RawStore | None) -> str:

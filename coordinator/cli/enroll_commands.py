@@ -34,7 +34,7 @@ def new(
     as_json: Json = False,
 ) -> None:
     """Make a join code and print it, this once: `broadside agent --join CODE` trades it."""
-    from broadside.coordinator.hosts.hosts_server import shown_certificate
+    from broadside.coordinator.hosts.hosts_server import check_authority, shown_certificate
     from broadside.exchange.http.joining import new_code
 
     now = datetime.now(UTC)
@@ -42,7 +42,9 @@ def new(
         expires_at = parse_expiry(expires, now)
     except (ValueError, OverflowError) as error:
         stop(f"--expires {expires}: not 1h, 7d, or a UTC date to come ({error})", Exit.USAGE)
-    shown = shown_certificate(CoordinatorSettings(), FabricSettings().data_dir)
+    settings, data_dir = CoordinatorSettings(), FabricSettings().data_dir
+    run_on_private(lambda table: check_authority(settings, table, data_dir, now))
+    shown = shown_certificate(settings, data_dir)
     code, secret = new_code(shown.authority)
     join = run_on_private(
         lambda table: Enrolments(table).add_code(
@@ -67,6 +69,28 @@ def new(
         err=True,
     )
     typer.echo(code)
+
+
+@app.command()
+def new_authority() -> None:
+    """Make a certificate authority in place of one that was lost; every agent must join again."""
+    from broadside.coordinator.hosts.authority import has_authority, own_authority
+
+    data_dir = FabricSettings().data_dir
+    if has_authority(data_dir):
+        stop(
+            f"{data_dir}: agents trust the authority there; to give it up, move tls/ away",
+            Exit.USAGE,
+        )
+    try:
+        own_authority(data_dir, datetime.now(UTC))
+    except (OSError, ValueError) as error:
+        stop(f"{data_dir}: {error}", Exit.CANNOT_RUN)
+    typer.echo(
+        "a new authority was made. Enrolled agents refuse it: revoke them, make new codes, and on "
+        "each host remove its credential.json and join again",
+        err=True,
+    )
 
 
 @app.command(name="list")

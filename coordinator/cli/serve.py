@@ -1,6 +1,7 @@
 """``broadside serve``: the coordinator with its API."""
 
 import asyncio
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +32,15 @@ def serve(
     asyncio.run(_serve(settings, SignInSettings()))
 
 
+def _remove_leftovers(data_dir: Path, backup_dir: Path | None) -> None:
+    """Remove what killed backups and restores left beside the store and among the backups."""
+    from broadside.exchange.embedded.backup import remove_leftovers
+
+    for folder in (data_dir.absolute().parent, backup_dir):
+        if folder is not None:
+            remove_leftovers(folder)
+
+
 async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     import socket
 
@@ -39,10 +49,11 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from broadside.coordinator.api.app import create_app
     from broadside.coordinator.api.door import Guard, is_loopback
     from broadside.coordinator.auth.signin import open_sign_in
+    from broadside.coordinator.backups import ScheduledBackups
     from broadside.coordinator.bounded_listener import BACKLOG_COUNT, Listener
     from broadside.coordinator.device.ledgers.source import open_ledger
     from broadside.coordinator.device.witnesses.witness_file import open_witnesses
-    from broadside.coordinator.hosts.hosts_server import open_hosts_server
+    from broadside.coordinator.hosts.hosts_server import check_authority, open_hosts_server
     from broadside.coordinator.notices.places import open_places
     from broadside.coordinator.prices import load as load_prices
     from broadside.coordinator.process_memory import collect_rarely, keep_one_heap
@@ -51,6 +62,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
     from broadside.coordinator.studies.switch import read_switches
     from broadside.exchange.fabric import FabricSettings, open_fabric
     from broadside.exchange.ports import StorageGone
+    from broadside.exchange.troubles import utc_now
 
     host, port = settings.host, settings.port
     if door.sign_in == "off" and not is_loopback(host):
@@ -68,6 +80,11 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
             f"port {port} on {host}: {error.strerror}; choose another with --port", Exit.CANNOT_RUN
         )
     fabric = open_fabric(FabricSettings())
+    backups = None
+    if fabric.in_files:
+        _remove_leftovers(FabricSettings().data_dir, settings.backup_dir)
+        if settings.backup_dir is not None:
+            backups = ScheduledBackups(fabric.private, settings, utc_now)
     ledger = open_ledger(settings)
     witnesses = open_witnesses(settings.witnesses_file)
     prices = load_prices(settings.prices)
@@ -87,7 +104,10 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
         guard=guard,
         switches=switches,
         places=places,
+        backups=backups,
     )
+    if settings.hosts_listen is not None:
+        await check_authority(settings, fabric.private, FabricSettings().data_dir, utc_now())
     hosts = open_hosts_server(settings, fabric, FabricSettings().data_dir, app.state.audit)
     scheme = "http" if door.tls_certificate_file is None else "https"
     if scheme == "http" and not is_loopback(host):

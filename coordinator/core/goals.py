@@ -22,11 +22,14 @@ class Teller(StrEnum):
     DEVICE = "was told of"  # what witnesses say of each device
 
 
-_QUEUE: Final = "lower the load, or look for the queue that builds"
-_ERRORS: Final = "lower the load, or look at the errors by kind"
+_QUEUE: Final = (
+    "reduce the load, or find the queue: compare the RTT under load with `rtt_idle_s`, and read "
+    "the device's drop counters"
+)
+_ERRORS: Final = "reduce the load, or read the errors by kind"
 PROBES: Final = "probes"
 WITNESSES: Final = "witnesses"
-_DEVICE: Final = "lower the load, or give the device more: cores, units, a larger size"
+_DEVICE: Final = "reduce the load, or use a larger device (cores, units, size)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,7 @@ GOALS: Final = (
     Goal(
         bound="retransmit_max_ratio",
         id="retransmits",
-        words="share of segments sent again",
+        words="share of retransmitted segments",
         needs="retransmits",
         teller=Teller.FLOW,
         figure="retransmit_ratio",
@@ -129,7 +132,7 @@ GOALS: Final = (
     Goal(
         bound="device_memory_max_ratio",
         id="device-memory",
-        words="device's memory in use, at most",
+        words="device's maximum memory use",
         needs=WITNESSES,
         teller=Teller.DEVICE,
         figure="memory_ratio.max",
@@ -138,7 +141,7 @@ GOALS: Final = (
     Goal(
         bound="device_drops_max_per_second",
         id="device-drops",
-        words="device's drops a second",
+        words="device's drops per second",
         needs=WITNESSES,
         teller=Teller.DEVICE,
         figure="drops_per_second.mean",
@@ -147,17 +150,17 @@ GOALS: Final = (
     Goal(
         bound="device_health_min_ratio",
         id="device-health",
-        words="device's health at its lowest",
+        words="device's lowest health value",
         needs=WITNESSES,
         teller=Teller.DEVICE,
         figure="health_ratio.min",
         is_floor=True,
-        next_step="look at what the device says of itself",
+        next_step="read the device's health status and logs",
     ),
     Goal(
         bound="device_snat_ports_max_ratio",
         id="device-snat",
-        words="device's SNAT ports in use, at most",
+        words="device's maximum use of SNAT ports",
         needs=WITNESSES,
         teller=Teller.DEVICE,
         figure="snat_ports_ratio.max",

@@ -591,7 +591,7 @@ class Limiter(Message):
                 + ("; ".join((*self.evidence, *self.not_known)) or "nothing was carried"),
                 next_step=self.advice,
             )
-        refuted = f"; it would be refuted by {self.refuted_by}" if self.refuted_by else ""
+        refuted = f"; to rule this out, show {self.refuted_by}" if self.refuted_by else ""
         return Finding(
             id=f"limiter-{self.name}",
             kind="cause",

@@ -22,7 +22,8 @@ AUTHORITY_LIFE: Final = dt.timedelta(days=3650)
 LIFE: Final = dt.timedelta(days=397)
 RENEW_BEFORE: Final = dt.timedelta(days=180)  # its end: at a start from then on it is made anew
 _REMEDY: Final = (
-    "put it back from a backup, or remove that folder for an authority anew, which each agent joins"
+    "put it back from a backup; or remove that folder, run `broadside enroll new-authority`, and "
+    "let every agent join again"
 )
 _BACKDATED: Final = dt.timedelta(days=1)  # an agent's clock may be behind
 
@@ -46,7 +47,7 @@ def own_authority(data_dir: Path, now: dt.datetime) -> Shown:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority, authority_key = folder / "authority.pem", folder / "authority.key"
     certificate, key = folder / "coordinator.pem", folder / "coordinator.key"
-    if not (authority.exists() or certificate.exists()):
+    if not has_authority(data_dir):
         _make(authority, authority_key, "Broadside authority", now, AUTHORITY_LIFE, signer=None)
     signed_by = x509.load_pem_x509_certificate(_kept(authority))
     if not _lives(certificate, key, signed_by, now):
@@ -55,6 +56,12 @@ def own_authority(data_dir: Path, now: dt.datetime) -> Shown:
             raise ValueError(f"{authority_key}: not the key of {authority.name}; {_REMEDY}")
         _make(certificate, key, NAME, now, LIFE, signer=(signed_by, signing))
     return Shown(authority=authority.read_text(), certificate_file=certificate, key_file=key)
+
+
+def has_authority(data_dir: Path) -> bool:
+    """Return whether anything of an authority is in ``data_dir``."""
+    folder = data_dir / TLS_FOLDER
+    return any((folder / name).exists() for name in ("authority.pem", "coordinator.pem"))
 
 
 def _kept(path: Path) -> bytes:

@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from broadside.coordinator.auth.audit import Audit, AuditRow
 from broadside.coordinator.auth.static_tokens import CACHE_S, digest
 from broadside.coordinator.hosts.agent_rights import AgentRights, Handed, Rights
-from broadside.exchange.messages import Identifier, Message, Role, UtcDatetime
+from broadside.exchange.messages import Identifier, Message, Role, UtcDatetime, plain_text
 from broadside.exchange.ports import (
     EntityExists,
     EntityNotFound,
@@ -34,6 +34,7 @@ from broadside.exchange.records.shelf import Shelf
 AGAIN_S: Final = 1.0  # s until a secret that is not known makes us look again
 TOLD_S: Final = 60.0  # s in which one refusal of one agent is recorded once
 _TOLD_MAX_COUNT: Final = 10_000
+_WHY_MAX_CHARS: Final = 1_000  # of a refusal's words
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +128,11 @@ class Enrolments:
 
     async def agents(self) -> Sequence[Enrolled]:
         return [agent async for _, agent in self._agents.scan()]
+
+    async def count_trusting(self, now: datetime) -> int:
+        """Return how many enrolled agents and open codes rest on the coordinator's authority."""
+        agents_count = sum(agent.revoked_at is None for agent in await self.agents())
+        return agents_count + sum(join.is_open(now) for join in await self.codes())
 
     async def enrol(self, code: str, asked: Enrolled, now: datetime) -> Enrolled:
         """Let an agent in. The same agent with the same secret may ask again.
@@ -309,7 +315,7 @@ class Enrolment:
 
     def refused(self, rights: Rights, do: str, why: str) -> None:
         """Put on record what a known agent tried, each thing once a minute."""
-        now_s = time.monotonic()
+        why, now_s = plain_text(why, _WHY_MAX_CHARS), time.monotonic()
         if now_s - self._told.get((rights.name, why), -TOLD_S) < TOLD_S:
             return
         if len(self._told) >= _TOLD_MAX_COUNT:

@@ -34,7 +34,7 @@ from broadside.exchange.ports import (
     ExchangeUnavailable,
     RawName,
 )
-from broadside.exchange.rows import bounded_json
+from broadside.exchange.rows import bounded_json, lone_surrogate
 
 REQUEST_MAX_BYTES: Final = 12 * 2**20  # of operations, inflated
 RAW_MAX_BYTES: Final = 96 * 2**20  # of one output, deflated
@@ -92,11 +92,11 @@ class ExchangeApp:
         try:
             await self._http(scope, receive, send)
         except _Answered as answer:
-            await _respond(send, answer.status, str(answer).encode(), "text/plain")
+            await _respond_text(send, answer.status, str(answer))
         except (ExchangeRefused, EntityRefused) as error:
-            await _respond(send, 403, str(error).encode(), "text/plain")
+            await _respond_text(send, 403, str(error))
         except ExchangeError as error:
-            await _respond(send, 503, str(error).encode(), "text/plain")
+            await _respond_text(send, 503, str(error))
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -234,6 +234,8 @@ async def _fields(receive: Receive) -> Mapping[str, Any]:
     fields = _parsed(await _body(receive, JOIN_MAX_BYTES))
     if not isinstance(fields, dict):
         raise _Answered(400, "not an object")
+    if (field := lone_surrogate(fields)) is not None:
+        raise _Answered(400, f"{field}: half a character (a lone surrogate)")
     return fields
 
 
@@ -275,6 +277,11 @@ def _parsed(body: bytes) -> Any:
         return json.loads(bounded_json(body, REQUEST_MAX_BYTES))
     except (ValueError, RecursionError) as error:
         raise _Answered(400, f"not JSON: {error}"[:300]) from error
+
+
+async def _respond_text(send: Send, status: int, text: str) -> None:
+    """Answer in words; of what cannot be encoded, its number."""
+    await _respond(send, status, text.encode(errors="backslashreplace"), "text/plain")
 
 
 async def _respond(

@@ -41,6 +41,7 @@ from broadside.exchange.ports import (
 )
 from broadside.exchange.records.keys import CONTROL
 from broadside.exchange.row_text import entity_fields, entity_of
+from broadside.exchange.rows import lone_surrogate
 
 PING_S: Final = 3.0  # s of silence after which a stream gets a line
 LOOK_S: Final = (0.04, 0.08)  # s between looks at the queue while somebody wants a job
@@ -139,6 +140,8 @@ class Newest(Generic[_K, _V]):
         return found
 
 
+_HALF: Final = "half a character (a lone surrogate), which no text here may have"
+
 Refusals = Callable[[Rights, str, str], None]  # who, the operation, why
 
 
@@ -182,9 +185,12 @@ class ExchangeService:
         try:
             if not isinstance(operation, dict):
                 raise ValueError("not an object")
+            if (field := lone_surrogate(operation)) is not None:
+                self._refused(rights, _name(operation), f"{field}: {_HALF}")
+                return {"error": "ExchangeMisconfigured", "said": f"{plain_text(field)}: {_HALF}"}
             return {"ok": await self._once(rights, operation)}
         except (ExchangeRefused, EntityRefused) as error:
-            self._refused(rights, str(operation.get("do"))[:40], str(error))
+            self._refused(rights, _name(operation), str(error))
             return {"error": type(error).__name__, "said": str(error)}
         except ExchangeError as error:
             return {"error": type(error).__name__, "said": str(error)}
@@ -504,6 +510,11 @@ class ExchangeService:
         session = self._sessions.get(key)
         if session is not None and session.streams_count == 0:
             del self._sessions[key]
+
+
+def _name(operation: Mapping[str, Any]) -> str:
+    """What is asked for, for the record."""
+    return plain_text(str(operation.get("do")), 40)
 
 
 def _line(news: Mapping[str, Any]) -> bytes:

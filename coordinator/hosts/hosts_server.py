@@ -14,11 +14,13 @@ from broadside.coordinator.auth.audit import Audit
 from broadside.coordinator.bounded_listener import BACKLOG_COUNT, Listener
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
 from broadside.coordinator.hosts.agent_rights import Handed
-from broadside.coordinator.hosts.authority import Shown, own_authority
-from broadside.coordinator.hosts.enrolment import Enrolment
+from broadside.coordinator.hosts.authority import Shown, has_authority, own_authority
+from broadside.coordinator.hosts.enrolment import Enrolment, Enrolments
 from broadside.coordinator.hosts.exchange_app import ExchangeApp
 from broadside.coordinator.hosts.exchange_service import ExchangeService
+from broadside.exchange.embedded.backup import TLS_FOLDER
 from broadside.exchange.fabric import Fabric
+from broadside.exchange.ports import Table
 
 IDLE_S: Final = 75  # s that a connection waits for its next request: longer than agents keep it
 END_S: Final = 1  # s that requests have at the end: streams have none of their own
@@ -95,6 +97,29 @@ def open_hosts_server(
         listener.close()
         raise HostsMisconfigured(f"{shown.certificate_file}: {error}") from error
     return HostsServer(config, listener)
+
+
+async def check_authority(
+    settings: CoordinatorSettings, private: Table, data_dir: Path, now: datetime
+) -> None:
+    """Refuse to start, or to make a code, where an authority that agents trust was lost.
+
+    A new one would be made in its place, and each of them would refuse it.
+
+    Raises:
+        HostsMisconfigured: The authority was lost; says what to do.
+        ExchangeError: The enrolled agents cannot be read.
+    """
+    if settings.hosts_certificate_file is not None or has_authority(data_dir):
+        return
+    count = await Enrolments(private).count_trusting(now)
+    if count:
+        raise HostsMisconfigured(
+            f"{data_dir / TLS_FOLDER}: the certificate authority was lost, and {count} enrolled "
+            "agents and open join codes rest on it: they would refuse a new one. Copy tls/ back "
+            "from a backup (`broadside restore FILE` with a new BROADSIDE_DATA_DIR); or run "
+            "`broadside enroll new-authority` and let every agent join again"
+        )
 
 
 def shown_certificate(settings: CoordinatorSettings, data_dir: Path) -> Shown:

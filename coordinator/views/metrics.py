@@ -9,7 +9,7 @@ layers, and one run at a time.
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from broadside.coordinator.backups import BackupKind, BackupRecord, read_backup_records
 from broadside.coordinator.core.figures import FIGURES, Figure
 from broadside.coordinator.core.live.progress import Progress
 from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
@@ -68,6 +69,14 @@ METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "1 while a place's last try failed, with its error.",
         ("place", "error"),
     ),
+    "broadside_backup_age_seconds": (
+        "Since the last backup of the embedded store that succeeded.",
+        (),
+    ),
+    "broadside_backup_failed": ("1 while the last backup failed, else 0.", ()),
+    "broadside_backup_interval_seconds": ("Between two scheduled backups.", ()),
+    "broadside_restore_drill_age_seconds": ("Since the last restore drill that succeeded.", ()),
+    "broadside_restore_drill_failed": ("1 while the last restore drill failed, else 0.", ()),
     "broadside_agents": (
         "Agents by role and state; stale: not heard of for 30 s.",
         ("role", "state"),
@@ -136,6 +145,7 @@ class Snapshot:
     target: tuple[float, str] | None = None  # bit/s at this scale, layer
     firewall: tuple[float, str] | None = None  # bit/s, layer
     meter: PriceMeter | None = None
+    backups: Mapping[BackupKind, BackupRecord] = field(default_factory=dict)
 
 
 async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
@@ -175,6 +185,9 @@ async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
         target=target,
         firewall=firewall,
         meter=meter,
+        backups=await read_backup_records(coordinator.fabric.private)
+        if coordinator.fabric.in_files
+        else {},
     )
 
 
@@ -194,9 +207,12 @@ async def _shown(
 class Figures(Collector):
     """The newest snapshot as metric families, in one application's own registry."""
 
-    def __init__(self, loop_lag: LoopLag, announcer: Announcer) -> None:
+    def __init__(
+        self, loop_lag: LoopLag, announcer: Announcer, backup_interval: timedelta | None = None
+    ) -> None:
         self._loop_lag = loop_lag
         self._announcer = announcer
+        self._backup_interval = backup_interval  # None: none are scheduled
         self._snapshot: Snapshot | None = None
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -212,7 +228,8 @@ class Figures(Collector):
             return
         families: dict[str, GaugeMetricFamily] = {}
         own = _own(self._loop_lag.longest_s, self._announcer.states)
-        for name, labels, value in (*_samples(self._snapshot), *own):
+        backups = _backups(self._snapshot, self._backup_interval)
+        for name, labels, value in (*_samples(self._snapshot), *own, *backups):
             if value is not None:
                 families.setdefault(name, _family(name)).add_metric(labels, value)
         yield from families.values()
@@ -268,6 +285,18 @@ def _own(lag_s: float | None, places: Sequence[PlaceState]) -> Iterator[Sample]:
         if place.last_error is not None:
             error = plain_text(place.last_error)[:_ERROR_MAX_CHARS]
             yield "broadside_notices_error", (place.name, error), 1.0
+
+
+def _backups(shown: Snapshot, interval: timedelta | None) -> Iterator[Sample]:
+    """Backups and restore drills; absent where none was tried."""
+    if interval is not None:
+        yield "broadside_backup_interval_seconds", (), interval.total_seconds()
+    names = {BackupKind.BACKUP: "broadside_backup", BackupKind.DRILL: "broadside_restore_drill"}
+    for kind, record in shown.backups.items():
+        if record.succeeded_at is not None:
+            age_s = (shown.now - record.succeeded_at).total_seconds()
+            yield f"{names[kind]}_age_seconds", (), max(0.0, age_s)
+        yield f"{names[kind]}_failed", (), float(record.error is not None)
 
 
 def _agents(shown: Snapshot) -> Iterator[Sample]:

@@ -27,6 +27,7 @@ from broadside.exchange.ports import (
     QueueCounts,
     Value,
 )
+from broadside.exchange.troubles import WriteRefusals
 
 _POLL_S: Final = (0.05, 0.1)  # a waiting receiver looks this often, jittered
 _LULL_POLL_S: Final = (0.2, 0.4)  # and while nobody writes it asks this often whether to look
@@ -105,10 +106,11 @@ class EmbeddedQueue:
         duplicates_s: float = 86_400.0,
         busy_s: float = 10.0,
         clock: Callable[[], float] = time.time,
+        refusals: WriteRefusals | None = None,
     ) -> None:
         """``duplicates_s`` is the detection window; ``clock`` gives epoch seconds."""
         self._database = Database(
-            data_dir / "queue.sqlite3", QUEUE_APPLICATION, QUEUE_LAYOUT, busy_s
+            data_dir / "queue.sqlite3", QUEUE_APPLICATION, QUEUE_LAYOUT, busy_s, refusals
         )
         self._lock_us = round(lock_s * 1e6)
         self._deliveries_max_count = deliveries_max_count

@@ -16,6 +16,7 @@ from pydantic_core import from_json
 from broadside.exchange.embedded.sqlite import Database, transaction
 from broadside.exchange.limits import batches, check_entity, check_key
 from broadside.exchange.ports import Entity, EntityChanged, EntityExists, EntityNotFound, Value
+from broadside.exchange.troubles import WriteRefusals
 
 _SCAN_PAGE_COUNT: Final = 256
 _PAGE: Final = (
@@ -50,9 +51,16 @@ CREATE TABLE entity (
 class EmbeddedTable:
     """A :class:`~broadside.exchange.ports.Table` in ``<data_dir>/<name>.sqlite3``."""
 
-    def __init__(self, data_dir: Path, name: str, *, busy_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        name: str,
+        *,
+        busy_s: float = 10.0,
+        refusals: WriteRefusals | None = None,
+    ) -> None:
         self._database = Database(
-            data_dir / f"{name}.sqlite3", TABLE_APPLICATION, TABLE_LAYOUT, busy_s
+            data_dir / f"{name}.sqlite3", TABLE_APPLICATION, TABLE_LAYOUT, busy_s, refusals
         )
 
     async def insert(self, entity: Entity) -> str:

@@ -36,6 +36,7 @@ from broadside.exchange.ports import (
     RecordUnreadable,
     StorageGone,
 )
+from broadside.exchange.troubles import WriteRefusals
 
 _Args = TypeVarTuple("_Args")
 _T = TypeVar("_T")
@@ -49,6 +50,8 @@ _SHARED_BYTE: Final = 128  # of FILE-shm: each connection holds a lock on it (SQ
 
 
 _SETTLED_S: Final = 2.0  # from a write into the log to its commit there may be a sync between
+
+_REFUSED: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR)
 
 Mark = tuple[int, int, int]  # the log's inode, size and instant of its last write, epoch ns
 
@@ -85,8 +88,16 @@ class _Done:
 class Database:
     """One SQLite file behind one worker thread, with its errors explained."""
 
-    def __init__(self, path: Path, application: int, layout: str, busy_s: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        application: int,
+        layout: str,
+        busy_s: float,
+        refusals: WriteRefusals | None = None,
+    ) -> None:
         self._path = path.absolute()
+        self._refusals = refusals
         self._log_path = f"{self._path}-wal"
         self._application = application
         self._layout = layout
@@ -258,6 +269,8 @@ class Database:
             return error
         if hasattr(error, "sqlite_errorcode"):
             told: ExchangeError = self._explain(error)
+            if self._refusals is not None and error.sqlite_errorcode & 0xFF in _REFUSED:
+                self._refusals.note(self._path.stem, str(told))
         elif isinstance(error, sqlite3.OperationalError):  # text that is not UTF-8
             told = RecordUnreadable(f"{self._path}: {error}")
         else:

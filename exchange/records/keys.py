@@ -46,6 +46,7 @@ and ``<n>`` are three digits from 000; ``<share>`` is an agent's
     tokens                  | <name>                              Token, hashed
     joins                   | <name>                              Join, its code hashed
     enrolled                | <role>.<agent>                      Enrolled, its secret hashed
+    backups                 | <kind>                              BackupRecord
     audit.<UTC month>       | <inverted epoch ms>.<suffix>        a write over the API
 
 What engines printed is a folder and a file of the raw store: of a blob container or, without one,
@@ -107,6 +108,7 @@ RESERVATIONS: Final = "reservations"
 TOKENS: Final = "tokens"
 JOINS: Final = "joins"
 ENROLLED: Final = "enrolled"
+BACKUPS: Final = "backups"
 
 
 class Document(StrEnum):

@@ -35,6 +35,14 @@ def _packed(*parts: bytes, zeros: int = 0) -> bytes:
     return b"".join([*packed, packer.flush()])
 
 
+def _text(name: str, text: bytes, size: int | None = None) -> bytes:
+    """A member with its content, filled up to whole blocks."""
+    content = text.ljust(-(-len(text) // 512) * 512, b"\0")
+    return _member(name, size=len(text) if size is None else size) + content
+
+
+_HEAD: Final = _text("backup.json", b'{"format": "broadside-backup", "version": 1}')
+_EMPTY: Final = _text("private.sqlite3", b"")  # a store that was never written to
 _TERABYTE: Final = 10**12
 _BACKUPS: Final[dict[str, Callable[[], bytes]]] = {
     "a name outside": lambda: _packed(_member("../outside")),
@@ -69,6 +77,27 @@ _BACKUPS: Final[dict[str, Callable[[], bytes]]] = {
         _member("private.sqlite3", size=512), bytes(range(256)) * 2
     ),
     "nothing": lambda: b"",
+    "a newer version": lambda: _packed(
+        _text("backup.json", b'{"format": "broadside-backup", "version": 99}'), _EMPTY
+    ),
+    "a version of a gigabyte": lambda: _packed(
+        _text("backup.json", b'{"format": "broadside-backup", "version": ' + b"9" * 60_000 + b"}")
+    ),
+    "a head of brackets": lambda: _packed(_text("backup.json", b"[" * 60_000)),
+    "a head of a gigabyte, as a file": lambda: _packed(
+        _member("backup.json", size=10**9), zeros=1_000
+    ),
+    "no checksums": lambda: _packed(_HEAD, _EMPTY),
+    "a checksum of another": lambda: _packed(
+        _HEAD, _EMPTY, _text("SHA256SUMS", b"0" * 64 + b"  private.sqlite3\n")
+    ),
+    "checksums of a gigabyte": lambda: _packed(
+        _HEAD, _EMPTY, _member("SHA256SUMS", size=10**9), zeros=1_000
+    ),
+    "a database behind its checksums": lambda: _packed(
+        _HEAD, _text("SHA256SUMS", b"0" * 64 + b"  private.sqlite3\n"), _EMPTY
+    ),
+    "a gigabyte behind its end": lambda: _packed(_EMPTY, zeros=1_000),
 }
 
 

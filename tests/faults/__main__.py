@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,7 +34,14 @@ from tests.faults.matrix import FAULTS, Cell, Phase, chosen
 from tests.faults.random_rounds import rounds
 
 CHAPTER: Final = "## The table\n"
+LEGEND: Final = "### The faults\n"
+TITLES: Final[Mapping[str, str]] = {  # of the fabrics, in the order in which they are run
+    "embedded": "One machine: the embedded store",
+    "http": "Any hosts: agents over HTTPS",
+    "azure": "Azure: Service Bus, Table and Blob Storage",
+}
 RESULT: Final = TypeAdapter(Result)  # as a worker writes it
+BROKEN_LAB: Final = "lab_error"  # of what it writes where its lab is broken
 
 
 def text(results: Sequence[Result]) -> str:
@@ -42,7 +49,11 @@ def text(results: Sequence[Result]) -> str:
     lines = []
     for result in results:
         cell = f"{result.fault}/{result.phase}"
-        lines.append(f"{cell:34}{outcome(result):58}{result.verdict:13}{_rules(result)}")
+        memory = f"{result.peak_bytes / 1e6:.0f} MB"
+        lines.append(
+            f"{result.fabric:9}{cell:34}{outcome(result):58}{result.verdict:13}"
+            f"{_rules(result)} {memory}"
+        )
         lines += [f"    BROKEN {said}" for said in result.broken]
     return "\n".join(lines)
 
@@ -60,13 +71,29 @@ def markdown(results: Sequence[Result]) -> str:
 
 
 def chapter(document: str, results: Sequence[Result], when: str) -> str:
-    """The document with its last chapter, ``## The table``, written anew. Raises ``ValueError``."""
-    before, mark, _ = document.partition(CHAPTER)
+    """The document with its last chapter, ``## The table``, written anew.
+
+    There is a table a fabric; one of which there are no results stays. Raises ``ValueError``.
+    """
+    before, mark, old = document.partition(CHAPTER)
     if not mark:
         raise ValueError(f"the document has no chapter {CHAPTER.strip()!r}")
+    parts = [f"{before}{CHAPTER}"]
+    for fabric, title in TITLES.items():
+        own = [result for result in results if result.fabric == fabric]
+        _, had, rest = old.partition(f"### {title}\n")
+        if own:
+            peak_bytes = max(result.peak_bytes for result in own)
+            told = f"{when} The coordinator took at most {peak_bytes / 1e6:.0f} MB of memory."
+            parts.append(f"### {title}\n\n{told}\n\n{markdown(own)}\n")
+        elif had:
+            kept = rest.partition("\n### ")[0].partition(LEGEND)[0]
+            parts.append(f"### {title}\n{kept.rstrip()}\n")
     legend = [f"| {fault.name} | {fault.says} |" for fault in FAULTS.values()]
-    told = "\n".join(["| fault | what is done |", "| --- | --- |", *legend])
-    return f"{before}{CHAPTER}\n{when}\n\n{markdown(results)}\n\n{told}\n"
+    parts.append(
+        "\n".join([f"{LEGEND}\n| fault | what is done |", "| --- | --- |", *legend]) + "\n"
+    )
+    return "\n".join(parts)
 
 
 def outcome(result: Result) -> str:
@@ -100,13 +127,15 @@ class Worker:
             preexec_fn=die_with_parent,
         )
         self.prefix: str | None = None
+        self.why: str | None = None  # its lab broke
 
     def run(self, cells: "queue.SimpleQueue[Cell]", results: list[Result]) -> None:
         """Run cells until there are none, or the worker has ended."""
         into, out = self._process.stdin, self._process.stdout
         assert into is not None and out is not None
-        self.prefix = out.readline().strip() or None
-        if self.prefix is not None:
+        first = out.readline().strip()
+        if not self._is_broken(first):
+            self.prefix = first or None
             sys.stderr.write(f"lab {self.prefix}\n")
         while self.prefix is not None and self._process.poll() is None:
             try:
@@ -117,12 +146,20 @@ class Worker:
                 into.write(f"{name}/{phase.value}\n")
                 into.flush()
             line = out.readline()
-            if not line:
+            if not line or self._is_broken(line):
                 cells.put((name, phase))
                 return
             result = RESULT.validate_json(line)
             results.append(result)
             sys.stderr.write(f"{text([result])}\n")
+
+    def _is_broken(self, line: str) -> bool:
+        """Whether the line says that the worker's lab is broken, instead of what was expected."""
+        document = json.loads(line) if line.startswith("{") else {}
+        if (why := document.get(BROKEN_LAB)) is not None:
+            sys.stderr.write(f"faults: {why}\n")
+            self.why = str(why)
+        return why is not None
 
     def stop(self) -> list[str]:
         """Take its lab down; what it left behind all the same."""
@@ -155,13 +192,14 @@ def work(fabric: RangeFabric) -> int:
                     answers.write(json.dumps(asdict(result)) + "\n")
                     answers.flush()
     except LabError as error:
-        sys.stderr.write(f"faults: {error}\n")
+        answers.write(json.dumps({BROKEN_LAB: str(error)}) + "\n")
+        answers.flush()
         return 2
     return 0
 
 
 def run_matrix(
-    cells: Sequence[Cell], labs_count: int, fabric: RangeFabric = "azure"
+    cells: Sequence[Cell], labs_count: int, fabric: RangeFabric
 ) -> tuple[list[Result], list[str]]:
     """The results in the order of ``cells``, and what went wrong beside them."""
     waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
@@ -190,8 +228,9 @@ def run_matrix(
             thread.join()
         signal.signal(signal.SIGINT, before)
     done = {(result.fault, result.phase) for result in results}
+    whys = "".join(f": {worker.why}" for worker in workers if worker.why is not None)
     problems += [
-        f"{name}/{phase.value}: was not run, its lab did not stand"
+        f"{fabric} {name}/{phase.value}: was not run, its lab did not stand{whys}"
         for name, phase in cells
         if (name, phase.value) not in done
     ]
@@ -207,10 +246,18 @@ def _drawn(given: argparse.Namespace) -> tuple[Cell, ...]:
     return rounds(seed, given.random)
 
 
-def main() -> int:
+def _chosen(given: argparse.Namespace) -> dict[RangeFabric, tuple[Cell, ...]]:
+    """The cells to run, by fabric. Raises ``ValueError``."""
+    fabrics: Sequence[RangeFabric] = given.fabric or get_args(RangeFabric)
+    if given.random is not None:
+        return dict.fromkeys(fabrics, _drawn(given))
+    return {fabric: chosen(given.only, fabric) for fabric in fabrics}
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--only", help="FAULT/PHASE, FAULT or /PHASE, several by commas")
-    parser.add_argument("--random", type=int, metavar="N", help="N rounds of luck in their place")
+    parser.add_argument("--random", type=int, metavar="N", help="N rounds of luck a fabric instead")
     parser.add_argument("--seed", type=int, help="of the rounds; without one it is drawn, and told")
     parser.add_argument("--labs", type=int, default=LABS_COUNT, help="labs side by side")
     parser.add_argument("--json", action="store_true", help="one document in place of the table")
@@ -220,22 +267,31 @@ def main() -> int:
     parser.add_argument(
         "--fabric",
         choices=get_args(RangeFabric),
-        default="azure",
-        help="Azure's services, or agents as any hosts; the table of docs/faults.md is Azure's",
+        action="append",
+        help="an embedded store, agents over HTTPS, or Azure's services; all three without it",
     )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = _arguments()
     if given.worker:
-        return work(given.fabric)
+        return work(given.fabric[0])
     try:
-        cells = chosen(given.only, given.fabric) if given.random is None else _drawn(given)
+        cells = _chosen(given)
         if rights.find_rights().require().rights is rights.Rights.USER_NAMESPACE:
             rights.run_inside([sys.executable, "-m", "tests.faults", *sys.argv[1:]])
     except (ValueError, LabError) as error:
         sys.stderr.write(f"faults: {error}\n")
         return 2
     began_s = time.monotonic()
-    results, problems = run_matrix(cells, given.labs, given.fabric)
+    results: list[Result] = []
+    problems: list[str] = []
+    for fabric, own in cells.items():
+        ended, wrong = run_matrix(own, given.labs, fabric)
+        results += ended
+        problems += wrong
     took_s = time.monotonic() - began_s
     if given.json:
         document = {
@@ -248,15 +304,15 @@ def main() -> int:
         sys.stdout.write(text(results) + "\n")
     if given.write:
         when = (
-            f"{datetime.now(UTC):%Y-%m-%d}, {len(results)} cells in {took_s / 60:.0f} minutes, "
-            f"{given.labs} labs side by side on {os.cpu_count()} cores."
+            f"{datetime.now(UTC):%Y-%m-%d}, {len(results)} cells of {len(cells)} fabrics in "
+            f"{took_s / 60:.0f} minutes, {given.labs} labs side by side on {os.cpu_count()} cores."
         )
         DOCUMENT.write_text(chapter(DOCUMENT.read_text(), results, when))
     broken = sum(bool(result.broken) for result in results)
     for problem in problems:
         sys.stderr.write(f"faults: {problem}\n")
     sys.stderr.write(
-        f"faults: {len(results)} of {len(cells)} cells in {took_s:.0f} s, "
+        f"faults: {len(results)} of {sum(map(len, cells.values()))} cells in {took_s:.0f} s, "
         f"{broken} with a broken rule\n"
     )
     return 1 if broken or problems else 0

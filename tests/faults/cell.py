@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import httpx
@@ -15,6 +16,7 @@ from broadside.coordinator.core.summary import BurstSummary, State
 from broadside.exchange.messages import Claim
 from broadside.exchange.messages import Phase as Told
 from broadside.lab.errors import LabError
+from tests.faults.backups import BackupBeside, private_folder, verdicts_of
 from tests.faults.fault_range import PAIRS_COUNT, Range
 from tests.faults.matrix import LEAD_BEFORE_CLAIM_S, Cell, Fault, Phase, Scene, has_come
 from tests.faults.random_rounds import fault_named
@@ -38,12 +40,14 @@ class Result:
 
     fault: str
     phase: str
+    fabric: str = "azure"
     bursts: tuple[str, ...] = ()  # states of the pairs, a text a burst
     verdict: str = "none"
     note: str | None = None  # what the strike found, where the phase does not tell
     findings: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()  # rules that do not hold; none: all is well
     took_s: float = 0.0
+    peak_bytes: int = 0  # of the coordinator's memory, since its lab was made
 
 
 class PhaseMissed(Exception):
@@ -60,7 +64,7 @@ def run_cell(site: Range, cell: Cell) -> Result:
         except PhaseMissed as missed:
             said = f"{TRIES_MAX} times {missed}"
             _clear_away(site)
-    return Result(fault=cell[0], phase=cell[1].value, broken=(said,))
+    return Result(fault=cell[0], phase=cell[1].value, fabric=site.name, broken=(said,))
 
 
 def _try_cell(site: Range, cell: Cell) -> Result:
@@ -76,15 +80,31 @@ def _try_cell(site: Range, cell: Cell) -> Result:
         why = f"{type(error).__name__}: {error}; the coordinator's log ends: {_log_end(site)}"
         ended = Result(fault=cell[0], phase=cell[1].value, broken=(why,))
         _clear_away(site)
-    return replace(ended, took_s=round(time.time() - began_s, 1))
+    return replace(
+        ended,
+        took_s=round(time.time() - began_s, 1),
+        fabric=site.name,
+        peak_bytes=site.coordinator.peak_bytes,
+    )
 
 
 def _carry_out(site: Range, cell: Cell) -> Result:
     name, phase = cell
     fault = fault_named(name)
+    with contextlib.ExitStack() as stack:
+        saver: BackupBeside | None = None
+        if fault.backs_up and site.data_dir is not None:
+            folder = Path(stack.enter_context(private_folder()))
+            saver = BackupBeside(site.data_dir, folder, verdicts_of(site.coordinator))
+        return _strike_and_look(site, fault, phase, saver)
+
+
+def _strike_and_look(site: Range, fault: Fault, phase: Phase, saver: BackupBeside | None) -> Result:
     plan = _launch(site, fault, phase)
     scene = _await_phase(site, plan, phase, early_s=fault.early_s)
     struck_at_s = time.time()
+    if saver is not None:
+        saver.start()
     try:
         note = fault.inject(scene)
         time.sleep(max(0.0, struck_at_s + fault.lasting_s(phase) - time.time()))
@@ -97,14 +117,17 @@ def _carry_out(site: Range, cell: Cell) -> Result:
     evidence = read_evidence(site, plan, summary, scene, struck_at_s)
     if phase is Phase.REPORTING and (past := _past(evidence)):
         note = "; ".join(filter(None, [past, note]))
+    broken = violations(evidence, fault)
+    if saver is not None:
+        broken += saver.broken()
     return Result(
-        fault=name,
+        fault=fault.name,
         phase=phase.value,
         bursts=tuple(map(describe, summary.bursts)),
         verdict=summary.verdict.value,
         note=note,
         findings=tuple(f"{finding.id}: {finding.sentence}" for finding in summary.findings),
-        broken=tuple(violations(evidence, fault)),
+        broken=tuple(broken),
     )
 
 

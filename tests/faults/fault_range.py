@@ -2,20 +2,22 @@
 
 Two pairs and a spare client. On Azure's services table and blobs are behind relays that can
 misbehave, and the broker is a process that can die; as any hosts, agents have their cable to the
-coordinator alone. Every agent has a disk that can be full and a clock that can be wrong.
+coordinator alone; on one machine all share an embedded store, whose files can be locked. Every
+agent has a disk that can be full and a clock that can be wrong.
 """
 
 import asyncio
 import contextlib
 import os
 import signal
+import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.ports import Outgoing
@@ -25,15 +27,18 @@ from broadside.lab.lab_programs import find_tool
 from broadside.lab.namespaces import list_namespaces, list_processes, run
 from broadside.lab.relay import Relay
 from broadside.lab.servicebus.broker_process import BrokerProcess
-from broadside.lab.serving import READY_S, Serving, is_ready
+from broadside.lab.serving import READY_S, Serving, is_ready, why_not
 from broadside.lab.site import built, sqlite_fabric, staged
 from broadside.lab.topology import Host, Lab, LabSpec, management_name, switch_namespace
+from tests.faults.wire import Wire, watched
 
 PAIRS_COUNT: Final = 2
 SPARES_COUNT: Final = 1
 ENTRY: Final = "tests.faults.small_disk_agents:run"
 BEAT_AGE_MAX_S: Final = 6.0
-RangeFabric = Literal["azure", "http"]
+LOCK_S: Final = 20.0  # s within which another's write to the store is over
+RangeFabric = Literal["embedded", "http", "azure"]
+STORES: Final = ("control", "results", "private")  # the embedded store's tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +50,41 @@ class Services:
     blobs: Relay
 
 
+class Held:
+    """Another program that holds files of the embedded store: nobody can write to them."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._locks: dict[str, sqlite3.Connection] = {}
+
+    def lock(self, *names: str) -> None:
+        """Hold databases of the store; idempotent."""
+        for name in names:
+            if name not in self._locks:
+                path = self._data_dir / f"{name}.sqlite3"
+                holder = sqlite3.connect(path, timeout=LOCK_S, isolation_level=None)
+                self._locks[name] = holder
+                holder.execute("BEGIN IMMEDIATE")
+
+    def free(self, *names: str) -> None:
+        """Let go of them; idempotent."""
+        for name in names:
+            if (holder := self._locks.pop(name, None)) is not None:
+                holder.close()
+
+
 @dataclass(slots=True, kw_only=True)
 class Range:
     """What faults strike; every verb returns once it is done."""
 
+    name: RangeFabric
     lab: Lab
     agents: fleet.Fleet
     coordinator: Serving
-    beside: Services | None  # None: agents are any hosts, and ask the coordinator for all
+    beside: Services | None  # None: not on Azure's services
+    hold: Held | None  # None: agents do not share the store's files
+    data_dir: Path | None  # the coordinator's store; None: it is in Azure
+    wire: Wire
     fabric: Fabric  # past the relays: what the run left, whatever misbehaves
     loop: asyncio.Runner
     plans: Mapping[str, fleet.AgentPlan]
@@ -121,28 +153,36 @@ class Range:
 
     def break_queue(self) -> None:
         """Nobody is given a job."""
-        if self.beside is None:
+        if self.hold is not None:
+            self.hold.lock("queue")
+        elif self.beside is None:
             self._set_ways(up=False)
         else:
             self.beside.broker.kill()
 
     def mend_queue(self) -> None:
         """Idempotent."""
-        if self.beside is None:
+        if self.hold is not None:
+            self.hold.free("queue")
+        elif self.beside is None:
             self._set_ways(up=True)
         else:
             self.beside.broker.revive()
 
     def break_storage(self) -> None:
         """Nobody can write a row or an output."""
-        if self.beside is None:
+        if self.hold is not None:
+            self.hold.lock(*STORES)
+        elif self.beside is None:
             self._set_ways(up=False)
         else:
             self.beside.blobs.refuse(503)
             self.beside.tables.refuse(503)
 
     def mend_storage(self) -> None:
-        if self.beside is None:
+        if self.hold is not None:
+            self.hold.free(*STORES)
+        elif self.beside is None:
             self._set_ways(up=True)
         else:
             self.beside.blobs.heal()
@@ -173,13 +213,15 @@ class Range:
         """Every agent beats, is well and idle. Raises :class:`LabBroken`."""
         end_s = time.monotonic() + READY_S
         wrong: list[str] = []
+        there: dict[str, Any] = {}
         while time.monotonic() < end_s:
             there = {p["agent_id"]: p for p in self.coordinator.get("/v1/presences") or []}
             wrong = [name for name in self.plans if not _is_well(there.get(name))]
             if not wrong:
                 return
             time.sleep(0.2)
-        raise LabBroken(f"not ready within {READY_S:g} s: {', '.join(wrong)}")
+        whys = (f"{name} {why_not(there.get(name), self.agents, name)}" for name in wrong)
+        raise LabBroken(f"not ready within {READY_S:g} s: {'; '.join(whys)}")
 
 
 def _is_well(presence: Mapping[str, object] | None) -> bool:
@@ -200,7 +242,9 @@ def standing(prefix: str, fabric: RangeFabric = "azure") -> Iterator[Range]:
             raise LabBroken(f"faults need a clock per host: {lab.limits[0]}")
         host = lab.management_address
         assert host is not None
+        assert lab.firewall_namespace is not None
         beside: Services | None = None
+        data_dir: Path | None = folder / "data"
         settings = sqlite_fabric(folder / "data")
         past = settings
         if fabric == "azure":
@@ -210,7 +254,7 @@ def standing(prefix: str, fabric: RangeFabric = "azure") -> Iterator[Range]:
                 tables=stack.enter_context(Relay(azure.azurite.port, host)),
                 blobs=stack.enter_context(Relay(azure.azurite.blob_port, host)),
             )
-            past = azure.fabric()
+            past, data_dir = azure.fabric(), None
             settings |= azure.fabric(beside.tables, beside.blobs)
         # The fleet's process does not import from the current folder, where the agents' entry lies.
         os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
@@ -230,10 +274,14 @@ def standing(prefix: str, fabric: RangeFabric = "azure") -> Iterator[Range]:
         opened = open_fabric(FabricSettings.model_validate(fields))
         stack.callback(lambda: loop.run(opened.close()))
         made = Range(
+            name=fabric,
             lab=lab,
             agents=site.agents,
             coordinator=site.coordinator,
             beside=beside,
+            hold=Held(folder / "data") if fabric == "embedded" else None,
+            data_dir=data_dir,
+            wire=stack.enter_context(watched(lab.firewall_namespace)),
             fabric=opened,
             loop=loop,
             plans=site.plans,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from broadside.coordinator.core.live.status import VISIBLE_S
 from broadside.exchange.messages import Claim, Job
@@ -92,7 +92,8 @@ class Fault:
     lease_s: int = 60
     cuts_cables: bool = False  # the broker is left with connections to nobody
     cuts_lease: Literal["client", "all"] | None = None  # who is to be silent when it lapses
-    azure_only: bool = False  # a fault of its services that any hosts do not have
+    fabrics: tuple[RangeFabric, ...] = get_args(RangeFabric)  # that can have it
+    backs_up: bool = False  # a backup is taken meanwhile, and laid out afterwards
 
     def lasting_s(self, phase: Phase) -> float:
         """From the strike to the healing."""
@@ -180,6 +181,7 @@ _ALL: Final = (
     Fault(
         name=NOTHING,
         says="no fault: what the other rows are held against",
+        backs_up=True,
     ),
     Fault(
         name="sigkill",
@@ -198,6 +200,7 @@ _ALL: Final = (
     Fault(
         name="sigkill-coordinator",
         says="coordinator killed; started again after 3 s",
+        backs_up=True,
         inject=lambda scene: scene.range.coordinator.kill(),
         heal=lambda scene: scene.range.coordinator.start(),
         lasts_s=3,
@@ -233,6 +236,7 @@ _ALL: Final = (
     ),
     Fault(
         name="control-cut",
+        fabrics=("http", "azure"),  # who shares the store's files has no such cable
         says="the client's way to queue and table cut for 20 s, lease 5 s; traffic could go on",
         inject=_cables(data=False, up=False),
         heal=_cables(data=False, up=True),
@@ -244,14 +248,15 @@ _ALL: Final = (
     ),
     Fault(
         name="queue-down",
-        says="the broker killed, or every way to the coordinator cut; there again after 8 s",
+        says="the broker killed, every way to the coordinator cut, or the queue's file locked; "
+        "there again after 8 s",
         inject=lambda scene: scene.range.break_queue(),
         heal=lambda scene: scene.range.mend_queue(),
         lasts_s=8,
     ),
     Fault(
         name="table-503",
-        azure_only=True,
+        fabrics=("azure",),
         says="the table answers 503 for 20 s, before the claim until 4 s before the instant",
         inject=lambda scene: scene.range.services.tables.refuse(503),
         heal=lambda scene: scene.range.services.tables.heal(),
@@ -261,7 +266,7 @@ _ALL: Final = (
     ),
     Fault(
         name="table-down",
-        azure_only=True,
+        fabrics=("azure",),
         says="every connection to the table refused for 10 s, those that stand broken",
         inject=lambda scene: scene.range.services.tables.stop(),
         heal=lambda scene: scene.range.services.tables.start(),
@@ -287,7 +292,7 @@ _ALL: Final = (
     ),
     Fault(
         name="delivered-twice",
-        azure_only=True,
+        fabrics=("azure",),
         says="every message delivered twice, those already taken sent again",
         inject=_deliver_twice,
         heal=_deliver_once,
@@ -322,7 +327,7 @@ _ALL: Final = (
     ),
     Fault(
         name="slow-table",
-        azure_only=True,
+        fabrics=("azure",),
         says=f"every request to the table waits {SLOW_S:g} s, for 10 s",
         inject=lambda scene: scene.range.services.tables.slow(SLOW_S),
         heal=lambda scene: scene.range.services.tables.heal(),
@@ -346,7 +351,7 @@ def chosen(only: str | None, fabric: RangeFabric = "azure") -> tuple[Cell, ...]:
 
     Of those that the fabric can have. Raises ``ValueError``, naming what there is.
     """
-    of_fabric = [c for c in CELLS if fabric == "azure" or not FAULTS[c[0]].azure_only]
+    of_fabric = [c for c in CELLS if fabric in FAULTS[c[0]].fabrics]
     if only is None:
         return tuple(of_fabric)
     cells: list[Cell] = []

@@ -89,6 +89,7 @@ def _round(name: str) -> Fault:
         gap_s=GAP_S,
         stop_s=STOP_S,
         lasts_before_claim_s=LEAD_BEFORE_CLAIM_S,
+        backs_up=True,
     )
 
 

@@ -8,6 +8,8 @@ floor, the verdict recomputes, and nothing is left running or spooled.
 
 import math
 import re
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,10 +29,12 @@ from broadside.lab.invariants import Stored, broken, read_stored
 from broadside.lab.ledger import LedgerReading, parse_ledger
 from tests.faults.fault_range import Range
 from tests.faults.matrix import FULL_DISK, NOTHING, SILENT_S, STOP_S, Fault, Scene
+from tests.faults.wire import Connection
 
 LOUD_BYTES: Final = 20_000  # of a second at the firewall: more than keepalives and goodbyes
 OVERSHOOT_RATIO: Final = 1.25  # of what was offered: iperf3 paces over a second, not within one
 BLOCK_BEYOND_FROM: Final = (3, 16)  # iperf3's first version with a thread a stream
+MEMORY_MAX_BYTES: Final = 400_000_000  # of a coordinator with a fleet as small as ours
 EARLY_S: Final = 1.0  # s before a burst at which its connections are made
 
 
@@ -46,6 +50,10 @@ class Evidence:
     recomputed: Mapping[str, Any]
     engines_left: int  # iperf3 clients that run after the verdict
     clients: frozenset[str] = frozenset()  # the struck ones
+    connections: tuple[Connection, ...] = ()  # to engines' servers, as the firewall saw them
+    unseen_count: int = 0  # packets that were not looked at
+    peak_bytes: int = 0  # of the coordinator's memory
+    watched: bool = False  # whether there is a wire that saw connections
 
 
 def read_evidence(
@@ -70,6 +78,10 @@ def read_evidence(
         recomputed=recomputed,
         engines_left=sum(site.signal_engines(host.name, 0) for host in site.lab.clients),
         clients=frozenset(scene.clients),
+        connections=site.wire.connections(from_at.timestamp()),
+        unseen_count=site.wire.dropped_count,
+        peak_bytes=site.coordinator.peak_bytes,
+        watched=True,
     )
 
 
@@ -81,6 +93,7 @@ def violations(evidence: Evidence, fault: Fault) -> list[str]:
     found += _lease(evidence, fault)
     found += _floor(evidence.stored)
     found += _rows_first(evidence, fault)
+    found += _fires_once(evidence)
     verdict = evidence.stored.summary.verdict
     if fault.name == NOTHING and verdict is not Verdict.PASS:
         found.append(f"without a fault the verdict is {verdict}")
@@ -88,7 +101,40 @@ def violations(evidence: Evidence, fault: Fault) -> list[str]:
         found.append(f"does not recompute: {evidence.recomputed.get('differences')}")
     if evidence.engines_left:
         found.append(f"{evidence.engines_left} iperf3 clients still run after the verdict")
+    if evidence.peak_bytes > MEMORY_MAX_BYTES:
+        found.append(f"the coordinator took {evidence.peak_bytes / 1e6:.0f} MB of memory")
     return found
+
+
+def _fires_once(evidence: Evidence) -> Iterator[str]:
+    """A pair fires once a burst, whoever restarts: one connection with data to each server, and one
+    from each client. It is read from the packets at the firewall and from what the servers' engines
+    recorded of their tests, never from claims and reports."""
+    if evidence.unseen_count:
+        yield f"{evidence.unseen_count} packets were not looked at, so more may have been sent"
+    plan = evidence.stored.plan
+    starts_s = [burst.planned_start_at.timestamp() - EARLY_S for burst in plan.bursts]
+    loud = [c for c in evidence.connections if c.payload_bytes > LOUD_BYTES]
+    fired = [(c.first_at_s, c.client, c.server) for c in loud]
+    served = [
+        (track.first_data_at_s, test.test.client_address or "", test.test.endpoint.address)
+        for test in evidence.tests
+        for track in test.tracks
+        if sum(i.transferred_bytes for i in track.intervals) > LOUD_BYTES
+    ]
+    for source, tests in (("the firewall", fired), ("the servers", served)):
+        counts: Counter[tuple[int, str]] = Counter()
+        for at_s, client, server in tests:
+            index = bisect_right(starts_s, at_s) - 1
+            counts.update({(index, f"from {client}"), (index, f"to {server}")})
+        for (index, which), count in sorted(counts.items()):
+            if index < 0:
+                yield f"{source} saw {count} tests {which} before the first burst"
+            elif count > 1:
+                yield f"burst {index + 1}: {source} saw {count} tests {which}, not one"
+    measured = any(b.completeness.measured_s for b in evidence.stored.summary.bursts)
+    if evidence.watched and measured and not fired:
+        yield "the run was measured, and the firewall saw no test: the rule had nothing to look at"
 
 
 def _bytes(evidence: Evidence, fault: Fault) -> Iterator[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.faults.matrix import CORE
 
+AZURE = ("--fabric", "azure")
 pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(600)]
 
 
@@ -15,7 +16,7 @@ def test_no_cell_of_the_core_breaks_a_rule() -> None:
     names = ",".join(f"{name}/{phase.value}" for name, phase in CORE)
     ran = subprocess.run(
         # One lab after another's cell: three would start services, agents and clocks three times.
-        [sys.executable, "-m", "tests.faults", "--only", names, "--labs", "1", "--json"],
+        [sys.executable, "-m", "tests.faults", "--only", names, "--labs", "1", "--json", *AZURE],
         stdout=subprocess.PIPE,
         timeout=570,
         check=False,

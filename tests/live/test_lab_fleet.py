@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from broadside.lab import fleet, loopback, network
-from broadside.lab.errors import FleetError
+from broadside.lab import fleet, loopback, network, serving
+from broadside.lab.errors import FleetError, LabBroken
 from broadside.lab.fleet import AgentPlan, Fleet
 from broadside.lab.namespaces import list_owned, list_processes
+from broadside.lab.serving import Serving
 from broadside.lab.site import built
 from broadside.lab.topology import LabSpec
 from tests.live.labs import new_prefix
@@ -70,6 +72,40 @@ def test_agents_end_each_in_its_way(prefix: str, tmp_path: Path) -> None:
         assert "ValueError: planned" in stubs.agent_log_path("raise").read_text()
         assert stubs.stop() == ()
     assert list_owned(prefix) == []
+
+
+class Coordinator(Serving):
+    """One that answers with what it is given."""
+
+    def __init__(self, presences: list[dict[str, object]] | None) -> None:
+        self.presences = presences
+
+    def get(self, path: str) -> object:
+        return self.presences
+
+
+@pytest.mark.parametrize("presences", [[], None])
+def test_a_fleet_that_does_not_come_up_says_why(
+    presences: list[dict[str, object]] | None,
+    prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serving, "READY_S", 1.0)
+    since_at = datetime.now(UTC)
+    with start(prefix, tmp_path, {"s001": "wait", "c001": "wait"}) as stubs:
+        with pytest.raises(LabBroken) as told:
+            serving.wait_for_agents(Coordinator(presences), stubs, stubs.states(), since_at)
+        namespace = stubs.agent_log_path("s001").read_text().strip()
+        assert f"s001 (no heartbeat; runs, its log ends: {namespace})" in str(told.value)
+        assert "c001 (no heartbeat; runs" in str(told.value)
+        assert ("the coordinator does not list" in str(told.value)) == (presences is None)
+        monkeypatch.setattr(serving, "READY_S", 600.0)
+        stubs.kill("c001")
+        with pytest.raises(LabBroken) as told:  # without waiting for the rest
+            serving.wait_for_agents(Coordinator(presences), stubs, stubs.states(), since_at)
+        assert "c001 (no heartbeat; ended with exit code -9, its log ends: " in str(told.value)
+        assert "s001" not in str(told.value)
 
 
 def test_sixty_agents_share_one_warm_process(prefix: str, tmp_path: Path) -> None:

@@ -402,6 +402,31 @@ def test_two_labs_stand_side_by_side(lab: Lab, tmp_path: Path) -> None:
     assert network.status(lab.spec.prefix, lab.path.parents[1]).faults == ()
 
 
+def test_a_lab_gets_an_answer_where_another_has_the_management_network_of_its_prefix(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """A hash gives two prefixes in 127 the same network: then no agent reached its coordinator."""
+    taken = lab.spec.management_slot
+    assert taken is not None
+    alike = next(
+        prefix
+        for prefix in (f"u{number:06d}" for number in range(100_000))
+        if topology.first_slot(prefix) == taken
+    )
+    with built(LabSpec(pairs_count=1, prefix=alike), tmp_path) as other:
+        assert other.management_address != lab.management_address
+        for each in (lab, other):
+            test_agents_reach_a_broker_on_this_side(each)
+        mended = network.up(LabSpec(pairs_count=1, prefix=alike), tmp_path)
+        assert mended.management_address == other.management_address
+    test_agents_reach_a_broker_on_this_side(lab)
+
+
+def test_labs_that_are_built_at_once_have_a_management_network_each(lab: Lab) -> None:
+    with network.free_slot(lab.spec.prefix) as one, network.free_slot(lab.spec.prefix) as other:
+        assert len({lab.spec.management_slot, one, other}) == 3
+
+
 # It tells the time --------------------------------------------------------------------------------
 
 

@@ -21,12 +21,13 @@ from broadside.coordinator.core.figures import Layer
 from broadside.coordinator.core.judge.summarise import summarise_run
 from broadside.coordinator.core.live.progress import progress
 from broadside.coordinator.core.live.status import BurstPhase, BurstStatus, RunState, RunStatus
-from broadside.coordinator.core.measure.aggregate import column_quantiles, series_of
+from broadside.coordinator.core.measure.aggregate import series_of
 from broadside.coordinator.core.measure.align import Chosen, align
 from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.evidence import BurstEvidence, FirewallLedger
 from broadside.coordinator.core.measure.grid_rows import Grid
 from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.measure.quantiles import column_quantiles
 from broadside.coordinator.core.measure.series import BurstSeries
 from broadside.coordinator.core.plan.spec import Burst, Plan
 from broadside.coordinator.core.summary import BurstSummary, Finding, RunSummary, State, instant

@@ -15,6 +15,7 @@ from broadside.coordinator.core.measure.evidence import PairEvidence
 from broadside.coordinator.core.measure.grid_rows import FlowSeconds, HostSeconds
 from broadside.coordinator.core.measure.headers import Headers
 from broadside.coordinator.core.measure.latency import buffer_delay
+from broadside.coordinator.core.measure.quantiles import column_quantiles, quantiles
 from broadside.coordinator.core.measure.resolution import (
     TimeScale,
     half_width,
@@ -244,9 +245,9 @@ def _flow(
     idle_s = _idle_rtt(aligned.pairs)
     baseline = idle_s or _least_rtt(aligned.pairs, flow.flow, samples)
     lost, packets = flow.lost_count[:, span], flow.packets_count[:, span]
-    p5, median, p95 = _quantiles(seconds, (0.05, 0.5, 0.95))
-    pair_p5, pair_median, pair_p95 = _quantiles(rates, (0.05, 0.5, 0.95))
-    rtt_median, rtt_p95, rtt_most = _quantiles(samples, (0.5, 0.95, 1.0))
+    p5, median, p95 = quantiles(seconds, (0.05, 0.5, 0.95))
+    pair_p5, pair_median, pair_p95 = quantiles(rates, (0.05, 0.5, 0.95))
+    rtt_median, rtt_p95, rtt_most = quantiles(samples, (0.5, 0.95, 1.0))
     caps = [pair.client_nic_bits_per_second for pair in aligned.pairs]
     return FlowSummary(
         flow=flow.flow,
@@ -320,17 +321,6 @@ def _known_sum(cells: NDArray[np.floating]) -> float | None:
 
 def _known_rows(cells: NDArray[np.floating]) -> int:
     return int((~np.isnan(cells)).any(axis=1).sum())
-
-
-def _quantiles(values: Floats, quantiles: Sequence[float]) -> list[float | None]:
-    if not len(values):
-        return [None] * len(quantiles)
-    last = len(values) - 1
-    places = np.multiply(quantiles, last)
-    below = np.floor(places).astype(np.intp)
-    ranks = sorted({*below.tolist(), *np.minimum(below + 1, last).tolist()})
-    found = np.interp(places, ranks, np.partition(values, ranks)[ranks])
-    return [figure(float(each)) for each in found]
 
 
 def _over(part: float | None, whole: float | None) -> float | None:
@@ -659,17 +649,3 @@ def _flow_series(flow: FlowSeconds) -> FlowSeries:
         rtt_mean_s=_means(flow.rtt_s[: 0 if flow.means_only else None], 0),
         pairs_bits_per_second=rates,
     )
-
-
-def column_quantiles(cells: NDArray[np.float32], quantiles: Sequence[float]) -> tuple[Floats, ...]:
-    """Quantiles of each column's known cells, by the nearest rank; NaN where none is known."""
-    if not len(cells):
-        return tuple(np.full(cells.shape[1], np.nan) for _ in quantiles)
-    ordered = np.sort(cells, axis=0)  # NaN last
-    counts = (~np.isnan(cells)).sum(axis=0)
-    columns = np.arange(cells.shape[1])
-    results = []
-    for quantile in quantiles:
-        rank = np.maximum(np.ceil(quantile * counts).astype(np.intp) - 1, 0)
-        results.append(ordered[rank, columns].astype(np.float64))
-    return tuple(results)

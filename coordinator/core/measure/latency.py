@@ -13,6 +13,7 @@ import numpy as np
 
 from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.evidence import ProbeColumn
+from broadside.coordinator.core.measure.quantiles import quantiles
 from broadside.coordinator.core.plan.spec import Burst
 from broadside.coordinator.core.summary import (
     Latency,
@@ -87,22 +88,22 @@ def _phases(burst: Burst, column: ProbeColumn) -> list[Floats]:
 
 
 def _phase(rtt_s: Floats) -> PhaseLatency:
-    answered = np.sort(rtt_s[rtt_s >= 0])
+    answered = rtt_s[rtt_s >= 0]
     sent_count = len(answered) + int(np.isnan(rtt_s).sum())
     if not len(answered):
         loss = 1.0 if sent_count else None
         return PhaseLatency(sent_count=sent_count, answered_count=0, loss_ratio=loss)
-    p50, p90, p95, p99 = np.quantile(answered, [0.5, 0.9, 0.95, 0.99])
+    p50, p90, p95, p99, most = quantiles(answered, (0.5, 0.9, 0.95, 0.99, 1.0))
     return PhaseLatency(
         sent_count=sent_count,
         answered_count=len(answered),
         loss_ratio=figure(1 - len(answered) / sent_count),
         mean_s=figure(float(answered.mean())),
-        p50_s=figure(float(p50)),
-        p90_s=figure(float(p90)),
-        p95_s=figure(float(p95)),
-        p99_s=figure(float(p99)),
-        max_s=figure(float(answered[-1])),
+        p50_s=p50,
+        p90_s=p90,
+        p95_s=p95,
+        p99_s=p99,
+        max_s=most,
     )
 
 

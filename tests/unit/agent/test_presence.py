@@ -7,6 +7,7 @@ import pytest
 
 from broadside.agent import presence as presence_module
 from broadside.agent.engine_process import Iperf3
+from broadside.agent.host import HostUnknown
 from broadside.agent.presence import Condition, Heart, describe
 from broadside.agent.run import JsonLines, TextLines
 from broadside.exchange.engines.iperf3_account import Version
@@ -48,6 +49,7 @@ def make_heart(fleet: FleetRecords, monkeypatch: pytest.MonkeyPatch) -> Heart:
         return ClockReading(source=ClockSource.UNKNOWN, read_at=INSTANT_AT, synchronised=False)
 
     monkeypatch.setattr(presence_module, "read_clock", read_clock)
+    monkeypatch.setattr(presence_module, "find_address", lambda: HOST.address)
     return Heart(
         fleet=fleet,
         settings=make_settings(),
@@ -106,6 +108,20 @@ async def test_the_heart_survives_a_table_that_is_away_and_spools_nothing(
     assert await records_in(table).fleet.read_presences() == []
 
 
+async def test_a_heartbeat_without_an_answer_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exception without text counts as true: the line ended after its colon."""
+
+    async def times_out(_: object) -> None:
+        raise TimeoutError
+
+    heart = make_heart(FleetRecords(MemoryTable()), monkeypatch)
+    monkeypatch.setattr(FleetRecords, "beat", lambda _, presence: times_out(presence))
+    await heart.beat()
+    assert caplog.messages == ["no heartbeat: no answer within 10 s"]
+
+
 def test_log_lines_carry_action_and_job() -> None:
     record = logging.LogRecord("agent", logging.WARNING, "", 0, "%s ms", ("7",), None)
     record.action, record.job_id = "arm", "run-1.00000.00002"
@@ -113,3 +129,45 @@ def test_log_lines_carry_action_and_job() -> None:
     assert (line["action"], line["job_id"], line["message"]) == ("arm", "run-1.00000.00002", "7 ms")
     assert line["level"] == "WARNING"
     assert "arm run-1.00000.00002: 7 ms" in TextLines().format(record)
+
+
+@pytest.mark.parametrize(
+    ("looks", "busy_until", "moves_at"),
+    [
+        (["10.1.1.1"] * 3, 0, None),
+        (["10.1.1.1", "10.1.1.9", "10.1.1.9", "10.1.1.9"], 0, 3),
+        (["10.1.1.9", "10.1.1.1", "10.1.1.9", "10.1.1.1"], 0, None),  # it comes and goes
+        (["10.1.1.9", "10.1.1.8", "10.1.1.8"], 0, 3),
+        ([None, None, None], 0, None),  # an interface that is down gets its address back
+        (["10.1.1.9", None, "10.1.1.9"], 0, 3),
+        (["10.1.1.9"] * 5, 4, 4),  # a test goes on to its end
+    ],
+)
+async def test_an_idle_agent_starts_again_where_its_address_changed(
+    monkeypatch: pytest.MonkeyPatch, looks: list[str | None], busy_until: int, moves_at: int | None
+) -> None:
+    heart = make_heart(FleetRecords(MemoryTable()), monkeypatch)
+    beats = 0
+
+    def find_address() -> str:
+        found = looks[beats - 1]
+        if found is None:
+            raise HostUnknown("no default route")
+        return found
+
+    monkeypatch.setattr(presence_module, "find_address", find_address)
+    heart.condition = lambda: Condition(busy=beats < busy_until)
+    for _ in looks:
+        beats += 1
+        await heart.beat()
+        moved = moves_at is not None and beats >= moves_at
+        assert (heart.has_moved, heart.stopping.is_set()) == (moved, moved), beats
+
+
+async def test_an_address_that_was_set_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    heart = make_heart(FleetRecords(MemoryTable()), monkeypatch)
+    heart.settings = make_settings(address="10.1.1.1")
+    monkeypatch.setattr(presence_module, "find_address", lambda: "10.1.1.9")
+    for _ in range(3):
+        await heart.beat()
+    assert not heart.has_moved

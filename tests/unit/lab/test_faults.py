@@ -1,7 +1,10 @@
 """The matrix of faults: which cells are asked for, when a phase has come, and what rules see."""
 
+import socket
+import struct
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -38,6 +41,7 @@ from tests.faults.matrix import (
 )
 from tests.faults.random_rounds import fault_named, moments, rounds
 from tests.faults.rules import EARLY_S, Evidence, violations
+from tests.faults.wire import PORT, Connection, Wire
 from tests.synthetic import Plant
 from tests.unit.lab.test_invariants import stored
 
@@ -88,6 +92,9 @@ def test_cells_are_chosen_by_fault_by_phase_or_by_both() -> None:
     )
     with pytest.raises(ValueError, match="write FAULT/PHASE"):
         chosen("flood/armed")
+    assert chosen("control-cut/armed", "http") == (("control-cut", Phase.ARMED),)
+    with pytest.raises(ValueError, match="write FAULT/PHASE"):  # its agents share files
+        chosen("control-cut/armed", "embedded")
 
 
 @pytest.mark.parametrize(
@@ -305,15 +312,111 @@ def test_bytes_that_differ_between_the_ends_are_named() -> None:
     assert said == "only 1 tests have an account of their bytes from both ends"
 
 
+def connection(at_s: float, client: str, server: str, payload_bytes: int = 90_000) -> Connection:
+    return Connection(
+        client=client, client_port=1, server=server, first_at_s=at_s, payload_bytes=payload_bytes
+    )
+
+
+def fired(*, more: tuple[Connection, ...]) -> list[str]:
+    """What is said of a run whose pairs fired once, and of these connections beside it."""
+    right = evidence()
+    start_s = right.struck_at_s
+    usual = [connection(start_s, f"10.1.1.{n}", f"10.2.1.{n}") for n in (1, 2, 3)]
+    control = [connection(start_s - 0.9, "10.1.1.1", "10.2.1.1", 900)]
+    wire = (*usual, *control, *more)
+    return violations(replace(right, watched=True, connections=wire), SOME)
+
+
+def test_a_pair_that_fires_twice_in_a_burst_is_named_whoever_did_it() -> None:
+    start_s = evidence().struck_at_s
+    assert fired(more=()) == []
+    again = connection(start_s + 4, "10.1.1.1", "10.2.1.1")
+    assert fired(more=(again,)) == [
+        "burst 1: the firewall saw 2 tests from 10.1.1.1, not one",
+        "burst 1: the firewall saw 2 tests to 10.2.1.1, not one",
+    ]
+    by_the_spare = connection(start_s + 4, "10.1.1.4", "10.2.1.1")
+    assert fired(more=(by_the_spare,)) == ["burst 1: the firewall saw 2 tests to 10.2.1.1, not one"]
+    early = connection(start_s - EARLY_S - 0.1, "10.1.1.4", "10.2.1.4")
+    assert fired(more=(early,)) == [
+        "the firewall saw 1 tests from 10.1.1.4 before the first burst",
+        "the firewall saw 1 tests to 10.2.1.4 before the first burst",
+    ]
+
+
+def test_two_tests_on_a_servers_record_are_named_also_where_one_has_no_report() -> None:
+    right = evidence()
+    loud = told_by_server(3, from_s=right.struck_at_s, each_bytes=20_000)
+    assert violations(replace(right, tests=(loud,)), SOME) == []
+    again = told_by_server(3, from_s=right.struck_at_s + 4, each_bytes=20_000)
+    assert violations(replace(right, tests=(loud, again)), SOME) == [
+        "burst 1: the servers saw 2 tests from 198.18.0.1, not one",
+        "burst 1: the servers saw 2 tests to 198.19.0.1, not one",
+    ]
+
+
+def test_evidence_with_holes_and_a_coordinator_that_grows_are_named() -> None:
+    right = evidence()
+    [said] = violations(replace(right, unseen_count=7), SOME)
+    assert said.startswith("7 packets were not looked at")
+    [said] = violations(replace(right, watched=True), SOME)
+    assert "the rule had nothing to look at" in said
+    [said] = violations(replace(right, peak_bytes=401_000_000), SOME)
+    assert said == "the coordinator took 401 MB of memory"
+    assert violations(replace(right, peak_bytes=400_000_000), SOME) == []
+
+
+def packet(
+    sender: str, from_port: int, receiver: str, to_port: int, payload_bytes: int, *, protocol: int
+) -> bytes:
+    """The headers of an IPv4 packet, with four bytes of options in each."""
+    ip = struct.pack(
+        "!BBHHHBBH4s4s4x",
+        0x46,
+        0,
+        24 + 24 + payload_bytes,
+        0,
+        0,
+        64,
+        protocol,
+        0,
+        socket.inet_aton(sender),
+        socket.inet_aton(receiver),
+    )
+    return ip + struct.pack("!HHIIBBHHH4x", from_port, to_port, 0, 0, 0x60, 0, 0, 0, 0)
+
+
+def test_payload_is_counted_by_connection_both_ways() -> None:
+    client, server = ("10.1.1.1", 40_000), ("10.2.1.1", PORT)
+    with socket.socket() as tap:
+        wire = Wire(tap)
+        wire.see(packet(*client, *server, 0, protocol=6), 0.5)  # an acknowledgement is no payload
+        wire.see(packet(*client, *server, 1000, protocol=6), 1.0)
+        wire.see(packet(*server, *client, 50, protocol=6), 2.0)
+        wire.see(packet(*client, *server, 70, protocol=17), 3.0)
+        wire.see(packet(*client, "10.2.1.1", 80, 70, protocol=6), 3.0)
+    [found] = wire.connections(0.0)
+    assert (found.client, found.server, found.client_port) == ("10.1.1.1", "10.2.1.1", 40_000)
+    assert (found.payload_bytes, found.first_at_s) == (1050, 1.0)
+    assert wire.connections(1.5) == ()
+
+
 # Table ------------------------------------------------------------------------------------------
 
 
 def test_the_table_shows_outcome_verdict_and_rules() -> None:
-    fine = Result(fault="poison", phase="armed", bursts=("2 measured", "1 lost"), verdict="pass")
+    fine = Result(
+        fault="poison",
+        phase="armed",
+        bursts=("2 measured", "1 lost"),
+        verdict="pass",
+        peak_bytes=150_000_000,
+    )
     bad = replace(fine, phase="running", verdict="none", note="n", broken=("a rule",))
     assert RESULT.validate_json(RESULT.dump_json(fine)) == fine
     lines = text([fine, bad]).splitlines()
-    assert " ".join(lines[0].split()) == "poison/armed 2 measured / 1 lost pass ok"
+    assert " ".join(lines[0].split()) == "azure poison/armed 2 measured / 1 lost pass ok 150 MB"
     assert lines[2].strip() == "BROKEN a rule"
     assert markdown([fine, bad]).splitlines()[:3] == [
         "| fault | armed | running |",
@@ -324,8 +427,17 @@ def test_the_table_shows_outcome_verdict_and_rules() -> None:
 
 def test_the_docs_last_chapter_is_written_anew() -> None:
     fine = Result(fault="poison", phase="armed", bursts=("2 measured",), verdict="pass")
-    written = chapter("# Faults\n\n## The table\n\nold\n", [fine], "today")
-    assert written.startswith("# Faults\n\n## The table\n\ntoday\n\n| fault | armed |\n")
+    hosts = replace(fine, fabric="http", peak_bytes=130_000_000)
+    written = chapter("# Faults\n\n## The table\n\nold\n", [hosts, fine], "today")
+    assert written.startswith(
+        "# Faults\n\n## The table\n\n### Any hosts: agents over HTTPS\n\n"
+        "today The coordinator took at most 130 MB of memory.\n\n| fault | armed |\n"
+    )
+    assert "\n### Azure: Service Bus" in written
+    later = chapter(written, [replace(hosts, verdict="fail")], "tomorrow")
+    assert later.count("| poison | 2 measured; pass; ok |") == 1, "Azure's was not run, and stays"
+    assert later.count("| poison | 2 measured; fail; ok |") == 1
+    assert chapter(later, [hosts], "today") == written
     assert "\n| poison | 2 measured; pass; ok |\n" in written
     assert all(f"| {name} | {fault.says} |" in written for name, fault in FAULTS.items())
     with pytest.raises(ValueError, match="no chapter"):
@@ -346,6 +458,7 @@ def test_a_phase_that_passed_unseen_is_tried_again(
 
     monkeypatch.setattr(cell, "_try_cell", carry_out)
     monkeypatch.setattr(cell, "_clear_away", lambda _site: None)
-    result = cell.run_cell(None, ("sigkill", Phase.RUNNING))  # type: ignore[arg-type]
+    site = SimpleNamespace(name="azure")
+    result = cell.run_cell(site, ("sigkill", Phase.RUNNING))  # type: ignore[arg-type]
     assert len(tried) == min(missed_count + 1, cell.TRIES_MAX)
     assert bool(result.broken) == (missed_count >= cell.TRIES_MAX)

@@ -182,4 +182,4 @@ def test_a_wrong_field_is_named(field: str, value: object) -> None:
 
 
 def test_demos_side_by_side_have_a_management_network_each() -> None:
-    assert len({topology.management_network(prefix) for prefix in site.PREFIXES}) == 10
+    assert len({topology.first_slot(prefix) for prefix in site.PREFIXES}) == 10

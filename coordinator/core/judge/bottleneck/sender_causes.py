@@ -56,11 +56,11 @@ def _offered(given: BottleneckInput) -> Evidence:
 OFFERED_LOAD: Final = Cause(
     id="offered-load",
     name=LimiterName.OFFERED_LOAD,
-    question="Did the pairs carry all that was asked of them?",
+    question="Did the pairs receive the requested rate?",
     evidence="half of the pairs or more receive 97 % of the rate that was asked; UDP: without loss",
     reads="the plan; receivers' seconds",
     when_absent="no rate was asked: not this cause",
-    refuted_by="the same rate when more is asked",
+    refuted_by="the same rate when a higher rate is requested",
     advice="raise the rate that is asked, or leave it out",
     evaluate=_offered,
 )
@@ -116,7 +116,7 @@ def _nic_cause(side: Side) -> Cause:
         "the seconds",
         reads=f"the {side}s' interface counters, qdisc backlog, VM size or declared NIC rate",
         when_absent="missing: the NIC caps",
-        refuted_by="more from one pair than that cap: then the declared cap is wrong",
+        refuted_by="a higher rate from one pair than that cap; then the declared cap is wrong",
         advice=f"use larger {side} VMs or more of them",
         evaluate=partial(_nic, side=side),
     )

@@ -50,26 +50,26 @@ def _each_alone(given: BottleneckInput) -> bool:
 NEXT_RUNS: Final = (
     NextRun(
         situation="UDP datagrams were lost, and no source shows where.",
-        advice="read the device's drop counter (docs/witnesses.md), and run the same past the "
-        "firewall (device.path=bypass): loss that stays is not the firewall's",
+        advice="read the device's drop counter (docs/witnesses.md), and run the same without the "
+        "firewall (device.path=bypass): loss that remains is not the firewall's",
         applies=_udp_lost,
     ),
     NextRun(
         situation="Pairs trade shares of one limit, and no source shows where it is.",
-        advice="run the same pairs past the firewall (device.path=bypass): a higher sum means "
-        "that the firewall is the limit, the same sum that a link or host they share is",
+        advice="run the same pairs without the firewall (device.path=bypass). If the sum is "
+        "higher, the firewall is the limit; if it is the same, a shared link or host is",
         applies=lambda given: given.crosses and traded(given) is not None,
     ),
     NextRun(
         situation="Each pair is limited by itself.",
-        advice="run the same pairs with another VM size: a rate that changes is the hosts' own "
-        "limit, the same rate is one that the path sets for each pair",
+        advice="run the same pairs with another VM size. If the rate changes, the hosts are the "
+        "limit; if it is the same, the path limits each pair",
         applies=_each_alone,
     ),
     NextRun(
         situation="Anything else.",
-        advice="run half of the pairs: where each carries what it did, the limit is its own; "
-        "where the sum stays, it is one that they share",
+        advice="run half of the pairs. If each pair has the same rate as before, each has its own "
+        "limit; if the sum is the same as before, the pairs share one limit",
         applies=lambda given: True,
     ),
 )

@@ -53,10 +53,11 @@ def _evaluate(given: RunInput) -> Result:
 BURST_SCATTER: Final = Check(
     id="burst-scatter",
     stage=Stage.EVIDENCE,
-    question="Is the mean of the bursts surely above the limit?",
-    formula="mean of the bursts' rates - hypot(h, header doubt) > limit, with h of the run",
+    question="Is the interval of the bursts' mean above the limit?",
+    formula="mean of the bursts' rates - sqrt(h_run² + h_header²) > limit; h_run is the run's h "
+    "without the error of the header size",
     reads="the bursts' rates and intervals",
-    when_absent="nothing is concluded from fewer than three bursts",
+    when_absent="the check is skipped with fewer than three bursts",
     findings=("target-undecided",),
     evaluate=_evaluate,
 )

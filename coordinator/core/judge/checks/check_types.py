@@ -146,7 +146,7 @@ PRECEDENCE: Final = (
         stage=Stage.SEAL,
     ),
     Precedence(
-        situation="The rate is below the limit, whatever missing records may contain.",
+        situation="The rate is below the limit, and missing records cannot make up the difference.",
         verdict=Verdict.FAIL,
         given=Verdict.FAIL,
         stage=Stage.RATE,

@@ -81,8 +81,8 @@ COUNTER_RECORD: Final = Check(
     id="counter-record",
     stage=Stage.EVIDENCE,
     question="Is the device counter's record as complete as promised at launch?",
-    formula="the source's answer is complete; bins before the first burst >= max(5 s, one bin); "
-    "known share of each burst's bytes >= the share promised at launch",
+    formula="the source's answer is complete; time covered before the first burst >= max(5 s, "
+    "one bin); known share of each burst's bytes >= the share promised at launch",
     reads="the device counter's bins",
     when_absent="inconclusive if it was promised",
     findings=("ledger-absent", "ledger-late", "ledger-partial", "ledger-thin"),

@@ -34,10 +34,11 @@ DEVICE_FIT: Final = Check(
     id="device-fit",
     stage=Stage.EVIDENCE,
     question="Does the device counter change over time as the fleet's records predict?",
-    formula="largest distance of the cumulative curves, counted and predicted, scaled to one sum, "
-    f"<= Kolmogorov's limit at {ERROR_RATIO:.1%}, with lag, clocks and readings added",
+    formula="largest distance between the cumulative curves of counted and predicted bytes, scaled "
+    f"to the same sum, <= Kolmogorov's limit for an error rate of {ERROR_RATIO:.1%}, plus the "
+    "errors of lag, clocks and reading length",
     reads="the device counter, bin by bin, and the receivers' seconds",
-    when_absent="nothing is concluded; the check residual treats an unknown lag",
+    when_absent="skipped; the check residual handles an unknown lag",
     findings=("device-shape",),
     evaluate=_evaluate,
 )

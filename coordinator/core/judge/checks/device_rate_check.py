@@ -35,11 +35,10 @@ def _evaluate(given: BurstInput) -> Result:
 DEVICE_RATE: Final = Check(
     id="device-rate",
     stage=Stage.EVIDENCE,
-    question="Does the rate by the device counter reach the limit, too?",
-    formula="R x (1 + residual) - h > limit, with h of R and of the residual",
+    question="Is the rate derived from the device counter above the limit?",
+    formula="R * (1 + residual) - h > limit, with h of R and of the residual",
     reads="the device counter and its residual",
-    when_absent="nothing is concluded; the check counter-record treats a promised counter that is "
-    "absent",
+    when_absent="skipped; the check counter-record handles a missing counter",
     findings=("device-unproven",),
     evaluate=_evaluate,
 )

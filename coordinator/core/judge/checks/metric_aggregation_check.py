@@ -31,7 +31,7 @@ METRIC_AGGREGATION: Final = Check(
     question="Can bytes be computed from the device metric?",
     formula="its declared aggregation is an average or a total",
     reads="the declaration of the device metric",
-    when_absent="nothing is concluded without a counter",
+    when_absent="the check is skipped without a counter",
     findings=("metric-aggregation",),
     evaluate=_evaluate,
 )

@@ -146,7 +146,8 @@ RATE: Final = Check(
     id="rate",
     stage=Stage.RATE,
     question="Did the fleet receive the target rate?",
-    formula="min(R, S) - h > limit passes, R + h < limit fails, anything else is inconclusive",
+    formula="pass if R - h > limit and S - h > limit (h of R); fail if R + h < limit; otherwise "
+    "inconclusive",
     reads="receivers' and senders' seconds over the common window; where pairs are missing, what "
     "these carried in other bursts, and the device counter",
     when_absent="inconclusive. Missing pairs prevent a fail if what they may have carried reaches "

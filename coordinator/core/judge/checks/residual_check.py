@@ -135,12 +135,11 @@ RESIDUAL: Final = Check(
     id="residual",
     stage=Stage.EVIDENCE,
     question="Do the bytes of the fleet and of the device counter agree?",
-    formula="distance of either end of the residual's interval from 0, with what missing pairs "
-    "may have sent and with bins that the counter does not know, <= "
-    "objective.residual_max_ratio",
+    formula="the larger of abs(lower end) and abs(upper end) of the residual's interval <= "
+    "objective.residual_max_ratio. The interval includes bytes that missing pairs may have sent "
+    "and bins without a counter value",
     reads="the device counter and its prediction from the fleet's records",
-    when_absent="nothing is concluded; the check counter-record treats a promised counter that is "
-    "absent",
+    when_absent="skipped; the check counter-record handles a missing counter",
     findings=(
         "lag-unknown",
         "ledger-empty",

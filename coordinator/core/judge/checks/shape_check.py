@@ -152,13 +152,14 @@ def _slow_parts(burst: BurstSummary, window: Window) -> Iterator[tuple[int, int,
 SHAPE: Final = Check(
     id="shape",
     stage=Stage.EVIDENCE,
-    question="Did every longer part of the window reach the limit?",
-    formula="lowest mean of a fifth of the window >= limit x (1 - 0.015), with 3 of its own "
-    "standard errors added in the device's bins; the same for the seconds after a collapse",
-    reads="receivers' seconds (if their readings are longer, those of the TCP senders), senders' "
-    "seconds, and the device counter's bins",
-    when_absent="inconclusive if no reading is at most half as long as the part (a note in an "
-    "import of means); nothing is concluded without a window",
+    question="Did every fifth of the window (at least 5 s) reach the limit?",
+    formula="lowest mean of a fifth of the window >= limit * (1 - 0.015); for device bins, 3 "
+    "standard errors are added to the mean first. The seconds after a collapse are checked in the "
+    "same way",
+    reads="receivers' seconds (if one row covers more than a second, those of the TCP senders), "
+    "senders' seconds, and the device counter's bins",
+    when_absent="inconclusive if all readings are longer than half of that part (a note in an "
+    "import of means); no result without a window",
     findings=(
         "slow-stretch",
         "slow-stretch-device",

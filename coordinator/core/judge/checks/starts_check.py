@@ -48,10 +48,10 @@ STARTS: Final = Check(
     stage=Stage.EVIDENCE,
     question="Did the pairs start together?",
     formula="last - first start of data, over the pairs that were on time, <= "
-    "objective.start_spread_max_s; a larger spread is a warning up to clock_bound_max_s, and "
-    "inconclusive above it",
+    "objective.start_spread_max_s; a larger spread gives a warning; a spread above "
+    "clock_bound_max_s too makes the burst inconclusive",
     reads="each client's start of data",
-    when_absent="nothing is concluded",
+    when_absent="the check is skipped",
     findings=("start-spread",),
     evaluate=_evaluate,
 )

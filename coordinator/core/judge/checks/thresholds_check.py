@@ -152,8 +152,9 @@ THRESHOLDS: Final = Check(
     id="thresholds",
     stage=Stage.THRESHOLD,
     question="Are the thresholds of the objective met?",
-    formula="value <= limit (or >= limit), known for every pair or for 80 % of the window, at "
-    "every possible placement of the readings in time",
+    formula="value <= threshold (or >= threshold for a minimum). The value must be known for every "
+    "pair (engine, probes) or for 80 % of the window (telemetry). The threshold must be met for "
+    "every time offset within the clock error of the source",
     reads="the metric that each threshold names: engine, probes or telemetry",
     when_absent="inconclusive",
     findings=tuple(f"{goal.id}-{outcome}" for goal in GOALS for outcome in ("limit", "unproven")),

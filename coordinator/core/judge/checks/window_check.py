@@ -48,7 +48,7 @@ WINDOW: Final = Check(
     "<= 1 - objective.coverage_floor_ratio, for every measured pair",
     reads="seconds of both ends, placed by corrected clocks; in imports by the offset between the "
     "clocks of both ends that the test itself shows",
-    when_absent="nothing is concluded without a window, or from means alone",
+    when_absent="the check is skipped without a window, or from means alone",
     findings=("outside-window", "window-outside"),
     evaluate=_evaluate,
 )

@@ -2,20 +2,30 @@
 
 import asyncio
 import contextlib
+import gzip
 import io
+import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import tarfile
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from broadside.exchange.embedded.backup import BackupUnusable, back_up, restore
+from broadside.exchange.embedded.backup import (
+    BackupUnusable,
+    back_up,
+    remove_leftovers,
+    restore,
+)
 from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.ports import Entity, Outgoing
 
@@ -243,3 +253,246 @@ def test_a_member_has_no_mode_and_no_owner_of_its_own(tmp_path: Path) -> None:
     laid_out = (tmp_path / "again" / "private.sqlite3").stat()
     assert (laid_out.st_mode & 0o7777, laid_out.st_uid) == (0o600, os.geteuid())
     assert (tmp_path / "again").stat().st_mode & 0o7777 == 0o700
+
+
+def members_of(file: Path) -> dict[str, bytes]:
+    with tarfile.open(file) as archive:
+        return {
+            member.name: content.read()
+            for member in archive
+            if (content := archive.extractfile(member)) is not None
+        }
+
+
+def pack(file: Path, members: dict[str, bytes], behind: bytes = b"") -> None:
+    with gzip.open(file, "wb") as packed:
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            for name, content in members.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        packed.write(behind)
+
+
+def flipped(content: bytes) -> bytes:
+    """One byte of a row's own content is another: SQLite itself does not notice."""
+    at = content.rindex(b"xxxx")
+    return content[:at] + b"y" + content[at + 1 :]
+
+
+def head_with(**changes: object) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
+    return lambda m: (
+        m | {"backup.json": json.dumps(json.loads(m["backup.json"]) | changes).encode()}
+    )
+
+
+CHANGES: dict[str, tuple[Callable[[dict[str, bytes]], dict[str, bytes]], str]] = {
+    "newer version": (
+        head_with(version=2, written_by="7.1"),
+        "format version 2, written by Broadside 7.1; this version reads up to 1",
+    ),
+    "no version": (head_with(version="1"), "has no version"),
+    "a truth for a version": (head_with(version=True), "has no version"),
+    "another format": (head_with(format="tar"), "names another format"),
+    "no object": (lambda m: m | {"backup.json": b"[1]"}, "names another format"),
+    "no JSON": (lambda m: m | {"backup.json": b"{"}, "not a backup of Broadside"),
+    "a flipped byte": (
+        lambda m: m | {"results.sqlite3": flipped(m["results.sqlite3"])},
+        "results.sqlite3: not what its checksum says",
+    ),
+    "a checksum of another": (
+        lambda m: m | {"SHA256SUMS": m["SHA256SUMS"].replace(b"results", b"control")},
+        "control.sqlite3, results.sqlite3: not what its checksum says",
+    ),
+    "no sums": (
+        lambda m: {k: v for k, v in m.items() if k != "SHA256SUMS"},
+        "no SHA256SUMS",
+    ),
+    "a missing database": (
+        lambda m: {k: v for k, v in m.items() if k != "results.sqlite3"},
+        "results.sqlite3: not what its checksum says",
+    ),
+    "a database behind its end": (
+        lambda m: m | {"control.sqlite3": m["results.sqlite3"]},
+        "is behind its end",
+    ),
+    "a head in its middle": (
+        lambda m: dict(sorted(m.items(), reverse=True)),
+        "is in it: not a backup",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_backup_did_not_write_is_refused(tmp_path: Path, change: str) -> None:
+    make_store(data := tmp_path / "data")
+    back_up(data, tmp_path / "file")
+    changed, said = CHANGES[change]
+    pack(tmp_path / "other", changed(members_of(tmp_path / "file")))
+    with pytest.raises(BackupUnusable, match=said):
+        restore(tmp_path / "other", tmp_path / "again")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "file", "other"]
+
+
+def test_a_foreign_database_in_a_backups_place_is_named(tmp_path: Path) -> None:
+    make_store(data := tmp_path / "data")
+    with pytest.raises(BackupUnusable, match="a SQLite database, not a backup"):
+        restore(data / "results.sqlite3", tmp_path / "again")
+    (tmp_path / "text").write_text("no archive")
+    with pytest.raises(BackupUnusable, match="not compressed by gzip"):
+        restore(tmp_path / "text", tmp_path / "again")
+
+
+@pytest.mark.parametrize("behind", [b"x", bytes(100_000)])
+def test_nothing_may_be_behind_a_backup(tmp_path: Path, behind: bytes) -> None:
+    make_store(data := tmp_path / "data")
+    back_up(data, tmp_path / "file")
+    pack(tmp_path / "other", members_of(tmp_path / "file"), behind)
+    with pytest.raises(BackupUnusable, match="behind its end"):
+        restore(tmp_path / "other", tmp_path / "again")
+
+
+def test_no_flipped_byte_and_no_cut_of_the_file_is_laid_out(tmp_path: Path) -> None:
+    """Wherever it is: what gzip or the head carry beside the content may change harmlessly."""
+    make_store(data := tmp_path / "data")
+    back_up(data, tmp_path / "file")
+    whole = (tmp_path / "file").read_bytes()
+    right = members_of(tmp_path / "file")
+    spoiled = [
+        whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :]
+        for at in {*range(0, len(whole), len(whole) // 40), *range(len(whole) - 8, len(whole))}
+    ]
+    spoiled += [whole[:-1], whole[: len(whole) // 2], whole + b"x", whole + whole]
+    refused_count = 0
+    for text in spoiled:
+        (tmp_path / "file").write_bytes(text)
+        try:
+            restore(tmp_path / "file", tmp_path / "again")
+        except BackupUnusable:
+            refused_count += 1
+            assert not (tmp_path / "again").exists()
+            continue
+        assert members_of(tmp_path / "file") == right
+        shutil.rmtree(tmp_path / "again")
+    assert refused_count > len(spoiled) * 0.8
+
+
+def test_a_backup_without_head_and_sums_is_read_as_earlier_versions_wrote_it(
+    tmp_path: Path,
+) -> None:
+    make_store(data := tmp_path / "data")
+    back_up(data, tmp_path / "file")
+    earlier = members_of(tmp_path / "file")
+    del earlier["backup.json"], earlier["SHA256SUMS"]
+    pack(tmp_path / "earlier", earlier)
+    assert restore(tmp_path / "earlier", tmp_path / "again") == sorted(earlier)
+    text = bytearray((tmp_path / "earlier").read_bytes())
+    text[-5] ^= 1  # of gzip's own checksum, which covers it
+    (tmp_path / "earlier").write_bytes(text)
+    with pytest.raises(BackupUnusable, match="damaged"):
+        restore(tmp_path / "earlier", tmp_path / "another")
+
+
+KILLED_AT_EACH_STEP = """
+import os, signal, sys
+from pathlib import Path
+from broadside.exchange.embedded import backup
+
+file, data = map(Path, sys.argv[1:3])
+number = 0
+while True:
+    number += 1
+    child = os.fork()
+    if child == 0:
+        left = number
+
+        def count(event, _):
+            global left
+            if event in ("open", "sqlite3.connect") or event.startswith(("os.", "shutil.")):
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(count)
+        backup.restore(file, data)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if os.WIFEXITED(status):
+        sys.exit(os.WEXITSTATUS(status) or (3 if number < 20 else 0))
+    if data.exists() and any(data.iterdir()):  # complete, or as it was
+        backup.back_up(data, file.with_name(f"after.{number}"))
+        for database in data.iterdir():
+            if database.is_file():
+                database.unlink()
+"""
+
+
+def test_a_restore_that_is_killed_at_any_step_leaves_what_was_there(tmp_path: Path) -> None:
+    """Its directory is empty, or whole; the next restore goes well and removes what was left."""
+    make_store(data := tmp_path / "data")
+    back_up(data, tmp_path / "file")
+    expected = members_of(tmp_path / "file")
+    (again := tmp_path / "again").mkdir()
+    words = [sys.executable, "-c", KILLED_AT_EACH_STEP, str(tmp_path / "file"), str(again)]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in again.iterdir()) == ["private.sqlite3", "results.sqlite3"]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    for path in tmp_path.glob("after.*"):  # killed after its last step: nothing is missing
+        assert members_of(path).keys() == expected.keys()
+
+
+@pytest.mark.parametrize("prefix", [".backup-", ".restore-", ".drill-"])
+def test_leftovers_of_killed_processes_are_removed_and_no_others(
+    tmp_path: Path, prefix: str
+) -> None:
+    (left := tmp_path / f"{prefix}x").mkdir(0o700)
+    (left / "private.sqlite3").write_text("keys")
+    (tmp_path / f"{prefix}link").symlink_to(tmp_path / "data")
+    make_store(tmp_path / "data")
+    remove_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{prefix}link", "data"]
+    assert (tmp_path / "data" / "private.sqlite3").exists()
+
+
+def test_no_writer_waits_for_a_backup(tmp_path: Path) -> None:
+    """A lock would refuse it: it does not wait for any. It writes about as much as a quiet one."""
+    make_store(data := tmp_path / "data")
+    with contextlib.closing(sqlite3.connect(data / "results.sqlite3")) as filling:
+        filling.execute("CREATE TABLE filler (content BLOB)")
+        filling.executemany("INSERT INTO filler VALUES (?)", [(os.urandom(1_000_000),)] * 20)
+        filling.commit()
+    quiet_bytes = written_by_backup(data, tmp_path / "quiet")
+    done = threading.Event()
+    commits_count = 0
+
+    def write() -> None:
+        nonlocal commits_count
+        at = sqlite3.connect(data / "results.sqlite3", timeout=0, isolation_level=None)
+        with contextlib.closing(at) as writing:
+            writing.execute("PRAGMA synchronous=OFF")
+            while not done.is_set():
+                writing.execute("UPDATE entity SET etag = ?", (str(commits_count),))
+                commits_count += 1
+
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(write)
+        try:
+            busy_bytes = written_by_backup(data, tmp_path / "busy")
+        finally:
+            done.set()
+        assert writer.result() is None, "a commit was refused"
+    assert commits_count > 1
+    assert busy_bytes < 2 * quiet_bytes
+
+
+def written_by_backup(data: Path, file: Path) -> int:
+    """Bytes that a process of its own writes for a backup."""
+    script = (
+        "import sys; from pathlib import Path; from broadside.exchange.embedded.backup import *\n"
+        "back_up(*map(Path, sys.argv[1:]))\n"
+        "print(open('/proc/self/io').read())"
+    )
+    words = [sys.executable, "-c", script, str(data), str(file)]
+    told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return int(told.partition("wchar: ")[2].split()[0])

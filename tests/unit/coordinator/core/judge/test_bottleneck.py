@@ -379,10 +379,10 @@ def test_pairs_that_carry_the_same_each_are_no_sign_of_the_firewall() -> None:
     assert "another VM size" in (said.next_step or "")
 
 
-def test_a_finding_states_evidence_and_what_would_refute_it_and_no_confidence() -> None:
+def test_a_finding_states_evidence_and_how_to_rule_it_out_and_no_confidence() -> None:
     said = burst().finding()
     assert said.sentence.startswith("the limit was the firewall: 4 pairs trade shares of one limit")
-    assert "refuted by the same sum with the pairs past the firewall" in said.sentence
+    assert "to rule this out, show the same sum with the pairs past the firewall" in said.sentence
     assert "confidence" not in said.model_dump_json()
 
 

@@ -1,0 +1,149 @@
+"""Scheduled backups of an embedded store, and what became of the last backup and restore drill."""
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.exchange.messages import Message, UtcDatetime, plain_text
+from broadside.exchange.ports import ExchangeError, Table
+from broadside.exchange.programs import module_command
+from broadside.exchange.records.keys import BACKUPS
+from broadside.exchange.records.shelf import Shelf
+
+RETRY: Final = timedelta(hours=1)  # after a backup that failed
+LOOK_S: Final = 30.0  # s between looks at whether a backup is due
+_ERROR_MAX_CHARS: Final = 300
+_FILE: Final = re.compile(r"broadside-\d{8}T\d{6}Z\.tar\.gz")
+
+log = logging.getLogger(__name__)
+
+
+class BackupKind(StrEnum):
+    """What is done with backups, and on record."""
+
+    BACKUP = "backup"
+    DRILL = "drill"
+
+
+class BackupRecord(Message):
+    """The last attempt of a kind, and the last one that succeeded."""
+
+    ended_at: UtcDatetime
+    error: str | None = None  # of the last attempt; None: it succeeded
+    succeeded_at: UtcDatetime | None = None  # None: none has yet
+    file: str | None = None  # of the last one that succeeded, as the next two
+    size_bytes: Annotated[int, Field(ge=0)] | None = None
+    duration_s: Annotated[float, Field(ge=0)] | None = None
+
+
+async def read_backup_records(table: Table) -> Mapping[BackupKind, BackupRecord]:
+    """Return what is on record, from a fabric's private table. Raises ``ExchangeError``."""
+    shelf = Shelf(table, BACKUPS, BackupRecord)
+    found = {kind: await shelf.read(kind) for kind in BackupKind}
+    return {kind: record for kind, record in found.items() if record is not None}
+
+
+async def save_success(
+    table: Table, kind: BackupKind, file: Path, *, began_at: datetime, now: datetime
+) -> None:
+    """Record an attempt that succeeded. Raises ``ExchangeError``."""
+    record = BackupRecord(
+        ended_at=now,
+        succeeded_at=now,
+        file=plain_text(str(file), _ERROR_MAX_CHARS),
+        size_bytes=os.stat(file).st_size,  # noqa: PTH116 - once a backup, and no wait
+        duration_s=max(0.0, (now - began_at).total_seconds()),
+    )
+    await Shelf(table, BACKUPS, BackupRecord).put(kind, record)
+
+
+async def save_failure(table: Table, kind: BackupKind, error: str, now: datetime) -> None:
+    """Record an attempt that failed; what is known of the last success stays.
+
+    Raises:
+        ExchangeError: It cannot be stored.
+    """
+    shelf = Shelf(table, BACKUPS, BackupRecord)
+    before = await shelf.read(kind) or BackupRecord(ended_at=now)
+    update = {"ended_at": now, "error": plain_text(error, _ERROR_MAX_CHARS)}
+    await shelf.put(kind, before.model_copy(update=update))
+
+
+def new_backup_file(folder: Path, now: datetime) -> Path:
+    """Return the name of a new scheduled backup."""
+    return folder / f"broadside-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}.tar.gz"
+
+
+def scheduled_files(folder: Path) -> list[Path]:
+    """Return the scheduled backups in a folder, newest first."""
+    if not folder.is_dir():
+        return []
+    return sorted((path for path in folder.iterdir() if _FILE.fullmatch(path.name)), reverse=True)
+
+
+def remove_old_files(folder: Path, keep_count: int) -> None:
+    """Remove all scheduled backups but the newest ``keep_count``."""
+    for path in scheduled_files(folder)[keep_count:]:
+        path.unlink(missing_ok=True)
+
+
+class ScheduledBackups:
+    """Companion of the coordinator that takes a backup when one is due.
+
+    The backup is a process of its own, with a lower priority: compressing takes a core for as long
+    as it lasts, and a lease is renewed every few seconds.
+    """
+
+    def __init__(
+        self, table: Table, settings: CoordinatorSettings, now: Callable[[], datetime]
+    ) -> None:
+        self._table = table
+        self.interval = timedelta(hours=settings.backup_every_h)
+        self._now = now
+
+    async def run_forever(self, tick_s: float) -> None:
+        """Take backups until cancelled."""
+        while True:
+            try:
+                record = (await read_backup_records(self._table)).get(BackupKind.BACKUP)
+                if self._is_due(record):
+                    await self._back_up()
+            except ExchangeError as error:
+                log.warning("no backup: %s", error, extra={"action": "backup_failed"})
+            await asyncio.sleep(max(LOOK_S, tick_s))
+
+    def _is_due(self, record: BackupRecord | None) -> bool:
+        if record is None:
+            return True
+        wait = self.interval if record.error is None else min(self.interval, RETRY)
+        # A clock that was set back must not put it off.
+        return not timedelta(0) <= self._now() - record.ended_at < wait
+
+    async def _back_up(self) -> None:
+        process = await asyncio.create_subprocess_exec(
+            *module_command("broadside.coordinator", "backup"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            _, told = await process.communicate()
+        except asyncio.CancelledError:
+            process.terminate()  # it removes its copies, which hold keys
+            await process.wait()
+            raise
+        if process.returncode:
+            lines = told.decode(errors="replace").strip().splitlines()
+            error = lines[-1] if lines else f"it ended with {process.returncode}"
+            log.error("backup: %s", error, extra={"action": "backup_failed"})
+            # By the process itself too, unless it was killed.
+            await save_failure(self._table, BackupKind.BACKUP, error, self._now())

@@ -1,0 +1,90 @@
+"""Attacks by half a character: text that JSON can write, and no answer, log or row can hold."""
+
+import asyncio
+import json
+from collections.abc import Coroutine, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+from broadside.coordinator.auth.audit import Audit
+from broadside.exchange.messages import Role
+from tests.attack import Attack, each
+from tests.attack.on_hosts import BASE, PORT, Port, make_row, port, write
+
+HALF: Final = "\ud800"
+
+# By the field that the answer must name; each is one of three operations.
+_OPERATIONS: Final[Mapping[str, dict[str, Any]]] = {
+    "do": {"do": HALF, "id": "x.1"},
+    "table": {"do": "get", "table": HALF, "partition": "p", "key": "k"},
+    "partition": {"do": "get", "table": "results", "partition": HALF, "key": "k"},
+    "key": {"do": "get", "table": "results", "partition": "presence", "key": HALF},
+    "row[0]": write("upsert", make_row("k", partition=HALF)),
+    "row[1]": write("upsert", make_row(HALF)),
+    "row[2].json": write("upsert", make_row("client.c1", partition="presence", json=HALF)),
+    "a name in row[2]": write("upsert", make_row("k", **{HALF: 1})),
+    "a name in it": {"do": "ping", HALF: 1},
+    "rows[0][1]": {"do": "batch", "table": "results", "id": "x.2", "rows": [["p", HALF, {}]]},
+    "token": {"do": "complete", "id": "x.3", "token": HALF},
+    "reason": {"do": "dead_letter", "id": "x.4", "token": "t", "reason": HALF, "description": ""},
+    "session": {"do": "watch", "session": HALF, "partition": "run.run-1"},
+    "folder": {"do": "put_raw", "id": "x.5", "folder": HALF, "file": "f"},
+}
+
+
+def _in_a_batch(field: str, operation: dict[str, Any]) -> Coroutine[Any, Any, str]:
+    return _batched(port(), field, operation)
+
+
+async def _batched(own: Port, field: str, operation: dict[str, Any]) -> str:
+    """It is refused by its field's name, its neighbours are done, and it is on record."""
+    since = datetime.now(UTC)
+    before, answer, after = await own.do("c1", [{"do": "ping"}, operation, {"do": "ping"}])
+    assert before == after == {"ok": None}, "its neighbours are done"
+    assert answer["said"].startswith(f"{field}: half a character"), answer
+    async with asyncio.timeout(30):
+        while True:  # the row is written beside the answer
+            rows, _ = await Audit(own.fabric.private).read(datetime.now(UTC), limit=20)
+            if any(row.at >= since and row.by == "client.c1" for row in rows):
+                return str(answer["said"])
+            await asyncio.sleep(0.02)
+
+
+def _alone(path: str, body: dict[str, Any]) -> Coroutine[Any, Any, str]:
+    return _asked(port(), path, body)
+
+
+async def _asked(own: Port, path: str, body: dict[str, Any]) -> str:
+    text = json.dumps(body).encode()
+    told = await own.ask("POST", f"{BASE}{path}", text, header=own.bearer("c1"))
+    assert told.status_code == 400, told.text
+    assert "half a character" in told.text
+    return told.text
+
+
+_JOIN: Final = {"code": "c", "agent_id": "a", "role": Role.CLIENT.value, "sha256": "0" * 64}
+ATTACKS: Final[tuple[Attack, ...]] = (
+    *(
+        Attack(
+            f"half a character in an operation: {field}",
+            PORT,
+            "an answer of 500, neighbours' answers, a missing audit row",
+            partial(_in_a_batch, field, operation),
+        )
+        for field, operation in _OPERATIONS.items()
+    ),
+    *each(
+        "half a character in a request to join: {}",
+        PORT,
+        "an answer of 500",
+        lambda name: _alone("join", _JOIN | {name: HALF}),
+        list(_JOIN),
+    ),
+    Attack(
+        "half a character in a new secret's hash",
+        PORT,
+        "an answer of 500",
+        lambda: _alone("renew", {"sha256": HALF}),
+    ),
+)

@@ -1,0 +1,75 @@
+"""A backup that is taken while a fault strikes, and the earlier runs as it has them."""
+
+import os
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from broadside.exchange.programs import module_command
+from broadside.lab.serving import Serving
+from broadside.lab.site import sqlite_fabric
+
+TAKES_S: Final = 60.0
+RUNS_MAX: Final = 5  # the newest, which are recomputed
+
+
+class BackupBeside:
+    """One ``broadside backup`` at work beside the fleet, in a folder that is its caller's."""
+
+    def __init__(self, data_dir: Path, folder: Path, verdicts: dict[str, Any]) -> None:
+        self._folder = folder
+        self._file = folder / "backup.tar.gz"
+        self._verdicts = verdicts  # of the runs that were over before, by id
+        self._said: str | None = None
+        self._thread = threading.Thread(target=self._take, args=(data_dir,), daemon=True)
+
+    def start(self) -> None:
+        """Take it, without waiting for its end."""
+        self._thread.start()
+
+    def _take(self, data_dir: Path) -> None:
+        self._said = _broadside(data_dir, "backup", str(self._file))
+
+    def broken(self) -> Iterator[str]:
+        """What is not as it was, once it is laid out: a line for each."""
+        self._thread.join(TAKES_S)
+        if self._said is not None:
+            yield f"a backup beside the round was not taken: {self._said}"
+            return
+        data_dir = self._folder / "restored"
+        if (said := _broadside(data_dir, "restore", str(self._file))) is not None:
+            yield f"a backup that was taken in mid-round is not laid out: {said}"
+            return
+        with Serving(sqlite_fabric(data_dir), self._folder) as restored:
+            for run_id, summary in self._verdicts.items():
+                if restored.get(f"/v1/runs/{run_id}/summary") != summary:
+                    yield f"run {run_id} has another summary in the backup"
+                elif not (restored.get(f"/v1/runs/{run_id}/recomputed") or {}).get("equal"):
+                    yield f"run {run_id} does not recompute from the backup"
+
+
+def verdicts_of(coordinator: Serving) -> dict[str, Any]:
+    """The summaries of the newest runs that are over, by id."""
+    over = [run["run_id"] for run in coordinator.get("/v1/runs") or () if run["outcome"]]
+    return {run_id: coordinator.get(f"/v1/runs/{run_id}/summary") for run_id in over[:RUNS_MAX]}
+
+
+def private_folder() -> tempfile.TemporaryDirectory[str]:
+    """Where a backup and what is laid out of it may be."""
+    return tempfile.TemporaryDirectory(prefix="broadside-backup-")
+
+
+def _broadside(data_dir: Path, *words: str) -> str | None:
+    """Run a command on a store; what it said where it failed."""
+    ran = subprocess.run(
+        module_command("broadside.coordinator", *words),
+        env={**os.environ, **sqlite_fabric(data_dir)},
+        capture_output=True,
+        text=True,
+        timeout=TAKES_S,
+        check=False,
+    )
+    return None if ran.returncode == 0 else f"exit code {ran.returncode}: {ran.stderr[-300:]}"

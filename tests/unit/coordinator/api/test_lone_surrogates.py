@@ -1,0 +1,58 @@
+"""Half a character in any field of a request is refused by the field's name, and on record."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+
+from broadside.coordinator.auth.audit import Audit
+from broadside.exchange.fabric import Fabric
+
+HALF = "\ud800"
+IDS = {"run_id": "x", "study_id": "x", "sequence_number": "1", "name": "x", "burst_index": "0"}
+
+
+def bodies(document: Any) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    """Method, path, field and a body in which that field is half a character, or its name is."""
+    for template, operations in document["paths"].items():
+        path = template.format_map(IDS | {"version": "0", "pair": "pair-001"})
+        for method, operation in operations.items():
+            content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+            if content is None or "$ref" not in content["schema"]:
+                continue
+            schema = document["components"]["schemas"][content["schema"]["$ref"].split("/")[-1]]
+            fields = schema.get("properties", {})
+            for field in fields:
+                yield method.upper(), path, field, {field: HALF}
+            yield method.upper(), path, "", {HALF: 1}
+
+
+async def test_each_field_is_named_and_the_write_is_on_record(
+    fabric: Fabric, api: httpx.AsyncClient
+) -> None:
+    document = (await api.get("/openapi.json")).json()
+    tried = list(bodies(document))
+    assert len(tried) > 40
+    headers = {"Content-Type": "application/json"}
+    for method, path, field, body in tried:
+        answer = await api.request(method, path, content=json.dumps(body), headers=headers)
+        assert 400 <= answer.status_code < 500, (method, path, body, answer.text)
+        told = answer.json()
+        # Where a required field is missing, some models say that first and look no further.
+        assert any(
+            field in str(error["field"]) or error["message"] == "Field required"
+            for error in told["errors"]
+        ), (path, body, told)
+    rows, _ = await Audit(fabric.private).read(datetime.now(UTC), limit=1_000)
+    writes = [row for row in rows if row.status is not None]
+    assert len(writes) >= len([method for method, path, *_ in tried if "estimate" not in path]) / 2
+    assert all(row.status is not None and 400 <= row.status < 500 for row in rows)
+
+
+async def test_half_a_character_in_an_address_is_no_mistake_of_the_coordinators(
+    api: httpx.AsyncClient,
+) -> None:
+    for path in ("/v1/runs/%ED%A0%80", "/v1/runs?scenario=%ED%A0%80", "/v1/runs?%ED%A0%80=1"):
+        assert (await api.get(path)).status_code in (200, 404, 422)
