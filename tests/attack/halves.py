@@ -23,7 +23,7 @@ _OPERATIONS: Final[Mapping[str, dict[str, Any]]] = {
     "row[0]": write("upsert", make_row("k", partition=HALF)),
     "row[1]": write("upsert", make_row(HALF)),
     "row[2].json": write("upsert", make_row("client.c1", partition="presence", json=HALF)),
-    "a name in row[2]": write("upsert", make_row("k", **{HALF: 1})),
+    "a name in row[2]": write("upsert", make_row("k", **{HALF: "1"})),
     "a name in it": {"do": "ping", HALF: 1},
     "rows[0][1]": {"do": "batch", "table": "results", "id": "x.2", "rows": [["p", HALF, {}]]},
     "token": {"do": "complete", "id": "x.3", "token": HALF},
