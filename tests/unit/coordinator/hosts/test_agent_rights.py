@@ -1,5 +1,7 @@
 """An agent of another host reads the plans that it is in, and writes rows of its own pairs."""
 
+import ast
+import inspect
 import secrets
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -7,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from broadside.coordinator.hosts.agent_rights import AgentRights, Handed
+from broadside.coordinator.hosts import exchange_service
+from broadside.coordinator.hosts.agent_rights import OPERATIONS, AgentRights, Handed
 from broadside.coordinator.hosts.exchange_service import ExchangeService
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.messages import Role
@@ -252,3 +255,32 @@ async def test_one_operation_is_done_once_however_often_it_is_asked(world: World
     stored = await world.fabric.results.get(BURST, "probe.00000.000")
     assert stored is not None
     assert first == [{"ok": stored.etag}]
+
+
+def _operations() -> dict[str, set[str]]:
+    """The arguments of every operation that the service's patterns name."""
+    tree = ast.parse(inspect.getsource(exchange_service))
+    found: dict[str, set[str]] = {}
+    for pattern in ast.walk(tree):
+        if not isinstance(pattern, ast.MatchMapping):
+            continue
+        keys = [ast.literal_eval(key) for key in pattern.keys]
+        value = dict(zip(keys, pattern.patterns, strict=True)).get("do")
+        if isinstance(value, ast.MatchValue):
+            name = ast.literal_eval(value.value)
+            found[name] = found.get(name, set()) | set(keys) - {"do"}
+    return found
+
+
+async def test_every_operation_of_the_service_has_a_rule_or_is_refused(world: World) -> None:
+    """A new operation is the coordinator's alone, and a new argument needs a rule."""
+    served = _operations()
+    assert len(served) > 15
+    for name, arguments in served.items():
+        if name in OPERATIONS:
+            assert arguments - OPERATIONS[name].fields.keys() == set(), name
+        else:
+            for agent in ("c1", "s1"):
+                said = dict.fromkeys(arguments, "x")
+                assert await world.ask(agent, name, **said) == "ExchangeRefused", name
+    assert OPERATIONS.keys() - served.keys() == {"put_raw"}  # a path of its own
