@@ -34,12 +34,14 @@ from broadside.exchange.records.row_rules import (
     wrong_field,
 )
 from broadside.exchange.row_text import entity_fields, entity_of
-from broadside.exchange.rows import parse_row
+from broadside.exchange.rows import parse_row, row_name
 
 _RUNS_KEPT_COUNT: Final = 64
 _CLAIMERS_KEPT_COUNT: Final = 100_000
 _RUN: Final = re.compile(r"run\.([a-z0-9-]+)(?:\.control\.[0-9]{3})?")  # a copy of control too
-_PAIR_KINDS: Final = frozenset({Kind.CLAIM, Kind.REPORT, Kind.CHUNK, Kind.PROBE, Kind.RAW})
+_PAIR_KINDS: Final = frozenset(
+    {Kind.CLAIM, Kind.REPORT, Kind.CHUNK, Kind.PROBE, Kind.ASK, Kind.RAW}
+)
 
 
 log = logging.getLogger(__name__)
@@ -283,7 +285,7 @@ class AgentRights:
         place = place_of(row.partition_key, row.row_key)
         if place is None or row.partition_key != place.facts.get("partition", row.partition_key):
             raise self._no(row.partition_key, row.row_key)
-        facts = {**await self._facts(do, place), "agent": self.agent_id}
+        facts = {**await self._facts(do, place, row_name(row)), "agent": self.agent_id}
         rule, now = ROW_RULES[place.kind], datetime.now(UTC)
         wrong = rule.foreign_property(row.properties) or late_property(row, now)
         if wrong is not None:
@@ -303,17 +305,22 @@ class AgentRights:
             await self._check_endpoint(row, message)
         return row
 
-    async def _facts(self, do: str, place: Place) -> Mapping[str, Any]:
-        """Return what key, credential and job say of a row. Raises where it is another's."""
+    async def _facts(self, do: str, place: Place, name: str) -> Mapping[str, Any]:
+        """Return what key, credential and job say of a row or output.
+
+        Raises:
+            EntityRefused: It is another agent's; the error names it.
+        """
         facts = place.facts
+        others = EntityRefused(f"{self.name}: {name} is not this agent's")
         is_own_role = ROW_RULES[place.kind].role in (None, self.role)
         if not is_own_role or facts.get("agent", self.agent_id) != self.agent_id:
-            raise EntityRefused(f"{self.name}: no {place.kind} here is this agent's")
+            raise others
         if facts.get("role", self.role) != self.role:
-            raise EntityRefused(f"{self.name}: it is no {facts['role']}")
+            raise others
         if place.kind is Kind.ANSWER and facts["server"] != self.agent_id:
-            raise EntityRefused(f"{self.name}: the tunnels of {facts['server']} are not its own")
-        if place.kind not in _PAIR_KINDS and place.kind is not Kind.ASK:
+            raise others
+        if place.kind not in _PAIR_KINDS:
             return facts
         job = facts["run"], facts["burst"], facts["pair"]
         if do == "insert" and place.kind is Kind.CLAIM:  # one that is there is not replaced
@@ -321,12 +328,12 @@ class AgentRights:
         else:
             is_own = await self.handed.claimer(*job) == self.agent_id
         if not is_own:
-            raise EntityRefused(f"{self.name}: job {facts['job']} is not this agent's")
+            raise others
         if place.kind not in (Kind.REPORT, Kind.ASK):
             return facts
         said = await self.handed.job_facts(*job, self.agent_id)
-        if any(facts[name] != said[name] for name in facts.keys() & said.keys()):
-            raise EntityRefused(f"{self.name}: that tunnel is not the one of job {facts['job']}")
+        if any(facts[fact] != said[fact] for fact in facts.keys() & said.keys()):
+            raise EntityRefused(f"{self.name}: {name} is not the tunnel of job {facts['job']}")
         if place.kind is Kind.REPORT:
             return {**said, **facts}
         address = await self.handed.endpoints.address_of(self.role, self.agent_id)
@@ -381,4 +388,4 @@ class AgentRights:
         place = raw_place(folder, file)
         if place is None:
             raise self._no(folder, file)
-        await self._facts("put_raw", place)
+        await self._facts("put_raw", place, f"{folder}/{file}")

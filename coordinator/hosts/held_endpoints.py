@@ -18,7 +18,8 @@ from broadside.exchange.records import FleetRecords
 
 SILENT_S: Final = 15.0  # s after its last heartbeat at which an agent holds nothing any more
 STORED_MAX: Final = timedelta(hours=1)  # age of a stored heartbeat that is taken in at the start
-SWEEP_S: Final = 60.0  # s between removals of agents that fell silent
+FORGET_S: Final = 600.0  # s after its last heartbeat at which an agent's address is forgotten
+SWEEP_S: Final = 60.0  # s between looks for such agents
 
 _Endpoint = tuple[str, str, int]  # address, protocol, port
 
@@ -87,7 +88,7 @@ class HeldEndpoints:
         None: there is none, or a server on another host announced that address.
         """
         await self._fill()
-        beat = self._live(f"{role}.{agent_id}")
+        beat = self._beats.get(f"{role}.{agent_id}")
         if beat is None:
             return None
         server = self._live(self._servers.get(beat.address))
@@ -191,7 +192,8 @@ class HeldEndpoints:
         now_s = self._clock_s()
         if now_s - self._swept_s > SWEEP_S:
             self._swept_s = now_s
-            for name in [name for name in self._beats if self._live(name) is None]:
+            gone = [name for name, beat in self._beats.items() if now_s - beat.heard_s > FORGET_S]
+            for name in gone:
                 self._forget(name)
 
 

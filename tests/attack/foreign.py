@@ -73,6 +73,7 @@ def _case(case: Case) -> str:
 
 async def _try_case(made: World, case: Case) -> str:
     own = written()[case.kind]
+    await made.beat("s2", presence(Role.SERVER, 1))  # it lives: it holds its endpoints
     before = await made.fabric.results.get(own.row.partition_key, own.row.row_key)
     answer = await made.do(own.writer, "upsert", case.written.row)
     assert answer.get("error") == "EntityRefused", answer

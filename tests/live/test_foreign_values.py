@@ -136,6 +136,8 @@ async def test_every_field_of_every_record(port: Port) -> None:
         return case, await port.put(case.written.row, case.written.writer)
 
     for case in cases():
+        if case.field.rule is Rule.HELD:  # s2 lives: it holds its endpoints
+            assert await port.put(written(1)[Kind.PRESENCE].row, "s2") == "ok"
         answer = (await try_one(case))[1]
         wanted = "ok" if case.field.rule is Rule.OWN else "EntityRefused"
         assert answer == wanted, str(case)
@@ -158,6 +160,7 @@ async def test_every_record_in_anothers_name(port: Port) -> None:
 
 async def test_every_endpoint_of_a_heartbeat(port: Port) -> None:
     for field, told in held_cases().items():
+        assert await port.put(written(1)[Kind.PRESENCE].row, "s2") == "ok"  # it lives
         row = Entity(
             partition_key="presence", row_key="server.s1", properties={"json": told.to_json()}
         )
@@ -172,6 +175,7 @@ async def test_every_endpoint_of_a_heartbeat(port: Port) -> None:
 
 
 async def test_a_server_records_no_test_on_an_endpoint_that_another_holds(port: Port) -> None:
+    assert await port.put(written(1)[Kind.PRESENCE].row, "s2") == "ok"
     case = written()[Kind.TEST].changed("endpoint.address", "10.0.0.2")
     assert await port.put(case.row, "s1") == "EntityRefused"
     free = written()[Kind.TEST].changed("endpoint.address", "10.0.0.77")

@@ -5,7 +5,12 @@ from typing import Any, cast
 
 import pytest
 
-from broadside.coordinator.hosts.held_endpoints import SILENT_S, SWEEP_S, HeldEndpoints
+from broadside.coordinator.hosts.held_endpoints import (
+    FORGET_S,
+    SILENT_S,
+    SWEEP_S,
+    HeldEndpoints,
+)
 from broadside.exchange.messages import ClockReading, ClockSource, Presence, Role
 from broadside.exchange.records import FleetRecords
 from tests.written_rows import AT, presence
@@ -136,6 +141,6 @@ async def test_what_is_remembered_has_a_bound() -> None:
     assert len(endpoints._servers) == 1
     for number in range(50):
         await endpoints.hold(server(f"a{number}", address=f"10.0.2.{number}"))
-    clock.now_s = SWEEP_S + SILENT_S
+    clock.now_s = SWEEP_S + FORGET_S
     await endpoints.hold(server("s1"))
     assert set(endpoints._beats) == {"server.s1"}
