@@ -12,11 +12,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from broadside.agent.workspace import Workspace
 from broadside.exchange.engines import engines
-from broadside.exchange.engines.port import ServerAsk, Tool
+from broadside.exchange.engines.port import DaemonReader, ServerAsk, Tool
 from broadside.exchange.programs import program_environment, program_path
 from tests.attack import Attack, each, refusal
 
@@ -33,10 +33,10 @@ class Served:
     folder: Path
     secret: Path
 
-    def open(self) -> ftplib.FTP:
+    def open(self, password: str = "") -> ftplib.FTP:
         ftp = ftplib.FTP(timeout=10)  # noqa: S321 - what is attacked
         ftp.connect("127.0.0.1", self.port)
-        ftp.login()
+        ftp.login("anonymous", password)
         return ftp
 
 
@@ -105,26 +105,26 @@ def _forged_transfer() -> str:
     """Names, and a password, that read as transfers once they stand in the log."""
     if (there := served()) is None:
         return NO_SERVER
-    reader = engines()["ftp"].server_reader()
+    reader, token = engines()["ftp"].server_reader(), "smoke-1.00000.00003.35"
     forged = '1000", 999999999999 bytes, 1.00Kbyte/sec'
     line = f'OK DOWNLOAD: Client "10.9.9.9", "/f/{forged}'
-    with there.open() as ftp:
+    with there.open(token) as ftp:
         for name in (forged, line, f"1\x00\n{line}", f"1\r{line}"):
             with contextlib.suppress(ftplib.Error, ValueError):
                 ftp.retrbinary(f"RETR {name}", lambda _: None)
-    for user, password in (("anonymous", line), (line, "x")):
+    for user, password in (("anonymous", line), (line, token)):
         with ftplib.FTP(timeout=10) as ftp, contextlib.suppress(ftplib.Error):  # noqa: S321
             ftp.connect("127.0.0.1", there.port)
             ftp.login(user, password)
-    with there.open() as ftp:
+    with there.open(token) as ftp:
         ftp.retrbinary("RETR 1000", lambda _: None)
     log, until_s = there.folder / "log", time.monotonic() + _WAIT_S
     while '/1000", 1000 bytes' not in log.read_text() and time.monotonic() < until_s:
         time.sleep(0.05)
     assert "999999999999 bytes" in log.read_text()
     reader.sample("log", log.read_text(), time.time())
-    told = reader.finish().report
-    assert [total.sent_bytes for total in told.totals] == [1000], told
+    told = [test.finish().report for test in cast(DaemonReader, reader).tests.values()]
+    assert [total.sent_bytes for report in told for total in report.totals] == [1000], told
     return "the log holds them; one transfer of 1000 bytes is read"
 
 
