@@ -167,6 +167,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "findings.md": lambda: _verdict_page("findings_page"),
     "constants.md": _constants_page,
     "bottleneck.md": bottleneck_page,
+    "agent-records.md": lambda: str(runpy.run_path(str(DOCS / "agent_records.py"))["page"]()),
 }
 
 if __name__ == "__main__":

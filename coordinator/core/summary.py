@@ -384,6 +384,14 @@ class Stray(Message):
     received_bytes: int | None = None  # as its seconds say
 
 
+class ForeignRow(Message):
+    """A row of an agent that names another agent, endpoint, run, pair or burst than it may."""
+
+    row: str  # partition and row key
+    field: str  # that breaks its rule
+    said: str  # what it names, with what is planned
+
+
 class Rule(StrEnum):
     """What was broken."""
 
@@ -772,6 +780,8 @@ class BurstSummary(Message):
     clocks_unread_s: int = 0  # measured pair-seconds without, of clocks not known to have moved
     contradictions: tuple[Contradiction, ...] = ()  # what cannot be true, source against source
     strays: tuple[Stray, ...] = ()  # others' tests on the run's endpoints meanwhile
+    foreign_rows: tuple[ForeignRow, ...] = ()  # rows that are left out, the first of them
+    foreign_rows_count: int = 0  # how many there were
     device: DeviceSummary | None = None  # all devices together; None: no witness
     devices: tuple[DeviceSummary, ...] = ()  # each
     client_cpu: CpuCost | None = None  # None: not told

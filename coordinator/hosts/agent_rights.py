@@ -4,16 +4,18 @@ The coordinator knows whom it handed which job, and who claimed it. So unlike a 
 can tell one agent's rows from another's: an agent that was broken into spoils its own pairs only.
 """
 
+import logging
 import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from pydantic import ValidationError
 
-from broadside.coordinator.hosts.row_content import TEST, wrong_field
-from broadside.exchange.messages import Claim, Job, Role
+from broadside.coordinator.hosts.held_endpoints import HeldEndpoints
+from broadside.exchange.messages import Claim, Job, Presence, Role, ServerTest
 from broadside.exchange.ports import (
     Delivery,
     Entity,
@@ -22,33 +24,109 @@ from broadside.exchange.ports import (
     RecordUnreadable,
 )
 from broadside.exchange.records import Records
-from broadside.exchange.records.keys import (
-    ANSWER,
-    ASK,
-    CHUNK,
-    CLAIM,
-    PASSPORT,
-    PRESENCE,
-    PROBE,
-    REPORT,
+from broadside.exchange.records.row_rules import (
+    ROW_RULES,
+    Kind,
+    Place,
+    late_property,
+    place_of,
+    raw_place,
+    wrong_field,
 )
-from broadside.exchange.row_text import entity_of
-from broadside.exchange.rows import parse_row
-from broadside.exchange.second_rows import TAIL
+from broadside.exchange.row_text import entity_fields, entity_of
+from broadside.exchange.rows import parse_row, row_name
 
 _RUNS_KEPT_COUNT: Final = 64
 _CLAIMERS_KEPT_COUNT: Final = 100_000
 _RUN: Final = re.compile(r"run\.([a-z0-9-]+)(?:\.control\.[0-9]{3})?")  # a copy of control too
-_BURST: Final = re.compile(r"burst\.([a-z0-9-]+)\.([0-9]{5})")
-_PAIR_ROW: Final = re.compile(
-    rf"({re.escape(CLAIM)}|{re.escape(REPORT)}|{re.escape(CHUNK)}|{re.escape(PROBE)})"
-    rf"([0-9]{{5}})(?:\.(?:[0-9]{{3}}|{TAIL}))?"
+_PAIR_KINDS: Final = frozenset(
+    {Kind.CLAIM, Kind.REPORT, Kind.CHUNK, Kind.PROBE, Kind.ASK, Kind.RAW}
 )
-_RAW_FOLDER: Final = re.compile(r"raw\.([a-z0-9-]+)\.([0-9]{5})")
-_RAW_FILE: Final = re.compile(r"client\.([0-9]{5})")
-_HOUR: Final = re.compile(r"(?:raw\.)?tests\.[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}(?:\.[1-9])?")
-_TUNNEL_ROW: Final = re.compile(rf"({ASK}|{ANSWER})\.[0-9]{{8}}\.(.+)")
-_SETTLES: Final = frozenset({"complete", "abandon", "renew", "dead_letter"})
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationRule:
+    """The rule for one operation of agents.
+
+    Attributes:
+        role: The role that may ask for it; None: both.
+        fields: The rule for each argument, by name, beside ``id`` and ``do``.
+    """
+
+    role: Role | None
+    fields: Mapping[str, str]
+
+
+_OWN_TOKEN: Final = {"token": "of a message that this agent received, else refused"}
+_OWN_RUN: Final = "a run of which this agent was handed a job, else refused"
+_READABLE: Final = (
+    "of the claim of a job that it was handed; tunnels: a server's own, a client's any; else "
+    "refused"
+)
+_WRITTEN: Final = "table, key, properties and content by the rules for rows"
+_SESSION: Final = "a stream of this credential: another agent's has another name"
+
+# What no entry names is refused: a new operation of the service is the coordinator's alone.
+OPERATIONS: Final[Mapping[str, OperationRule]] = {
+    "ping": OperationRule(role=None, fields={}),
+    "want": OperationRule(
+        role=Role.CLIENT,
+        fields={
+            "session": _SESSION,
+            "want": "a name among this agent's own requests",
+            "wait_s": "bounded: 0 to 120 s",
+        },
+    ),
+    "unwant": OperationRule(
+        role=Role.CLIENT, fields={"want": "a name among this agent's own requests"}
+    ),
+    "complete": OperationRule(role=Role.CLIENT, fields=_OWN_TOKEN),
+    "abandon": OperationRule(role=Role.CLIENT, fields=_OWN_TOKEN),
+    "renew": OperationRule(role=Role.CLIENT, fields=_OWN_TOKEN),
+    "dead_letter": OperationRule(
+        role=Role.CLIENT, fields={**_OWN_TOKEN, "reason": "text", "description": "text"}
+    ),
+    "watch": OperationRule(role=None, fields={"session": _SESSION, "partition": _OWN_RUN}),
+    "get": OperationRule(
+        role=None,
+        fields={
+            "table": "control or results, else refused",
+            "partition": f"control: {_OWN_RUN}; results: {_READABLE}",
+            "key": f"results: {_READABLE}",
+        },
+    ),
+    "scan": OperationRule(
+        role=None,
+        fields={
+            "table": "results, else refused",
+            "partition": "tunnels: a server's own, a client's any; else refused",
+            "row_from": "within that partition",
+            "row_before": "within that partition",
+            "limit": "bounded: 256 rows",
+        },
+    ),
+    "insert": OperationRule(role=None, fields={"table": "results, else refused", "row": _WRITTEN}),
+    "upsert": OperationRule(role=None, fields={"table": "results, else refused", "row": _WRITTEN}),
+    "batch": OperationRule(role=None, fields={"table": "results, else refused", "rows": _WRITTEN}),
+    "delete": OperationRule(
+        role=None,
+        fields={
+            "table": "results, else refused",
+            "partition": "its own heartbeat, passport, or tunnel rows, else refused",
+            "key": "its own heartbeat, passport, or tunnel rows, else refused",
+        },
+    ),
+    "put_raw": OperationRule(
+        role=None,
+        fields={
+            "folder": "by the rules for rows",
+            "file": "by the rules for rows",
+        },
+    ),
+}
 
 
 class Rights(Protocol):
@@ -61,8 +139,13 @@ class Rights(Protocol):
     def address(self) -> str:
         """Whence it asks, for the record."""
 
-    async def allow(self, operation: Mapping[str, Any]) -> None:
-        """Raises ``ExchangeRefused``, and ``EntityRefused`` where others may touch such rows."""
+    async def allow(self, operation: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the operation as it may be done: a heartbeat may be held back.
+
+        Raises:
+            ExchangeRefused: No agent may do it.
+            EntityRefused: Another agent may.
+        """
 
     async def hand(self, delivery: Delivery) -> None:
         """Note that a message is about to be handed over."""
@@ -73,6 +156,7 @@ class Handed:
 
     def __init__(self, records: Records) -> None:
         self._records = records
+        self.endpoints = HeldEndpoints(records.fleet)
         self._given: OrderedDict[str, set[tuple[int, int, str]]] = OrderedDict()
         self._claimers: OrderedDict[tuple[str, int, int], str] = OrderedDict()
 
@@ -88,10 +172,14 @@ class Handed:
 
     async def hand(self, job: Job, agent_id: str) -> None:
         given = await self.given(job.run_id)
-        await self._records.private.save_given(
-            job.run_id, job.burst_index, job.pair_index, agent_id
-        )
+        await self._records.private.save_given(job, agent_id)
         given.add((job.burst_index, job.pair_index, agent_id))
+
+    async def job_facts(
+        self, run_id: str, burst_index: int, pair_index: int, agent_id: str
+    ) -> Mapping[str, Any]:
+        """Return what the job that an agent was handed says; empty where that is not known."""
+        return await self._records.private.read_job_facts(run_id, burst_index, pair_index, agent_id)
 
     async def claimer(self, run_id: str, burst_index: int, pair_index: int) -> str | None:
         """Who claimed a job: for good, as a claim is created once."""
@@ -131,14 +219,20 @@ class AgentRights:
             return
         await self.handed.hand(job, self.agent_id)
 
-    async def allow(self, operation: Mapping[str, Any]) -> None:
+    async def allow(self, operation: Mapping[str, Any]) -> Mapping[str, Any]:
+        do = operation.get("do")
+        rule = OPERATIONS.get(do) if isinstance(do, str) else None
+        if rule is None or (rule.role is not None and rule.role is not self.role):
+            what = " ".join(str(operation.get(name, ""))[:40] for name in ("do", "table"))
+            raise ExchangeRefused(f"{self.name}: no agent may {what.strip()}")
+        return await self._allow(operation)
+
+    async def _allow(self, operation: Mapping[str, Any]) -> Mapping[str, Any]:
         match operation:
-            case {"do": "ping"}:
-                return
-            case {"do": "want" | "unwant"} if self.role is Role.CLIENT:
-                return
-            case {"do": str(do)} if do in _SETTLES and self.role is Role.CLIENT:
-                return
+            case {"do": "ping" | "want" | "unwant"}:
+                return operation
+            case {"do": "complete" | "abandon" | "renew" | "dead_letter"}:
+                return operation  # a token is its receiver's: the service looks
             case {"do": "watch", "partition": str(partition)}:
                 await self._read_run(partition)
             case {"do": "get", "table": "control", "partition": str(partition)}:
@@ -148,9 +242,10 @@ class AgentRights:
             case {"do": "scan", "table": "results", "partition": str(partition)}:
                 self._tunnels_of(partition)
             case {"do": "insert" | "upsert" as do, "table": "results", "row": row}:
-                await self._write(do, [entity_of(row)])
+                return {**operation, "row": entity_fields(await self._write(do, entity_of(row)))}
             case {"do": "batch", "table": "results", "rows": list(rows)}:
-                await self._write("upsert", [entity_of(row) for row in rows])
+                written = [await self._write("upsert", entity_of(row)) for row in rows]
+                return {**operation, "rows": [entity_fields(row) for row in written]}
             case {"do": "delete", "table": "results", "partition": str(partition), "key": str(key)}:
                 await self._delete(partition, key)
             case {"do": "put_raw", "folder": str(folder), "file": str(file)}:
@@ -158,6 +253,7 @@ class AgentRights:
             case _:
                 what = " ".join(str(operation.get(name, ""))[:40] for name in ("do", "table"))
                 raise ExchangeRefused(f"{self.name}: no agent may {what.strip()}")
+        return operation
 
     def _no(self, partition: str, key: str = "") -> EntityRefused:
         return EntityRefused(f"{self.name}: {partition}|{key} is not this agent's")
@@ -170,10 +266,10 @@ class AgentRights:
             raise self._no(partition)
 
     async def _read_result(self, partition: str, key: str) -> None:
-        burst, row = _BURST.fullmatch(partition), _PAIR_ROW.fullmatch(key)
-        if burst and row and row[1] == CLAIM:
-            handed = (int(burst[2]), int(row[2]), self.agent_id)
-            if handed in await self.handed.given(burst[1]):
+        place = place_of(partition, key)
+        if place is not None and place.kind is Kind.CLAIM:
+            handed = (place.facts["burst"], place.facts["pair"], self.agent_id)
+            if handed in await self.handed.given(place.facts["run"]):
                 return
             raise self._no(partition, key)
         self._tunnels_of(partition)
@@ -184,98 +280,112 @@ class AgentRights:
         if not partition.startswith("tunnel.") or not (own or self.role is Role.CLIENT):
             raise self._no(partition)
 
-    async def _write(self, do: str, rows: Sequence[Entity]) -> None:
-        for row in rows:
-            await self._write_row(do, row)
-
-    async def _write_row(self, do: str, row: Entity) -> None:
-        partition, key = row.partition_key, row.row_key
-        if burst := _BURST.fullmatch(partition):
-            await self._write_pair(do, row, burst[1], int(burst[2]))
-        elif partition == PRESENCE:
-            if key != self.name:
-                raise self._no(partition, key)
-            self._check_content(PRESENCE, row)
-        elif (partition, key) == (PASSPORT, self.name):
-            return
-        elif partition.startswith("tunnel."):
-            await self._tunnel_row(partition, key)
-            if (named := _TUNNEL_ROW.fullmatch(key)) and named[1] == ASK:
-                vni, job = key.removeprefix(f"{ASK}.").split(".", 1)
-                self._check_content(ASK, row, vni=int(vni), job=job)
-        else:
-            self._test_row(partition, key)
-            started_ms, _, port = key.partition(".chunk.")[0].partition(f".{self.agent_id}.")
-            if ".chunk." not in key:
-                self._check_content(TEST, row, started_ms=int(started_ms), port=int(port))
-
-    async def _write_pair(self, do: str, row: Entity, run_id: str, burst_index: int) -> None:
-        named = _PAIR_ROW.fullmatch(row.row_key)
-        if named is None or self.role is not Role.CLIENT:
+    async def _write(self, do: str, row: Entity) -> Entity:
+        """Return a row as it may be written. Raises ``EntityRefused`` where a rule is broken."""
+        place = place_of(row.partition_key, row.row_key)
+        if place is None or row.partition_key != place.facts.get("partition", row.partition_key):
             raise self._no(row.partition_key, row.row_key)
-        pair_index = int(named[2])
-        if named[1] in (CLAIM, REPORT):
-            job = f"{run_id}.{burst_index:05d}.{pair_index:05d}"
-            self._check_content(
-                named[1], row, job=job, run=run_id, burst=burst_index, pair=pair_index
-            )
-        if do == "insert" and named[1] == CLAIM:  # one that is there is not replaced
-            own = (burst_index, pair_index, self.agent_id) in await self.handed.given(run_id)
-        else:
-            claimer = await self.handed.claimer(run_id, burst_index, pair_index)
-            own = claimer == self.agent_id
-        if not own:
-            raise self._no(row.partition_key, row.row_key)
-
-    def _check_content(self, kind: str, row: Entity, **facts: object) -> None:
-        """Refuse a row whose content names another writer, job or place than its key."""
-        own = {"agent": self.agent_id, "role": self.role.value}
-        wrong = wrong_field(kind, row, own | facts)
+        facts = {**await self._facts(do, place, row_name(row)), "agent": self.agent_id}
+        rule, now = ROW_RULES[place.kind], datetime.now(UTC)
+        wrong = rule.foreign_property(row.properties) or late_property(row, now)
         if wrong is not None:
+            raise self._broken(row, wrong)
+        if rule.model is None:
+            return row
+        try:
+            message = parse_row(rule.model, row)
+        except RecordUnreadable as error:
+            raise EntityRefused(f"{self.name}: {error}") from error
+        wrong = wrong_field(place.kind, message, facts, now=now)
+        if wrong is not None:
+            raise self._broken(row, wrong)
+        if isinstance(message, Presence):
+            return await self._held_back(row, message)
+        if isinstance(message, ServerTest):
+            await self._check_endpoint(row, message)
+        return row
+
+    async def _facts(self, do: str, place: Place, name: str) -> Mapping[str, Any]:
+        """Return what key, credential and job say of a row or output.
+
+        Raises:
+            EntityRefused: It is another agent's; the error names it.
+        """
+        facts = place.facts
+        others = EntityRefused(f"{self.name}: {name} is not this agent's")
+        is_own_role = ROW_RULES[place.kind].role in (None, self.role)
+        if not is_own_role or facts.get("agent", self.agent_id) != self.agent_id:
+            raise others
+        if facts.get("role", self.role) != self.role:
+            raise others
+        if place.kind is Kind.ANSWER and facts["server"] != self.agent_id:
+            raise others
+        if place.kind not in _PAIR_KINDS:
+            return facts
+        job = facts["run"], facts["burst"], facts["pair"]
+        if do == "insert" and place.kind is Kind.CLAIM:  # one that is there is not replaced
+            is_own = (*job[1:], self.agent_id) in await self.handed.given(job[0])
+        else:
+            is_own = await self.handed.claimer(*job) == self.agent_id
+        if not is_own:
+            raise others
+        if place.kind not in (Kind.REPORT, Kind.ASK):
+            return facts
+        said = await self.handed.job_facts(*job, self.agent_id)
+        if any(facts[fact] != said[fact] for fact in facts.keys() & said.keys()):
+            raise EntityRefused(f"{self.name}: {name} is not the tunnel of job {facts['job']}")
+        if place.kind is Kind.REPORT:
+            return {**said, **facts}
+        address = await self.handed.endpoints.address_of(self.role, self.agent_id)
+        return {**said, **facts, "announced_address": address}
+
+    def _broken(self, row: Entity, field: str) -> EntityRefused:
+        return EntityRefused(
+            f"{self.name}: {row.partition_key}|{row.row_key}: {field} is not what the row's "
+            "key and this agent's credential say"
+        )
+
+    async def _held_back(self, row: Entity, presence: Presence) -> Entity:
+        """Return a heartbeat's row; without endpoints where another agent holds one of them."""
+        problem = await self.handed.endpoints.hold(presence, self.address)
+        if problem is None:
+            return row
+        log.warning("%s %s", self.name, problem, extra={"action": "held_back"})
+        none: dict[str, Any] = {"ports": (), "busy_ports": (), "engines": (), "echo_port": None}
+        held = presence.model_copy(update={**none, "problem": problem})
+        return replace(row, properties={**row.properties, "json": held.to_json()})
+
+    async def _check_endpoint(self, row: Entity, test: ServerTest) -> None:
+        """Refuse a test on an endpoint that another agent holds."""
+        holder = await self.handed.endpoints.holder(test.endpoint.address, test.endpoint.port)
+        if holder not in (None, self.name):
             raise EntityRefused(
-                f"{self.name}: {row.partition_key}|{row.row_key}: {wrong} is not what the row's "
-                "key and this agent's credential say"
+                f"{self.name}: {row.partition_key}|{row.row_key}: endpoint.address: "
+                f"{test.endpoint.address} port {test.endpoint.port} is held by {holder}"
             )
-
-    async def _tunnel_row(self, partition: str, key: str) -> None:
-        """A server's own rows, and the ask of a job that this client claimed."""
-        named = _TUNNEL_ROW.fullmatch(key)
-        if named is None:
-            raise self._no(partition, key)
-        if self.role is Role.SERVER:
-            if partition != f"tunnel.{self.agent_id}":
-                raise self._no(partition, key)
-            return
-        job = re.fullmatch(r"(.+)\.([0-9]+)\.([0-9]+)", named[2])
-        if job is None or self.agent_id != await self.handed.claimer(
-            job[1], int(job[2]), int(job[3])
-        ):
-            raise self._no(partition, key)
-
-    def _test_row(self, partition: str, key: str) -> None:
-        """A server's end of a test: its key has the agent's name."""
-        part = rf"\.chunk\.(?:[0-9]{{3}}|{TAIL})"
-        own = rf"[0-9]{{13}}\.{re.escape(self.agent_id)}\.[0-9]{{1,5}}(?:{part})?"
-        if (
-            self.role is not Role.SERVER
-            or not _HOUR.fullmatch(partition)
-            or not re.fullmatch(own, key)
-        ):
-            raise self._no(partition, key)
 
     async def _delete(self, partition: str, key: str) -> None:
-        if partition.startswith("tunnel."):
-            await self._tunnel_row(partition, key)
-        elif key != self.name or partition not in (PRESENCE, PASSPORT):
+        place = place_of(partition, key)
+        if place is None or not await self._may_delete(place):
             raise self._no(partition, key)
+        if place.kind is Kind.PRESENCE:
+            self.handed.endpoints.end(self.name)
+
+    async def _may_delete(self, place: Place) -> bool:
+        """Return whether a row may go: its own heartbeat; of a tunnel both ends may."""
+        facts = place.facts
+        match place.kind:
+            case Kind.PRESENCE | Kind.PASSPORT:
+                return (facts["role"], facts["agent"]) == (self.role, self.agent_id)
+            case Kind.ASK | Kind.ANSWER if self.role is Role.SERVER:
+                return bool(facts["server"] == self.agent_id)
+            case Kind.ASK | Kind.ANSWER:
+                job = facts["run"], facts["burst"], facts["pair"]
+                return await self.handed.claimer(*job) == self.agent_id
+        return False
 
     async def _put_raw(self, folder: str, file: str) -> None:
-        burst, pair = _RAW_FOLDER.fullmatch(folder), _RAW_FILE.fullmatch(file)
-        if burst and pair and self.role is Role.CLIENT:
-            claimer = await self.handed.claimer(burst[1], int(burst[2]), int(pair[1]))
-            if claimer == self.agent_id:
-                return
+        place = raw_place(folder, file)
+        if place is None:
             raise self._no(folder, file)
-        if not folder.startswith("raw."):
-            raise self._no(folder, file)
-        self._test_row(folder, file)
+        await self._facts("put_raw", place, f"{folder}/{file}")

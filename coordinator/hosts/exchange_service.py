@@ -215,7 +215,7 @@ class ExchangeService:
         self._refused(rights, plain_text(str(operation.get("do")), 40), plain_text(str(why), 300))
 
     async def _once(self, rights: Rights, operation: Mapping[str, Any]) -> Any:
-        await rights.allow(operation)
+        operation = await rights.allow(operation)
         if operation["do"] in _READS:
             return await self._do(rights, operation)
         key = (rights.name, str(operation["id"])[:64])

@@ -6,14 +6,16 @@ measures unpacks some pairs at a time.
 
 import asyncio
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final
 
 import numpy as np
 
+from broadside.coordinator.core import words
+from broadside.coordinator.core.live.status import BurstRows
 from broadside.coordinator.core.measure.align import receiving_side
 from broadside.coordinator.core.measure.columns import NO_HOST, HostColumns, TrackColumns
 from broadside.coordinator.core.measure.evidence import (
@@ -28,6 +30,7 @@ from broadside.coordinator.core.measure.evidence import (
 from broadside.coordinator.core.measure.shared_clock import on_shared_clock
 from broadside.coordinator.core.plan.moves import Move, pairs_in
 from broadside.coordinator.core.plan.spec import Burst, Pair, Plan
+from broadside.coordinator.core.summary import ForeignRow
 from broadside.coordinator.runs.chunk_columns import (
     ALL_COLUMNS,
     REACH_COLUMNS,
@@ -38,9 +41,16 @@ from broadside.coordinator.runs.chunk_columns import (
     unless_long,
 )
 from broadside.coordinator.runs.stored import read_rows
-from broadside.exchange.messages import ServerTest, Side
+from broadside.exchange.messages import JobReport, ServerTest, Side, plain_text
 from broadside.exchange.ports import RecordUnreadable
 from broadside.exchange.records import Document, Records
+from broadside.exchange.records.keys import (
+    REPORT,
+    burst_partition,
+    server_test_key,
+    server_tests_partition,
+)
+from broadside.exchange.records.row_rules import Violation
 from broadside.exchange.rows import leave_out
 from broadside.exchange.second_rows import PackedEnd, Probes
 
@@ -143,32 +153,105 @@ class PackedSeconds:
 
 
 async def read_tests(
-    records: Records, plan: Plan, burst: Burst, planned: Sequence[Pair]
+    records: Records,
+    plan: Plan,
+    burst: Burst,
+    planned: Sequence[Pair],
+    foreign: list[ForeignRow] | None = None,
 ) -> list[PackedTest]:
-    """The tests on the pairs' endpoints that may be of a burst."""
+    """Read the tests on the pairs' endpoints that may be of a burst.
+
+    Args:
+        records: The tables.
+        plan: The run's plan.
+        burst: The burst.
+        planned: Its pairs, every move applied.
+        foreign: Gets the rows that name an endpoint or agent of the pairs without the right to.
+    """
     most = readings_max_count(burst, plan.spec.traffic.interval_s)
     begin_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
-    ports = {(pair.endpoint.address, port) for pair in planned for port in pair.endpoint.ports}
-    tests = []
-    on_port: Counter[tuple[int, str]] = Counter()
-    async for test, end in records.bursts.stream_tests(begin_at, burst.planned_end_at):
+    holders = defaultdict[tuple[str, int], set[str]](set)  # agents by planned endpoint
+    for pair in planned:
+        for port in pair.endpoint.ports:
+            holders[pair.endpoint.address, port].add(pair.endpoint.agent_id)
+    tests: dict[str, PackedTest] = {}  # by key: a copy outside the agent's own share counts less
+    broken: list[Violation] = []
+    others = [] if foreign is None else foreign
+    counts: Counter[tuple[str, tuple[str, int]]] = Counter()
+    async for test, end in records.bursts.stream_tests(begin_at, burst.planned_end_at, broken):
         place = test.endpoint.address, test.endpoint.port
-        if place not in ports:  # another run's
+        if place not in holders:  # another run's
             continue
-        on_port[test.endpoint.port, test.endpoint.address] += 1
-        if on_port[test.endpoint.port, test.endpoint.address] > TESTS_MAX_COUNT:
+        if test.agent_id not in holders[place]:
+            others.append(_at_anothers_endpoint(test, holders[place]))
+            continue
+        counts[test.agent_id, place] += 1
+        if counts[test.agent_id, place] > TESTS_MAX_COUNT:
             leave_out(RecordUnreadable(f"tests on {test.endpoint}: over {TESTS_MAX_COUNT}"))
         else:
             short = unless_long(end, most)
-            tests.append(PackedTest(test=test, end=short, readings_max_count=most))
-    return tests
+            kept = PackedTest(test=test, end=short, readings_max_count=most)
+            tests[server_test_key(test)] = kept
+    agents = set[str]().union(*holders.values())
+    others += [_foreign_row(each) for each in broken if _concerns(each, agents, holders)]
+    return list(tests.values())
+
+
+def _at_anothers_endpoint(test: ServerTest, planned: Collection[str]) -> ForeignRow:
+    at = f"{test.endpoint.address} port {test.endpoint.port}"
+    return ForeignRow(
+        row=f"{server_tests_partition(test.started_at, test.agent_id)}|{server_test_key(test)}",
+        field="endpoint",
+        said=f"{test.agent_id} recorded a test at {at}, which is planned at "
+        f"{', '.join(sorted(planned))}",
+    )
+
+
+def _foreign_row(violation: Violation) -> ForeignRow:
+    said = f"{violation.field} is not what the row's key says"
+    return ForeignRow(row=plain_text(violation.row, 300), field=violation.field, said=said)
+
+
+def _concerns(
+    violation: Violation, agents: Collection[str], endpoints: Container[tuple[str, int]]
+) -> bool:
+    """Return whether a server's row that breaks a rule names something of these pairs."""
+    test, place = violation.message, violation.place
+    named = {place.facts.get("agent")} if place is not None else set()
+    if isinstance(test, ServerTest):
+        named |= {test.agent_id, test.endpoint.agent_id}
+        if (test.endpoint.address, test.endpoint.port) in endpoints:
+            return True
+    return not named.isdisjoint(agents)
+
+
+def _own_reports(
+    rows: BurstRows, run_id: str, burst: Burst, foreign: list[ForeignRow]
+) -> dict[int, JobReport]:
+    """Return the reports whose writer claimed the pair, for the burst that was planned."""
+    own = {}
+    for index, report in rows.reports.items():
+        claim = rows.claims.get(index)
+        said = None
+        if claim is not None and claim.agent_id != report.agent_id:
+            field, said = "agent_id", f"{report.agent_id} reports a job of {claim.agent_id}"
+        elif report.planned_start_at != burst.planned_start_at:
+            field = "planned_start_at"
+            said = f"{report.agent_id} reports a job of {words.instant(report.planned_start_at)}"
+        if said is None:
+            own[index] = report
+        else:
+            key = f"{burst_partition(run_id, burst.index)}|{REPORT}{index:05d}"
+            foreign.append(ForeignRow(row=key, field=field, said=said))
+    return own
 
 
 async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvidence:
     """Everything the table holds of a burst. Raises ``ExchangeUnavailable``,
     ``RecordUnreadable``."""
+    broken: list[Violation] = []
     rows, control, caps, moves = await asyncio.gather(
-        read_rows(records, plan.run_id, burst.index),
+        read_rows(records, plan.run_id, burst.index, broken=broken),
         records.runs.read_control(plan.run_id),
         _read_caps(records, plan),
         records.runs.read_moves(plan.run_id, Move),
@@ -180,7 +263,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
     most = readings_max_count(burst, plan.spec.traffic.interval_s)
     clients = {
         pair_index: short
-        async for pair_index, end in records.bursts.stream_seconds(plan.run_id, burst.index)
+        async for pair_index, end in records.bursts.stream_seconds(plan.run_id, burst.index, broken)
         if (short := unless_long(end, most)) is not None
     }
     probes = {}
@@ -190,11 +273,13 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
                 leave_out(RecordUnreadable(f"probes of pair {pair_index}: {len(told.rtt_s)}"))
                 continue
             probes[pair_index] = probe_column(told)
-    tests = await read_tests(records, plan, burst, planned)
-    join = join_tests(burst, planned, rows.claims, rows.reports, tests)
+    foreign = [_foreign_row(violation) for violation in broken]
+    reports = _own_reports(rows, plan.run_id, burst, foreign)
+    tests = await read_tests(records, plan, burst, planned, foreign)
+    join = join_tests(burst, planned, rows.claims, reports, tests)
     pairs = []
     for pair in planned:
-        claim, report = rows.claims.get(pair.index), rows.reports.get(pair.index)
+        claim, report = rows.claims.get(pair.index), reports.get(pair.index)
         record = join.records.get(pair.index)
         holder = report or claim
         pairs.append(
@@ -220,6 +305,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
             receiving=frozenset(map(receiving_side, plan.spec.traffic.direction.flows)),
         ).unpack,
         strays=strays_during(burst, planned, join.strays),
+        foreign_rows=tuple(foreign),
         cancelled_at=cut.cancelled_at if cut else None,
         cancel_reason=cut.cancel_reason if cut else None,
     )

@@ -16,17 +16,30 @@ from broadside.coordinator.device.ledgers.kept import load_ledger
 from broadside.coordinator.device.witnesses.kept_testimony import load_testimony
 from broadside.exchange.messages import Presence
 from broadside.exchange.records import ALL_PAIRS, Document, Records
+from broadside.exchange.records.row_rules import Violation
 
 _PRESENCES: Final = TypeAdapter(tuple[Presence, ...])
 
 
 async def read_rows(
-    records: Records, run_id: str, burst_index: int, pairs: range = ALL_PAIRS
+    records: Records,
+    run_id: str,
+    burst_index: int,
+    pairs: range = ALL_PAIRS,
+    broken: list[Violation] | None = None,
 ) -> BurstRows:
-    """Claims and reports of a burst, of all its pairs or of some: who claimed and who reported."""
+    """Read the claims and reports of a burst.
+
+    Args:
+        records: The tables.
+        run_id: The run.
+        burst_index: The burst.
+        pairs: The pairs' numbers; usually all.
+        broken: Gets the rows that break a rule, which are left out.
+    """
     claims, reports = await asyncio.gather(
-        records.bursts.read_claims(run_id, burst_index, pairs),
-        records.bursts.read_reports(run_id, burst_index, pairs),
+        records.bursts.read_claims(run_id, burst_index, pairs, broken),
+        records.bursts.read_reports(run_id, burst_index, pairs, broken),
     )
     return BurstRows(claims=claims, reports=reports)
 

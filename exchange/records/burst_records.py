@@ -51,6 +51,7 @@ from broadside.exchange.records.keys import (
     server_tests_partition,
     server_tests_partitions,
 )
+from broadside.exchange.records.row_rules import Kind, Violation, keeps_rules, place_of
 from broadside.exchange.rows import leave_out, message_row, parse_row, row_name, try_row
 from broadside.exchange.second_rows import (
     TAIL,
@@ -164,15 +165,21 @@ class BurstRecords:
             yield pair_index, probes
 
     async def stream_seconds(
-        self, run_id: str, burst_index: int
+        self, run_id: str, burst_index: int, broken: list[Violation] | None = None
     ) -> AsyncIterator[tuple[int, PackedEnd]]:
-        """The client ends' seconds of a burst still packed, pair by pair in index order."""
-        async for pair_index, rows in self._by_pair(run_id, burst_index, CHUNK):
+        """The client ends' seconds of a burst still packed, pair by pair in index order.
+
+        Args:
+            run_id: The run.
+            burst_index: The burst.
+            broken: Gets the rows that break a rule, which are left out.
+        """
+        async for pair_index, rows in self._by_pair(run_id, burst_index, CHUNK, broken):
             if (end := _try_end(rows)) is not None:
                 yield pair_index, end
 
     async def _by_pair(
-        self, run_id: str, burst_index: int, prefix: str
+        self, run_id: str, burst_index: int, prefix: str, broken: list[Violation] | None = None
     ) -> AsyncIterator[tuple[int, list[Entity]]]:
         """Rows ``<prefix><pair>.<n>`` of a burst, those of a pair together."""
         rows: list[Entity] = []
@@ -181,7 +188,7 @@ class BurstRecords:
             burst_partition(run_id, burst_index), row_from=prefix, row_before=f"{prefix}:"
         ):
             index = _index(row, prefix, _PAIR_PART)
-            if index is None:
+            if index is None or not keeps_rules(row, None, broken):
                 continue
             if index != pair_index:
                 if rows:
@@ -214,7 +221,7 @@ class BurstRecords:
         return {
             index: end
             for row in await self._changed(partition, CHUNK, f"{CHUNK}:", etags)
-            if row.row_key.endswith(f".{TAIL}")
+            if row.row_key.endswith(f".{TAIL}") and keeps_rules(row, None)
             if (index := _index(row, CHUNK, _PAIR_PART)) is not None
             if (end := _try_end([row])) is not None
         }
@@ -234,7 +241,7 @@ class BurstRecords:
         tails: dict[str, PackedEnd] = {}
         for row in chain.from_iterable(parts):
             test, is_tail, _ = row.row_key.partition(f"{TEST_CHUNK}.{TAIL}")
-            if is_tail and (end := _try_end([row])) is not None:
+            if is_tail and keeps_rules(row, None) and (end := _try_end([row])) is not None:
                 tails[test] = end
         return tails
 
@@ -251,26 +258,47 @@ class BurstRecords:
         return rows
 
     async def read_claims(
-        self, run_id: str, burst_index: int, pairs: range = ALL_PAIRS
+        self,
+        run_id: str,
+        burst_index: int,
+        pairs: range = ALL_PAIRS,
+        broken: list[Violation] | None = None,
     ) -> Mapping[int, Claim]:
-        """Of some pairs, by pair index."""
-        return await self._read_pairs(Claim, CLAIM, run_id, burst_index, pairs)
+        """Return the claims of some pairs, by pair index.
+
+        Args:
+            run_id: The run.
+            burst_index: The burst.
+            pairs: The pairs' numbers.
+            broken: Gets the rows that break a rule, which are left out.
+        """
+        return await self._read_pairs(Claim, CLAIM, run_id, burst_index, pairs, broken)
 
     async def read_reports(
-        self, run_id: str, burst_index: int, pairs: range = ALL_PAIRS
+        self,
+        run_id: str,
+        burst_index: int,
+        pairs: range = ALL_PAIRS,
+        broken: list[Violation] | None = None,
     ) -> Mapping[int, JobReport]:
-        """Of some pairs, by pair index."""
-        return await self._read_pairs(JobReport, REPORT, run_id, burst_index, pairs)
+        """Return the reports of some pairs, by pair index; as :meth:`read_claims`."""
+        return await self._read_pairs(JobReport, REPORT, run_id, burst_index, pairs, broken)
 
     async def _read_pairs(
-        self, kind: type[_M], name: str, run_id: str, burst_index: int, pairs: range
+        self,
+        kind: type[_M],
+        name: str,
+        run_id: str,
+        burst_index: int,
+        pairs: range,
+        broken: list[Violation] | None,
     ) -> Mapping[int, _M]:
         rows = self._table.scan(
             burst_partition(run_id, burst_index),
             row_from=f"{name}{pairs.start:05d}",
             row_before=f"{name}{pairs.stop:05d}",
         )
-        return _by_index(kind, name, [row async for row in rows])
+        return _by_index(kind, name, [row async for row in rows], broken)
 
     async def save_raw(self, run_id: str, burst_index: int, pair_index: int, text: bytes) -> None:
         """Keep what the client end's engine printed."""
@@ -335,9 +363,18 @@ class BurstRecords:
         return await asyncio.to_thread(unpacked)
 
     async def stream_tests(
-        self, from_at: datetime, before_at: datetime
+        self,
+        from_at: datetime,
+        before_at: datetime,
+        broken: list[Violation] | None = None,
     ) -> AsyncIterator[tuple[ServerTest, PackedEnd]]:
-        """The same one by one, the seconds still packed; an agent's in the order of their start."""
+        """The same one by one, the seconds still packed; an agent's in the order of their start.
+
+        Args:
+            from_at: The start of the span.
+            before_at: Its end, excluded.
+            broken: Gets the rows that break a rule, which are left out.
+        """
         partitions = (p for at in _hours(from_at, before_at) for p in server_tests_partitions(at))
         for partition in partitions:
             instant = ""
@@ -351,9 +388,12 @@ class BurstRecords:
                     for found in _started(tests, from_at, before_at):
                         yield found
                     instant, tests = begun, {}
-                if "json" in row.properties:
-                    if (test := try_row(ServerTest, row)) is not None:
+                if not _is_chunk(row):
+                    test = try_row(ServerTest, row)
+                    if test is not None and keeps_rules(row, test, broken):
                         tests[row.row_key] = (test, [])
+                    continue
+                if not keeps_rules(row, None, broken):
                     continue
                 _, chunks = tests.get(row.row_key.rpartition(f"{TEST_CHUNK}.")[0], (None, None))
                 if chunks is None:
@@ -442,11 +482,25 @@ def _try_end(rows: Sequence[Entity]) -> PackedEnd | None:
         return None
 
 
-def _by_index(kind: type[_M], name: str, rows: Sequence[Entity]) -> Mapping[int, _M]:
-    """Claims or reports by pair index; what cannot be read is left out."""
-    indices = [(_index(row, name, _PAIR), row) for row in rows]
-    read = [(index, try_row(kind, row)) for index, row in indices if index is not None]
-    return {index: value for index, value in read if value is not None}
+def _by_index(
+    kind: type[_M], name: str, rows: Sequence[Entity], broken: list[Violation] | None = None
+) -> Mapping[int, _M]:
+    """Claims or reports by pair index; what cannot be read, or breaks a rule, is left out."""
+    found = {}
+    for row in rows:
+        if (index := _index(row, name, _PAIR)) is None or (value := try_row(kind, row)) is None:
+            continue
+        if keeps_rules(row, value, broken):
+            found[index] = value
+    return found
+
+
+def _is_chunk(row: Entity) -> bool:
+    """Return whether a row of the server ends holds packed seconds, by its key."""
+    place = place_of(row.partition_key, row.row_key)
+    if place is None:
+        return "json" not in row.properties
+    return place.kind is Kind.TEST_CHUNK
 
 
 def _bytes_of(row: Entity) -> int:

@@ -35,7 +35,7 @@ and ``<n>`` are three digits from 000; ``<share>`` is an agent's
                             | queued.<burst>                      QueuedBurst
                             | closed.<burst>                      ClosedBurst (coordinator's)
                             | judging                             Judging
-                            | given.<burst>.<pair>.<agent>        nothing; who was handed that job
+                            | given.<burst>.<pair>.<agent>        endpoint and instant of that job
                             | summary.<document>.<part>           document, see Document
     schedules               | <name>                              Schedule
     fired.<schedule>        | <UTC instant>                       an instant, create-only

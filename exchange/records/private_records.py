@@ -4,11 +4,11 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from broadside.exchange.chunks import pack, unpack
 from broadside.exchange.documents import document_rows, read_document
-from broadside.exchange.messages import Message, RunId, UtcDatetime
+from broadside.exchange.messages import Job, Message, RunId, UtcDatetime
 from broadside.exchange.ports import (
     Entity,
     EntityChanged,
@@ -16,6 +16,7 @@ from broadside.exchange.ports import (
     EntityNotFound,
     RecordUnreadable,
     Table,
+    Value,
 )
 from broadside.exchange.records.keys import (
     AFTER_OPEN,
@@ -171,10 +172,40 @@ class PrivateRecords:
 
     # Who was handed what ----------------------------------------------------------------------
 
-    async def save_given(self, run_id: str, burst_index: int, pair_index: int, who: str) -> None:
+    async def save_given(self, job: Job, who: str) -> None:
         """Note that an agent was handed a job, before it is."""
+        tunnel = job.traffic.encapsulation
+        said: dict[str, Value] = {
+            "server": job.endpoint.agent_id,
+            "ports": " ".join(map(str, job.endpoint.ports)),
+            "planned_start_at": job.planned_start_at,
+            **({} if tunnel is None else {"tunnel_port": tunnel.port, "vni_from": tunnel.vni_from}),
+        }
+        key = f"{GIVEN}{job.burst_index:05d}.{job.pair_index:05d}.{who}"
+        await self._table.upsert(make_row(run_partition(job.run_id), key, said))
+
+    async def read_job_facts(
+        self, run_id: str, burst_index: int, pair_index: int, who: str
+    ) -> Mapping[str, Any]:
+        """Return what a job that an agent was handed says, as the rules for rows name it.
+
+        Returns:
+            ``planned_start_at``, ``server``, ``ports``, ``tunnel_port`` and ``vni``; empty where
+            the agent was not handed it, or an earlier version handed it.
+        """
         key = f"{GIVEN}{burst_index:05d}.{pair_index:05d}.{who}"
-        await self._table.upsert(make_row(run_partition(run_id), key, {}))
+        row = await self._table.get(run_partition(run_id), key)
+        if row is None or "server" not in row.properties:
+            return {}
+        said = row.properties
+        vni_from = said.get("vni_from")
+        return {
+            "server": said["server"],
+            "ports": tuple(int(port) for port in str(said["ports"]).split()),
+            "planned_start_at": said["planned_start_at"],
+            "tunnel_port": said.get("tunnel_port"),
+            "vni": vni_from + pair_index if isinstance(vni_from, int) else None,
+        }
 
     async def read_given(self, run_id: str) -> set[tuple[int, int, str]]:
         """Burst, pair and agent of every :meth:`save_given`."""

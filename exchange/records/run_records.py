@@ -37,6 +37,7 @@ from broadside.exchange.records.keys import (
     tunnel_key,
     tunnels_partition,
 )
+from broadside.exchange.records.row_rules import keeps_rules
 from broadside.exchange.records.shelf import change_row
 from broadside.exchange.rows import make_row, message_row, parse_row, try_row
 
@@ -214,7 +215,7 @@ class FleetRecords:
         found = []
         for row in rows:
             presence = try_row(Presence, row)
-            if presence is None or row.row_key != f"{presence.role}.{presence.agent_id}":
+            if presence is None or not keeps_rules(row, presence):
                 continue
             if row.row_key in told and row.row_key in self._passports:
                 _, passport = self._passports[row.row_key]
@@ -233,8 +234,8 @@ class FleetRecords:
         rows = self._table.scan(
             tunnels_partition(server_id), row_from=f"{ASK}.", row_before=f"{ASK}.:"
         )
-        found = [try_row(Tunnel, row) async for row in rows]
-        return [tunnel for tunnel in found if tunnel is not None]
+        found = [(row, try_row(Tunnel, row)) async for row in rows]
+        return [tunnel for row, tunnel in found if tunnel is not None and keeps_rules(row, tunnel)]
 
     async def answer_tunnel(self, server_id: str, tunnel: Tunnel, problem: str) -> None:
         """Say that the other end stands (an empty problem), or why it does not."""

@@ -23,7 +23,12 @@ from broadside.agent.worker import Worker
 from broadside.exchange.messages import Control, Job, Presence, Role, tunnel_of
 from broadside.exchange.ports import Entity, RecordUnreadable, Value
 from broadside.exchange.records.job_digests import jobs_rows
-from broadside.exchange.records.keys import ASK, run_partition, tunnels_partition
+from broadside.exchange.records.keys import (
+    ASK,
+    run_partition,
+    tunnel_key,
+    tunnels_partition,
+)
 from broadside.exchange.rows import message_row, parse_row
 from tests.attack.injections import INJECTIONS
 from tests.one_table import records_in
@@ -169,12 +174,14 @@ async def fuzz_rows(count: int, seed: int) -> Counter[str]:
                     case _:
                         raise AssertionError(f"control row: {answer}")
             case 1:
-                key = f"{ASK}.{number:08d}.x"
-                bad = _row(tunnel.model_dump_json(), tunnels_partition("client-1"), key, draw)
-                good = message_row(tunnels_partition("client-1"), f"{ASK}.99999999.y", tunnel)
+                other = f"run-2.00000.{number:05d}"
+                key = f"{ASK}.{tunnel.vni:08d}.{other}"
+                text = tunnel.model_copy(update={"opened_by": other}).model_dump_json()
+                bad = _row(text, tunnels_partition("client-1"), key, draw)
+                good = message_row(tunnels_partition("client-1"), tunnel_key(ASK, tunnel), tunnel)
                 await table.batch([bad, good])
                 rows = await records.fleet.read_tunnels("client-1")
-                assert rows[-1] == tunnel, "another's row took this one away"
+                assert tunnel in rows, "another's row took this one away"
                 told["tunnel: " + ("set aside" if len(rows) == 1 else "still one")] += 1
                 await table.delete(good.partition_key, good.row_key)
                 await keeper.look()

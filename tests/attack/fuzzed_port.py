@@ -64,7 +64,7 @@ def _hollow(draw: random.Random) -> bytes:
 
 def _operation(draw: random.Random, agent: str) -> Any:
     """One that an agent may send, or nearly."""
-    chunk = {"client_up_0": _hollow(draw), "client_up_first_data_at_s": 1.0}
+    chunk: dict[str, Any] = {"client_up_0": _hollow(draw), "client_up_first_data_at_s": 1.0}
     beat = presence(Role.CLIENT, 1).model_copy(update={"agent_id": agent})
     made: list[Callable[[], dict[str, Any]]] = [
         lambda: {"do": "ping"},

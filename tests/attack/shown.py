@@ -270,18 +270,18 @@ def _launch(who: str, key: str, **body: Any) -> httpx.Response:
 
 
 def _launched(who: str, key: str, **body: Any) -> tuple[int, str]:
+    _operators()
     answer = _launch(who, key, **body)
     told = answer.json()
     return answer.status_code, str(told.get("run_id") or told.get("detail"))
 
 
-@cache
 def _operators() -> tuple[str, str]:
-    """Two operators, and agents enough for a few runs."""
+    """Two operators, and agents enough for a few runs, which are live now."""
     made = site()
 
     async def prepare() -> None:
-        for here in fleet(12, beat_at=datetime.now(UTC) + timedelta(minutes=5)):
+        for here in fleet(12, beat_at=datetime.now(UTC)):
             await made.fabric.records.fleet.beat(here)
 
     asyncio.run(prepare())

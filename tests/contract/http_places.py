@@ -25,8 +25,9 @@ class Everything:
     name = "everybody"
     address = ""
 
-    async def allow(self, operation: Mapping[str, Any]) -> None:
+    async def allow(self, operation: Mapping[str, Any]) -> Mapping[str, Any]:
         """All of it."""
+        return operation
 
     async def hand(self, delivery: Delivery) -> None:
         """Nobody asks."""

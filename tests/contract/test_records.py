@@ -180,13 +180,15 @@ def job(pair_index: int = 0, burst_index: int = 0) -> Job:
     )
 
 
-def claim(agent_id: str = "client-1", at: datetime = AT) -> Claim:
-    return Claim(job_id=job().job_id, agent_id=agent_id, phase=Phase.CLAIMED, claimed_at=at)
+def claim(agent_id: str = "client-1", at: datetime = AT, of: Job | None = None) -> Claim:
+    job_id = (of or job()).job_id
+    return Claim(job_id=job_id, agent_id=agent_id, phase=Phase.CLAIMED, claimed_at=at)
 
 
 def server_test(started_at: datetime = AT, agent_id: str = "server-1") -> ServerTest:
     engine = EngineReport(engine="iperf3", version="3.18", cookie="c" * 37)
-    return ServerTest(agent_id=agent_id, endpoint=ENDPOINT, started_at=started_at, engine=engine)
+    endpoint = ENDPOINT.model_copy(update={"agent_id": agent_id})
+    return ServerTest(agent_id=agent_id, endpoint=endpoint, started_at=started_at, engine=engine)
 
 
 def report(pair_index: int, outcome: Outcome) -> JobReport:
@@ -512,10 +514,12 @@ async def test_the_same_claim_whose_answer_was_lost_still_holds(records: Records
 
 async def test_claims_and_reports_are_read_by_pair(records: Records) -> None:
     for pair_index in (2, 0, 11):
-        assert await records.bursts.claim(job(pair_index), claim())
-        armed = claim().model_copy(update={"phase": Phase.ARMED, "armed_at": AT})
+        claimed = claim(of=job(pair_index))
+        assert await records.bursts.claim(job(pair_index), claimed)
+        armed = claimed.model_copy(update={"phase": Phase.ARMED, "armed_at": AT})
         await records.bursts.save_claim(job(pair_index), armed)
-    assert await records.bursts.claim(job(0, burst_index=1), claim())
+    again = job(0, burst_index=1)
+    assert await records.bursts.claim(again, claim(of=again))
     claims = await records.bursts.read_claims("run-1", 0)
     assert list(claims) == [0, 2, 11]
     assert list(await records.bursts.read_claims("run-1", 0, range(1, 11))) == [2]

@@ -10,6 +10,7 @@ from broadside.coordinator.core.summary import (
     BurstSummary,
     DeviceSummary,
     Finding,
+    ForeignRow,
     Latency,
     MeasureSummary,
     PairSummary,
@@ -47,6 +48,7 @@ def observations(burst: BurstSummary) -> Iterator[Finding]:
                 next_step=step,
             )
     yield from stray_findings(burst.strays)
+    yield from foreign_row_findings(burst.foreign_rows, burst.foreign_rows_count)
     yield from unplaced_findings(burst.measures)
     yield from silent_stream_findings(burst.silent_streams)
     yield from residual_causes(burst.reconciliation)
@@ -179,6 +181,22 @@ def stray_findings(strays: Sequence[Stray]) -> Iterator[Finding]:
         f"during the burst: {named}{more}; they are not counted",
         next_step="check whether another run or a person tests against these servers; give every "
         "run its own endpoints",
+    )
+
+
+def foreign_row_findings(rows: Sequence[ForeignRow], count: int) -> Iterator[Finding]:
+    """Report rows of agents that name another agent, endpoint, run, pair or burst than they may."""
+    if not rows:
+        return
+    named = "; ".join(f"{row.row}: {row.said}" for row in rows[:NAMED_COUNT])
+    more = "; ..." if count > NAMED_COUNT else ""
+    yield warning(
+        id="foreign-rows",
+        weight=71,
+        sentence=f"{count} rows of agents name another agent, endpoint, pair or burst than their "
+        f"writer may: {named}{more}; they are no evidence",
+        next_step="check which host wrote these rows and revoke its credential; on Azure, every "
+        "identity with the agents' role may write them",
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from broadside.coordinator.core.measure.columns import NO_HOST, Floats, HostColumns, TrackColumns
 from broadside.coordinator.core.measure.two_ends import EndsOffset
 from broadside.coordinator.core.plan.spec import Burst, Pair
-from broadside.coordinator.core.summary import Joined, Stray
+from broadside.coordinator.core.summary import ForeignRow, Joined, Stray
 from broadside.exchange.engines.buckets import folded
 from broadside.exchange.engines.stream_silences import longest_silences
 from broadside.exchange.engines.tokens import is_job_cookie
@@ -103,6 +103,7 @@ class BurstEvidence:
     pairs: tuple[PairEvidence, ...]  # with their seconds, or without them and with ``unpack``
     unpack: Unpack | None = None
     strays: tuple["Stray", ...] = ()  # others' tests on the pairs' endpoints
+    foreign_rows: tuple[ForeignRow, ...] = ()  # rows that name another than their writer
     start_known: bool = True  # False: the instant was inferred from the starts themselves
     cancelled_at: datetime | None = None
     cancel_reason: str | None = None
@@ -211,6 +212,9 @@ def join_tests(
 ) -> Join:
     """Find each pair's server-side test; what is left on the pairs' endpoints are strays.
 
+    A test is of the pair only where it is a record of the planned agent: who else names the
+    endpoint did not serve it.
+
     By cookie where the client lived to name it (in its report, else in its claim), but never a
     test on another pair's endpoint. A cookie proves the pair, whatever addresses a device on the
     path has rewritten. A daemon's is the job's id, which is known of a client that died too.
@@ -310,13 +314,15 @@ class _Joining:
         self._joined_by[pair.index] = how
 
     def _is_at(self, pair: Pair, test: ServerTest) -> bool:
-        """Return whether a test ran on no other pair's endpoint."""
-        place = (test.endpoint.address, test.endpoint.port)
-        return self._owners.get(place, pair.index) == pair.index
+        """Return whether a test is of the pair's server, and ran on no other pair's endpoint."""
+        if test.agent_id != pair.endpoint.agent_id:
+            return False
+        return self._owners.get(_place(test), pair.index) == pair.index
 
     def _may_be(self, pair: Pair, test: ServerTest) -> bool:
         """Return whether a test near the burst, on the pair's port, can be that of the pair."""
-        if test.endpoint.address != pair.endpoint.address or not _near(test, self._burst):
+        planned = pair.endpoint.agent_id, pair.endpoint.address
+        if (test.agent_id, test.endpoint.address) != planned or not _near(test, self._burst):
             return False
         claim = self._claims.get(pair.index)
         address = None if claim is None else claim.address
@@ -344,10 +350,19 @@ def _fullest_records(tests: Sequence[ServerRecord]) -> dict[_Key, ServerRecord]:
     return dict(sorted(fullest.items(), key=lambda item: item[0]))
 
 
-def _owners(pairs: Sequence[Pair]) -> Mapping[tuple[str, int], int]:
-    """Pair indices by address and port."""
+_Place = tuple[str, str, int]  # server agent, address, port
+
+
+def _place(test: ServerTest) -> _Place:
+    return test.agent_id, test.endpoint.address, test.endpoint.port
+
+
+def _owners(pairs: Sequence[Pair]) -> Mapping[_Place, int]:
+    """Pair indices by server agent, address and port."""
     return {
-        (pair.endpoint.address, port): pair.index for pair in pairs for port in pair.endpoint.ports
+        (pair.endpoint.agent_id, pair.endpoint.address, port): pair.index
+        for pair in pairs
+        for port in pair.endpoint.ports
     }
 
 
@@ -371,7 +386,7 @@ def strays_during(
     found = []
     for record in strays:
         test = record.test
-        place = (test.endpoint.address, test.endpoint.port)
+        place = _place(test)
         begun_at = test.first_data_at or test.started_at
         slack = timedelta(seconds=CLOCK_SLACK_S)
         is_over = test.ended_at is not None and (
@@ -382,8 +397,8 @@ def strays_during(
         found.append(
             Stray(
                 pair_index=owners[place],
-                address=place[0],
-                port=place[1],
+                address=test.endpoint.address,
+                port=test.endpoint.port,
                 started_at=test.started_at,
                 client_address=test.client_address,
                 cookie=test.cookie,

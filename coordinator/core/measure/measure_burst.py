@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 import numpy as np
 
@@ -41,6 +42,8 @@ from broadside.coordinator.core.plan.spec import RunSpec
 from broadside.coordinator.core.summary import BurstSummary, State, figure
 from broadside.exchange.engines import scaled
 from broadside.exchange.messages import Side
+
+FOREIGN_ROWS_MAX_COUNT: Final = 20  # that a burst's summary names
 
 
 def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> MeasuredBurst:
@@ -131,6 +134,8 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Meas
         differences=find_differences(sent, evidence.burst.duration_s, aligned),
         contradictions=examination.done(),
         strays=evidence.strays,
+        foreign_rows=evidence.foreign_rows[:FOREIGN_ROWS_MAX_COUNT],
+        foreign_rows_count=len(evidence.foreign_rows),
         unsteady_clocks=find_unsteady(aligned, grades, spec.clock_bound_max_s),
         clocks_read_ratio=figure(read_ratio(aligned, grades)),
         clocks_unread_s=unread_s(aligned, grades, spec.clock_bound_max_s),

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from broadside.coordinator.core.plan.announced_twice import held_once
 from broadside.coordinator.core.plan.planner import endpoint_of, live, port_groups
 from broadside.coordinator.core.plan.reserved import NOTHING, Reserved
 from broadside.coordinator.core.plan.spec import Pair, Plan
@@ -66,7 +67,8 @@ def choose_moves(
     """
     pairs = pairs_in(plan, moves, burst_index)
     traffic = plan.spec.traffic
-    servers = reserved.without([each for each in live(presences, now) if each.role is Role.SERVER])
+    holders, _ = held_once([each for each in live(presences, now) if each.role is Role.SERVER])
+    servers = reserved.without(holders)
     there = {server.agent_id for server in servers}
     lost = [pair for pair in pairs if pair.endpoint.agent_id not in there]
     taken = {(pair.endpoint.agent_id, port) for pair in pairs for port in pair.endpoint.ports}

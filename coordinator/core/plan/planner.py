@@ -42,14 +42,21 @@ class Infeasible(Exception):
         self.problems = tuple(problems)
 
 
+def is_heard(presence: Presence, now: datetime) -> bool:
+    """Return whether an agent's last heartbeat is recent.
+
+    The agent's own clock writes it: one that lies ahead would make the agent live for ever.
+    """
+    return abs((now - presence.beat_at).total_seconds()) <= PRESENCE_STALE_S
+
+
 def live(presences: Sequence[Presence], now: datetime) -> list[Presence]:
     """The agents that were heard of lately and can work, by agent id."""
     return sorted(
         (
             presence
             for presence in presences
-            if (now - presence.beat_at).total_seconds() <= PRESENCE_STALE_S
-            and presence.problem is None
+            if is_heard(presence, now) and presence.problem is None
         ),
         key=lambda presence: presence.agent_id,
     )
@@ -401,14 +408,10 @@ def _each(spec: RunSpec) -> str:
 def _unwell(presences: Sequence[Presence], now: datetime) -> str:
     """What the agents that do not count have to say, for the message."""
     said = [f"{p.agent_id}: {p.problem}" for p in presences if p.problem is not None]
-    silent = [
-        p.agent_id
-        for p in presences
-        if p.problem is None and (now - p.beat_at).total_seconds() > PRESENCE_STALE_S
-    ]
+    silent = [p.agent_id for p in presences if p.problem is None and not is_heard(p, now)]
     parts = said[:3]
     if silent:
-        parts.append(f"{len(silent)} silent for over {PRESENCE_STALE_S:g} s")
+        parts.append(f"{len(silent)} silent for over {PRESENCE_STALE_S:g} s, or with a clock ahead")
     return f" ({'; '.join(parts)})" if parts else ""
 
 

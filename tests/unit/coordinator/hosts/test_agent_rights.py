@@ -1,21 +1,36 @@
 """An agent of another host reads the plans that it is in, and writes rows of its own pairs."""
 
-import json
-from dataclasses import dataclass
-from datetime import UTC, datetime
+import ast
+import inspect
+import secrets
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from broadside.coordinator.hosts.agent_rights import AgentRights, Handed
+from broadside.coordinator.hosts import exchange_service
+from broadside.coordinator.hosts.agent_rights import OPERATIONS, AgentRights, Handed
 from broadside.coordinator.hosts.exchange_service import ExchangeService
-from broadside.coordinator.hosts.row_content import CONTENT_RULES
 from broadside.exchange.fabric import Fabric
-from broadside.exchange.messages import Claim, Endpoint, Job, Phase, Role, Traffic
+from broadside.exchange.messages import Role
 from broadside.exchange.ports import Delivery, Entity, Value
+from broadside.exchange.records.keys import server_tests_partition
+from broadside.exchange.records.row_rules import Kind, Rule
 from broadside.exchange.row_text import entity_fields
-
-AT = datetime(2026, 11, 22, 12, tzinfo=UTC)
+from tests.written_rows import (
+    AT,
+    BURST,
+    CLIENTS,
+    SERVERS,
+    Case,
+    Written,
+    cases,
+    held_cases,
+    job,
+    presence,
+    written,
+)
 
 
 @dataclass
@@ -27,9 +42,14 @@ class World:
 
     async def ask(self, agent: str, do: str, **said: Any) -> str:
         """``ok``, or the error's name."""
-        operation = {"id": f"{agent}-{do}-{said}", "do": do, **said}
+        operation = {"id": secrets.token_hex(8), "do": do, **said}
         [answer] = await self.service.do(self.agents[agent], [operation])
         return str(answer.get("error", "ok"))
+
+    async def put(self, written: Written, agent: str | None = None) -> str:
+        """Write a row as its writer, or as another agent."""
+        row = entity_fields(written.row)
+        return await self.ask(agent or written.writer, "upsert", table="results", row=row)
 
     async def write(self, agent: str, partition: str, key: str, **values: Value) -> str:
         row = entity_fields(Entity(partition_key=partition, row_key=key, properties=values))
@@ -57,61 +77,19 @@ async def test_a_write_that_arrives_late_replaces_no_later_one(world: World, do:
     assert await after(10, "more than all") == "more than all"
 
 
-def job(pair_index: int) -> Job:
-    return Job(
-        run_id="run-1",
-        burst_index=0,
-        pair_index=pair_index,
-        endpoint=Endpoint(agent_id="s1", address="10.0.0.1", port=5201),
-        traffic=Traffic(),
-        planned_start_at=AT,
-        duration_s=10,
-    )
-
-
-def claim(pair_index: int, agent_id: str) -> dict[str, Value]:
-    said = Claim(
-        job_id=job(pair_index).job_id, agent_id=agent_id, phase=Phase.CLAIMED, claimed_at=AT
-    )
-    return {"json": said.model_dump_json()}
-
-
-def report(pair_index: int, agent_id: str) -> dict[str, Value]:
-    said = {
-        "job_id": job(pair_index).job_id,
-        "run_id": "run-1",
-        "burst_index": 0,
-        "pair_index": pair_index,
-        "agent_id": agent_id,
-    }
-    return {"json": json.dumps(said)}
-
-
-TUNNEL = {"json": json.dumps({"vni": 7, "opened_by": job(0).job_id})}
-TEST_KEY = f"{AT.timestamp() * 1000:013.0f}.s1.5201"
-TEST = {
-    "json": json.dumps(
-        {
-            "agent_id": "s1",
-            "endpoint": {"agent_id": "s1", "address": "10.0.0.1", "port": 5201},
-            "started_at": "2026-11-22T12:00:00Z",
-        }
-    )
-}
-
-
 @pytest.fixture
 async def world(fabric: Fabric) -> World:
-    """Clients c1 and c2, each handed a pair that it claimed, and server s1."""
+    """Clients c1 and c2, each handed a pair that it claimed, and their servers s1 and s2."""
     refused: list[str] = []
     handed = Handed(fabric.records)
     agents = {
         name: AgentRights(agent_id=name, role=role, address="::1", handed=handed)
-        for name, role in (("c1", Role.CLIENT), ("c2", Role.CLIENT), ("s1", Role.SERVER))
+        for role, names in ((Role.CLIENT, CLIENTS), (Role.SERVER, SERVERS))
+        for name in names
     }
     service = ExchangeService(fabric, lambda who, do, _: refused.append(f"{who.name} {do}"))
     world = World(fabric, service, refused, agents)
-    for number, name in enumerate(("c1", "c2")):
+    for number, name in enumerate(CLIENTS):
         delivery = Delivery(
             body=job(number).body,
             message_id="m",
@@ -120,117 +98,93 @@ async def world(fabric: Fabric) -> World:
             token=None,
         )
         await agents[name].hand(delivery)
-        row = Entity(
-            partition_key="burst.run-1.00000",
-            row_key=f"claim.{number:05d}",
-            properties=claim(number, name),
-        )
+        row = written(number)[Kind.CLAIM].row
         done = await world.ask(name, "insert", table="results", row=entity_fields(row))
         assert done == "ok"
+    for role in Role:
+        for number in (1, 0):
+            told = presence(role, number)
+            key = f"{role}.{told.agent_id}"
+            assert await world.write(told.agent_id, "presence", key, json=told.to_json()) == "ok"
     return world
 
 
-BURST = "burst.run-1.00000"
-
-
-@pytest.mark.parametrize(
-    ("agent", "partition", "key", "values"),
-    [
-        ("c1", BURST, "claim.00000", claim(0, "c1")),
-        ("c1", BURST, "report.00000", report(0, "c1")),
-        ("c1", BURST, "chunk.client.00000.000", {"client_up_0": b"packed"}),
-        ("c1", BURST, "probe.00000.000", {}),
-        ("c1", "presence", "client.c1", {"json": '{"agent_id": "c1", "role": "client"}'}),
-        ("c1", "tunnel.s1", f"ask.00000007.{job(0).job_id}", TUNNEL),
-        ("s1", "tunnel.s1", f"answer.00000007.{job(0).job_id}", {}),
-        ("s1", "tests.2026-11-22T12", TEST_KEY, TEST),
-        ("s1", "tests.2026-11-22T12", f"{TEST_KEY}.chunk.000", {}),
-    ],
-)
-async def test_an_agent_writes_its_own_rows(
-    world: World, agent: str, partition: str, key: str, values: dict[str, Value]
-) -> None:
-    assert await world.write(agent, partition, key, **values) == "ok"
+@pytest.mark.parametrize("kind", written(), ids=lambda kind: kind.name)
+async def test_an_agent_writes_its_own_rows(world: World, kind: Kind) -> None:
+    own = written()[kind]
+    assert await world.put(own) == "ok"
     assert world.refused == []
+    for other in {*CLIENTS, *SERVERS} - {own.writer}:
+        assert await world.put(own, other) == "EntityRefused", other
+
+
+_CLAIM, _REPORT, _TEST = (written()[kind] for kind in (Kind.CLAIM, Kind.REPORT, Kind.TEST))
+_CHUNK, _TEST_CHUNK = (written()[kind] for kind in (Kind.CHUNK, Kind.TEST_CHUNK))
+_PLACE = (_TEST.row.partition_key, _TEST.row.row_key)
 
 
 @pytest.mark.parametrize(
-    ("agent", "partition", "key", "values"),
+    ("writer", "row"),
     [
-        ("c1", BURST, "claim.00001", claim(1, "c1")),  # another's pair
-        ("c1", BURST, "claim.00000", claim(0, "c2")),  # its own, in another's name
-        ("c1", BURST, "claim.00002", claim(2, "c1")),  # a job that nobody was handed
-        ("c1", BURST, "report.00001", report(1, "c1")),
-        ("c1", BURST, "report.00000", report(0, "c2")),
-        ("c1", BURST, "chunk.client.00001.000", {}),
-        ("c1", "burst.run-2.00000", "chunk.client.00000.000", {}),
-        ("c1", BURST, "chunk.client.00000.000.x", {}),
-        ("c1", "presence", "client.c2", {"json": '{"agent_id": "c2", "role": "client"}'}),
-        ("c1", "presence", "client.c1", {"json": '{"agent_id": "c2", "role": "client"}'}),
-        ("c1", "presence", "server.c1", {"json": '{"agent_id": "c1", "role": "server"}'}),
-        ("c1", "tunnel.s1", f"ask.00000007.{job(1).job_id}", {}),
-        ("c1", "tests.2026-11-22T12", "1700000000000.s1.5201", {}),
-        ("c1", "raw.run-1.00000", "client.00000.000", {}),
-        ("s1", BURST, "report.00000", report(0, "s1")),
-        ("s1", "tests.2026-11-22T12", TEST_KEY.replace("s1", "s2"), TEST),
-        ("s1", "tests.2026-11-22T12", TEST_KEY.replace("s1", "s1.7"), TEST),  # agent `s1.7`
-        ("s1", "tunnel.s2", f"answer.00000007.{job(0).job_id}", {}),
-        ("s1", "anything", "at all", {}),
+        ("c1", written(1)[Kind.CLAIM]),
+        ("c1", _CLAIM.at(BURST, "claim.00002")),  # a job that nobody was handed
+        ("c1", _CLAIM.at(BURST, "claim.00000.000")),
+        ("c1", written(1)[Kind.REPORT]),
+        ("c1", written(1)[Kind.CHUNK]),
+        ("c1", _CHUNK.at("burst.run-2.00000", "chunk.client.00000.000")),
+        ("c1", _CHUNK.at(BURST, "chunk.client.00000.000.x")),
+        ("c1", _CHUNK.at("raw.run-1.00000", "client.00000.000")),
+        ("c1", written(1)[Kind.ASK]),
+        ("c1", written()[Kind.ASK].at("tunnel.s2", written()[Kind.ASK].row.row_key)),
+        ("c1", _TEST),
+        ("s1", written(1)[Kind.PRESENCE]),
+        ("s1", written()[Kind.PRESENCE].at("presence", "client.s1")),
+        ("s1", _REPORT),
+        ("s1", _TEST.at(_PLACE[0], _PLACE[1].replace("s1", "s2"))),
+        ("s1", _TEST.at(_PLACE[0], _PLACE[1].replace("s1", "s1.7"))),  # agent `s1.7`
+        ("s1", _TEST.at(_PLACE[0].replace("T11", "T10"), _PLACE[1])),  # another hour's
+        ("s1", _TEST.at("tests.2024-05-01T11.5", _PLACE[1])),  # another share of the hour
+        ("s1", _TEST.at(_PLACE[0], f"{_PLACE[1]}.chunk.000")),  # a test in the place of seconds
+        ("s1", written()[Kind.ANSWER].at("tunnel.s2", written()[Kind.ANSWER].row.row_key)),
+        ("s1", _CHUNK.at("anything", "at all")),
     ],
 )
 async def test_another_agents_rows_are_refused_on_record_and_stay(
-    world: World, agent: str, partition: str, key: str, values: dict[str, Value]
+    world: World, writer: str, row: Written
 ) -> None:
-    before = await world.fabric.results.get(partition, key)
-    assert await world.write(agent, partition, key, **values) == "EntityRefused"
-    assert await world.fabric.results.get(partition, key) == before
-    assert world.refused == [f"{world.agents[agent].name} upsert"]
+    place = row.row.partition_key, row.row.row_key
+    before = await world.fabric.results.get(*place)
+    assert await world.put(row, writer) == "EntityRefused"
+    assert await world.fabric.results.get(*place) == before
+    assert world.refused == [f"{world.agents[writer].name} upsert"]
 
 
-ROWS: dict[str, tuple[str, str, str, dict[str, Value]]] = {
-    "claim.": ("c1", BURST, "claim.00000", claim(0, "c1")),
-    "report.": ("c1", BURST, "report.00000", report(0, "c1")),
-    "presence": ("c1", "presence", "client.c1", {"json": '{"agent_id": "c1", "role": "client"}'}),
-    "test": ("s1", "tests.2026-11-22T12", TEST_KEY, {**TEST}),
-    "ask": ("c1", "tunnel.s1", f"ask.00000007.{job(0).job_id}", {**TUNNEL}),
-}
-FOREIGN: dict[str, list[Any]] = {
-    "agent_id": ["s2", "c2", "", None, 1],
-    "job_id": [job(1).job_id, "run-2.00000.00000"],
-    "run_id": ["run-2"],
-    "burst_index": [1, -1, "0"],
-    "pair_index": [1, 1.5, None],
-    "role": ["server", None],
-    "endpoint.agent_id": ["s2"],
-    "endpoint.port": [5202, "5201", None],
-    "started_at": ["2026-11-22T12:00:01Z", "2026-11-22T13:00:00Z", "2026-11-22T12:00:00", 0, None],
-    "vni": [8, "7"],
-    "opened_by": [job(1).job_id],
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "path", "value"),
-    [
-        pytest.param(kind, path, value, id=f"{kind}{path}={value}")
-        for kind, rules in CONTENT_RULES.items()
-        for path in rules
-        for value in FOREIGN[path]
-    ],
-)
-async def test_no_field_may_name_another_than_the_rows_key(
-    world: World, kind: str, path: str, value: object
-) -> None:
+@pytest.mark.parametrize("case", cases(), ids=str)
+async def test_no_field_names_another_than_the_writers_own(world: World, case: Case) -> None:
     """Every field of every rule, with values of another agent, job, place or instant."""
-    agent, partition, key, values = ROWS[kind]
-    content = json.loads(str(values["json"]))
-    *outer, name = path.split(".")
-    inner = content[outer[0]] if outer else content
-    inner[name] = value
-    assert await world.write(agent, partition, key, json=json.dumps(content)) == "EntityRefused"
-    del inner[name]
-    assert await world.write(agent, partition, key, json=json.dumps(content)) == "EntityRefused"
-    assert await world.write(agent, partition, key, **values) == "ok"
+    wanted = "ok" if case.field.rule is Rule.OWN else "EntityRefused"
+    assert await world.put(case.written) == wanted
+    assert await world.put(written()[case.kind]) == "ok"
+
+
+async def test_a_name_that_ends_as_a_chunks_key_writes_no_seconds_of_another(world: World) -> None:
+    """Agent `s1.5201.chunk` on port 443: its test would lie where seconds of s1's test lie."""
+    key = f"{_PLACE[1]}.chunk.443"
+    rogue = replace(world.agents["s1"], agent_id="s1.5201.chunk")
+    world.agents["rogue"] = rogue
+    for hour in (_PLACE[0], server_tests_partition(AT - timedelta(seconds=1), rogue.agent_id)):
+        assert await world.put(_TEST_CHUNK.at(hour, key), "rogue") == "EntityRefused"
+
+
+@pytest.mark.parametrize("field", held_cases())
+async def test_a_heartbeat_with_anothers_endpoint_is_held_back(world: World, field: str) -> None:
+    told = held_cases()[field]
+    assert await world.write("s1", "presence", "server.s1", json=told.to_json()) == "ok"
+    stored = {each.agent_id: each for each in await world.fabric.records.fleet.read_presences()}
+    held = stored["s1"]
+    assert (held.ports, held.busy_ports, held.engines, held.echo_port) == ((), (), (), None)
+    assert "server.s2 announced first" in str(held.problem)
+    assert stored["s2"] == presence(Role.SERVER, 1)
 
 
 def one(table: str, partition: str, key: str) -> dict[str, Any]:
@@ -301,3 +255,32 @@ async def test_one_operation_is_done_once_however_often_it_is_asked(world: World
     stored = await world.fabric.results.get(BURST, "probe.00000.000")
     assert stored is not None
     assert first == [{"ok": stored.etag}]
+
+
+def _operations() -> dict[str, set[str]]:
+    """The arguments of every operation that the service's patterns name."""
+    tree = ast.parse(inspect.getsource(exchange_service))
+    found: dict[str, set[str]] = {}
+    for pattern in ast.walk(tree):
+        if not isinstance(pattern, ast.MatchMapping):
+            continue
+        keys = [ast.literal_eval(key) for key in pattern.keys]
+        value = dict(zip(keys, pattern.patterns, strict=True)).get("do")
+        if isinstance(value, ast.MatchValue):
+            name = ast.literal_eval(value.value)
+            found[name] = found.get(name, set()) | set(keys) - {"do"}
+    return found
+
+
+async def test_every_operation_of_the_service_has_a_rule_or_is_refused(world: World) -> None:
+    """A new operation is the coordinator's alone, and a new argument needs a rule."""
+    served = _operations()
+    assert len(served) > 15
+    for name, arguments in served.items():
+        if name in OPERATIONS:
+            assert arguments - OPERATIONS[name].fields.keys() == set(), name
+        else:
+            for agent in ("c1", "s1"):
+                said = dict.fromkeys(arguments, "x")
+                assert await world.ask(agent, name, **said) == "ExchangeRefused", name
+    assert OPERATIONS.keys() - served.keys() == {"put_raw"}  # a path of its own

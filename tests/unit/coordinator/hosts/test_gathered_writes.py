@@ -21,7 +21,8 @@ class Anyone:
     name = "client.c1"
     address = "::1"
 
-    async def allow(self, operation: Mapping[str, Any]) -> None: ...
+    async def allow(self, operation: Mapping[str, Any]) -> Mapping[str, Any]:
+        return operation
 
     async def hand(self, delivery: Delivery) -> None: ...
 

@@ -1,5 +1,6 @@
 """Server-side tests find their pairs: by cookie, else by endpoint and time, each once."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -94,6 +95,31 @@ def test_a_cookie_on_another_pairs_endpoint_is_a_stray() -> None:
         0,
         1,
     }
+
+
+def test_only_the_planned_agent_records_a_pairs_test() -> None:
+    """S2 of November 2026: a pair that was lost became *measured* by another server's record."""
+    forged = record(5201, "a")
+    rogue = replace(forged, test=forged.test.model_copy(update={"agent_id": "rogue"}))
+    for claims, reports in (
+        ({}, {0: report(Outcome.MEASURED, "a")}),  # by cookie
+        ({0: claim(None)}, {}),  # by endpoint
+    ):
+        assert join_tests(BURST, [pair(0)], claims, reports, [rogue]).records == {}
+        assert join_tests(BURST, [pair(0)], claims, reports, [rogue, forged]).records == {0: forged}
+
+
+def test_two_pairs_with_one_endpoint_keep_their_own_servers_records() -> None:
+    """S3 of November 2026: of two servers that announced one endpoint, the last took all."""
+    twin = Pair(index=1, endpoint=pair(0).endpoint.model_copy(update={"agent_id": "twin"}))
+    own = record(5201, "a")
+    theirs = replace(own, test=own.test.model_copy(update={"agent_id": "twin"}))
+    reports = {0: report(Outcome.MEASURED, "a"), 1: report(Outcome.MEASURED, "a")}
+    for pairs in ([pair(0), twin], [twin, pair(0)]):
+        joined = join_tests(BURST, pairs, {}, reports, [own])
+        assert joined.records == {0: own}
+        joined = join_tests(BURST, pairs, {}, reports, [theirs, own])
+        assert joined.records == {0: own, 1: theirs}
 
 
 def test_a_client_that_died_nameless_is_joined_by_endpoint_and_address() -> None:

@@ -103,6 +103,8 @@ def test_a_server_without_a_free_port_is_named() -> None:
 def test_an_agent_that_is_silent_or_unwell_is_not_live() -> None:
     assert live([presence(Role.CLIENT, 1, problem="no")], NOW) == []
     assert live([presence(Role.CLIENT, 1, beat_at=NOW - timedelta(seconds=16))], NOW) == []
+    ahead = presence(Role.CLIENT, 1, beat_at=NOW + timedelta(seconds=16))
+    assert live([ahead], NOW) == [], "it would be live for ever once it is gone"
     assert len(live(fleet(2), NOW)) == 4
 
 

@@ -1,0 +1,92 @@
+"""Writes docs/agent-records.md from the rules for rows and operations; see docs/tables.py."""
+
+from broadside.coordinator.hosts.agent_rights import OPERATIONS
+from broadside.exchange.records.row_rules import ROW_RULES, Kind, RowRule, Rule
+
+HEAD = """\
+# What agents write
+
+Every record, output and operation that an agent can send, every field that names an agent,
+endpoint, run, pair, burst, test or time, and the rule for each. This page is written by `python
+docs/tables.py` from `exchange/records/row_rules.py` and `coordinator/hosts/agent_rights.py`. A
+test fails where a field or a kind of record has no rule
+(`tests/unit/exchange/test_row_rules.py`). Another test sends a foreign value for each field
+through the coordinator's TLS port, with a real token (`tests/live/test_foreign_values.py`).
+
+The rules apply in two places:
+
+- **Over HTTPS** the coordinator knows each agent by its credential. It refuses a row that breaks
+  a rule, and records the refusal in the audit.
+- **On every fabric** the coordinator's reader compares each row with its key, with the claim of
+  its pair and with the plan. A row that breaks a rule is left out: it is never evidence. The
+  finding `foreign-rows` names it. On Azure this is the only check, because Table Storage gives no
+  rights by row: an agent that writes a row with another agent's own key and content is not
+  detected ([threats.md](threats.md), "The risk that stays").
+
+A field that no table names is a figure, a kind or a text.
+
+## Rules
+
+| rule | over HTTPS | coordinator's reader |
+| --- | --- | --- |"""
+
+# By rule: what happens over HTTPS, and in the reader.
+APPLIED = {
+    Rule.KEY: ("refused", "left out, finding"),
+    Rule.WRITER: ("refused", "a report by another agent than the claim's: left out, finding"),
+    Rule.JOB: ("refused", "a report for another instant: left out, finding"),
+    Rule.HELD: (
+        (
+            "a heartbeat is stored without endpoints and with a problem that names both agents; "
+            "a server's test is refused"
+        ),
+        (
+            "a test by another agent than the planned one: left out, finding; a plan uses an "
+            "endpoint of two agents once, and warns"
+        ),
+    ),
+    Rule.ANNOUNCED: ("refused", "not checked: agents read it"),
+    Rule.UNSET: ("refused", "left out, finding"),
+    Rule.SIDE: ("refused", "left out, finding"),
+    Rule.NOT_AHEAD: ("refused", "placed in the burst, or not counted"),
+    Rule.LIVE: ("stored", "the agent counts as silent"),
+    Rule.OWN: ("stored", "used for the writer's own pair or host"),
+}
+
+OUTPUTS_NAMED = (Kind.RAW, Kind.SERVER_RAW)
+
+
+def _fields(rule: RowRule) -> list[str]:
+    return [
+        f"| `{path}` | {field.names} | {field.rule} |" for path, field in rule.fields.items()
+    ] or ["| none | | |"]
+
+
+def page() -> str:
+    """Return the page."""
+    parts = [HEAD, *(f"| {rule} | {' | '.join(APPLIED[rule])} |" for rule in Rule)]
+    parts.append(
+        "\n## Records\n\nThe key of each record, by the first rule, is the writer's own: it names "
+        "the agent, or a job that the agent claimed. `*` is each item of a sequence."
+    )
+    for kind, rule in ROW_RULES.items():
+        role = "client or server" if rule.role is None else rule.role
+        what = "Folder and file" if kind in OUTPUTS_NAMED else "Partition and key"
+        parts.append(f"\n### {str(kind).capitalize()}\n\n{what}: `{rule.place}`. Writer: {role}.")
+        parts += ["\n| field | names | rule |\n| --- | --- | --- |", *_fields(rule)]
+    parts.append(
+        "\n## Operations over HTTPS\n\nAn operation that is not in this table is refused: it is "
+        "the coordinator's alone. Each has an `id`, which counts for its own agent: another's "
+        "operation with the same id is another operation.\n\n| operation | role | argument | rule |"
+        "\n| --- | --- | --- | --- |"
+    )
+    for name, operation in OPERATIONS.items():
+        role = "both" if operation.role is None else operation.role
+        fields = operation.fields or {"": "no argument"}
+        parts += [f"| `{name}` | {role} | {field} | {how} |" for field, how in fields.items()]
+    parts.append(
+        "\nBeside these: `POST join` trades a join code for a credential of the agent id and role "
+        "that it names, once; `POST renew` changes the secret of the own credential; `GET stream` "
+        "opens a stream of the own credential ([hosts.md](hosts.md))."
+    )
+    return "\n".join(parts) + "\n"

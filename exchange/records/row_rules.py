@@ -1,0 +1,551 @@
+"""Rules for every row that an agent writes: its key, its properties, and each field that names.
+
+A row's key names the agent, run, burst, pair or port that the row is of. The readers join rows by
+their content. So each field that names an agent, endpoint, run, pair, burst, test or time has a
+rule here. Three parts use this one table:
+
+- the service for agents of other hosts refuses a row that breaks a rule;
+- the readers (:mod:`broadside.exchange.records`) leave such a row out, whatever the fabric, and the
+  coordinator reports it as a finding;
+- ``docs/agent-records.md`` is written from it.
+
+A field that no rule names is a figure or a text: a test lists those, and fails on a new one.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from broadside.exchange.messages import (
+    Claim,
+    JobReport,
+    Message,
+    Passport,
+    Presence,
+    Role,
+    ServerTest,
+    Side,
+    Tunnel,
+    inner_addresses,
+)
+from broadside.exchange.ports import Entity, RecordUnreadable
+from broadside.exchange.records.keys import (
+    ANSWER,
+    ASK,
+    CHUNK,
+    CLAIM,
+    PASSPORT,
+    PRESENCE,
+    PROBE,
+    REPORT,
+    TEST_CHUNK,
+    epoch_ms,
+    server_raw_folder,
+    server_tests_partition,
+)
+from broadside.exchange.rows import leave_out, row_name
+from broadside.exchange.second_rows import TAIL
+
+BROKEN_MAX_COUNT: Final = 1_000  # rows that one reading remembers as breaking a rule
+# By which an instant may be later than the coordinator's now: a host whose clock is days off is
+# shown as such.
+AHEAD_MAX: Final = timedelta(days=366)
+
+
+class Kind(StrEnum):
+    """A kind of row, or of output, that agents write."""
+
+    CLAIM = "claim"
+    REPORT = "report"
+    CHUNK = "seconds of a client"
+    PROBE = "probes"
+    TEST = "test of a server"
+    TEST_CHUNK = "seconds of a server"
+    PRESENCE = "heartbeat"
+    PASSPORT = "passport"
+    ASK = "request for a tunnel"
+    ANSWER = "answer to a request for a tunnel"
+    RAW = "output of a client's engine"
+    SERVER_RAW = "output of a server's engine"
+
+
+class Rule(StrEnum):
+    """What holds for the value of a field."""
+
+    KEY = "repeats the row's key"
+    WRITER = "is the writer: the agent of the credential, and of the pair's claim"
+    JOB = "is that of the job that the agent received, and of the plan"
+    HELD = "is an endpoint that no other live agent announced first, and the planned one"
+    ANNOUNCED = "is the address of the writer's own heartbeat"
+    UNSET = "is not set: the coordinator alone sets it"
+    SIDE = "is the writer's own end"
+    NOT_AHEAD = "is at most one year after the coordinator's clock"
+    LIVE = "is within 15 s of the coordinator's clock, else no plan uses the agent"
+    OWN = "counts for the writer's own pair or host alone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldRule:
+    """The rule for one field.
+
+    Attributes:
+        names: What the field names: agent, endpoint, run, pair, burst, test, tunnel or time.
+        rule: What holds for its value.
+        fact: The name of the value that it must equal; empty where ``rule`` is no equality.
+    """
+
+    names: str
+    rule: Rule
+    fact: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowRule:
+    """The rules for one kind of row.
+
+    Attributes:
+        place: Partition and row key, or folder and file, as the reference shows them.
+        role: The role that writes such rows; None: both.
+        model: The message in the property ``json``; None: the row has columns of its own.
+        foreign: A pattern of properties that only other kinds of rows have.
+        fields: Rules by dotted field or property; ``*`` is each item of a sequence.
+    """
+
+    place: str
+    role: Role | None
+    model: type[Message] | None
+    foreign: str
+    fields: Mapping[str, FieldRule]
+
+    def foreign_property(self, names: Iterable[str]) -> str | None:
+        """Return the first property that no row of this kind has, and another kind may have."""
+        return next((name for name in names if re.fullmatch(self.foreign, name)), None)
+
+
+def _key(names: str, fact: str) -> FieldRule:
+    return FieldRule(names=names, rule=Rule.KEY, fact=fact)
+
+
+_WRITER: Final = FieldRule(names="agent", rule=Rule.WRITER, fact="agent")
+_TIME: Final = FieldRule(names="time", rule=Rule.NOT_AHEAD)
+_OWN_TEST: Final = FieldRule(names="test", rule=Rule.OWN)
+_OWN_ENDPOINT: Final = FieldRule(names="endpoint", rule=Rule.OWN)
+_HELD: Final = FieldRule(names="endpoint", rule=Rule.HELD)
+_UNSET: Final = FieldRule(names="endpoint", rule=Rule.UNSET, fact="unset")
+_OWN_BOOT: Final = FieldRule(names="agent", rule=Rule.OWN)
+
+
+def _clock(name: str) -> dict[str, FieldRule]:
+    return {f"{name}.read_at": _TIME, f"{name}.boot_id": _OWN_BOOT}
+
+
+_TROUBLES: Final = {"troubles.*.from_at": _TIME, "troubles.*.to_at": _TIME}
+_ENGINE: Final = {
+    "engine.cookie": _OWN_TEST,
+    "engine.processes.*.cookie": _OWN_TEST,
+    "engine.silent_streams.*.client_port": _OWN_ENDPOINT,
+    "engine.processes.*.silent_streams.*.client_port": _OWN_ENDPOINT,
+}
+_COLUMNS: Final = "(?:client|server)_.*|host_.*"  # of packed seconds
+_BURST: Final = "burst.<run>.<burst>"
+_TESTS: Final = "tests.<UTC hour>.<share>"
+
+
+def _tracks(side: Side) -> dict[str, FieldRule]:
+    """Return the rules for the properties of packed seconds of one end."""
+    return {
+        f"{side}_<flow>_<n>": FieldRule(names="pair's end", rule=Rule.SIDE),
+        f"{side}_<flow>_first_data_at_s": _TIME,
+        "host_<n>": FieldRule(names="time", rule=Rule.OWN),
+    }
+
+
+ROW_RULES: Final[Mapping[Kind, RowRule]] = {
+    Kind.CLAIM: RowRule(
+        place=f"{_BURST} / {CLAIM}<pair>",
+        role=Role.CLIENT,
+        model=Claim,
+        foreign=_COLUMNS,
+        fields={
+            "job_id": _key("run, burst, pair", "job"),
+            "agent_id": _WRITER,
+            "claimed_at": _TIME,
+            "armed_at": _TIME,
+            "running_at": _TIME,
+            "cookie": _OWN_TEST,
+            "address": _OWN_ENDPOINT,
+            **_clock("clock"),
+        },
+    ),
+    Kind.REPORT: RowRule(
+        place=f"{_BURST} / {REPORT}<pair>",
+        role=Role.CLIENT,
+        model=JobReport,
+        foreign=_COLUMNS,
+        fields={
+            "job_id": _key("run, burst, pair", "job"),
+            "run_id": _key("run", "run"),
+            "burst_index": _key("burst", "burst"),
+            "pair_index": _key("pair", "pair"),
+            "agent_id": _WRITER,
+            "planned_start_at": FieldRule(names="time", rule=Rule.JOB, fact="planned_start_at"),
+            "process_start_at": _TIME,
+            "first_data_at": _TIME,
+            "ended_at": _TIME,
+            "reported_at": _TIME,
+            "delivered_at": _TIME,
+            **_ENGINE,
+            **_clock("clock_before"),
+            **_clock("clock_after"),
+            **_TROUBLES,
+        },
+    ),
+    Kind.CHUNK: RowRule(
+        place=f"{_BURST} / {CHUNK}<pair>.<n>",
+        role=Role.CLIENT,
+        model=None,
+        foreign=f"json|{Side.SERVER}_.*",
+        fields=_tracks(Side.CLIENT),
+    ),
+    Kind.PROBE: RowRule(
+        place=f"{_BURST} / {PROBE}<pair>.<n>",
+        role=Role.CLIENT,
+        model=None,
+        foreign="json",
+        fields={"first_at_s": _TIME},
+    ),
+    Kind.TEST: RowRule(
+        place=f"{_TESTS} / <epoch ms>.<agent>.<port>",
+        role=Role.SERVER,
+        model=ServerTest,
+        foreign=_COLUMNS,
+        fields={
+            "agent_id": _key("agent", "agent"),
+            "endpoint.agent_id": _key("agent", "agent"),
+            "endpoint.address": _HELD,
+            "endpoint.port": _key("endpoint", "port"),
+            "endpoint.more_ports": _UNSET,
+            "endpoint.echo_port": _UNSET,
+            "client_address": _OWN_ENDPOINT,
+            "started_at": _key("time", "started_ms"),
+            "first_data_at": _TIME,
+            "ended_at": _TIME,
+            **_ENGINE,
+            **_clock("clock_before"),
+            **_clock("clock_after"),
+            **_TROUBLES,
+        },
+    ),
+    Kind.TEST_CHUNK: RowRule(
+        place=f"{_TESTS} / <epoch ms>.<agent>.<port>.chunk.<n>",
+        role=Role.SERVER,
+        model=None,
+        foreign=f"json|{Side.CLIENT}_.*",
+        fields=_tracks(Side.SERVER),
+    ),
+    Kind.PRESENCE: RowRule(
+        place=f"{PRESENCE} / <role>.<agent>",
+        role=None,
+        model=Presence,
+        foreign=_COLUMNS,
+        fields={
+            "agent_id": _key("agent", "agent"),
+            "role": _key("agent", "role"),
+            "beat_at": FieldRule(names="time", rule=Rule.LIVE),
+            "started_at": _TIME,
+            "address": _HELD,
+            "ports": _HELD,
+            "busy_ports": _HELD,
+            "engines.*.ports": _HELD,
+            "echo_port": _HELD,
+            "allowed_networks": _OWN_ENDPOINT,
+            **_clock("clock"),
+        },
+    ),
+    Kind.PASSPORT: RowRule(
+        place=f"{PASSPORT} / <role>.<agent>",
+        role=None,
+        model=Passport,
+        foreign=_COLUMNS,
+        fields={},
+    ),
+    Kind.ASK: RowRule(
+        place=f"tunnel.<server agent> / {ASK}.<vni>.<job>",
+        role=Role.CLIENT,
+        model=Tunnel,
+        foreign=_COLUMNS,
+        fields={
+            "vni": _key("tunnel", "vni"),
+            "opened_by": _key("run, burst, pair", "job"),
+            "port": FieldRule(names="endpoint", rule=Rule.JOB, fact="tunnel_port"),
+            "ports": FieldRule(names="endpoint", rule=Rule.JOB, fact="ports"),
+            "client_address": FieldRule(
+                names="endpoint", rule=Rule.ANNOUNCED, fact="announced_address"
+            ),
+            "inner_client_address": _key("endpoint", "inner_client"),
+            "inner_server_address": _key("endpoint", "inner_server"),
+        },
+    ),
+    Kind.ANSWER: RowRule(
+        place=f"tunnel.<server agent> / {ANSWER}.<vni>.<job>",
+        role=Role.SERVER,
+        model=None,
+        foreign=f"json|{_COLUMNS}",
+        fields={},
+    ),
+    Kind.RAW: RowRule(
+        place="raw.<run>.<burst> / client.<pair>",
+        role=Role.CLIENT,
+        model=None,
+        foreign=".*",
+        fields={},
+    ),
+    Kind.SERVER_RAW: RowRule(
+        place="raw.tests.<UTC hour> / <epoch ms>.<agent>.<port>",
+        role=Role.SERVER,
+        model=None,
+        foreign=".*",
+        fields={},
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What a row's key says.
+
+    Attributes:
+        kind: The kind of row.
+        facts: By name (``run``, ``burst``, ``pair``, ``job``, ``agent``, ``role``, ``port``, ...),
+            the values that the row's fields must repeat.
+    """
+
+    kind: Kind
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A row that breaks a rule.
+
+    Attributes:
+        row: Partition and row key.
+        field: The field, or "key" where no agent writes rows there.
+        place: What the key says, also where the row stands in another place; None: nothing.
+        message: The row's content, where it could be read.
+    """
+
+    row: str
+    field: str
+    place: Place | None
+    message: Message | None = None
+
+
+_IN_BURST: Final = re.compile(r"burst\.([a-z0-9][a-z0-9-]{0,62})\.([0-9]{5})")
+_PAIR_ROWS: Final = (
+    (Kind.CLAIM, re.compile(rf"{re.escape(CLAIM)}([0-9]{{5}})")),
+    (Kind.REPORT, re.compile(rf"{re.escape(REPORT)}([0-9]{{5}})")),
+    (Kind.CHUNK, re.compile(rf"{re.escape(CHUNK)}([0-9]{{5}})\.(?:[0-9]{{3}}|{TAIL})")),
+    (Kind.PROBE, re.compile(rf"{re.escape(PROBE)}([0-9]{{5}})\.[0-9]{{3}}")),
+)
+_RAW_FOLDER: Final = re.compile(r"raw\.([a-z0-9][a-z0-9-]{0,62})\.([0-9]{5})")
+_RAW_FILE: Final = re.compile(r"client\.([0-9]{5})")
+_TUNNEL: Final = re.compile(r"tunnel\.(.+)")
+_TUNNEL_ROW: Final = re.compile(
+    rf"({ASK}|{ANSWER})\.([0-9]{{8}})\.(([a-z0-9][a-z0-9-]{{0,62}})\.([0-9]{{5}})\.([0-9]{{5}}))"
+)
+_AGENT: Final = re.compile(r"(client|server)\.(.+)")
+_TEST_ROW: Final = re.compile(r"([0-9]{13})\.(.+)\.([1-9][0-9]{0,4})")
+_CHUNK_ROW: Final = re.compile(rf"(.+){re.escape(TEST_CHUNK)}\.(?:[0-9]{{3}}|{TAIL})")
+
+
+def place_of(partition: str, key: str) -> Place | None:
+    """Return what a row's key says; None where no agent writes a row.
+
+    Args:
+        partition: The partition key.
+        key: The row key.
+    """
+    if burst := _IN_BURST.fullmatch(partition):
+        for kind, form in _PAIR_ROWS:
+            if named := form.fullmatch(key):
+                return _of_pair(kind, burst[1], burst[2], named[1])
+        return None
+    if partition in (PRESENCE, PASSPORT):
+        kind = Kind.PRESENCE if partition == PRESENCE else Kind.PASSPORT
+        named = _AGENT.fullmatch(key)
+        return named and Place(kind=kind, facts={"role": named[1], "agent": named[2]})
+    if tunnel := _TUNNEL.fullmatch(partition):
+        return _of_tunnel(tunnel[1], key)
+    test = _test_place(key)
+    # Earlier versions kept all tests of an hour in one partition.
+    stands = test and partition in (test.facts["partition"], test.facts["hour"])
+    return test if stands else None
+
+
+def _test_place(key: str) -> Place | None:
+    """Return what the key of a test, or of its seconds, says."""
+    if chunk := _CHUNK_ROW.fullmatch(key):  # also where an agent's name ends so
+        return _of_test(Kind.TEST_CHUNK, chunk[1])
+    return _of_test(Kind.TEST, key)
+
+
+def raw_place(folder: str, file: str) -> Place | None:
+    """Return whose output a folder and a file name; None where they name none."""
+    burst, pair = _RAW_FOLDER.fullmatch(folder), _RAW_FILE.fullmatch(file)
+    if burst and pair:
+        return _of_pair(Kind.RAW, burst[1], burst[2], pair[1])
+    test = None if _CHUNK_ROW.fullmatch(file) else _of_test(Kind.SERVER_RAW, file)
+    return test if test and folder == test.facts["folder"] else None
+
+
+def _of_pair(kind: Kind, run: str, burst: str, pair: str) -> Place:
+    facts = {"run": run, "burst": int(burst), "pair": int(pair), "job": f"{run}.{burst}.{pair}"}
+    return Place(kind=kind, facts=facts)
+
+
+def _of_tunnel(server: str, key: str) -> Place | None:
+    named = _TUNNEL_ROW.fullmatch(key)
+    if named is None:
+        return None
+    kind = Kind.ASK if named[1] == ASK else Kind.ANSWER
+    vni = int(named[2])
+    inner_client, inner_server = inner_addresses(vni)
+    place = _of_pair(kind, named[4], named[5], named[6])
+    own = {"server": server, "vni": vni}
+    inner = {"inner_client": inner_client, "inner_server": inner_server}
+    return Place(kind=kind, facts={**place.facts, **own, **inner})
+
+
+def _of_test(kind: Kind, key: str) -> Place | None:
+    """A test's own key says in which hour, and in which share of it, the row stands."""
+    named = _TEST_ROW.fullmatch(key)
+    if named is None:
+        return None
+    agent, started_ms = named[2], int(named[1])
+    try:
+        at = datetime.fromtimestamp(started_ms / 1000, UTC)
+    except (ValueError, OverflowError):
+        return None
+    folder = server_raw_folder(at)
+    facts = {
+        "agent": agent,
+        "port": int(named[3]),
+        "started_ms": started_ms,
+        "partition": server_tests_partition(at, agent),
+        "hour": folder.removeprefix("raw."),
+        "folder": folder,
+    }
+    return Place(kind=kind, facts=facts)
+
+
+def wrong_field(
+    kind: Kind, message: Message, facts: Mapping[str, Any], *, now: datetime | None = None
+) -> str | None:
+    """Return the first field that breaks its rule; None: none does.
+
+    Args:
+        kind: The kind of row.
+        message: Its content, as its reader reads it.
+        facts: By name, what the key, the credential and the job say. A field whose fact is not
+            known is not checked.
+        now: The coordinator's clock; None: instants are not checked.
+    """
+    for path, field in ROW_RULES[kind].fields.items():
+        values = list(_values(message, path.split(".")))
+        is_known = field.fact in facts or field.rule is Rule.UNSET
+        if is_known and not _equals(values, field, facts):
+            return path
+        if field.names == "time" and now is not None and any(_is_ahead(at, now) for at in values):
+            return path
+    return None
+
+
+def late_property(row: Entity, now: datetime) -> str | None:
+    """Return the first property of packed seconds or probes that is an instant ahead of ``now``."""
+    return next(
+        (
+            name
+            for name, value in row.properties.items()
+            if name.endswith("_at_s") and not _is_epoch(value, now)
+        ),
+        None,
+    )
+
+
+def _is_epoch(value: object, now: datetime) -> bool:
+    return isinstance(value, float | int) and 0 <= value <= (now + AHEAD_MAX).timestamp()
+
+
+def _values(value: Any, path: list[str]) -> Iterator[Any]:
+    """Yield every value at a path; none of what is absent."""
+    if not path:
+        yield value
+    elif value is None:
+        return
+    elif path[0] == "*":
+        for item in value:
+            yield from _values(item, path[1:])
+    else:
+        yield from _values(getattr(value, path[0]), path[1:])
+
+
+def _equals(values: list[Any], field: FieldRule, facts: Mapping[str, Any]) -> bool:
+    if field.rule is Rule.UNSET:
+        return not any(values)
+    said = [epoch_ms(value) if field.fact == "started_ms" else value for value in values]
+    return said == [facts[field.fact]]
+
+
+def _is_ahead(value: Any, now: datetime) -> bool:
+    return value is not None and value > now + AHEAD_MAX
+
+
+def check_row(row: Entity, message: Message | None) -> Violation | None:
+    """Return how a stored row breaks what its key says; None where it does not.
+
+    Args:
+        row: The row.
+        message: Its content as its reader reads it; None: it has columns of its own.
+    """
+    place = place_of(row.partition_key, row.row_key)
+    field = _broken_field(row, place, message)
+    if field is None:
+        return None
+    named = place or _test_place(row.row_key)
+    return Violation(row=row_name(row), field=field, place=named, message=message)
+
+
+def _broken_field(row: Entity, place: Place | None, message: Message | None) -> str | None:
+    if place is None:
+        return "key"
+    rule = ROW_RULES[place.kind]
+    if (name := rule.foreign_property(row.properties)) is not None:
+        return name
+    if rule.model is None or message is None:
+        return None
+    return wrong_field(place.kind, message, place.facts)
+
+
+def keeps_rules(
+    row: Entity, message: Message | None, broken: list[Violation] | None = None
+) -> bool:
+    """Return whether a stored row repeats what its key says; one that does not is logged once.
+
+    Args:
+        row: The row.
+        message: Its content as its reader reads it; None: it has columns of its own.
+        broken: Gets the violation.
+    """
+    violation = check_row(row, message)
+    if violation is None:
+        return True
+    if broken is not None and len(broken) < BROKEN_MAX_COUNT:
+        broken.append(violation)
+    leave_out(
+        RecordUnreadable(f"row {violation.row}: {violation.field} is not what the row's key says")
+    )
+    return False

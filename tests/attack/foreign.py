@@ -1,0 +1,152 @@
+"""Attacks by agents that name others: a foreign value in every field, and hostile rows in Azure."""
+
+import asyncio
+import tempfile
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final
+
+from broadside.coordinator.hosts.agent_rights import AgentRights, Handed
+from broadside.coordinator.hosts.exchange_service import ExchangeService
+from broadside.coordinator.runs.evidence_rows import read_evidence
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.messages import Presence, Role
+from broadside.exchange.ports import Entity
+from broadside.exchange.records.row_rules import Kind, Rule
+from broadside.exchange.row_text import entity_fields
+from tests.attack import Attack, each, lasting
+from tests.contract.test_foreign_rows import PLAN, hostile_rows, told
+from tests.written_rows import CLIENTS, SERVERS, Case, cases, held_cases, job, presence, written
+
+FIELD: Final = "agent's row to coordinator"
+READER: Final = "Azure's table to reader"
+
+
+class World:
+    """Clients c1 and c2 with a claimed job each, their servers s1 and s2, and what all wrote."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self._service = ExchangeService(fabric)
+        self._handed = Handed(fabric.records)
+        self._count = 0
+
+    async def do(self, agent: str, do: str, row: Entity) -> dict[str, Any]:
+        self._count += 1
+        role = Role.CLIENT if agent in CLIENTS else Role.SERVER
+        rights = AgentRights(agent_id=agent, role=role, address="", handed=self._handed)
+        said = {"table": "results", "row": entity_fields(row)}
+        [answer] = await self._service.do(rights, [{"id": f"a.{self._count}", "do": do, **said}])
+        return answer
+
+    async def prepare(self) -> None:
+        for index, name in enumerate(CLIENTS):
+            await self._handed.hand(job(index), name)
+            await self.do(name, "insert", written(index)[Kind.CLAIM].row)
+        for role in Role:
+            for index in (0, 1):
+                told = presence(role, index)
+                await self.beat(told.agent_id, told)
+        for index in (0, 1):
+            for own in written(index).values():
+                answer = await self.do(own.writer, "upsert", own.row)
+                assert "ok" in answer, answer
+
+    async def beat(self, agent: str, told: Presence) -> None:
+        key, content = f"{told.role}.{told.agent_id}", {"json": told.to_json()}
+        row = Entity(partition_key="presence", row_key=key, properties=content)
+        answer = await self.do(agent, "upsert", row)
+        assert "ok" in answer, answer
+
+
+@cache
+def world() -> World:
+    folder = Path(lasting(tempfile.TemporaryDirectory()))
+    made = World(open_fabric(FabricSettings(data_dir=folder / "data")))
+    asyncio.run(made.prepare())
+    return made
+
+
+def _case(case: Case) -> str:
+    return asyncio.run(_try_case(world(), case))
+
+
+async def _try_case(made: World, case: Case) -> str:
+    own = written()[case.kind]
+    await made.beat("s2", presence(Role.SERVER, 1))  # it lives: it holds its endpoints
+    before = await made.fabric.results.get(own.row.partition_key, own.row.row_key)
+    answer = await made.do(own.writer, "upsert", case.written.row)
+    assert answer.get("error") == "EntityRefused", answer
+    after = await made.fabric.results.get(own.row.partition_key, own.row.row_key)
+    assert before == after, "the row changed"
+    return str(answer["said"])
+
+
+async def _try_other(made: World, kind: Kind, other: str) -> str:
+    answer = await made.do(other, "upsert", written()[kind].row)
+    assert answer.get("error") == "EntityRefused", answer
+    return str(answer["said"])
+
+
+async def _try_endpoint(made: World, field: str) -> str:
+    await made.beat("s2", presence(Role.SERVER, 1))
+    await made.beat("s1", held_cases()[field])
+    stored = {each.agent_id: each for each in await made.fabric.records.fleet.read_presences()}
+    await made.beat("s1", presence(Role.SERVER, 0))
+    assert stored["s1"].ports == () and stored["s2"].ports == (5201,), stored
+    return str(stored["s1"].problem)
+
+
+async def _try_reader(made: World, name: str) -> str:
+    row = hostile_rows()[name]
+    burst = PLAN.bursts[0]
+    before = told(await read_evidence(made.fabric.records, PLAN, burst), 0)
+    await made.fabric.results.upsert(row)
+    try:
+        evidence = await read_evidence(made.fabric.records, PLAN, burst)
+    finally:
+        await made.fabric.results.delete(row.partition_key, row.row_key)
+        for own in written(1).values():
+            await made.fabric.results.upsert(own.row)
+    assert told(evidence, 0) == before, "it is evidence"
+    assert evidence.foreign_rows, "nobody is told"
+    return evidence.foreign_rows[0].said
+
+
+def _in_world(attack: Any, *given: Any) -> str:
+    return str(asyncio.run(attack(world(), *given)))
+
+
+ATTACKS: Final[tuple[Attack, ...]] = (
+    *each(
+        "{}",
+        FIELD,
+        "a row in another's name",
+        _case,
+        {str(case)[:90]: case for case in cases() if case.field.rule is not Rule.OWN},
+    ),
+    *(
+        Attack(
+            f"{kind} by {other}",
+            FIELD,
+            "another's row",
+            partial(_in_world, _try_other, kind, other),
+        )
+        for kind, own in written().items()
+        for other in sorted({*CLIENTS, *SERVERS} - {own.writer})
+    ),
+    *each(
+        "heartbeat: {}",
+        FIELD,
+        "an endpoint that another holds",
+        partial(_in_world, _try_endpoint),
+        held_cases().keys(),
+    ),
+    *each(
+        "{}",
+        READER,
+        "evidence of an honest pair, made or taken",
+        partial(_in_world, _try_reader),
+        hostile_rows().keys(),
+    ),
+)

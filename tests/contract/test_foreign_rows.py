@@ -1,0 +1,206 @@
+"""Rows that name another than their writer, in every table that agents write: never evidence.
+
+On Azure no service checks the content of a row. So the coordinator's reader applies the rules of
+:mod:`broadside.exchange.records.row_rules` to what it reads, and names each violation in a finding.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from broadside.coordinator.core.judge.observations import foreign_row_findings
+from broadside.coordinator.core.measure.evidence import BurstEvidence
+from broadside.coordinator.core.measure.measure_burst import measure_burst
+from broadside.coordinator.core.plan.spec import Burst, Pair, Plan, RunSpec
+from broadside.coordinator.runs.evidence_rows import read_evidence
+from broadside.exchange.messages import Control
+from broadside.exchange.ports import Entity, Table
+from broadside.exchange.records import Records
+from broadside.exchange.records.keys import server_tests_partition
+from broadside.exchange.records.row_rules import Kind, Rule
+from tests.contract.adapters import Place
+from tests.written_rows import (
+    AT,
+    BURST,
+    Written,
+    cases,
+    endpoint,
+    job,
+    server_test,
+    written,
+)
+
+PLAN = Plan(
+    run_id="run-1",
+    created_at=AT,
+    spec=RunSpec(scenario="smoke", pairs_count=2, burst_s=10, traffic=job(0).traffic),
+    pairs=tuple(Pair(index=index, endpoint=endpoint(index)) for index in (0, 1)),
+    bursts=(Burst(index=0, planned_start_at=AT, duration_s=10),),
+).sealed()
+
+
+@pytest.fixture
+async def fleet(table_place: Place) -> AsyncIterator[tuple[Table, Records]]:
+    """What both pairs' ends wrote."""
+    tables = [table_place.open_table() for _ in range(3)]
+    records = Records(control=tables[0], results=tables[1], private=tables[2])
+    control = Control(run_id="run-1", lease_until_at=AT + timedelta(hours=1))
+    await records.runs.create("run-1", PLAN.document, control)
+    for index in (0, 1):
+        for row in written(index).values():
+            await tables[1].upsert(row.row)
+    yield tables[1], records
+    for opened in tables:
+        await opened.close()
+
+
+async def read(records: Records) -> BurstEvidence:
+    return await read_evidence(records, PLAN, PLAN.bursts[0])
+
+
+def told(evidence: BurstEvidence, index: int) -> Any:
+    """What is known of one pair, its seconds unpacked."""
+    [pair] = [each for each in evidence.pairs if each.pair_index == index]
+    tracks = [
+        (track.side, track.transferred_bytes.tolist())
+        for block in replace(evidence, pairs=(pair,)).blocks()
+        for each in block
+        for track in (*each.client_tracks, *each.server_tracks)
+    ]
+    return pair.claim, pair.report, pair.server_test, pair.joined_by, tracks
+
+
+async def test_honest_rows_are_evidence_without_a_finding(fleet: tuple[Table, Records]) -> None:
+    evidence = await read(fleet[1])
+    assert evidence.foreign_rows == ()
+    for index in (0, 1):
+        claim, report, test, _, tracks = told(evidence, index)
+        assert None not in (claim, report, test)
+        assert len(tracks) == 2
+
+
+def hostile_rows() -> dict[str, Entity]:
+    """Rows that s2 or c2 added, each to pass for pair 0's, or to take its evidence away."""
+    test, chunk = written()[Kind.TEST], written()[Kind.TEST_CHUNK]
+    theirs = written(1)
+    own = theirs[Kind.TEST].row
+    at = server_test(0).started_at
+    content = str(test.row.properties["json"])
+    rogue = json.loads(content) | {"agent_id": "s2"}
+    rogue["endpoint"] = rogue["endpoint"] | {"agent_id": "s2"}
+    later = own.row_key.replace(own.row_key[:13], str(int(own.row_key[:13]) + 1))
+    moved = server_tests_partition(at, "s2")
+    return {
+        "s1's test under s2's key": replace(own, row_key=later, properties=test.row.properties),
+        "s2's test at s1's endpoint": replace(own, properties={"json": json.dumps(rogue)}),
+        "s1's test in the place of seconds": replace(
+            own, row_key=f"{own.row_key}.chunk.001", properties=test.row.properties
+        ),
+        "s1's test in another share": replace(test.row, partition_key=moved),
+        "s1's seconds in another share": replace(chunk.row, partition_key=moved),
+        "s1's test in another hour": replace(test.row, partition_key="tests.2024-05-01T12"),
+        "seconds of the server by its client": replace(
+            chunk.row, partition_key=BURST, row_key="chunk.client.00000.001"
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", hostile_rows())
+async def test_a_hostile_row_takes_nothing_of_an_honest_pair(
+    fleet: tuple[Table, Records], name: str
+) -> None:
+    table, records = fleet
+    before = told(await read(records), 0)
+    row = hostile_rows()[name]
+    await table.upsert(row)
+    evidence = await read(records)
+    assert told(evidence, 0) == before
+    assert [each.row for each in evidence.foreign_rows] == [f"{row.partition_key}|{row.row_key}"]
+    [finding] = foreign_row_findings(evidence.foreign_rows, len(evidence.foreign_rows))
+    assert (finding.id, row.row_key in finding.sentence) == ("foreign-rows", True)
+
+
+async def test_a_flood_of_foreign_tests_at_an_endpoint_hides_none(
+    fleet: tuple[Table, Records],
+) -> None:
+    """A hundred tests on one endpoint are read at most: foreign ones do not count."""
+    table, records = fleet
+    before = told(await read(records), 0)
+    rogue = server_test(0).model_copy(
+        update={"agent_id": "a0", "endpoint": endpoint(0).model_copy(update={"agent_id": "a0"})}
+    )
+    rows = []
+    for number in range(150):
+        test = rogue.model_copy(
+            update={"started_at": rogue.started_at - timedelta(milliseconds=1 + number)}
+        )
+        partition = server_tests_partition(test.started_at, "a0")
+        key = f"{int(test.started_at.timestamp() * 1000):013d}.a0.5201"
+        rows.append(
+            Entity(partition_key=partition, row_key=key, properties={"json": test.to_json()})
+        )
+    await table.batch(rows)
+    evidence = await read(records)
+    assert told(evidence, 0) == before
+    assert len(evidence.foreign_rows) == len(rows)
+    assert "planned at s1" in evidence.foreign_rows[0].said
+    measured = measure_burst(PLAN.spec, await read(records), AT + timedelta(hours=1))
+    assert measured.summary.foreign_rows_count == len(rows)
+    assert len(measured.summary.foreign_rows) < len(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("report", "agent_id", "c2"),
+        ("report", "planned_start_at", "2024-05-01T13:00:00Z"),
+        ("claim", "job_id", job(1).job_id),
+    ],
+)
+async def test_a_row_of_the_pair_that_names_another_is_no_evidence(
+    fleet: tuple[Table, Records], name: str, field: str, value: str
+) -> None:
+    table, records = fleet
+    before = told(await read(records), 1)
+    await table.upsert(written()[Kind[name.upper()]].changed(field, value).row)
+    evidence = await read(records)
+    assert [each.field for each in evidence.foreign_rows] == [field]
+    assert getattr(evidence.in_order[0], name) is None
+    assert told(evidence, 1) == before
+
+
+_KEYED = [case for case in cases() if case.field.rule in (Rule.KEY, Rule.SIDE, Rule.UNSET)]
+
+
+async def test_no_foreign_value_of_any_field_is_evidence(fleet: tuple[Table, Records]) -> None:
+    """Each in turn in the rows of pair 0, of which nothing then stands; pair 1 keeps all."""
+    table, records = fleet
+    other = told(await read(records), 1)
+    read_kinds = {Kind.CLAIM, Kind.REPORT, Kind.CHUNK, Kind.TEST, Kind.TEST_CHUNK}
+    for case in _KEYED:
+        if case.kind not in read_kinds:
+            continue
+        await table.upsert(case.written.row)
+        evidence = await read(records)
+        assert told(evidence, 1) == other, case
+        assert _stands(evidence, case.written) is None, case
+        await table.upsert(written()[case.kind].row)
+    assert (await read(records)).foreign_rows == ()
+
+
+def _stands(evidence: BurstEvidence, row: Written) -> object:
+    """What evidence of pair 0 comes of a kind of row; None: nothing."""
+    claim, report, test, _, tracks = told(evidence, 0)
+    sides = {str(side): data for side, data in tracks}
+    found = {
+        Kind.CLAIM: claim,
+        Kind.REPORT: report,
+        Kind.TEST: test,
+        Kind.CHUNK: sides.get("client"),
+        Kind.TEST_CHUNK: sides.get("server"),
+    }
+    return found[row.kind]

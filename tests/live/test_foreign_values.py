@@ -1,0 +1,252 @@
+"""Each field of each record that agents write, with a foreign value, through the real port.
+
+A coordinator's listener with its own certificate; agents that joined by code; TLS and tokens.
+"""
+
+import asyncio
+import os
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from broadside.coordinator.auth.audit import Audit
+from broadside.coordinator.coordinator_settings import CoordinatorSettings
+from broadside.coordinator.hosts.agent_rights import OPERATIONS
+from broadside.coordinator.hosts.enrolment import Enrolments
+from broadside.coordinator.hosts.hosts_server import open_hosts_server, shown_certificate
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.http.coordinator_link import Link, open_client
+from broadside.exchange.http.credential import Credential
+from broadside.exchange.http.http_ports import HttpQueue, HttpTable
+from broadside.exchange.http.joining import join, new_code
+from broadside.exchange.messages import Role
+from broadside.exchange.ports import (
+    Entity,
+    EntityRefused,
+    ExchangeError,
+    ExchangeRefused,
+    Outgoing,
+)
+from broadside.exchange.records import FleetRecords
+from broadside.exchange.records.row_rules import Kind, Rule
+from tests.written_rows import (
+    CLIENTS,
+    OUTPUTS,
+    SERVERS,
+    Case,
+    cases,
+    held_cases,
+    job,
+    presence,
+    written,
+)
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """The coordinator's listener, and the four agents' links to it."""
+
+    fabric: Fabric
+    links: Mapping[str, Link]
+    credentials: Mapping[str, Credential]
+
+    def table(self, agent: str) -> HttpTable:
+        return HttpTable(self.links[agent], "results")
+
+    async def put(self, row: Entity, agent: str) -> str:
+        """Write a row; ``ok``, or the error's name."""
+        try:
+            await self.table(agent).upsert(row)
+        except ExchangeError as error:
+            return type(error).__name__
+        return "ok"
+
+    async def ask(self, agent: str, do: str, **said: Any) -> str:
+        try:
+            await self.links[agent].call(do, **said)
+        except ExchangeError as error:
+            return type(error).__name__
+        return "ok"
+
+
+@pytest.fixture
+async def port(tmp_path: Path) -> AsyncIterator[Port]:
+    data_dir = tmp_path / "data"
+    fabric = open_fabric(FabricSettings(fabric="embedded", data_dir=data_dir))
+    settings = CoordinatorSettings(hosts_listen="127.0.0.1:0")
+    server = open_hosts_server(settings, fabric, data_dir, Audit(fabric.private))
+    assert server is not None
+    serving = asyncio.create_task(server.run_beside())
+    authority = shown_certificate(settings, data_dir).authority
+    credentials = {}
+    now = datetime.now(UTC)
+    for role, names in ((Role.CLIENT, CLIENTS), (Role.SERVER, SERVERS)):
+        code, secret = new_code(authority)
+        await Enrolments(fabric.private).add_code(
+            secret, role, len(names), by="test", now=now, expires_at=now + timedelta(hours=1)
+        )
+        for name in names:
+            path = tmp_path / f"{name}.json"
+            credentials[name] = await join(code, (server.url,), name, role, path)
+    links = {name: Link(replace(each, path=None)) for name, each in credentials.items()}
+    port = Port(fabric=fabric, links=links, credentials=credentials)
+    await _prepare(port)
+    yield port
+    for link in links.values():
+        await link.close()
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    await fabric.close()
+
+
+async def _prepare(port: Port) -> None:
+    """Four heartbeats, and two jobs that went over the queue to the clients that claim them."""
+    for role, names in ((Role.CLIENT, CLIENTS), (Role.SERVER, SERVERS)):
+        for index, name in enumerate(names):
+            table = HttpTable(port.links[name], "results")
+            await FleetRecords(table).beat(presence(role, index))
+    for index, name in enumerate(CLIENTS):
+        queue = HttpQueue(port.links[name])
+        expires_at = datetime.now(UTC) + timedelta(minutes=5)
+        await port.fabric.queue.send(
+            [Outgoing(body=job(index).body, message_id=job(index).job_id, expires_at=expires_at)]
+        )
+        delivery = await queue.receive(20)
+        assert delivery is not None
+        await queue.complete(delivery)
+        await port.table(name).insert(written(index)[Kind.CLAIM].row)
+    for index in (1, 0):
+        for own in written(index).values():
+            assert await port.put(own.row, own.writer) == "ok", own.kind
+
+
+async def test_every_field_of_every_record(port: Port) -> None:
+    """Refused, but for what counts for the writer alone; and nobody else's rows change."""
+    others = {kind: each.row for kind, each in written(1).items()}
+
+    async def try_one(case: Case) -> tuple[Case, str]:
+        return case, await port.put(case.written.row, case.written.writer)
+
+    for case in cases():
+        if case.field.rule is Rule.HELD:  # s2 lives: it holds its endpoints
+            assert await port.put(written(1)[Kind.PRESENCE].row, "s2") == "ok"
+        answer = (await try_one(case))[1]
+        wanted = "ok" if case.field.rule is Rule.OWN else "EntityRefused"
+        assert answer == wanted, str(case)
+        assert await port.put(written()[case.kind].row, written()[case.kind].writer) == "ok"
+    for kind, row in others.items():
+        kept = await port.fabric.results.get(row.partition_key, row.row_key)
+        assert kept is not None, kind
+        assert kept.properties == row.properties, kind
+
+
+async def test_every_record_in_anothers_name(port: Port) -> None:
+    for kind, own in written().items():
+        for other in {*CLIENTS, *SERVERS} - {own.writer}:
+            assert await port.put(own.row, other) == "EntityRefused", (kind, other)
+        rows = [own.row, written(1)[kind].row]
+        if rows[0].partition_key == rows[1].partition_key:
+            with pytest.raises(EntityRefused):  # another's among its own
+                await port.table(own.writer).batch(rows)
+
+
+async def test_every_endpoint_of_a_heartbeat(port: Port) -> None:
+    for field, told in held_cases().items():
+        assert await port.put(written(1)[Kind.PRESENCE].row, "s2") == "ok"  # it lives
+        row = Entity(
+            partition_key="presence", row_key="server.s1", properties={"json": told.to_json()}
+        )
+        assert await port.put(row, "s1") == "ok"
+        stored = {each.agent_id: each for each in await port.fabric.records.fleet.read_presences()}
+        assert "server.s2 announced first" in str(stored["s1"].problem), field
+        assert (stored["s1"].ports, stored["s1"].engines) == ((), ()), field
+        assert stored["s2"].problem is None, field
+        assert stored["s2"].ports == (5201,), field
+        own = written()[Kind.PRESENCE]
+        assert await port.put(own.row, "s1") == "ok"
+
+
+async def test_a_server_records_no_test_on_an_endpoint_that_another_holds(port: Port) -> None:
+    assert await port.put(written(1)[Kind.PRESENCE].row, "s2") == "ok"
+    case = written()[Kind.TEST].changed("endpoint.address", "10.0.0.2")
+    assert await port.put(case.row, "s1") == "EntityRefused"
+    free = written()[Kind.TEST].changed("endpoint.address", "10.0.0.77")
+    assert await port.put(free.row, "s1") == "ok", "the reader compares it with the plan"
+
+
+async def test_every_output(port: Port) -> None:
+    for kind, (folder, file, writer) in OUTPUTS.items():
+        for agent, credential in port.credentials.items():
+            async with open_client(credential.authority) as client:
+                answer = await client.put(
+                    f"{credential.coordinators[0]}/v1/exchange/raw/{folder}/{file}",
+                    content=zlib.compress(b"text"),
+                    headers={"Authorization": f"Bearer {credential.secret}"},
+                )
+            assert (answer.status_code == 200) is (agent == writer), (kind, agent, answer.text)
+
+
+_FOREIGN_OPERATIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {  # by operation and argument
+    "want": {"session": {"session": "s", "want": "w", "wait_s": 1}},
+    "complete": {"token": {"token": "0" * 32}},
+    "abandon": {"token": {"token": "0" * 32}},
+    "renew": {"token": {"token": "0" * 32}},
+    "dead_letter": {"token": {"token": "0" * 32, "reason": "r", "description": "d"}},
+    "watch": {"partition": {"session": "s", "partition": "run.run-2"}},
+    "get": {
+        "table": {"table": "private", "partition": "tokens", "key": "admin"},
+        "partition": {"table": "control", "partition": "run.run-2", "key": "control"},
+        "key": {"table": "results", "partition": "burst.run-1.00000", "key": "report.00000"},
+    },
+    "scan": {
+        "table": {"table": "private", "partition": "tokens"},
+        "partition": {"table": "results", "partition": "presence"},
+    },
+    "insert": {"table": {"table": "control", "row": ["run.run-1", "plan.000", {}]}},
+    "upsert": {"table": {"table": "private", "row": ["tokens", "rogue", {}]}},
+    "batch": {"table": {"table": "control", "rows": [["run.run-1", "plan.000", {}]]}},
+    "delete": {
+        "table": {"table": "private", "partition": "tokens", "key": "admin"},
+        "partition": {
+            "table": "results",
+            "partition": "burst.run-1.00000",
+            "key": "claim.00000",
+        },
+        "key": {"table": "results", "partition": "presence", "key": "server.s2"},
+    },
+}
+
+
+async def test_every_argument_of_every_operation(port: Port) -> None:
+    for do, arguments in _FOREIGN_OPERATIONS.items():
+        assert arguments.keys() <= OPERATIONS[do].fields.keys(), do
+        for name, said in arguments.items():
+            assert await port.ask("c1", do, **said) != "ok", (do, name)
+    for do in ("send", "cancel", "resend", "purge", "dead_letters", "counts", "replace"):
+        with pytest.raises(ExchangeRefused):
+            await port.links["c1"].call(do)
+    for do in ("want", "complete", "renew"):
+        with pytest.raises(ExchangeRefused):
+            await port.links["s1"].call(do, want="w")
+
+
+async def test_no_other_token_is_let_in(port: Port) -> None:
+    credential = port.credentials["c1"]
+    url = f"{credential.coordinators[0]}/v1/exchange/operations"
+    for secret in ("x", os.urandom(16).hex(), credential.secret[::-1]):
+        async with open_client(credential.authority) as client:
+            answer = await client.post(
+                url, json=[{"do": "ping"}], headers={"Authorization": f"Bearer {secret}"}
+            )
+        assert answer.status_code == 401
+    with pytest.raises(httpx.ConnectError):  # nobody that trusts the system's authorities alone
+        async with httpx.AsyncClient() as stranger:
+            await stranger.get(url)

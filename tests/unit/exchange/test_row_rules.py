@@ -1,0 +1,235 @@
+"""Every kind of row that an agent writes, and every field of it that names somebody, has a rule."""
+
+import inspect
+from array import array
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broadside.exchange.messages import Flow, Message, Role, Side, Track, _models_in
+from broadside.exchange.ports import Entity, RecordUnreadable
+from broadside.exchange.records import BurstRecords, FleetRecords
+from broadside.exchange.records.row_rules import (
+    ROW_RULES,
+    Kind,
+    Violation,
+    keeps_rules,
+    place_of,
+    raw_place,
+    wrong_field,
+)
+from broadside.exchange.rows import parse_row
+from broadside.exchange.second_rows import Probes
+from tests.written_rows import (
+    AT,
+    OUTPUTS,
+    Case,
+    cases,
+    claim,
+    held_cases,
+    job,
+    presence,
+    report,
+    server_test,
+    tunnel,
+    written,
+)
+
+# Last names of fields that name nobody: figures, kinds and texts. A new field of a row that is in
+# neither this list nor the rules fails the test below: decide which it is.
+PLAIN = {
+    *"""
+    accelerated_networking argv beat block_bytes bound_s broadside_version combine count counts
+    cpu_count cpu_flags cpu_local_percent cpu_model cpu_payload_bytes cpu_remote_percent cpu_s
+    direction duration_s egress_queued_ratio engine engine_build engine_version error exit_code
+    files flow from_s gate host_cpu_s host_taken_ratio how hypervisor jitter_s kernel kernel_build
+    kind least_s lost_count max median_s mss_bytes name nic nic_bits_per_second nic_driver
+    nic_driver_version nic_firmware nic_megabits_per_second nic_mtu_bytes numa_node offloads
+    offset_s omit_s outcome pacing packets_count phase problem protocol reason received_bytes
+    received_s receiver_congestion reference retransmits_count retries_count rtt_max_s rtt_mean_s
+    rtt_min_s rx_queues_count rx_ring_count samples_count self_signed sender_congestion sent_bytes
+    sent_s server_lead_s source start_error_s start_method state stratum stream_bits_per_second
+    streams_count synchronised sysctls to_s tos truncated tunnels tx_queues_count tx_ring_count
+    unit value version vm_size warnings weight window_bytes
+    """.split()  # noqa: SIM905 - a list of words
+}
+
+
+def leaves(model: type[Message], path: str = "", within: tuple[Any, ...] = ()) -> Iterator[str]:
+    """Yield the dotted fields of a message down to plain values; ``*`` is each of a sequence."""
+    for name, field in model.model_fields.items():
+        parts = [part for part in _models_in(field.annotation) if part not in within]
+        if not list(_models_in(field.annotation)):
+            yield path + name
+        for part in parts:
+            each = ".*." if "tuple" in str(field.annotation) else "."
+            yield from leaves(part, path + name + each, (*within, model))
+
+
+@pytest.mark.parametrize("kind", [k for k, rule in ROW_RULES.items() if rule.model is not None])
+def test_every_field_has_a_rule_or_names_nobody(kind: Kind) -> None:
+    rule = ROW_RULES[kind]
+    assert rule.model is not None
+    found = set(leaves(rule.model))
+    assert {
+        leaf for leaf in found - rule.fields.keys() if leaf.rpartition(".")[2] not in PLAIN
+    } == (set())
+    assert rule.fields.keys() - found == set(), "rules for fields that are not there"
+    assert [path for path in rule.fields if path.rpartition(".")[2] in PLAIN] == []
+
+
+def test_a_new_field_is_seen() -> None:
+    class Newer(Message):
+        job_id: str
+        peer_address: str | None = None
+
+    assert set(leaves(Newer)) - {"job_id"} - PLAIN == {"peer_address"}
+
+
+class _Noted:
+    """A table that notes what is written."""
+
+    def __init__(self) -> None:
+        self.rows: list[Entity] = []
+
+    async def insert(self, row: Entity) -> str:
+        self.rows.append(row)
+        return ""
+
+    upsert = insert
+
+    async def batch(self, rows: Sequence[Entity]) -> None:
+        self.rows += rows
+
+    async def delete(self, partition: str, key: str) -> bool:
+        self.rows.append(Entity(partition_key=partition, row_key=key, properties={}))
+        return True
+
+    async def scan(self, *_: Any, **__: Any) -> AsyncIterator[Entity]:
+        for row in self.rows[:0]:
+            yield row
+
+
+async def _write(name: str, bursts: BurstRecords, fleet: FleetRecords) -> None:
+    """Call one verb by which an agent writes."""
+    tracks = {
+        side: [Track(side=side, flow=Flow.UP, first_data_at_s=1.0, intervals=())] for side in Side
+    }
+    probes = Probes(first_at_s=1.0, every_s=0.1, rtt_s=array("f", [0.1]))
+    match name:
+        case "claim" | "save_claim":
+            await getattr(bursts, name)(job(0), claim(0))
+        case "save_report":
+            await bursts.save_report(report(0))
+        case "save_seconds":
+            await bursts.save_seconds(job(0), tracks[Side.CLIENT], [])
+        case "save_probes":
+            await bursts.save_probes(job(0), probes)
+        case "save_test":
+            await bursts.save_test(server_test(0), tracks[Side.SERVER], [])
+        case "beat":
+            await fleet.beat(presence(Role.SERVER, 0))
+        case "leave":
+            await fleet.leave(Role.SERVER, "s1")
+        case "save_tunnel" | "drop_tunnel":
+            await getattr(fleet, name)("s1", tunnel(0))
+        case "answer_tunnel":
+            await fleet.answer_tunnel("s1", tunnel(0), "")
+        case _:
+            raise AssertionError(f"{name}: an agent's verb without a row here")
+
+
+_READS = ("read_", "stream_", "tests_hours")
+_COORDINATORS = {"delete", "delete_tests"}  # an agent's rights refuse them
+_OUTPUTS = {"save_raw", "save_server_raw"}
+VERBS = [
+    name
+    for kind in (BurstRecords, FleetRecords)
+    for name, _ in inspect.getmembers(kind, inspect.isfunction)
+    if name[0] != "_" and not name.startswith(_READS) and name not in _COORDINATORS | _OUTPUTS
+]
+
+
+@pytest.mark.parametrize("name", VERBS)
+async def test_every_row_that_a_verb_writes_has_a_rule(name: str) -> None:
+    noted: Any = _Noted()
+    await _write(name, BurstRecords(noted), FleetRecords(noted))
+    assert noted.rows
+    for row in noted.rows:
+        place = place_of(row.partition_key, row.row_key)
+        assert place is not None, row
+        rule = ROW_RULES[place.kind]
+        message = None if rule.model is None or not row.properties else parse_row(rule.model, row)
+        assert keeps_rules(row, message)
+
+
+def test_every_kind_is_written_here() -> None:
+    assert {*written(), *OUTPUTS} == {*Kind} == {*ROW_RULES}
+    for kind, (folder, file, _) in OUTPUTS.items():
+        place = raw_place(folder, file)
+        assert place is not None
+        assert place.kind is kind
+
+
+def test_every_rule_is_tried_with_a_foreign_value() -> None:
+    tried = {(case.kind, case.path) for case in cases()}
+    for kind, rule in ROW_RULES.items():
+        for path in rule.fields:
+            is_held = kind is Kind.PRESENCE and path in held_cases()
+            assert is_held or "<" in path or (kind, path) in tried, (kind, path)
+
+
+@pytest.mark.parametrize("kind", written(), ids=lambda kind: kind.name)
+def test_an_honest_row_keeps_its_rules(kind: Kind) -> None:
+    own = written()[kind]
+    broken: list[Violation] = []
+    assert keeps_rules(own.row, own.message, broken)
+    assert broken == []
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if case.field.fact], ids=str)
+def test_a_reader_leaves_out_what_does_not_repeat_its_key(case: Case) -> None:
+    row, model = case.written.row, ROW_RULES[case.kind].model
+    assert model is not None
+    place = place_of(row.partition_key, row.row_key)
+    assert place is not None
+    try:
+        message = parse_row(model, row)
+    except RecordUnreadable:
+        return
+    broken: list[Violation] = []
+    if case.field.fact in place.facts or case.field.fact == "unset":
+        assert not keeps_rules(row, message, broken)
+        assert [each.field for each in broken] == [case.path]
+    else:  # the credential, the job and the plan say the rest
+        facts = {
+            **place.facts,
+            "agent": written()[case.kind].writer,
+            "planned_start_at": AT,
+            "tunnel_port": 4789,
+            "ports": (5201,),
+            "announced_address": "10.1.0.1",
+        }
+        assert wrong_field(case.kind, message, facts) == case.path
+
+
+def test_a_row_in_anothers_place_is_none() -> None:
+    own = written()[Kind.TEST].row
+    for partition, key in (
+        ("tests.2024-05-01T10", own.row_key),
+        ("tests.2024-05-01T11.5", own.row_key),
+        (own.partition_key, own.row_key.replace("5201", "05201")),
+        (own.partition_key, f"{own.row_key}.chunk.0000"),
+        ("tests.2024-05-01T11", "9999999999999.s1.5201"),
+        ("burst.run-1.00000", "claim.00000.000"),
+        ("burst.run-1.00000", "chunk.client.00000"),
+        ("presence", "coordinator.s1"),
+        ("tunnel.s1", "ask.00004096.run-1"),
+    ):
+        assert place_of(partition, key) is None, (partition, key)
+    moved = replace(own, partition_key="tests.2024-05-01T10")
+    broken: list[Violation] = []
+    assert not keeps_rules(moved, server_test(0), broken)
+    assert [each.field for each in broken] == ["key"]
