@@ -155,8 +155,8 @@ SHAPE: Final = Check(
     question="Did every longer part of the window reach the limit?",
     formula="lowest mean of a fifth of the window >= limit x (1 - 0.015), with 3 of its own "
     "standard errors added in the device's bins; the same for the seconds after a collapse",
-    reads="receivers' seconds (if their readings are longer, those of the TCP senders), senders' "
-    "seconds, and the device counter's bins",
+    reads="receivers' seconds (if their readings are longer, those of the TCP senders, else of "
+    "their hosts' interfaces), senders' seconds, and the device counter's bins",
     when_absent="inconclusive if no reading is at most half as long as the part (a note in an "
     "import of means); nothing is concluded without a window",
     findings=(
