@@ -422,8 +422,10 @@ class DevicePrediction:
         step = self.steps[number]
         start, end = self.true_bins(lag)
         unsure_s = lag.uncertainty_s
+        own_bytes = 0.0
         if start[first] >= step.last_s:
             edge = (end > step.last_s - unsure_s) & (start < start[first])
+            own_bytes = share.tail_bytes
         else:
             edge = (start < step.first_s + unsure_s) & (end > end[first])
         edge &= (end > step.first_s - self.grain_s) & (start < step.last_s + self.grain_s)
@@ -438,7 +440,7 @@ class DevicePrediction:
             inside = np.minimum(stop, step.last_s) - np.maximum(begin, step.first_s)
             beside_s = float((bins.width_s - np.maximum(0.0, inside)).sum())
             net = bins.bytes - self._beside(begin, stop) - idle.bytes_per_s * bins.width_s
-            left = float((net - scale * fleet).sum()) - share.tail_bytes
+            left = float((net - scale * fleet).sum()) - own_bytes
             if beside_s > 0:
                 most = max(most, left / beside_s)
         return most

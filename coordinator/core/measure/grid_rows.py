@@ -380,9 +380,9 @@ class HostRows:
             how = cells.mean if name in _BUSY else cells.where_covered
             _put_known(matrix, rows, portion.column(name), how)
         self._drops[rows] = [host.drops_count.sum() for host in portion.columns]
-        self._reading_s[rows] = [
-            float((host.end_at_s - host.start_at_s).max()) for host in portion.columns
-        ]
+        lengths_s = portion.column("end_at_s") - portion.column("start_at_s")
+        firsts = np.cumsum(portion.counts) - portion.counts
+        self._reading_s[rows] = np.maximum.reduceat(lengths_s, firsts)
 
 
 def _put_known(
