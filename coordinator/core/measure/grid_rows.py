@@ -381,7 +381,8 @@ class HostRows:
             _put_known(matrix, rows, portion.column(name), how)
         self._drops[rows] = [host.drops_count.sum() for host in portion.columns]
         lengths_s = portion.column("end_at_s") - portion.column("start_at_s")
-        firsts = np.cumsum(portion.counts) - portion.counts
+        counts = np.array(portion.counts, np.intp)
+        firsts = np.cumsum(counts) - counts
         self._reading_s[rows] = np.maximum.reduceat(lengths_s, firsts)
 
 
