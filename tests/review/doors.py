@@ -338,9 +338,79 @@ def requests(engine: str, job: Fields) -> str:
     return "\n".join([*argv, *(file.text for file in launch.files)])
 
 
+def fire(test: Fields) -> Fields:
+    """Run both ends of an iperf3 test behind the start gate, as agents do.
+
+    Args:
+        test: Binary, argv prefixes of the two ends, address, traffic, instant and duration.
+
+    Returns:
+        By end: whether it is usable, the engine's error, and by flow the start and end (epoch s)
+        and the bytes of each reading.
+    """
+    return asyncio.run(_fire(test))
+
+
+async def _fire(test: Fields) -> Fields:
+    messages, gates = module("exchange.messages"), module("agent.gate")
+    arguments, port = module("exchange.engines.iperf3"), 5201
+    engine, gate = module("agent.engine_process").find_iperf3(test["binary"]), gates.find_gate()
+    traffic = messages.Traffic.model_validate(test["traffic"])
+    job = messages.Job(
+        run_id="reviewed",
+        burst_index=0,
+        pair_index=0,
+        endpoint=messages.Endpoint(agent_id="server", address=test["address"], port=port),
+        traffic=traffic,
+        planned_start_at=at(test["at_s"]),
+        duration_s=test["duration_s"],
+    )
+    server = arguments.server_argv(
+        port,
+        engine.version,
+        binary=(*test["server"], *engine.binary),
+        bind=test["address"],
+        silence_s=15.0,
+    )
+    client = arguments.client_argv(job, engine.version, binary=(*test["client"], *engine.binary))
+    # The reviewed version has no gate in its servers.
+    serves = {"env": gates.serving_env(gate)} if hasattr(gates, "serving_env") else {}
+    serving = asyncio.create_task(_end("server", server, test, **serves))
+    await asyncio.sleep(1)  # a server listens within milliseconds
+    fired = await _end("client", client, test, env=gates.gate_env(gate, test["at_s"], traffic))
+    return {"client": fired, "server": await serving}
+
+
+async def _end(end: str, argv: Sequence[str], test: Fields, **options: Any) -> Fields:
+    """Run one end and read its output."""
+    reader = module("exchange.engines.iperf3_text").StreamReader()
+    process = await module("agent.engine_process").EngineProcess.spawn(
+        argv, on_line=reader.feed, deadline_at_s=test["at_s"] + test["duration_s"] + 8, **options
+    )
+    ended = await process.wait()
+    release = module("agent.gate").read_release(ended.stderr)
+    reading = reader.finish(
+        ended.exit_code,
+        stderr=ended.stderr,
+        released_at_s=release.released_at_s if release else None,
+        server_ahead_s=release.server_ahead_s if release else 0.0,
+    )
+    zero_s = reading.first_data_at_s or 0.0
+    return {
+        "usable": reading.usable,
+        "error": reading.report.error,
+        "readings": {
+            flow: [
+                [zero_s + row.start_s, zero_s + row.end_s, row.transferred_bytes] for row in rows
+            ]
+            for flow, rows in reading.intervals.items()
+        },
+    }
+
+
 DOORS: Final[Mapping[str, Callable[..., Any]]] = {
     door.__name__: door
-    for door in (clock, command, host_counted, join, judge, kernel_clock, requests, search)
+    for door in (clock, command, fire, host_counted, join, judge, kernel_clock, requests, search)
 }
 
 

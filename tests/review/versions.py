@@ -27,6 +27,7 @@ class Version:
     """A version's process."""
 
     def __init__(self, packages: Path, data: Path) -> None:
+        self.packages = packages
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("doors.py"))],
             env=os.environ
@@ -47,9 +48,7 @@ class Version:
         return answer["answer"]
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        self._process.communicate()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +74,11 @@ def both(folder: Path) -> Iterator[Versions]:
     finally:
         reviewed.close()
         today.close()
+
+
+def build_gate(versions: Versions) -> None:
+    """Build the reviewed version's start gate, as its setup did; today's is built already."""
+    folder = versions.reviewed.packages / "agent"
+    target = folder / "libgate.abi3.so"
+    build = ["cc", "-shared", "-fPIC", "-o", str(target), str(folder / "gate.c"), "-ldl"]
+    subprocess.run(build, check=True)
