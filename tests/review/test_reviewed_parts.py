@@ -29,8 +29,8 @@ def test_m4_a_test_between_addresses_of_one_host_is_counted(versions: Versions) 
 def test_m4_other_traffic_on_another_interface_accuses_nobody(versions: Versions) -> None:
     """3 Mbit/s of others on the interface that the test does not use.
 
-    At 6cca7b45: inconclusive, "received 563 MB when the client's NIC counted 22.5 MB: the records
-    cannot all be true". Today agents do not send that interface's counters for this test.
+    At 6cca7b45: inconclusive, "received 562.5 MB when the client's NIC counted 23.53 MB: the
+    records cannot all be true". Today agents do not send that interface's counters for this test.
     """
 
     def run(counted_ratio: float) -> dict[str, Any]:
