@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from broadside.coordinator.core.measure.spread import Spread
-from broadside.exchange.messages import Protocol
 from tests.live.engines import engines
 from tests.live.wired_path import Wire, wire
 from tests.review.conftest import versions as versions
@@ -96,7 +95,7 @@ def seconds(version: Version, path: Wire) -> tuple[Any, Any]:
     since_s = test["at_s"] + np.arange(LENGTH_S + 1.0)
     starts_s, ends_s, moved = np.array(ends["server"]["readings"]["up"]).T
     reported = Spread(starts_s, ends_s, since_s).over(moved)
-    return reported, up.payload(since_s, Protocol.TCP)
+    return reported, up.payload(since_s)
 
 
 def test_m21_the_seconds_are_those_of_the_wire(versions: Versions, path: Wire) -> None:
