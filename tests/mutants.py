@@ -1,19 +1,24 @@
 """Mutation of the judgement: `python -m tests.mutants --mutants 300 --seed 1` (`make mutants`).
 
 Draws mutants at random over all functions of coordinator/core/judge and coordinator/core/measure,
-runs the unit tests of coordinator/core on each, and prints those that no test noticed, each with
-its difference. A mutant that changes only text for readers (a literal with a space in it, or
-anything within an f-string) is not drawn. What is mutated and tested is the commit HEAD, in a
-temporary folder. Exits 1 when at least 5 % survived. The same commit, number and seed draw the
-same mutants.
+runs the unit tests of the coordinator on each (tests/mutant_runner.py), and prints those that no
+test noticed, each with its difference. Not drawn is a mutant that changes only text for readers (a
+literal with a space in it, or anything within an f-string) or the `strict` of a zip, an assertion.
+What is mutated and tested is the commit HEAD, in a temporary folder. Exits 1 when at least 5 %
+survived. A mutant's place in a draw depends on its name and the seed alone: a change of one
+function draws the same mutants of the others.
+
+build/mutants keeps the results: a run that was cut off goes on where it stopped, and after a new
+commit each mutant meets the test first that noticed it before. `tail -f build/mutants/results.jsonl`
+shows the progress.
 """
 
 import argparse
 import ast
 import difflib
+import hashlib
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -23,19 +28,11 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[1]
 TOOL = CHECKOUT / ".tools" / "mutmut"
-CORE = "src/broadside/coordinator/core"
-MUTATED = (
-    *(f"{CORE}/judge/{part}*.py" for part in ("", "checks/", "bottleneck/")),
-    f"{CORE}/measure/*.py",
-)
-TESTS = "tests/unit/coordinator/core/"
-LINKED = ("agent", "coordinator", "dashboards", "deploy/azure", "exchange", "lab")
-BESIDE = ("tests", "docs", "agent", "coordinator", "dashboards", "deploy", "exchange", "lab")
-FILES = ("Makefile", "README.md", "CHANGELOG.md")
-# mutmut writes all mutants before it runs any: one that is quickly run.
-FIRST = "broadside.coordinator.core.judge.drift.*__mutmut_1"
+KEPT = CHECKOUT / "build" / "mutants"
+CORE = "coordinator/core"
+MUTATED = ("judge", "measure")
+TESTS = "tests/unit/coordinator"
 MOST_SURVIVORS = 0.05  # issue 31
-NOT_KILLED = (0, 33, None)  # exit codes of mutmut: survived, no test calls it, did not run
 
 
 def changed_node(before: ast.AST, after: ast.AST) -> ast.AST | None:
@@ -62,6 +59,21 @@ def is_prose(node: ast.AST | None) -> bool:
     return isinstance(node, ast.JoinedStr)
 
 
+class _WithoutStrict(ast.NodeTransformer):
+    def visit_Call(self, node: ast.Call) -> ast.Call:  # noqa: N802 - ast's name
+        self.generic_visit(node)
+        node.keywords = [keyword for keyword in node.keywords if keyword.arg != "strict"]
+        return node
+
+
+def means_the_same(before: ast.AST, after: ast.AST) -> bool:
+    """Whether two functions differ in text for readers or in an assertion only."""
+    if is_prose(changed_node(before, after)):
+        return True
+    plain = (_WithoutStrict().visit(ast.parse(ast.unparse(node))) for node in (before, after))
+    return len({ast.dump(node) for node in plain}) == 1
+
+
 def functions_of(mutated: ast.AST) -> dict[str, ast.FunctionDef]:
     """The functions of a file that mutmut wrote, originals and mutants, by their names there."""
     return {node.name: node for node in ast.walk(mutated) if isinstance(node, ast.FunctionDef)}
@@ -73,103 +85,119 @@ def renamed(function: ast.FunctionDef) -> ast.FunctionDef:
     return ast.FunctionDef(**{**dict(ast.iter_fields(function)), "name": own, "decorator_list": []})
 
 
-def pair_of(mutant: str, functions: dict[str, ast.FunctionDef]) -> tuple[ast.FunctionDef, ...]:
-    """The original and the mutated function of a mutant."""
-    name = mutant.rpartition(".")[2]
-    original = name.rpartition("_")[0] + "_orig"
-    return renamed(functions[original]), renamed(functions[name])
+def differences(mutated: ast.AST) -> Iterator[tuple[str, str]]:
+    """Of a file that mutmut wrote: each mutant worth a draw, and what it changes.
 
-
-def difference(mutant: str, functions: dict[str, ast.FunctionDef]) -> str:
-    """A mutant as a unified difference, comments left out."""
-    before, after = (
-        ast.unparse(ast.fix_missing_locations(part)).splitlines()
-        for part in pair_of(mutant, functions)
-    )
-    return "\n".join(list(difflib.unified_diff(before, after, lineterm="", n=2))[2:])
-
-
-def candidates(tree: Path) -> Iterator[str]:
-    """Names of the mutants of a tree that change more than text for readers."""
-    for meta in sorted(tree.glob("mutants/src/**/*.meta")):
-        names = json.loads(meta.read_text())["exit_code_by_key"]
-        functions = functions_of(ast.parse(meta.with_suffix("").read_text())) if names else {}
-        for name in sorted(names):
-            if not is_prose(changed_node(*pair_of(name, functions))):
-                yield name
+    The change is a unified difference without comments.
+    """
+    functions = functions_of(mutated)
+    for name, function in functions.items():
+        stem, _, number = name.rpartition("_")
+        if not (stem.endswith("__mutmut") and number.isdigit()):
+            continue
+        pair = renamed(functions[f"{stem}_orig"]), renamed(function)
+        if not means_the_same(*pair):
+            texts = (ast.unparse(ast.fix_missing_locations(part)).splitlines() for part in pair)
+            yield name, "\n".join(list(difflib.unified_diff(*texts, lineterm="", n=2))[2:])
 
 
 def drawn(names: Sequence[str], count: int, seed: int) -> list[str]:
     """`count` of the names at random; all of them when there are fewer."""
-    return sorted(random.Random(seed).sample(sorted(names), min(count, len(names))))
-
-
-def outcomes(tree: Path, names: Sequence[str]) -> dict[str, tuple[int | None, str]]:
-    """By name: mutmut's exit code, None when it did not run, and the difference."""
-    wanted = set(names)
-    found = {}
-    for meta in sorted(tree.glob("mutants/src/**/*.meta")):
-        codes = json.loads(meta.read_text())["exit_code_by_key"]
-        here = sorted(wanted & set(codes))
-        functions = functions_of(ast.parse(meta.with_suffix("").read_text())) if here else {}
-        for name in here:
-            found[name] = codes[name], difference(name, functions)
-    return found
+    order = sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
+    return sorted(order[:count])
 
 
 def prepare(tree: Path) -> None:
-    """Put the commit HEAD into a folder, as mutmut needs it: files instead of links to folders."""
+    """Put the commit HEAD into a folder."""
     archive = subprocess.run(
         ["git", "archive", "HEAD"], cwd=CHECKOUT, check=True, capture_output=True
     )
     tree.mkdir()
     subprocess.run(["tar", "x"], cwd=tree, check=True, input=archive.stdout)
-    for folder in LINKED:
-        link = tree / "src" / "broadside" / folder
-        link.unlink()
-        shutil.copytree(tree / folder, link)
-    table = {
-        "source_paths": ["src"],
-        "only_mutate": list(MUTATED),
-        "pytest_add_cli_args_test_selection": [TESTS],
-        "also_copy": [*BESIDE, *FILES],
-    }
-    with (tree / "pyproject.toml").open("a") as project:
-        project.write("\n[tool.mutmut]\n")
-        project.writelines(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
 
 
-def run_mutmut(tree: Path, names: Sequence[str]) -> None:
-    """Let mutmut run these mutants, in one process; what it says is kept in mutmut.log.
+def mutate(tree: Path) -> dict[str, str]:
+    """Write mutants into each mutated file of the tree; what each mutant changes, by its name.
 
-    Raises SystemExit when it failed.
+    Files are kept by the hash of what they were made from: mutmut takes a second for 200 lines.
     """
+    from mutmut.mutation.file_mutation import (  # noqa: PLC0415 - of .tools, where main() found it
+        mutate_file_contents,
+    )
+
+    found = {}
+    for part in MUTATED:
+        for file in sorted((tree / CORE / part).rglob("*.py")):
+            source = file.read_text()
+            kept = KEPT / "files" / f"{hashlib.sha256(source.encode()).hexdigest()}.json"
+            if not kept.exists():
+                code = mutate_file_contents(str(file), source).code
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                kept.write_text(json.dumps([code, dict(differences(ast.parse(code)))]))
+            code, changes = json.loads(kept.read_text())
+            file.write_text(code)
+            module = ".".join(("broadside", *file.relative_to(tree).with_suffix("").parts))
+            found |= {f"{module}.{name}": change for name, change in changes.items()}
+    return found
+
+
+def leave_only(tree: Path, names: Sequence[str]) -> None:
+    """Take all other mutants out of the tree's files: some modules would load for seconds."""
+    wanted = {name.rpartition(".")[2] for name in names}
+
+    class Rest(ast.NodeTransformer):
+        def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:  # noqa: N802
+            number = node.name.rpartition("__mutmut_")[2]
+            return None if number.isdigit() and node.name not in wanted else node
+
+        def visit_Assign(self, node: ast.Assign) -> ast.AST | None:  # noqa: N802
+            value = ast.unparse(node.value).rpartition(".")[2]
+            number = value.rpartition("__mutmut_")[2]
+            return None if number.isdigit() and value not in wanted else node
+
+    for part in MUTATED:
+        for file in (tree / CORE / part).rglob("*.py"):
+            file.write_text(ast.unparse(Rest().visit(ast.parse(file.read_text()))))
+
+
+def results() -> list[dict[str, str | float | None]]:
+    """All that was ever found out, oldest first: lines of results.jsonl."""
+    file = KEPT / "results.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def run_tests(tree: Path, names: Sequence[str], commit: str, seconds: float) -> None:
+    """Let tests/mutant_runner.py try these mutants. Raises SystemExit when it failed."""
+    killers = {row["mutant"]: row["killed_by"] for row in results()}
+    chosen = {name: killers.get(name) for name in names}
+    job = {"mutants": chosen, "commit": commit, "kept": str(KEPT), "seconds": seconds}
+    (tree / "mutants.json").write_text(json.dumps(job))
     # The interpreter without .venv's .pth files: they would import the checkout's broadside.
     python = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
     packages = next(Path(sys.prefix).glob("lib/python3*/site-packages"))
-    environment = {**os.environ, "PYTHONPATH": f"{TOOL}{os.pathsep}{packages}"}
-    log = tree.parent / "mutmut.log"
-    with log.open("ab") as out:
-        done = subprocess.run(
-            [python, "-m", "mutmut", "run", "--max-children", "1", *names],
-            cwd=tree,
-            env=environment,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
+    path = os.pathsep.join(map(str, (tree / "src", tree, packages, TOOL)))
+    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutant_runner")
+    done = subprocess.run(
+        [python, *command, "--hypothesis-profile", "mutants", TESTS],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
-        said = log.read_text(errors="replace").replace("\r", "\n").splitlines()[-40:]
-        raise SystemExit("mutmut failed:\n" + "\n".join(said))
+        raise SystemExit(f"the runner failed:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
 
 
-def report(found: dict[str, tuple[int | None, str]], seed: int) -> tuple[str, float]:
+def report(
+    names: Sequence[str], killers: dict[str, str | None], changes: dict[str, str], seed: int
+) -> tuple[str, float]:
     """What is printed, and the share that survived."""
-    alive = {name: diff for name, (code, diff) in found.items() if code in NOT_KILLED}
-    share = len(alive) / len(found) if found else 0.0
-    lines = [f"{name}\n{diff}\n" for name, diff in sorted(alive.items())]
+    alive = [name for name in names if killers.get(name) is None]
+    share = len(alive) / len(names) if names else 0.0
+    lines = [f"{name}\n{changes[name]}\n" for name in alive]
     lines.append(
-        f"drawn {len(found)} (seed {seed}), killed {len(found) - len(alive)}, "
+        f"drawn {len(names)} (seed {seed}), killed {len(names) - len(alive)}, "
         f"survived {len(alive)} ({share:.1%})"
     )
     return "\n".join(lines), share
@@ -180,14 +208,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--mutants", type=int, default=300, help="how many are drawn")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="of the drawn, those with this in their name")
+    parser.add_argument("--seconds", type=float, default=20, help="of tests for a mutant at most")
     asked = parser.parse_args()
+    sys.path.append(str(TOOL))
+    head = ["git", "rev-parse", "HEAD"]
+    commit = subprocess.run(head, cwd=CHECKOUT, check=True, capture_output=True, text=True)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = Path(folder, "tree")
         prepare(tree)
-        run_mutmut(tree, [FIRST])
-        names = drawn(list(candidates(tree)), asked.mutants, asked.seed)
-        run_mutmut(tree, names)
-        said, share = report(outcomes(tree, names), asked.seed)
+        changes = mutate(tree)
+        names = drawn(list(changes), asked.mutants, asked.seed)
+        names = [name for name in names if asked.only in name]
+        leave_only(tree, names)
+        now = {row["mutant"] for row in results() if row["commit"] == commit.stdout.strip()}
+        if left := [name for name in names if name not in now]:
+            run_tests(tree, left, commit.stdout.strip(), asked.seconds)
+    killers = {
+        str(row["mutant"]): row["killed_by"]
+        for row in results()
+        if row["commit"] == commit.stdout.strip()
+    }
+    said, share = report(names, killers, changes, asked.seed)
     sys.stdout.write(said + "\n")
     return int(share >= MOST_SURVIVORS)
 
