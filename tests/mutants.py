@@ -1,7 +1,7 @@
 """Mutation of the judgement: `python -m tests.mutants --mutants 300 --seed 1` (`make mutants`).
 
 Draws mutants at random over all functions of coordinator/core/judge and coordinator/core/measure,
-runs the unit tests of the coordinator on each (tests/mutant_runner.py), and prints those that no
+runs their unit tests and the stored verdicts on each (tests/mutant_runner.py), and prints those that no
 test noticed, each with its difference. Not drawn is a mutant that changes only text for readers (a
 literal with a space in it, or anything within an f-string) or the `strict` of a zip, an assertion.
 What is mutated and tested is the commit HEAD, in a temporary folder. Exits 1 when at least 5 %
@@ -31,7 +31,13 @@ TOOL = CHECKOUT / ".tools" / "mutmut"
 KEPT = CHECKOUT / "build" / "mutants"
 CORE = "coordinator/core"
 MUTATED = ("judge", "measure")
-TESTS = "tests/unit/coordinator"
+# Without the long ones that simulate fleets end to end: no mutant meets them within its limit.
+UNIT = "tests/unit/coordinator"
+TESTS = (
+    *(f"{UNIT}/core/{part}" for part in MUTATED),
+    *(f"{UNIT}/core/test_{part}.py" for part in ("figures", "engines", "tunnels")),
+    f"{UNIT}/runs/test_stored_verdicts.py",
+)
 MOST_SURVIVORS = 0.05  # issue 31
 
 
@@ -82,7 +88,8 @@ def functions_of(mutated: ast.AST) -> dict[str, ast.FunctionDef]:
 def renamed(function: ast.FunctionDef) -> ast.FunctionDef:
     """The function under its own name, without what mutmut puts around it."""
     own = function.name.partition("__mutmut_")[0].removeprefix("x_").rpartition("ǁ")[2]
-    return ast.FunctionDef(**{**dict(ast.iter_fields(function)), "name": own, "decorator_list": []})
+    fields = {**dict(ast.iter_fields(function)), "name": own, "decorator_list": []}
+    return ast.fix_missing_locations(ast.FunctionDef(**fields))
 
 
 def differences(mutated: ast.AST) -> Iterator[tuple[str, str]]:
@@ -97,7 +104,7 @@ def differences(mutated: ast.AST) -> Iterator[tuple[str, str]]:
             continue
         pair = renamed(functions[f"{stem}_orig"]), renamed(function)
         if not means_the_same(*pair):
-            texts = (ast.unparse(ast.fix_missing_locations(part)).splitlines() for part in pair)
+            texts = (ast.unparse(part).splitlines() for part in pair)
             yield name, "\n".join(list(difflib.unified_diff(*texts, lineterm="", n=2))[2:])
 
 
@@ -178,7 +185,7 @@ def run_tests(tree: Path, names: Sequence[str], commit: str, seconds: float) -> 
     path = os.pathsep.join(map(str, (tree / "src", tree, packages, TOOL)))
     command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutant_runner")
     done = subprocess.run(
-        [python, *command, "--hypothesis-profile", "mutants", TESTS],
+        [python, *command, "--hypothesis-profile", "mutants", *TESTS],
         cwd=tree,
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
