@@ -33,7 +33,7 @@ PATIENCE_S = 5.0  # of the CPU, beside ten times what a test takes
 MEMORY_BYTES = 3 << 30
 
 
-def _fork(work: Any, *args: Any) -> tuple[str, int]:  # noqa: ANN401
+def _fork(work: Any, *args: Any) -> tuple[str, int]:
     """What the work, done in a fork, returned, and the fork's exit status."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -53,7 +53,7 @@ def _fails(item: pytest.Item, following: pytest.Item | None) -> bool:
 
 def _record_calls(items: Sequence[pytest.Item], hashes: dict[Path, str], file: str) -> str:
     """Run the tests; write for each its file's hash, its seconds and the functions it called."""
-    from mutmut.mutation import trampoline  # noqa: PLC0415 - of .tools, on this process's path
+    from mutmut.mutation import trampoline
 
     trampoline.set_mutant_under_test("stats")
     called: set[str] = set()
@@ -91,7 +91,7 @@ def _order(mutant: str, killer: str | None, rows: dict[str, Any], seconds: float
 
 def _try(mutant: str, tests: Sequence[pytest.Item], rows: dict[str, Any]) -> str | None:
     """The test that noticed the mutant."""
-    from mutmut.mutation import trampoline  # noqa: PLC0415
+    from mutmut.mutation import trampoline
 
     trampoline.set_mutant_under_test(mutant)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))

@@ -1,16 +1,17 @@
 """Mutation of the judgement: `python -m tests.mutants --mutants 300 --seed 1` (`make mutants`).
 
 Draws mutants at random over all functions of coordinator/core/judge and coordinator/core/measure,
-runs their unit tests and the stored verdicts on each (tests/mutant_runner.py), and prints those that no
-test noticed, each with its difference. Not drawn is a mutant that changes only text for readers (a
-literal with a space in it, or anything within an f-string) or the `strict` of a zip, an assertion.
+runs their unit tests and the stored verdicts on each (tests/mutant_runner.py), and prints those
+that no test noticed, each with its difference. Not drawn is a mutant that changes only text for
+readers (a literal with a space in it, or anything within an f-string) or the `strict` of a zip, an
+assertion.
 What is mutated and tested is the commit HEAD, in a temporary folder. Exits 1 when at least 5 %
 survived. A mutant's place in a draw depends on its name and the seed alone: a change of one
 function draws the same mutants of the others.
 
 build/mutants keeps the results: a run that was cut off goes on where it stopped, and after a new
-commit each mutant meets the test first that noticed it before. `tail -f build/mutants/results.jsonl`
-shows the progress.
+commit each mutant meets the test first that noticed it before. results.jsonl there grows with each
+mutant.
 """
 
 import argparse
@@ -19,7 +20,6 @@ import difflib
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -66,7 +66,7 @@ def is_prose(node: ast.AST | None) -> bool:
 
 
 class _WithoutStrict(ast.NodeTransformer):
-    def visit_Call(self, node: ast.Call) -> ast.Call:  # noqa: N802 - ast's name
+    def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
         node.keywords = [keyword for keyword in node.keywords if keyword.arg != "strict"]
         return node
@@ -128,7 +128,7 @@ def mutate(tree: Path) -> dict[str, str]:
 
     Files are kept by the hash of what they were made from: mutmut takes a second for 200 lines.
     """
-    from mutmut.mutation.file_mutation import (  # noqa: PLC0415 - of .tools, where main() found it
+    from mutmut.mutation.file_mutation import (
         mutate_file_contents,
     )
 
@@ -153,11 +153,11 @@ def leave_only(tree: Path, names: Sequence[str]) -> None:
     wanted = {name.rpartition(".")[2] for name in names}
 
     class Rest(ast.NodeTransformer):
-        def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:  # noqa: N802
+        def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
             number = node.name.rpartition("__mutmut_")[2]
             return None if number.isdigit() and node.name not in wanted else node
 
-        def visit_Assign(self, node: ast.Assign) -> ast.AST | None:  # noqa: N802
+        def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
             value = ast.unparse(node.value).rpartition(".")[2]
             number = value.rpartition("__mutmut_")[2]
             return None if number.isdigit() and value not in wanted else node
