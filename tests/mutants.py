@@ -20,10 +20,11 @@ import difflib
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[1]
@@ -39,6 +40,8 @@ TESTS = (
     f"{UNIT}/runs/test_stored_verdicts.py",
 )
 MOST_SURVIVORS = 0.05  # issue 31
+# A mutated function, or its line in the table of its original.
+_MUTANT = re.compile(r"( *)(?:def (\w+__mutmut_\d+)\(|mutants_\w+\['(\w+__mutmut_\d+)'\] = )")
 
 
 def changed_node(before: ast.AST, after: ast.AST) -> ast.AST | None:
@@ -123,8 +126,8 @@ def prepare(tree: Path) -> None:
     subprocess.run(["tar", "x"], cwd=tree, check=True, input=archive.stdout)
 
 
-def mutate(tree: Path) -> dict[str, str]:
-    """Write mutants into each mutated file of the tree; what each mutant changes, by its name.
+def mutate(tree: Path, count: int, seed: int) -> dict[str, str]:
+    """Draw mutants and write them into the files of the tree; what each changes, by its name.
 
     Files are kept by the hash of what they were made from: mutmut takes a second for 200 lines.
     """
@@ -132,7 +135,8 @@ def mutate(tree: Path) -> dict[str, str]:
         mutate_file_contents,
     )
 
-    found = {}
+    found: dict[str, str] = {}
+    codes: dict[tuple[Path, str], str] = {}
     for part in MUTATED:
         for file in sorted((tree / CORE / part).rglob("*.py")):
             source = file.read_text()
@@ -142,29 +146,31 @@ def mutate(tree: Path) -> dict[str, str]:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 kept.write_text(json.dumps([code, dict(differences(ast.parse(code)))]))
             code, changes = json.loads(kept.read_text())
-            file.write_text(code)
             module = ".".join(("broadside", *file.relative_to(tree).with_suffix("").parts))
             found |= {f"{module}.{name}": change for name, change in changes.items()}
-    return found
+            codes[file, module] = code
+    names = drawn(list(found), count, seed)
+    for (file, module), code in codes.items():
+        own = {name.rpartition(".")[2] for name in names if name.rpartition(".")[0] == module}
+        file.write_text(without_others(code, own))
+    return {name: found[name] for name in names}
 
 
-def leave_only(tree: Path, names: Sequence[str]) -> None:
-    """Take all other mutants out of the tree's files: some modules would load for seconds."""
-    wanted = {name.rpartition(".")[2] for name in names}
-
-    class Rest(ast.NodeTransformer):
-        def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
-            number = node.name.rpartition("__mutmut_")[2]
-            return None if number.isdigit() and node.name not in wanted else node
-
-        def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
-            value = ast.unparse(node.value).rpartition(".")[2]
-            number = value.rpartition("__mutmut_")[2]
-            return None if number.isdigit() and value not in wanted else node
-
-    for part in MUTATED:
-        for file in (tree / CORE / part).rglob("*.py"):
-            file.write_text(ast.unparse(Rest().visit(ast.parse(file.read_text()))))
+def without_others(code: str, wanted: Container[str]) -> str:
+    """What mutmut wrote, without all mutants but these: some modules would load for seconds."""
+    kept: list[str] = []
+    inside: str | None = None  # indentation of the function that is being left out
+    for line in code.splitlines():
+        if inside is not None and not line.startswith((f"{inside} ", f"{inside})")) and line:
+            inside = None
+        found = _MUTANT.match(line)
+        if found is None or (found[2] or found[3]) in wanted:
+            kept += [line] * (inside is None)
+        elif found[2]:
+            inside = found[1]
+            while kept[-1].lstrip().startswith("@"):
+                kept.pop()
+    return "\n".join(kept) + "\n"
 
 
 def results() -> list[dict[str, str | float | None]]:
@@ -216,7 +222,7 @@ def main() -> int:
     parser.add_argument("--mutants", type=int, default=300, help="how many are drawn")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="of the drawn, those with this in their name")
-    parser.add_argument("--seconds", type=float, default=20, help="of tests for a mutant at most")
+    parser.add_argument("--seconds", type=float, default=6, help="of tests for a mutant at most")
     asked = parser.parse_args()
     sys.path.append(str(TOOL))
     head = ["git", "rev-parse", "HEAD"]
@@ -224,10 +230,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = Path(folder, "tree")
         prepare(tree)
-        changes = mutate(tree)
-        names = drawn(list(changes), asked.mutants, asked.seed)
-        names = [name for name in names if asked.only in name]
-        leave_only(tree, names)
+        changes = mutate(tree, asked.mutants, asked.seed)
+        names = [name for name in changes if asked.only in name]
         now = {row["mutant"] for row in results() if row["commit"] == commit.stdout.strip()}
         if left := [name for name in names if name not in now]:
             run_tests(tree, left, commit.stdout.strip(), asked.seconds)
