@@ -95,7 +95,7 @@ def _try(mutant: str, tests: Sequence[pytest.Item], rows: dict[str, Any]) -> str
 
     trampoline.set_mutant_under_test(mutant)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    for item, following in zip(tests, [*tests[1:], None], strict=True):
+    for item, following in zip(tests, [*tests[1:], None], strict=False):
         signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE_S + 10 * rows[item.nodeid][1])
         if _fails(item, following):
             return item.nodeid
@@ -134,9 +134,11 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
             tests = _order(mutant, killer, known, job["seconds"])
             start = time.monotonic()
             said, status = _fork(_try, mutant, [items[test] for test in tests], known)
+            if status > 0:  # no test's doing
+                raise pytest.UsageError(f"{mutant}: the fork ended with {status}")
             row = {
                 "mutant": mutant,
-                "killed_by": said or (f"exit status {status}" if status else None),
+                "killed_by": said or (f"signal {-status}" if status else None),
                 "tests": len(tests),
                 "seconds": round(time.monotonic() - start, 1),
                 "commit": job["commit"],
