@@ -124,11 +124,12 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
             if test in items and row[0] == hashes[items[test].path]
         }
 
-    if missing := [item for test, item in items.items() if test not in rows()]:
+    known = rows()
+    if missing := [item for test, item in items.items() if test not in known]:
         said, status = _fork(_record_calls, missing, hashes, str(kept / "calls.jsonl"))
         if said or status:
             raise pytest.UsageError(said or f"the record of calls ended with {status}")
-    known = rows()
+        known = rows()
     with (kept / "results.jsonl").open("a") as out:
         for mutant, killer in job["mutants"].items():
             tests = _order(mutant, killer, known, job["seconds"])
