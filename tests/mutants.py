@@ -146,7 +146,8 @@ def mutate(tree: Path, count: int, seed: int) -> dict[str, str]:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 kept.write_text(json.dumps([code, dict(differences(ast.parse(code)))]))
             code, changes = json.loads(kept.read_text())
-            module = ".".join(("broadside", *file.relative_to(tree).with_suffix("").parts))
+            place = file.parent if file.name == "__init__.py" else file.with_suffix("")
+            module = ".".join(("broadside", *place.relative_to(tree).parts))
             found |= {f"{module}.{name}": change for name, change in changes.items()}
             codes[file, module] = code
     names = drawn(list(found), count, seed)
