@@ -9,7 +9,8 @@ What is mutated and tested is the commit HEAD, in a temporary folder. Exits 1 wh
 survived. A mutant's place in a draw depends on its name and the seed alone: a change of one
 function draws the same mutants of the others.
 
-build/mutants keeps the results: a run that was cut off goes on where it stopped, and after a new
+build/mutants keeps the results: a run that was cut off goes on where it stopped (so far it is a
+draw of fewer), and after a new
 commit each mutant meets the test first that noticed it before. results.jsonl there grows with each
 mutant.
 """
@@ -112,9 +113,9 @@ def differences(mutated: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def drawn(names: Sequence[str], count: int, seed: int) -> list[str]:
-    """`count` of the names at random; all of them when there are fewer."""
+    """`count` of the names at random, in that order; all of them when there are fewer."""
     order = sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
-    return sorted(order[:count])
+    return order[:count]
 
 
 def prepare(tree: Path) -> None:
@@ -207,7 +208,7 @@ def report(
     names: Sequence[str], killers: dict[str, str | None], changes: dict[str, str], seed: int
 ) -> tuple[str, float]:
     """What is printed, and the share that survived."""
-    alive = [name for name in names if killers.get(name) is None]
+    alive = sorted(name for name in names if killers.get(name) is None)
     share = len(alive) / len(names) if names else 0.0
     lines = [f"{name}\n{changes[name]}\n" for name in alive]
     lines.append(
