@@ -1,8 +1,8 @@
 """pytest plugin of tests/mutants.py: runs the tests on one mutant after the other.
 
 The tests are collected once. Each mutant is a fork, in which the tests that call its function run:
-first the one that noticed it before, then those of the file of the module's name, then the rest,
-quick ones first, until one fails or `seconds` of them have run. A mutant that takes ten times as
+first the one that noticed it before, then those of the file of the module's name, then stored runs,
+then the rest, quick ones first, until one fails or `seconds` of them have run. A mutant that takes ten times as
 long as the code is noticed too. Which test calls what, and for how long, is recorded once for each
 file of tests; an outdated record can only make a mutant survive.
 """
@@ -31,6 +31,7 @@ settings.register_profile(
 )
 PATIENCE_S = 5.0  # of the CPU, beside ten times what a test takes
 MEMORY_BYTES = 3 << 30
+EXACT = "/test_stored_verdicts.py::"  # every figure of whole runs
 
 
 def _fork(work: Any, *args: Any) -> tuple[str, int]:
@@ -80,7 +81,9 @@ def _order(mutant: str, killer: str | None, rows: dict[str, Any], seconds: float
     function = mutant.rpartition("__mutmut_")[0]
     own = f"/test_{mutant.split('.')[-2]}.py::"
     mapped = [test for test, (_, _, calls) in rows.items() if function in calls]
-    mapped.sort(key=lambda test: (test != killer, own not in test, rows[test][1]))
+    mapped.sort(
+        key=lambda test: (test != killer, own not in test, EXACT not in test, rows[test][1])
+    )
     chosen, spent = [], 0.0
     for test in mapped:
         if spent + rows[test][1] <= seconds:
