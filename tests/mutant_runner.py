@@ -2,9 +2,9 @@
 
 The tests are collected once. Each mutant is a fork, in which the tests that call its function run:
 first the one that noticed it before, then those of the file of the module's name, then stored runs,
-then the rest, quick ones first, until one fails or `seconds` of them have run. A mutant that takes ten times as
-long as the code is noticed too. Which test calls what, and for how long, is recorded once for each
-file of tests; an outdated record can only make a mutant survive.
+then the rest, quick ones first, until one fails or `seconds` of them have run. A mutant that takes
+ten times as long as the code is noticed too. Which test calls what, and for how long, is recorded
+once for each file of tests; an outdated record can only make a mutant survive.
 """
 
 import hashlib
