@@ -145,7 +145,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
                 "killed_by": said or (f"signal {-status}" if status else None),
                 "tests": len(tests),
                 "seconds": round(time.monotonic() - start, 1),
-                "commit": job["commit"],
+                **job["job"],
             }
             out.write(json.dumps(row) + "\n")
             out.flush()

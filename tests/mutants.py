@@ -9,10 +9,9 @@ What is mutated and tested is the commit HEAD, in a temporary folder. Exits 1 wh
 survived. A mutant's place in a draw depends on its name and the seed alone: a change of one
 function draws the same mutants of the others.
 
-build/mutants keeps the results: a run that was cut off goes on where it stopped (so far it is a
-draw of fewer), and after a new
-commit each mutant meets the test first that noticed it before. results.jsonl there grows with each
-mutant.
+build/mutants keeps the results, a line a mutant in results.jsonl: a run that was cut off goes on
+where it stopped (so far it is a draw of fewer). After a commit that changes tests alone, those that
+survived are tried again; after another one each meets the test first that noticed it before.
 """
 
 import argparse
@@ -175,18 +174,38 @@ def without_others(code: str, wanted: Container[str]) -> str:
     return "\n".join(kept) + "\n"
 
 
+def tree_of(place: str) -> str:
+    """git's hash of HEAD, or of a folder in it."""
+    found = subprocess.run(
+        ["git", "rev-parse", place], cwd=CHECKOUT, check=True, capture_output=True, text=True
+    )
+    return found.stdout.strip()
+
+
 def results() -> list[dict[str, str | float | None]]:
     """All that was ever found out, oldest first: lines of results.jsonl."""
     file = KEPT / "results.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def run_tests(tree: Path, names: Sequence[str], commit: str, seconds: float) -> None:
+def decided(
+    rows: Sequence[dict[str, str | float | None]], job: dict[str, str]
+) -> dict[str, str | None]:
+    """By mutant, the test that noticed it: of this code by any commit's tests, or by these none."""
+    found: dict[str, str | None] = {}
+    for row in rows:
+        killer = row["killed_by"]
+        if row.get("code") == job["code"] and (killer or row["commit"] == job["commit"]):
+            found[str(row["mutant"])] = None if killer is None else str(killer)
+    return found
+
+
+def run_tests(tree: Path, names: Sequence[str], job: dict[str, str], seconds: float) -> None:
     """Let tests/mutant_runner.py try these mutants. Raises SystemExit when it failed."""
     killers = {row["mutant"]: row["killed_by"] for row in results()}
     chosen = {name: killers.get(name) for name in names}
-    job = {"mutants": chosen, "commit": commit, "kept": str(KEPT), "seconds": seconds}
-    (tree / "mutants.json").write_text(json.dumps(job))
+    whole = {"mutants": chosen, "job": job, "kept": str(KEPT), "seconds": seconds}
+    (tree / "mutants.json").write_text(json.dumps(whole))
     # The interpreter without .venv's .pth files: they would import the checkout's broadside.
     python = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
     packages = next(Path(sys.prefix).glob("lib/python3*/site-packages"))
@@ -227,21 +246,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=6, help="of tests for a mutant at most")
     asked = parser.parse_args()
     sys.path.append(str(TOOL))
-    head = ["git", "rev-parse", "HEAD"]
-    commit = subprocess.run(head, cwd=CHECKOUT, check=True, capture_output=True, text=True)
+    job = {"commit": tree_of("HEAD"), "code": tree_of("HEAD:coordinator")}
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = Path(folder, "tree")
         prepare(tree)
         changes = mutate(tree, asked.mutants, asked.seed)
         names = [name for name in changes if asked.only in name]
-        now = {row["mutant"] for row in results() if row["commit"] == commit.stdout.strip()}
-        if left := [name for name in names if name not in now]:
-            run_tests(tree, left, commit.stdout.strip(), asked.seconds)
-    killers = {
-        str(row["mutant"]): row["killed_by"]
-        for row in results()
-        if row["commit"] == commit.stdout.strip()
-    }
+        before = decided(results(), job)
+        if left := [name for name in names if name not in before]:
+            run_tests(tree, left, job, asked.seconds)
+    killers = decided(results(), job)
     said, share = report(names, killers, changes, asked.seed)
     sys.stdout.write(said + "\n")
     return int(share >= MOST_SURVIVORS)
