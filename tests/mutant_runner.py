@@ -1,7 +1,7 @@
 """pytest plugin of tests/mutants.py: runs the tests on one mutant after the other.
 
 The tests are collected once. Each mutant is a fork, in which the tests that call its function run:
-first the one that noticed it before, then those of the file of the module's name, then stored runs,
+first the one that noticed it before, then those of files of the module's name, then stored runs,
 then the rest, quick ones first, until one fails or `seconds` of them have run. A mutant that takes
 ten times as long as the code is noticed too. Which test calls what, and for how long, is recorded
 once for each file of tests; an outdated record can only make a mutant survive.
@@ -79,7 +79,7 @@ def _record_calls(items: Sequence[pytest.Item], hashes: dict[Path, str], file: s
 def _order(mutant: str, killer: str | None, rows: dict[str, Any], seconds: float) -> list[str]:
     """Tests to run on a mutant, the most promising first."""
     function = mutant.rpartition("__mutmut_")[0]
-    own = f"/test_{mutant.split('.')[-2]}.py::"
+    own = f"/test_{mutant.split('.')[-2]}"  # and test_lag_parts.py of lag.py
     mapped = [test for test, (_, _, calls) in rows.items() if function in calls]
     mapped.sort(
         key=lambda test: (test != killer, own not in test, EXACT not in test, rows[test][1])

@@ -113,3 +113,8 @@ def test_a_wrong_declaration_is_named_by_its_factor() -> None:
     assert "shows 60 times the fleet's bytes" in at_lags.findings[0].sentence
     doubled = _judged(1.0, crossed_bits_per_second=2e9)  # traffic may do so too
     assert weights(doubled) == [("residual", 88)]
+
+
+def test_nothing_received_leaves_nothing_to_fill() -> None:
+    nothing = burst(None, reconciliation=held(0.0), completeness=seen(297, 300))
+    assert RESIDUAL.evaluate(of_burst(nothing)).verdict is Verdict.PASS
