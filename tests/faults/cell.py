@@ -16,10 +16,10 @@ from broadside.coordinator.core.summary import BurstSummary, State
 from broadside.exchange.messages import Claim
 from broadside.exchange.messages import Phase as Told
 from broadside.lab.errors import LabError
-from tests.faults.backups import BackupBeside, private_folder, verdicts_of
 from tests.faults.fault_range import PAIRS_COUNT, Range
 from tests.faults.matrix import LEAD_BEFORE_CLAIM_S, Cell, Fault, Phase, Scene, has_come
 from tests.faults.random_rounds import fault_named
+from tests.faults.round_backups import BackupBeside, private_folder, verdicts_of
 from tests.faults.rules import Evidence, read_evidence, violations
 
 BURSTS_COUNT: Final = 2

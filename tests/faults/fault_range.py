@@ -30,7 +30,7 @@ from broadside.lab.servicebus.broker_process import BrokerProcess
 from broadside.lab.serving import READY_S, Serving, is_ready, why_not
 from broadside.lab.site import built, sqlite_fabric, staged
 from broadside.lab.topology import Host, Lab, LabSpec, management_name, switch_namespace
-from tests.faults.wire import Wire, watched
+from tests.faults.fired_tests import Wire, watched
 
 PAIRS_COUNT: Final = 2
 SPARES_COUNT: Final = 1

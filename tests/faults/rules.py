@@ -28,8 +28,8 @@ from broadside.exchange.second_rows import TestSeconds
 from broadside.lab.invariants import Stored, broken, read_stored
 from broadside.lab.ledger import LedgerReading, parse_ledger
 from tests.faults.fault_range import Range
+from tests.faults.fired_tests import Connection
 from tests.faults.matrix import FULL_DISK, NOTHING, SILENT_S, STOP_S, Fault, Scene
-from tests.faults.wire import Connection
 
 LOUD_BYTES: Final = 20_000  # of a second at the firewall: more than keepalives and goodbyes
 OVERSHOOT_RATIO: Final = 1.25  # of what was offered: iperf3 paces over a second, not within one

@@ -10,7 +10,7 @@ from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.lab.errors import LabBroken
 from broadside.lab.serving import Serving
 from broadside.lab.site import sqlite_fabric
-from tests.faults.backups import BackupBeside, verdicts_of
+from tests.faults.round_backups import BackupBeside, verdicts_of
 from tests.unit.coordinator.stored_run import store_run
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]

@@ -26,6 +26,7 @@ from broadside.lab.ledger import parse_ledger
 from tests.faults import cell
 from tests.faults.__main__ import RESULT, chapter, markdown, text
 from tests.faults.cell import Result
+from tests.faults.fired_tests import PORT, Connection, Wire
 from tests.faults.matrix import (
     CELLS,
     CORE,
@@ -41,7 +42,6 @@ from tests.faults.matrix import (
 )
 from tests.faults.random_rounds import fault_named, moments, rounds
 from tests.faults.rules import EARLY_S, Evidence, violations
-from tests.faults.wire import PORT, Connection, Wire
 from tests.synthetic import Plant
 from tests.unit.lab.test_invariants import stored
 

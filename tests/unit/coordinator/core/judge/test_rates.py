@@ -26,7 +26,7 @@ from broadside.coordinator.core.measure.headers import (
 from broadside.coordinator.core.plan.spec import RunSpec
 from broadside.coordinator.core.summary import BurstSummary
 from broadside.exchange.messages import Flow
-from tests.unit.coordinator.core.judge.checks.given import burst, held, spec, window
+from tests.unit.coordinator.core.judge.checks.check_input import burst, held, spec, window
 
 PAYLOAD = cast(RunSpec, spec())
 IP = cast(RunSpec, spec(layer=Layer.IP))

@@ -13,7 +13,7 @@ from broadside.coordinator.core.judge.bottleneck.device_causes import (
     SNAT_PORTS,
     flat_counter,
 )
-from tests.unit.coordinator.core.judge.bottleneck.given import (
+from tests.unit.coordinator.core.judge.bottleneck.bottleneck_input import (
     counted,
     device,
     figure,

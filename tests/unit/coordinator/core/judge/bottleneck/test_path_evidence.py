@@ -16,7 +16,7 @@ from broadside.coordinator.core.judge.bottleneck.path_evidence import (
 )
 from broadside.coordinator.core.summary import PathLatency
 from broadside.exchange.messages import Protocol, Traffic
-from tests.unit.coordinator.core.judge.bottleneck.given import given, pair, pairs
+from tests.unit.coordinator.core.judge.bottleneck.bottleneck_input import given, pair, pairs
 
 UDP = Traffic(protocol=Protocol.UDP, stream_bits_per_second=1_000_000)
 

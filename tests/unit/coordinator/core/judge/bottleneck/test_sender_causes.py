@@ -18,7 +18,7 @@ from broadside.coordinator.core.judge.bottleneck.sender_causes import (
 )
 from broadside.coordinator.core.summary import LimiterName
 from broadside.exchange.messages import Direction, Protocol, Side, Traffic
-from tests.unit.coordinator.core.judge.bottleneck.given import given, pair, pairs
+from tests.unit.coordinator.core.judge.bottleneck.bottleneck_input import given, pair, pairs
 
 ONE = {"streams_count": 1}
 PACED = Traffic(streams_count=4, stream_bits_per_second=1_000_000)

@@ -12,7 +12,7 @@ from broadside.coordinator.core.judge.bottleneck.share_evidence import (
     pair_cov_ratio,
     traded,
 )
-from tests.unit.coordinator.core.judge.bottleneck.given import given, pairs
+from tests.unit.coordinator.core.judge.bottleneck.bottleneck_input import given, pairs
 
 ROOM = {"cpu_ratio": 0.5, "core_ratio": 0.9, "nic_ratio": 0.8}
 

@@ -10,7 +10,7 @@ from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
 from broadside.coordinator.core.measure.headers import OVERHEAD_KNOWN_RATIO
 from broadside.coordinator.core.measure.steady import mean_of_bursts
 from broadside.coordinator.core.summary import Verdict
-from tests.unit.coordinator.core.judge.checks.given import burst, of_run, plan, spec, weights
+from tests.unit.coordinator.core.judge.checks.check_input import burst, of_run, plan, spec, weights
 
 
 def _judged(

@@ -7,7 +7,7 @@ import pytest
 from broadside.coordinator.core.judge.checks.bypass_check import BYPASS
 from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
 from broadside.coordinator.core.summary import Verdict
-from tests.unit.coordinator.core.judge.checks.given import burst, held, of_burst, weights
+from tests.unit.coordinator.core.judge.checks.check_input import burst, held, of_burst, weights
 
 
 def _judged(crossed: float | None, **told: Any) -> Result:

@@ -8,7 +8,7 @@ import pytest
 from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
 from broadside.coordinator.core.judge.checks.clocks_check import CLOCKS
 from broadside.coordinator.core.summary import Verdict
-from tests.unit.coordinator.core.judge.checks.given import burst, of_burst, seen, weights
+from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst, seen, weights
 
 
 def _judged(unsteady_s: int | None, unread_s: int, measured_s: int = 1000, **told: Any) -> Result:

@@ -4,7 +4,7 @@ from broadside.coordinator.core.judge.checks.check_types import NOTHING
 from broadside.coordinator.core.judge.checks.consistency_check import CONSISTENCY
 from broadside.coordinator.core.summary import Contradiction, Rule, Verdict
 from broadside.exchange.messages import Side
-from tests.unit.coordinator.core.judge.checks.given import burst, of_burst, weights
+from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst, weights
 
 
 def _found(*contradictions: Contradiction) -> list[str]:

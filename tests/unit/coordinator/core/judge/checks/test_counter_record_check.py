@@ -9,7 +9,7 @@ from broadside.coordinator.core.judge.checks.check_types import Result
 from broadside.coordinator.core.judge.checks.counter_record_check import COUNTER_RECORD
 from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.summary import Verdict
-from tests.unit.coordinator.core.judge.checks.given import (
+from tests.unit.coordinator.core.judge.checks.check_input import (
     burst,
     counter,
     held,

@@ -5,7 +5,7 @@ import pytest
 from broadside.coordinator.core.judge.checks.check_types import NOTHING
 from broadside.coordinator.core.judge.checks.device_fit_check import DEVICE_FIT
 from broadside.coordinator.core.summary import Verdict
-from tests.unit.coordinator.core.judge.checks.given import burst, held, of_burst, weights
+from tests.unit.coordinator.core.judge.checks.check_input import burst, held, of_burst, weights
 
 
 def test_a_distance_over_its_limit_is_no_pass() -> None:

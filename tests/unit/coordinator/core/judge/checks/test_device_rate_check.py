@@ -5,7 +5,13 @@ import pytest
 from broadside.coordinator.core.judge.checks.check_types import NOTHING
 from broadside.coordinator.core.judge.checks.device_rate_check import DEVICE_RATE
 from broadside.coordinator.core.summary import Verdict
-from tests.unit.coordinator.core.judge.checks.given import burst, held, of_burst, spec, weights
+from tests.unit.coordinator.core.judge.checks.check_input import (
+    burst,
+    held,
+    of_burst,
+    spec,
+    weights,
+)
 
 
 def test_a_device_that_counted_less_than_the_limit_is_no_pass() -> None:

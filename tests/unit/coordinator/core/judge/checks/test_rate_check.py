@@ -11,7 +11,7 @@ from broadside.coordinator.core.judge.checks.check_types import Result
 from broadside.coordinator.core.judge.checks.rate_check import RATE
 from broadside.coordinator.core.summary import State, Verdict
 from broadside.exchange.messages import Flow, Traffic
-from tests.unit.coordinator.core.judge.checks.given import (
+from tests.unit.coordinator.core.judge.checks.check_input import (
     burst,
     held,
     of_burst,

@@ -7,7 +7,13 @@ from broadside.coordinator.core.judge.checks.check_types import Result
 from broadside.coordinator.core.judge.checks.reference_record_check import REFERENCE_RECORD
 from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.summary import Verdict
-from tests.unit.coordinator.core.judge.checks.given import counter, of_run, plan, spec, weights
+from tests.unit.coordinator.core.judge.checks.check_input import (
+    counter,
+    of_run,
+    plan,
+    spec,
+    weights,
+)
 
 REFERENCE = spec(bypasses_device=True)
 

@@ -7,7 +7,13 @@ import pytest
 from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
 from broadside.coordinator.core.judge.checks.residual_check import RESIDUAL
 from broadside.coordinator.core.summary import Verdict
-from tests.unit.coordinator.core.judge.checks.given import burst, held, of_burst, seen, weights
+from tests.unit.coordinator.core.judge.checks.check_input import (
+    burst,
+    held,
+    of_burst,
+    seen,
+    weights,
+)
 
 AGREES = [("reconciled", 40), ("unseen-by-bytes", 11)]
 

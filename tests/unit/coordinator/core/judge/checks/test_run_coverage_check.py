@@ -9,7 +9,13 @@ from broadside.coordinator.core.judge.checks.metric_aggregation_check import MET
 from broadside.coordinator.core.judge.checks.run_coverage_check import RUN_COVERAGE
 from broadside.coordinator.core.judge.checks.seal_check import SEAL
 from broadside.coordinator.core.summary import Verdict
-from tests.unit.coordinator.core.judge.checks.given import burst, counter, of_run, plan, weights
+from tests.unit.coordinator.core.judge.checks.check_input import (
+    burst,
+    counter,
+    of_run,
+    plan,
+    weights,
+)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
 from broadside.coordinator.core.judge.checks.shape_check import SHAPE
 from broadside.coordinator.core.measure.steady import Stretch
 from broadside.coordinator.core.summary import Verdict
-from tests.unit.coordinator.core.judge.checks.given import (
+from tests.unit.coordinator.core.judge.checks.check_input import (
     at,
     burst,
     held,

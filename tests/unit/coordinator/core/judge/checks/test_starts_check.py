@@ -7,7 +7,13 @@ import pytest
 from broadside.coordinator.core.judge.checks.check_types import NOTHING
 from broadside.coordinator.core.judge.checks.starts_check import STARTS
 from broadside.coordinator.core.summary import Verdict
-from tests.unit.coordinator.core.judge.checks.given import burst, of_burst, spec, weights, window
+from tests.unit.coordinator.core.judge.checks.check_input import (
+    burst,
+    of_burst,
+    spec,
+    weights,
+    window,
+)
 
 
 def _pair(name: str, error_s: float | None) -> SimpleNamespace:

@@ -5,7 +5,7 @@ import pytest
 from broadside.coordinator.core.judge.checks.check_types import NOTHING
 from broadside.coordinator.core.judge.checks.window_check import WINDOW
 from broadside.coordinator.core.summary import Verdict
-from tests.unit.coordinator.core.judge.checks.given import burst, of_burst, weights, window
+from tests.unit.coordinator.core.judge.checks.check_input import burst, of_burst, weights, window
 
 
 @pytest.mark.parametrize(
