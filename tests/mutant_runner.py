@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
+from mutmut.mutation import trampoline  # type: ignore[import-not-found]  # of .tools
 
 settings.register_profile(
     "mutants",
@@ -54,8 +55,6 @@ def _fails(item: pytest.Item, following: pytest.Item | None) -> bool:
 
 def _record_calls(items: Sequence[pytest.Item], hashes: dict[Path, str], file: str) -> str:
     """Run the tests; write for each its file's hash, its seconds and the functions it called."""
-    from mutmut.mutation import trampoline
-
     trampoline.set_mutant_under_test("stats")
     called: set[str] = set()
     trampoline.record_trampoline_hit = lambda name, caller=None: called.add(name)
@@ -94,8 +93,6 @@ def _order(mutant: str, killer: str | None, rows: dict[str, Any], seconds: float
 
 def _try(mutant: str, tests: Sequence[pytest.Item], rows: dict[str, Any]) -> str | None:
     """The test that noticed the mutant."""
-    from mutmut.mutation import trampoline
-
     trampoline.set_mutant_under_test(mutant)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for item, following in zip(tests, [*tests[1:], None], strict=False):

@@ -107,8 +107,8 @@ def differences(mutated: ast.AST) -> Iterator[tuple[str, str]]:
             continue
         pair = renamed(functions[f"{stem}_orig"]), renamed(function)
         if not means_the_same(*pair):
-            texts = (ast.unparse(part).splitlines() for part in pair)
-            yield name, "\n".join(list(difflib.unified_diff(*texts, lineterm="", n=2))[2:])
+            before, after = (ast.unparse(part).splitlines() for part in pair)
+            yield name, "\n".join(list(difflib.unified_diff(before, after, lineterm="", n=2))[2:])
 
 
 def drawn(names: Sequence[str], count: int, seed: int) -> list[str]:
@@ -131,7 +131,8 @@ def mutate(tree: Path, count: int, seed: int) -> dict[str, str]:
 
     Files are kept by the hash of what they were made from: mutmut takes a second for 200 lines.
     """
-    from mutmut.mutation.file_mutation import (
+    # Of .tools, where main() found it.
+    from mutmut.mutation.file_mutation import (  # type: ignore[import-not-found]
         mutate_file_contents,
     )
 

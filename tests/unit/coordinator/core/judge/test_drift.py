@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from broadside.coordinator.core.judge.comparison import Group, compare
 from broadside.coordinator.core.judge.conditions import conditions_of
-from broadside.coordinator.core.judge.drift import drift_findings
+from broadside.coordinator.core.judge.drift import described, drift_findings
 from broadside.exchange.messages import Passport, Presence, Role
 from tests.planted import summarise
 from tests.synthetic import Plant
@@ -69,3 +69,16 @@ def test_runs_on_other_hosts_are_told_apart_where_both_say_what_theirs_are() -> 
     assert differ == ("client.passport.offloads.generic-receive-offload: True against False",)
     assert not compare(group("a", ALIKE), group("b", None)).conditions_differ
     assert not compare(group("a", ALIKE), group("b", Passport())).conditions_differ
+
+
+def test_a_host_is_described_by_the_short_names_of_what_is_known() -> None:
+    """Offloads read as on and off; what is unknown is left out, with its name."""
+    (host,) = hosts(ALIKE)
+    found = described(host)
+    assert found["generic-receive-offload"] == "on"
+    assert found["large-receive-offload"] == "off"
+    assert found["net.ipv4.tcp_rmem"] == "4096 131072 6291456"
+    assert found["nic_driver"] == "hv_netvsc"
+    assert not any(name.startswith(("passport.", "offloads.", "sysctls.")) for name in found)
+    (bare,) = hosts(Passport())
+    assert not {"nic_driver", "generic-receive-offload"} & described(bare).keys()

@@ -18,7 +18,7 @@ from broadside.coordinator.core.measure.steady import t95
 
 
 def _bins(*counted: float, width: float = 1.0) -> Bins:
-    at = width * np.arange(len(counted))
+    at = np.asarray(width * np.arange(len(counted)), dtype=np.float64)
     return Bins(start_s=at, end_s=at + width, bytes=np.array(counted, dtype=np.float64))
 
 

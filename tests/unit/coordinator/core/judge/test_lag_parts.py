@@ -34,11 +34,11 @@ from broadside.coordinator.core.measure.steady import t95
 
 
 def _curve(*amounts: float, at_s: float = 0.0) -> Curve:
-    return seconds_curve(at_s + np.arange(len(amounts)), np.array(amounts))
+    return seconds_curve(np.arange(at_s, at_s + len(amounts)), np.array(amounts))
 
 
 def _bins(*counted: float, at_s: float = 0.0, width_s: float = 1.0) -> Bins:
-    start = at_s + width_s * np.arange(len(counted))
+    start = np.asarray(at_s + width_s * np.arange(len(counted)), dtype=np.float64)
     return Bins(start_s=start, end_s=start + width_s, bytes=np.array(counted, dtype=np.float64))
 
 
@@ -239,7 +239,7 @@ def test_an_even_level_is_the_best_of_the_quantiles() -> None:
     view = _View(_bins(20.0, 20, 20, 80, width_s=2.0), _known(_curve(1.0)))
     seen, none = np.array([20.0, 20, 20, 80]), np.zeros(4)
     loss, cost = view.even_level(seen, none, np.full(4, 1.0))
-    assert (loss, cost) == (60.0, pytest.approx(BIN_COST_MAX))
+    assert (loss, cost) == pytest.approx((60.0, BIN_COST_MAX))
     loss, cost = view.even_level(seen, np.array([0, 0, 0, 60.0]), np.full(4, 1.0))
     assert (loss, cost) == (0.0, 0.0)  # unrecorded bytes explain it
 

@@ -93,3 +93,27 @@ def test_what_does_not_vary_at_all_has_its_steps_too() -> None:
     assert [(step.index, step.size) for step in steps] == [(10, 10.0)]
     assert not find_steps(np.zeros(30))
     assert not find_steps(np.array([1.0, 2.0]))
+
+
+def test_the_long_run_variance_takes_the_autocorrelation_at_its_upper_end() -> None:
+    """3, 2, 2, 3, -3, -2, -2, -3 about zero: squares 52, products of neighbours 23; the mean that
+    was taken off lowered the correlation by (1 + 3 rho) / 8."""
+    values = 100 + np.array([3.0, 2, 2, 3, -3, -2, -2, -3])
+    rho = (6 + 4 + 6 - 9 + 6 + 4 + 6) / 52
+    rho += (1 + 3 * rho) / 8
+    rho = min(0.95, rho + 1.645 * np.sqrt(max(1 - rho**2, 0.05) / 8))
+    expected = 52 / 7 * (1 + rho) / (1 - rho)
+    assert long_run_variance(values) == pytest.approx(expected)
+
+
+def test_the_upper_end_of_a_small_autocorrelation() -> None:
+    """1, -1, 1, -1 ... has -15/16, and (1 + 0) / 16 of its mean: so little that it counts as none
+    but for its uncertainty."""
+    values = 100 + np.array([1.0, -1.0] * 8)
+    rho = -15 / 16 + 1 / 16
+    rho = max(0.0, rho + 1.645 * np.sqrt((1 - rho**2) / 16))
+    assert long_run_variance(values) == pytest.approx(16 / 15 * (1 + rho) / (1 - rho))
+
+
+def test_noise_is_no_less_than_two_permille_of_the_level() -> None:
+    assert long_run_variance(np.full(10, 1000.0)) == pytest.approx(4.0)

@@ -216,8 +216,8 @@ def test_a_clock_is_read_before_and_after_at_both_ends(
     aligned = cast(Aligned, pairs)
     assert read_ratio(aligned, [MEASURED] * 2) == 0.5
     # A reading after the burst that says that the clock is off is a known trouble, no absent one.
-    off = reading is not None and end in {1, 3}
-    off = off and (not reading.synchronised or reading.bound_s is None)
+    off = end in {1, 3} and reading is not None
+    off = off and reading in (_reading(synchronised=False), _reading(bound_s=None))
     assert unread_s(aligned, [MEASURED] * 2, 0.05) == (0 if off else 6)
 
 

@@ -215,7 +215,7 @@ def test_no_end_counts_more_than_the_pace_offers(track: TrackColumns) -> None:
     assert _rules(_pair(*ends), traffic=_paced(offered + 8)) == []
     found = _found(_pair(*ends), traffic=_paced(offered - 8))
     assert [(each.rule, each.side) for each in found] == [(Rule.SENT_OVER_OFFERED, track.side)]
-    assert (found[0].said, found[0].bound) == (TOTAL, pytest.approx(offered / 8 * 10, rel=1e-5))
+    assert (found[0].said, found[0].bound) == pytest.approx((TOTAL, offered / 8 * 10), rel=1e-5)
 
 
 def test_a_kernel_that_paces_may_have_more_written_than_sent() -> None:

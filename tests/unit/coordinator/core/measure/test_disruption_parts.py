@@ -248,7 +248,12 @@ def test_events_are_as_wide_as_readings() -> None:
 
 
 def _event(row: int, start_s: float, **told: Any) -> _Event:
-    known = {"kind": DisruptionKind.STALL, "end_s": start_s + 1, "short_bytes": 10.0, "cause": None}
+    known: dict[str, Any] = {
+        "kind": DisruptionKind.STALL,
+        "end_s": start_s + 1,
+        "short_bytes": 10.0,
+        "cause": None,
+    }
     return _Event(row=row, start_s=start_s, **(known | told))
 
 

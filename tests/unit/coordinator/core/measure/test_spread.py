@@ -55,7 +55,7 @@ def test_an_interval_that_touches_a_cell_by_rounding_does_not_reach_it() -> None
 
 def test_tracks_end_to_end_are_spread_each_by_itself() -> None:
     """Uneven intervals: a guess by the mean length is beside the place, then searched for."""
-    lengths = [[1, 1, 1], [0.1, 0.1, 0.1, 0.1, 9.6], [5]]
+    lengths: list[list[float]] = [[1, 1, 1], [0.1, 0.1, 0.1, 0.1, 9.6], [5]]
     bounds = [
         (sum(each[:place]), sum(each[: place + 1]))
         for each in lengths

@@ -37,7 +37,7 @@ def _series(
         source="snmp",
         quantity=quantity,
         instance=instance,
-        at_s=np.array(at_s) if at_s is not None else 10.0 * np.arange(1, count + 1),
+        at_s=np.array(at_s or [10.0 * place for place in range(1, count + 1)], dtype=np.float64),
         over_s=np.full(count, over_s),
         bound_s=np.full(count, bound_s),
         values=np.array(values),
@@ -45,12 +45,13 @@ def _series(
 
 
 def _remark(kind: RemarkKind = RemarkKind.SILENT, said: str = "timeout", **told: Any) -> Remark:
-    values = {"device": "fw", "source": "snmp", "from_s": 1.0, "to_s": 2.0} | told
+    values: dict[str, Any] = {"device": "fw", "source": "snmp", "from_s": 1.0, "to_s": 2.0} | told
     return Remark(kind=kind, said=said, **values)
 
 
 def _witnessed(*series: WitnessSeries, **told: Any) -> Witnessed:
-    return Witnessed(**({"devices": ("fw",), "series": series, "read_at": AT} | told))
+    known: dict[str, Any] = {"devices": ("fw",), "series": series, "read_at": AT}
+    return Witnessed(**(known | told))
 
 
 def test_a_ratio_above_one_is_unknown_and_told_with_its_fix() -> None:

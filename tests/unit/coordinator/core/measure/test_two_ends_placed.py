@@ -45,7 +45,7 @@ def _read(
     edges = late_s + every_s * np.arange(count + 1)
     amounts = np.diff(np.interp(edges, 0.1 * np.arange(len(reached)), reached))
     track = seconds(side, zero_s, [1] * count, flow=flow)
-    times = pace * every_s * np.arange(count + 1)
+    times = np.asarray(pace * every_s * np.arange(count + 1), dtype=np.float64)
     return replace(track, start_s=times[:-1], end_s=times[1:], transferred_bytes=amounts)
 
 

@@ -21,7 +21,7 @@ from tests.unit.coordinator.core.judge.bottleneck.bottleneck_input import (
     pairs,
 )
 
-BESIDE = {"crosses": False}
+BESIDE: dict[str, Any] = {"crosses": False}
 
 
 @pytest.mark.parametrize(("used", "holds"), [(0.95, True), (0.949, False), (None, False)])
@@ -145,7 +145,7 @@ def _queue(*devices: Any, row: dict[str, Any] | None = None, **told: Any) -> Bot
 def test_pings_that_wait_in_the_streams_queue_place_it(
     idle_s: float | None, mean_s: float, holds: bool | None, how: str
 ) -> None:
-    found = OWN_QUEUE.evaluate(_queue(device(**{how: figure(mean_s, idle=idle_s)})))
+    found = OWN_QUEUE.evaluate(_queue(device("fw", **{how: figure(mean_s, idle=idle_s)})))
     assert found.holds is holds
     if holds:
         shared, pinged, queue, drops, room = found.facts
@@ -180,7 +180,7 @@ def test_drops_that_cover_half_of_the_fleets_loss_place_it(
     drops: tuple[float, float | None], holds: bool | None
 ) -> None:
     """2700 segments in 30 s. A device may count 64 KiB as one drop: 44.9 segments of 1460."""
-    told = {"retransmits_count": 2690, "mss_bytes": 1460}
+    told: dict[str, Any] = {"retransmits_count": 2690, "mss_bytes": 1460}
     by_counter = OWN_QUEUE.evaluate(_queue(drops_per_second=drops, **told))
     assert by_counter.holds is holds
     by_witness = _queue(device(drops_per_second=figure(drops[0], idle=drops[1])), **told)
@@ -194,19 +194,24 @@ def test_drops_that_cover_half_of_the_fleets_loss_place_it(
 
 
 def test_drops_show_nothing_where_the_fleet_lost_none_or_did_not_count() -> None:
-    for told in (
+    cases: list[dict[str, Any]] = [
         {"retransmits_count": None},
         {"retransmits_count": 0},
         {"retransmits_count": 2690, "retransmit_ratio": 1e-6},
         {"retransmits_count": 2690, "window_s": None},
-    ):
+    ]
+    for told in cases:
         assert OWN_QUEUE.evaluate(_queue(drops_per_second=(1e6, 0.0), **told)).holds is None
 
 
 def test_a_segment_size_that_nobody_tells_is_that_of_1500_bytes() -> None:
     """65,536 / 1448 = 45.26 segments a drop: one covers half of 90.5."""
     for lost, holds in ((90.5, True), (90.6, None)):
-        told = {"retransmits_count": round(10 * lost), "window_s": 10, "share_movement_ratio": 0.05}
+        told: dict[str, Any] = {
+            "retransmits_count": round(10 * lost),
+            "window_s": 10,
+            "share_movement_ratio": 0.05,
+        }
         assert OWN_QUEUE.evaluate(_queue(drops_per_second=(1.0, 0.0), **told)).holds is holds
 
 
@@ -251,7 +256,11 @@ def test_each_stream_carries_what_one_connection_is_documented_for(
     rate: float, scale: float, cov: float, holds: bool
 ) -> None:
     """Azure's standard firewall carries 1.5 Gbit/s in one TCP connection."""
-    told = {"pair_median_bits_per_second": rate, "pair_cov_ratio": cov, "scale": scale}
+    told: dict[str, Any] = {
+        "pair_median_bits_per_second": rate,
+        "pair_cov_ratio": cov,
+        "scale": scale,
+    }
     found = SINGLE_FLOW.evaluate(given(pairs({}, {}), sku="standard", **told))
     assert found.holds is holds
     if rate == 1.5e9 and holds:
@@ -264,7 +273,11 @@ def test_each_stream_carries_what_one_connection_is_documented_for(
 
 
 def test_one_flow_is_no_limit_beside_the_device_or_of_a_full_nic() -> None:
-    told = {"pair_median_bits_per_second": 1.5e9, "pair_cov_ratio": 0.01, "sku": "standard"}
+    told: dict[str, Any] = {
+        "pair_median_bits_per_second": 1.5e9,
+        "pair_cov_ratio": 0.01,
+        "sku": "standard",
+    }
     assert SINGLE_FLOW.evaluate(given(pairs({}), **told, **BESIDE)) == ABSENT
     assert SINGLE_FLOW.evaluate(given(pairs({"client_nic_ratio": 0.9}), **told)) == ABSENT
     assert SINGLE_FLOW.evaluate(given(pairs({}), **(told | {"sku": "other"}))) == ABSENT

@@ -164,13 +164,17 @@ def test_hosts_of_half_of_the_traffic_fill_their_cpus() -> None:
     )
 
 
-CALM = {"retransmit_ratio": 0.0, "rtt_mean_s": 0.01}
+CALM: dict[str, Any] = {"retransmit_ratio": 0.0, "rtt_mean_s": 0.01}
 
 
 def _windows(share: float, asked: int | None = None, streams: int = 1, **told: Any) -> Any:
     """Two pairs of which one keeps this share of a window of 1 MB in flight over 10 ms."""
     rate = share * 1e6 * 8 / 0.01
-    row = {"rtt_mean_s": 0.01, "rtt_idle_s": 0.01, "cwnd_bytes": None if asked else 1e6}
+    row: dict[str, Any] = {
+        "rtt_mean_s": 0.01,
+        "rtt_idle_s": 0.01,
+        "cwnd_bytes": None if asked else 1e6,
+    }
     of = [pair(0, rate, **row), pair(1, rate * 0.99, **(row | {"cwnd_bytes": 1e9}))]
     traffic = Traffic(window_bytes=asked, streams_count=streams)
     return given(of[: 1 if asked else 2], traffic, **(CALM | told))
@@ -202,7 +206,7 @@ def test_a_full_window_names_itself_on_an_idle_path_only() -> None:
     unknown = WINDOW.evaluate(_windows(0.95, retransmit_ratio=None))
     assert unknown.holds is None
     assert unknown.missing == ("whether the path drops (use an engine that reports it: iperf3)",)
-    row = {"rtt_mean_s": 0.01, "cwnd_bytes": 1e6}
+    row: dict[str, Any] = {"rtt_mean_s": 0.01, "cwnd_bytes": 1e6}
     blind = WINDOW.evaluate(given([pair(0, 0.95 * 8e8, **row)], **CALM))
     assert blind.missing[0].startswith("the RTT of the idle path")
     queued = given([pair(0, 0.95 * 8e8, **row, rtt_idle_s=0.001)], **CALM)
@@ -218,8 +222,8 @@ def test_a_window_that_was_asked_for_may_be_full_beside_a_few_drops() -> None:
     fewer = _windows(0.8, 1_000_000, 64, retransmit_ratio=2e-5, retransmits_count=9)
     assert WINDOW.evaluate(fewer).holds is False  # 64 windows are not full
     traffic = Traffic(window_bytes=15_625, streams_count=64)
-    row = {"rtt_mean_s": 0.01, "rtt_idle_s": 0.01}
-    told = {"retransmit_ratio": 2e-5, "retransmits_count": 9, "rtt_mean_s": 0.01}
+    row: dict[str, Any] = {"rtt_mean_s": 0.01, "rtt_idle_s": 0.01}
+    told: dict[str, Any] = {"retransmit_ratio": 2e-5, "retransmits_count": 9, "rtt_mean_s": 0.01}
     found = WINDOW.evaluate(given([pair(0, 6.4e8, **row)], traffic, **told))
     assert found.holds is True
     assert found.facts[0].endswith(
@@ -248,7 +252,12 @@ def test_the_advice_is_the_bandwidth_delay_product_over_the_idle_path(
 ) -> None:
     """800 Mbit/s at this use of a NIC's cap, over 4 ms, by two streams."""
     side = "server" if direction is Direction.REVERSE else "client"
-    row = {"rtt_mean_s": 0.01, "rtt_idle_s": 0.004, "cwnd_bytes": 1e6, f"{side}_nic_ratio": nic}
+    row: dict[str, Any] = {
+        "rtt_mean_s": 0.01,
+        "rtt_idle_s": 0.004,
+        "cwnd_bytes": 1e6,
+        f"{side}_nic_ratio": nic,
+    }
     of = given([pair(0, 8e8, **row)], Traffic(streams_count=2, direction=direction))
     assert WINDOW.advise is not None
     assert WINDOW.advise(of).startswith(

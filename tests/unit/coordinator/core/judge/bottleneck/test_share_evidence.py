@@ -78,7 +78,7 @@ def test_how_pairs_move_is_a_fact(ratio: float | None, said: str | None) -> None
 
 @pytest.mark.parametrize(("cov", "equal"), [(0.03, True), (0.031, False)])
 def test_equal_pairs_are_a_fact_but_not_one_alone(cov: float, equal: bool) -> None:
-    told = {"pair_median_bits_per_second": 1e9, "pair_cov_ratio": cov}
+    told: dict[str, Any] = {"pair_median_bits_per_second": 1e9, "pair_cov_ratio": cov}
     said = "2 pairs carry the same 1 Gbit/s a stream (within 3 %), as a limit on each pair makes it"
     assert movement_facts(given(pairs({}, {}), **told)) == [said] * equal
     assert movement_facts(given(pairs({}), **told)) == []

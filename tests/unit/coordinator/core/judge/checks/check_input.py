@@ -119,7 +119,7 @@ def of_run(
 def counter(from_s: float, to_s: float, grain_s: float = 1.0, **told: Any) -> FirewallLedger:
     """Bins of a counter from and to seconds of the first burst."""
     edges = START.timestamp() + np.arange(from_s, to_s + grain_s / 2, grain_s)
-    known = {
+    known: dict[str, Any] = {
         "source": "counter",
         "start_s": edges[:-1],
         "end_s": edges[1:],

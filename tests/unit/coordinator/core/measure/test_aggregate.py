@@ -1,0 +1,136 @@
+"""Fleet figures from seconds, by worked arithmetic."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.measure.aggregate import (
+    _clock_ratio,
+    _cov,
+    _filled,
+    _over,
+    _quantiles,
+    _sent,
+    _share_movement,
+    _worst,
+    column_quantiles,
+    jain,
+    tcp_efficiency,
+    transfer_time_ratio,
+)
+from broadside.coordinator.core.plan.spec import Burst
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NAN = float("nan")
+
+
+def _aligned(proven: list[float], start_s: int = 0) -> Any:
+    """One flow of which receivers' own seconds say so much, from a second beside the instant."""
+    flow = SimpleNamespace(proven_bytes=np.array(proven))
+    grid = SimpleNamespace(start_s=int(AT.timestamp()) + start_s)
+    return cast(Any, SimpleNamespace(flows=[flow], grid=grid))
+
+
+def _burst(duration_s: int = 10, omit_s: int = 0) -> Burst:
+    return Burst(index=0, planned_start_at=AT, duration_s=duration_s, omit_s=omit_s)
+
+
+def test_the_worst_window_is_the_smallest_of_those_that_may_have_been_common() -> None:
+    """Of 10 s: it begins by second 6 (half and one), and ends from second 8 on (nine tenths less
+    one). Two empty seconds at 6 and 7 are a window of their own; at 4 and 5 a half of one."""
+    assert _worst(_burst(), _aligned([10.0] * 6 + [0, 0, 10, 10]), 0.0) == 0.0
+    assert _worst(_burst(), _aligned([10.0] * 4 + [0, 0, 10, 10, 10, 10]), 0.0) == 8 * 5.0
+    assert _worst(_burst(), _aligned([10.0] * 8 + [0, 0]), 0.0) == 8 * 5.0
+    assert _worst(_burst(), _aligned([0.0] * 10), 0.0) == 0.0
+    assert _worst(_burst(), _aligned([10.0] * 10), 0.0) == 80.0
+
+
+def test_late_starts_leave_more_windows_open() -> None:
+    """2 s: it may begin by second 8, and ends in second 9 at the earliest."""
+    assert _worst(_burst(), _aligned([10.0] * 8 + [0, 10]), 2.0) == 0.0
+    assert _worst(_burst(), _aligned([10.0] * 8 + [0, 10]), 0.0) == pytest.approx(80 * 2 / 3)
+
+
+def test_only_planned_seconds_without_the_warm_up_count() -> None:
+    rows = [0.0] * 3 + [10.0] * 10 + [0.0] * 5  # one before the instant, two of warm-up
+    assert _worst(_burst(omit_s=2), _aligned(rows, -1), 0.0) == 80.0
+    assert _worst(_burst(1), _aligned([10.0] * 9), 0.0) is None
+
+
+def _flow(coverage: list[list[float]], cells: list[list[float]]) -> Any:
+    return cast(
+        Any,
+        SimpleNamespace(
+            coverage=np.array(coverage, np.float32),
+            received_bytes=np.array(cells),
+            sent_bytes=np.array(cells),
+        ),
+    )
+
+
+def test_gaps_are_filled_with_a_pairs_own_mean() -> None:
+    """A pair that ran has 20 in the second that is missing, and half of 20 more in the half."""
+    flow = _flow([[1, 0, 0.5, 1], [1, 1, 1, 1], [0, 0, 0, 0]], [[20, 0, 10, 20], [5] * 4, [0] * 4])
+    ran = [SimpleNamespace(ran=True)] * 3
+    filled = _filled(flow, cast(Any, ran), slice(0, 4))
+    assert filled.tolist() == [[20, 20, 20, 20], [5] * 4, [0] * 4]
+    cut = [SimpleNamespace(ran=False)] * 3  # nothing before its first second, or from its last on
+    part = _flow([[0, 1, 0, 1, 0]], [[0, 30, 0, 30, 0]])
+    assert _filled(part, cast(Any, cut), slice(0, 5)).tolist() == [[0, 30, 30, 30, 0]]
+    whole = _flow([[1, 1]], [[5, 6]])
+    assert _filled(whole, cast(Any, ran), slice(0, 2)) is whole.received_bytes
+
+
+def test_what_was_sent_in_unknown_seconds_counts_at_the_mean_of_a_pair_that_ran() -> None:
+    """100, 100 and 90 beside a gap of which a part is known: two whole seconds of five."""
+    flow = _flow([[1] * 5], [[100.0, 100.0, 90.0, NAN, NAN]])
+    assert _sent(flow, slice(0, 5), np.array([True])) == 500.0
+    assert _sent(flow, slice(0, 5), np.array([False])) == 290.0
+    assert _sent(_flow([[1]], [[NAN]]), slice(0, 1), np.array([True])) is None
+
+
+def test_fairness_efficiency_and_transfer_time() -> None:
+    assert jain(np.array([2.0, 2.0, 2.0])) == 1.0
+    assert jain(np.array([6.0, 0.0, 0.0])) == pytest.approx(1 / 3)
+    assert np.isnan(jain(np.zeros(3)))
+    assert tcp_efficiency(90.0, 10.0) == 0.9
+    assert tcp_efficiency(0.0, 10.0) is None
+    assert tcp_efficiency(90.0, None) is None
+    assert transfer_time_ratio(1e9, 1.25, [1e9, 1.5e9]) == 2.0
+    assert transfer_time_ratio(1e9, 1.25, [1e9, None]) is None
+    assert transfer_time_ratio(0.0, 1.25, [1e9]) is None
+    assert transfer_time_ratio(1e9, 1.25, []) is None
+
+
+def test_pairs_that_trade_shares_cancel_in_the_sum() -> None:
+    trade = np.array([[1.0, 3.0, 1.0, 3.0], [3.0, 1.0, 3.0, 1.0]])
+    assert _share_movement(trade) == 0.0
+    assert _share_movement(np.array([trade[0], trade[0]])) == pytest.approx(2.0)
+    assert np.isnan(_share_movement(trade[:1]))
+    assert np.isnan(_share_movement(trade[:, :3]))
+    assert np.isnan(_share_movement(np.ones((2, 4))))
+
+
+def test_quantiles_shares_and_scatter() -> None:
+    assert _quantiles(np.array([4.0, 1.0, 3.0, 2.0, 5.0]), (0.0, 0.5, 0.875, 1.0)) == [1, 3, 4.5, 5]
+    assert _quantiles(np.empty(0), (0.5, 0.9)) == [None, None]
+    assert _over(1.0, 4.0) == 0.25
+    assert _over(None, 4.0) is None
+    assert _over(1.0, 0.0) is None
+    assert _cov(np.array([1.0, 3.0])) == pytest.approx(2**0.5 / 2)
+    assert np.isnan(_cov(np.array([1.0])))
+    assert np.isnan(_cov(np.array([-1.0, 1.0])))
+    assert _clock_ratio(0.5, 10) == 0.1
+    assert _clock_ratio(9.0, 10) == 1.0
+
+
+def test_quantiles_of_columns_are_by_the_nearest_rank() -> None:
+    cells = np.array([[1.0, NAN], [3.0, NAN], [2.0, NAN], [NAN, 7.0]], np.float32)
+    low, middle, high = column_quantiles(cells, (0.05, 0.5, 0.95))
+    assert (low.tolist(), middle.tolist(), high.tolist()) == ([1, 7], [2, 7], [3, 7])
+    (none,) = column_quantiles(np.empty((0, 2), np.float32), (0.5,))
+    assert np.isnan(none).all()
+    assert none.shape == (2,)
