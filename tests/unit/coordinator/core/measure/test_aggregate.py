@@ -12,15 +12,14 @@ from broadside.coordinator.core.measure.aggregate import (
     _cov,
     _filled,
     _over,
-    _quantiles,
     _sent,
     _share_movement,
     _worst,
-    column_quantiles,
     jain,
     tcp_efficiency,
     transfer_time_ratio,
 )
+from broadside.coordinator.core.measure.quantiles import column_quantiles, quantiles
 from broadside.coordinator.core.plan.spec import Burst
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -115,8 +114,8 @@ def test_pairs_that_trade_shares_cancel_in_the_sum() -> None:
 
 
 def test_quantiles_shares_and_scatter() -> None:
-    assert _quantiles(np.array([4.0, 1.0, 3.0, 2.0, 5.0]), (0.0, 0.5, 0.875, 1.0)) == [1, 3, 4.5, 5]
-    assert _quantiles(np.empty(0), (0.5, 0.9)) == [None, None]
+    assert quantiles(np.array([4.0, 1.0, 3.0, 2.0, 5.0]), (0.0, 0.5, 0.875, 1.0)) == [1, 3, 4.5, 5]
+    assert quantiles(np.empty(0), (0.5, 0.9)) == [None, None]
     assert _over(1.0, 4.0) == 0.25
     assert _over(None, 4.0) is None
     assert _over(1.0, 0.0) is None
