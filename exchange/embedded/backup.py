@@ -122,13 +122,14 @@ def restore(file: Path, data_dir: Path) -> list[str]:
         raise BackupUnusable(
             f"{data_dir}: not empty; set BROADSIDE_DATA_DIR to a new directory, or move that away"
         )
+    data_dir = data_dir.resolve()  # the directory itself where the setting is a link to it
     data_dir.parent.mkdir(parents=True, exist_ok=True)
-    with _private_folder(data_dir.absolute().parent, _RESTORE_PREFIX) as unpacked:
+    with _private_folder(data_dir.parent, _RESTORE_PREFIX) as unpacked:
         names = _unpack_verified(file, unpacked)
         for path in (*(folder for folder in unpacked.rglob("*") if folder.is_dir()), unpacked):
             _sync(path)
         unpacked.rename(data_dir)  # also over an empty directory
-        _sync(data_dir.absolute().parent)
+        _sync(data_dir.parent)
     return names
 
 
