@@ -22,7 +22,7 @@ import sqlite3
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -122,13 +122,14 @@ def restore(file: Path, data_dir: Path) -> list[str]:
         raise BackupUnusable(
             f"{data_dir}: not empty; set BROADSIDE_DATA_DIR to a new directory, or move that away"
         )
+    data_dir = data_dir.resolve()  # the directory itself where the setting is a link to it
     data_dir.parent.mkdir(parents=True, exist_ok=True)
-    with _private_folder(data_dir.absolute().parent, _RESTORE_PREFIX) as unpacked:
+    with _private_folder(data_dir.parent, _RESTORE_PREFIX) as unpacked:
         names = _unpack_verified(file, unpacked)
         for path in (*(folder for folder in unpacked.rglob("*") if folder.is_dir()), unpacked):
             _sync(path)
         unpacked.rename(data_dir)  # also over an empty directory
-        _sync(data_dir.absolute().parent)
+        _sync(data_dir.parent)
     return names
 
 
@@ -431,7 +432,9 @@ def _copy(source: Path, target: Path) -> None:
 
     Without the transaction a copy in steps begins anew at every commit of another process, and
     never ends beside a working fleet. In write-ahead-log mode a reader makes no writer wait. After
-    each step the copy is on the disk: gigabytes that wait for it hold up the commits of others.
+    each step the copy is on the disk: gigabytes that wait for it hold up the commits of others. The
+    log grew for as long as the transaction was open. It is written back here, because the next
+    writer would do that within its own commit.
     """
     try:
         with (
@@ -440,13 +443,33 @@ def _copy(source: Path, target: Path) -> None:
             ) as at,
             contextlib.closing(sqlite3.connect(target)) as to,
             target.open("rb") as copied,
+            _write_back(source) as write_back,
         ):
             to.execute("PRAGMA synchronous=OFF")  # it is synced here, step by step
             at.execute("BEGIN")
             at.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # the snapshot's beginning
             at.backup(to, pages=_STEP_PAGES, progress=lambda *_: os.fdatasync(copied.fileno()))
+            at.execute("COMMIT")
+            write_back()
     except sqlite3.Error as error:
         raise BackupUnusable(f"{source}: cannot be copied: {error}") from error
+
+
+@contextlib.contextmanager
+def _write_back(source: Path) -> Iterator[Callable[[], None]]:
+    """What writes a database's log back into it, without a wait of anybody's; ready for use.
+
+    Who may only read the database leaves its log as it is.
+    """
+    uri = f"{source.absolute().as_uri()}?mode=rw"
+    with contextlib.closing(sqlite3.connect(uri, uri=True)) as writing:
+
+        def write_back() -> None:
+            with contextlib.suppress(sqlite3.Error):
+                writing.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+        write_back()  # its connection is open and its schema read when it counts
+        yield write_back
 
 
 def _check(path: Path) -> None:

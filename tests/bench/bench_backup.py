@@ -63,7 +63,7 @@ def rows(megabytes: int, agents: int, rounds: int) -> Iterator[Row]:
         name=f"{name}: longest wait of a write meanwhile",
         value=max(waits_s),
         unit="s",
-        limit=max(WAIT_MAX_S, max(alone_s)),
+        limit=max(WAIT_MAX_S, RATIO_MAX * max(alone_s)),
         peer="without it",
         peer_value=max(alone_s),
     )

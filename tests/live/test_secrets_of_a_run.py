@@ -53,14 +53,15 @@ class Run:
 
     def plant_settings(self) -> None:
         """Secrets of the coordinator's environment."""
+        hook, password = base64.b64encode(os.urandom(32)).decode(), secrets.token_hex(12)
         planted = {
-            "BROADSIDE_WEBHOOK_SECRET": "whsec_" + base64.b64encode(os.urandom(32)).decode(),
-            "BROADSIDE_PROMETHEUS_TOKEN": secrets.token_urlsafe(24),
-            "BROADSIDE_AZURE_MONITOR_TOKEN": secrets.token_urlsafe(24),
-            "HTTPS_PROXY": f"http://me:{secrets.token_hex(12)}@127.0.0.1:9",
+            "BROADSIDE_WEBHOOK_SECRET": f"whsec_{hook}",
+            "BROADSIDE_PROMETHEUS_TOKEN": secrets.token_hex(24),
+            "BROADSIDE_AZURE_MONITOR_TOKEN": secrets.token_hex(24),
+            "HTTPS_PROXY": f"http://me:{password}@127.0.0.1:9",
         }
-        self.secrets["setting"] |= {re.split(r"[:_@]", v)[-1] for v in planted.values()} - {"9"}
-        self.secrets["setting"].add(planted["HTTPS_PROXY"].split(":")[2].split("@")[0])
+        self.secrets["setting"] |= {hook, password}
+        self.secrets["setting"] |= {v for name, v in planted.items() if name.endswith("_TOKEN")}
         self.site.environment |= planted | {"NO_PROXY": "127.0.0.1"}
 
     def do(self, *words: str, given: str = "", code: int = 0) -> str:

@@ -496,3 +496,28 @@ def written_by_backup(data: Path, file: Path) -> int:
     words = [sys.executable, "-c", script, str(data), str(file)]
     told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     return int(told.partition("wchar: ")[2].split()[0])
+
+
+def test_the_log_that_grew_is_written_back_by_the_backup(tmp_path: Path) -> None:
+    """Else the next commit of a writer does it, and waits for as long."""
+    make_store(data := tmp_path / "data")
+    path = data / "results.sqlite3"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writing:
+        writing.execute("PRAGMA wal_autocheckpoint=0")
+        writing.execute("CREATE TABLE filler (content BLOB)")
+        writing.execute("INSERT INTO filler VALUES (zeroblob(5000000))")
+        before_bytes = path.stat().st_size
+        back_up(data, tmp_path / "file")
+        assert path.stat().st_size > before_bytes + 4_000_000
+        assert writing.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_directory_behind_a_link_is_laid_out(tmp_path: Path) -> None:
+    """As where /var/lib/broadside is a link to another disk."""
+    make_store(data := tmp_path / "data")
+    back_up(data, tmp_path / "file")
+    (tmp_path / "disk" / "again").mkdir(parents=True)
+    (tmp_path / "again").symlink_to(tmp_path / "disk" / "again")
+    restore(tmp_path / "file", tmp_path / "again")
+    assert (tmp_path / "again").is_symlink()
+    assert (tmp_path / "disk" / "again" / "private.sqlite3").exists()
