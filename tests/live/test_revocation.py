@@ -105,7 +105,7 @@ def test_a_revoked_agent_stops_with_its_engines_and_does_not_come_back(site: Sit
     run_id = run["run_id"]
     plan = plan_of(site, run_id)
     [burst] = plan.bursts
-    start_s, end_s = burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()
+    end_s = burst.planned_end_at.timestamp()
     servers = {pair.index: pair.endpoint.agent_id for pair in plan.pairs}
 
     # Idle: a server that no pair uses, whose engine listens; later a client that holds no job.
@@ -122,7 +122,6 @@ def test_a_revoked_agent_stops_with_its_engines_and_does_not_come_back(site: Sit
         return found if everybody else None
 
     held = {index: claim.agent_id for index, claim in wait_for("all are armed", armed).items()}
-    assert time.time() < start_s
     assert engines(site, held[0])
     revoke(site, held[0])
     wait_for("the armed client is gone", is_gone(site, held[0]))
