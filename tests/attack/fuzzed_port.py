@@ -21,7 +21,8 @@ from broadside.coordinator.loop_lag import KEPT_S
 from broadside.exchange.http.coordinator_link import open_client
 from broadside.exchange.messages import Role
 from broadside.exchange.row_text import entity_fields
-from tests.attack.between import Listening, listening
+from tests.attack import Attack
+from tests.attack.between import WIRE, Listening, listening
 from tests.attack.fuzzed import mangled
 from tests.attack.injections import INJECTIONS
 from tests.attack.on_hosts import BASE, claim, make_row, write
@@ -64,7 +65,7 @@ def _hollow(draw: random.Random) -> bytes:
 
 def _operation(draw: random.Random, agent: str) -> Any:
     """One that an agent may send, or nearly."""
-    chunk = {"client_up_0": _hollow(draw), "client_up_first_data_at_s": 1.0}
+    chunk: dict[str, Any] = {"client_up_0": _hollow(draw), "client_up_first_data_at_s": 1.0}
     beat = presence(Role.CLIENT, 1).model_copy(update={"agent_id": agent})
     made: list[Callable[[], dict[str, Any]]] = [
         lambda: {"do": "ping"},
@@ -178,3 +179,10 @@ def fuzz_port(count: int, seed: int, *, settles: bool = False) -> PortTally:
     broken = {status: n for status, n in tally.statuses.items() if status >= 500}
     assert not broken, f"answers {broken}"
     return tally
+
+
+ATTACKS: Final = (
+    Attack(
+        "fuzzed operations", WIRE, "1,000 operations of nobody's", lambda: str(fuzz_port(1_000, 1))
+    ),
+)
