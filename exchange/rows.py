@@ -87,9 +87,12 @@ def _depth(text: str) -> int:
 _T = TypeVar("_T")
 
 
-async def read_json(
-    body: bytes, max_bytes: int, read: Callable[[Any], _T] = lambda told: told
-) -> _T:
+async def read_json(body: bytes, max_bytes: int) -> Any:
+    """Parse JSON as :func:`read_json_as` does, and return the value itself."""
+    return await read_json_as(body, max_bytes, lambda told: told)
+
+
+async def read_json_as(body: bytes, max_bytes: int, read: Callable[[Any], _T]) -> _T:
     """Parse JSON that somebody else sent; a large one in a thread, beside which the loop goes on.
 
     Args:

@@ -20,7 +20,7 @@ from broadside.coordinator.device.http_answers import (
 )
 from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError
 from broadside.exchange.log_lines import redact
-from broadside.exchange.rows import read_json
+from broadside.exchange.rows import read_json, read_json_as
 
 _POINTS_MAX_COUNT: Final = 10_000  # of one query; Prometheus gives 11,000
 _ANSWER_MAX_BYTES: Final = 16 * 1_048_576  # ten thousand samples take half of one
@@ -120,7 +120,7 @@ class PrometheusApi:
                     params={"query": "time()"},
                 )
             took_s = time.monotonic() - began_s
-            answer: Any = await read_json(body, _ANSWER_MAX_BYTES)
+            answer = await read_json(body, _ANSWER_MAX_BYTES)
             data = answer["data"]
             told = data["result"]
             stamp = told[0] if data["resultType"] == "scalar" else told[0]["value"][0]
@@ -147,7 +147,7 @@ class PrometheusApi:
                 f"prometheus_url {self.where} throttles us: come back in {after_s:g} s", after_s
             )
         try:
-            answer, rows = await read_json(
+            answer, rows = await read_json_as(
                 body, _ANSWER_MAX_BYTES, lambda told: _matrix(query, told)
             )
             return rows, partial_answer(response, answer) or _warned(answer)

@@ -17,7 +17,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
@@ -61,6 +61,7 @@ GATHER_S: Final = 20e-6  # s a stream for which a write waits for others': they 
 GATHER_MAX_S: Final = 0.02
 PAGE_MAX_COUNT: Final = 256
 ANSWERS_MAX_BYTES: Final = 32 * 2**20  # of rows, in the answers to one request
+READS_AT_ONCE: Final = 16  # operations of one request that read rows
 STARTED_AT_ONCE: Final = 50  # operations between two turns of others
 WANT_MAX_S: Final = 120.0
 _OVERWRITES: Final = frozenset({"upsert", "batch", "delete"})
@@ -198,8 +199,9 @@ class ExchangeService:
             if (field := lone_surrogate(operation)) is not None:
                 self._note_refusal(rights, operation, f"{field}: {_HALF}")
                 return {"error": "ExchangeMisconfigured", "said": f"{plain_text(field)}: {_HALF}"}
-            done = await self._once(rights, operation)
-            left.take(_told_bytes(done))
+            async with left.turn(operation):
+                done = await self._once(rights, operation)
+                left.take(_told_bytes(done))
             return {"ok": done}
         except (ExchangeRefused, EntityRefused) as error:
             self._note_refusal(rights, operation, error)
@@ -529,10 +531,24 @@ class ExchangeService:
 
 
 class _Left:
-    """Bytes that the answers to one request may still have."""
+    """Bytes that the answers to one request may still have, and turns to read rows."""
 
     def __init__(self, left_bytes: int) -> None:
         self._bytes = left_bytes
+        self._turns = asyncio.Semaphore(READS_AT_ONCE)
+
+    @asynccontextmanager
+    async def turn(self, operation: Mapping[str, Any]) -> AsyncGenerator[None, None]:
+        """Wait for a turn, if the operation reads rows: else all are read before any is counted.
+
+        Raises ``ExchangeUnavailable`` where no byte is left.
+        """
+        if operation.get("do") not in ("get", "scan"):
+            yield
+            return
+        async with self._turns:
+            self.take(0)
+            yield
 
     def take(self, size_bytes: int) -> None:
         """Count an answer. Raises ``ExchangeUnavailable`` where it is too much."""

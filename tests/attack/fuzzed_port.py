@@ -21,7 +21,8 @@ from broadside.coordinator.loop_lag import KEPT_S
 from broadside.exchange.http.coordinator_link import open_client
 from broadside.exchange.messages import Role
 from broadside.exchange.row_text import entity_fields
-from tests.attack.between import Listening, listening
+from tests.attack import Attack
+from tests.attack.between import WIRE, Listening, listening
 from tests.attack.fuzzed import mangled
 from tests.attack.injections import INJECTIONS
 from tests.attack.on_hosts import BASE, claim, make_row, write
@@ -178,3 +179,10 @@ def fuzz_port(count: int, seed: int, *, settles: bool = False) -> PortTally:
     broken = {status: n for status, n in tally.statuses.items() if status >= 500}
     assert not broken, f"answers {broken}"
     return tally
+
+
+ATTACKS: Final = (
+    Attack(
+        "fuzzed operations", WIRE, "1,000 operations of nobody's", lambda: str(fuzz_port(1_000, 1))
+    ),
+)

@@ -41,7 +41,7 @@ from broadside.coordinator.device.ledgers.source import (
 from broadside.coordinator.device.resource_manager import METRICS_VERSION, identity_token, object_of
 from broadside.exchange.azure.identity import NoToken
 from broadside.exchange.messages import Direction
-from broadside.exchange.rows import read_json
+from broadside.exchange.rows import read_json_as
 
 ROLE: Final = "Monitoring Reader"
 SPLIT_MAX_COUNT: Final = 1000  # series of a metric that is split; unasked the service gives ten
@@ -249,7 +249,7 @@ class AzureMonitorLedger:
             )
             if not response.is_success:
                 return self._refusal(response, body)
-            document, answer = await read_json(body, _ANSWER_MAX_BYTES, _read_answer)
+            document, answer = await read_json_as(body, _ANSWER_MAX_BYTES, _read_answer)
         except LedgerError as error:
             return error
         except ValueError as error:

@@ -126,7 +126,7 @@ class RestWitness:
         if response.status_code not in (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT):
             raise LedgerError(f"{self._where}: HTTP {response.status_code}")
         try:
-            document: Any = await read_json(body, ANSWER_MAX_BYTES)
+            document = await read_json(body, ANSWER_MAX_BYTES)
         except (ValueError, RecursionError):
             raise LedgerError(f"{self._where}: not JSON that can be read") from None
         return document, partial_answer(response, document)
