@@ -118,6 +118,10 @@ def _close(file: IO[bytes]) -> None:
         file.close()
 
 
+def _watched_path(watch: Watch, pid: int) -> Path:
+    return Path(watch.path.replace("{pid}", str(pid)))
+
+
 WATCH_S: Final = (
     0.25  # s between looks at a watched file, at quarters of UTC seconds: each second's
 )
@@ -174,6 +178,17 @@ class Attempt:
                 return
             tell(iter(events), at_s)
 
+        def first_look(pid: int) -> None:
+            """Read counters before a program moves data: starting a second one takes a while."""
+            for watch in process.watches:
+                if not watch.tail:
+                    with suppress(OSError):
+                        text, at_s = (
+                            _watched_path(watch, pid).read_text(errors="replace"),
+                            time.time(),
+                        )
+                        tell(iter(reader.sample(watch.name, text, at_s)), at_s)
+
         env = {**(program_environment() if env is None else env), **process.env}
         end_by = signal.SIGTERM if process.end_by is EndBy.TERM else signal.SIGKILL
         with _pipe(bool(process.pipe_to)) as (reading, writing):
@@ -185,6 +200,7 @@ class Attempt:
                 identity=identity,
                 end_by=end_by,
                 ends_at_alarm=process.ends_at_alarm,
+                on_start=first_look,
                 **({} if writing is None else {"stdout": writing}),
             )
             second: EngineProcess | None = None
@@ -239,8 +255,7 @@ class Attempt:
         begun = False
         for watch in watches:
             with suppress(OSError):  # not there yet, or no longer
-                path = Path(watch.path.replace("{pid}", str(self.process.pid)))
-                text, at_s = self._read(watch, path)
+                text, at_s = self._read(watch, _watched_path(watch, self.process.pid))
                 events = self.reader.sample(watch.name, text, at_s)
                 begun = begun or any(isinstance(event, Started) for event in events)
                 self._take(iter(events), at_s)

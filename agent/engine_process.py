@@ -168,6 +168,7 @@ class EngineProcess:
         identity: "Identity | None" = None,
         end_by: signal.Signals = signal.SIGKILL,
         ends_at_alarm: bool = True,
+        on_start: Callable[[int], None] = lambda _: None,
     ) -> "EngineProcess":
         """Start the engine. Raises :class:`EngineUnusable` when it cannot be executed.
 
@@ -181,6 +182,7 @@ class EngineProcess:
         ``hard_stop_at_s`` (default: 15 s after the deadline) is the kernel's timer, for an agent
         that hangs; ``ends_at_alarm`` of False sets a watchdog beside an engine that lives through
         it. Call from the main thread: the kernel ties the engine's life to the thread.
+        ``on_start`` gets the process's id as soon as its program runs, before all else.
         """
         if hard_stop_at_s is None and deadline_at_s is not None:
             hard_stop_at_s = deadline_at_s + HARD_STOP_AFTER_S
@@ -205,6 +207,7 @@ class EngineProcess:
         pipes = _Pipes(started, on_line)
         process = cls(pipes, started_at_s)
         try:
+            on_start(started.pid)
             if hard_stop_at_s is not None and not ends_at_alarm:
                 pipes.watchdog = _watch(started.pid, hard_stop_at_s)
             await pipes.open()

@@ -8,14 +8,17 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broadside.agent.attempt import Attempt, Transcript
-from broadside.exchange.engines.port import Process, Reading
+from broadside.agent.engine_process import EngineProcess
+from broadside.exchange.engines.port import Process, Reading, Watch
 from tests.unit.agent.jobs import make_reading
 
 LOOP = "import time\nwhile True: time.sleep(0.05)"
@@ -69,6 +72,37 @@ async def test_the_end_at_its_time_is_none() -> None:
     exit_ = await attempt.exit
     assert (exit_.exit_code, exit_.stopped) == (-signal.SIGTERM, None)
     assert attempt.read().report.error is None
+
+
+async def test_counters_are_read_before_a_second_process_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the first moved meanwhile would be taken for what it had read before the test."""
+    order: list[str] = []
+
+    class Noting(AnyReader):
+        def sample(self, name: str, text: str, at_s: float) -> tuple[()]:
+            order.append(name)
+            return ()
+
+    spawn = EngineProcess.spawn
+
+    async def noted(argv: Sequence[str], **options: Any) -> EngineProcess:
+        order.append(argv[-1])
+        return await spawn(argv, **options)
+
+    monkeypatch.setattr(EngineProcess, "spawn", noted)
+    attempt = await Attempt.spawn(
+        Process(
+            argv=(sys.executable, "-c", "1"),
+            pipe_to=(sys.executable, "-c", "2"),
+            watches=(Watch(name="io", path="/proc/{pid}/io"),),
+        ),
+        Noting(),
+        raw_max_bytes=1000,
+    )
+    await attempt.exit
+    assert order[:3] == ["1", "io", "2"]
 
 
 async def test_an_engine_with_an_end_of_its_own_may_end() -> None:
