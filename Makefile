@@ -26,7 +26,7 @@ faults: setup ## break a fleet in every phase of a run: the table of faults, eac
 scenarios: tools ## every test of the field's notebook in the lab, in one table; ARGS="--only FTP"
 	@$(BIN)/python -m tests.scenarios $(ARGS)
 
-test: tools ## everything in the checkout: lint, types, deploy-check, unit, contract, live
+test: tools ## everything in the checkout: lint, types, deploy-check, unit, review, contract, live
 	@$(MAKE) --no-print-directory -j3 --output-sync=target lint types costs
 	@$(MAKE) --no-print-directory -j4 deploy-check waiting computing $(BESIDE)
 	@$(PYTEST) -n 3 $$(grep -rl "mark.alone" tests) -m alone $(ARGS)
@@ -43,7 +43,7 @@ waiting: setup # for clocks and processes, but not for a core: what computes bes
 	@$(PYTEST) -n 7 tests/live tests/contract -m "not alone" $(ARGS)
 
 computing: setup
-	@nice $(PYTEST) -n 2 tests/unit $(ARGS)
+	@nice $(PYTEST) -n 2 tests/unit tests/review $(ARGS)
 
 shipped: tools ## execute what leaves the checkout on the systems of its users: one table
 	@nice $(PYTEST) -n 2 tests/shipped $(ARGS)

@@ -36,6 +36,10 @@
  * In a server (BROADSIDE_GATE_SERVES) it holds nothing: it prints when the server's clock starts,
  * and lets it wait for the first data.
  *
+ * At both ends: iperf3 from 3.16 on receives whole blocks, and counts nothing of a block before its
+ * last byte has come. At the end of a reading each stream has up to a block (128 KiB) that is
+ * received and not counted. So a short read ends its block here.
+ *
  * Environment (gate.py sets it; without BROADSIDE_GATE_AT or _SERVES nothing happens):
  *   BROADSIDE_GATE_AT        the instant, epoch s
  *   BROADSIDE_GATE_CONNECTS  connections in all, control included; without it only place 2 holds
@@ -96,6 +100,10 @@ static bool opening[FD_SETSIZE]; /* a UDP stream that waits for the server's rep
 static bool unanswered[FD_SETSIZE]; /* one that was given a reply which did not come */
 static int streams_count, answered_count, unanswered_count;
 static double released_s; /* epoch s at which the last stream's first write went */
+
+static bool receiving; /* the test runs */
+static int talking_fd = -1; /* the control connection meanwhile; its messages are read whole */
+static bool was_short[FD_SETSIZE]; /* by stream: the last read gave less than was asked for */
 
 static bool urgent; /* real-time, as are the threads that it starts */
 static int usual_policy;
@@ -207,11 +215,28 @@ static void keep_alive(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-static bool is_datagram(int fd)
+static bool is_socket(int fd, int wanted)
 {
     int kind = 0;
     socklen_t length = sizeof kind;
-    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &kind, &length) == 0 && kind == SOCK_DGRAM;
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &kind, &length) == 0 && kind == wanted;
+}
+
+/* Whether iperf3 asks for the rest of a block that a short read has ended. */
+static bool ends_block(int fd)
+{
+    if (!receiving || !may_be_stream(fd) || !was_short[fd])
+        return false;
+    was_short[fd] = false;
+    errno = EAGAIN;
+    return true;
+}
+
+static ssize_t received(int fd, ssize_t got, size_t asked)
+{
+    if (receiving && got > 0 && (size_t)got < asked && fd != talking_fd && may_be_stream(fd))
+        was_short[fd] = is_socket(fd, SOCK_STREAM);
+    return got;
 }
 
 /* A datagram that opens a stream, and that counts as no packet where it is read as data: its time,
@@ -336,7 +361,7 @@ int connect(int fd, const struct sockaddr *address, socklen_t length)
             if (may_be_stream(fd)) {
                 unsent[fd] = true;
                 unsent_count++;
-                if (connects_expected > 0 && is_datagram(fd)) {
+                if (connects_expected > 0 && is_socket(fd, SOCK_DGRAM)) {
                     opening[fd] = true;
                     streams_count++;
                 }
@@ -370,6 +395,8 @@ ssize_t write(int fd, const void *bytes, size_t count)
         return wrote;
     } else if (serving && count == 1 && *(const signed char *)bytes == TEST_START) {
         serving = 0;
+        talking_fd = fd;
+        receiving = true;
         ssize_t wrote = real_write(fd, bytes, count);
         server_started_s = now_s();
         dprintf(STDERR_FILENO, "broadside-gate: armed %.6f\nbroadside-gate: released %.6f "
@@ -399,17 +426,23 @@ ssize_t recv(int fd, void *bytes, size_t count, int flags)
         set_up();
     if (may_be_stream(fd) && opening[fd])
         return await_reply(fd, bytes, count, flags);
-    return real_recv(fd, bytes, count, flags);
+    if (ends_block(fd))
+        return -1;
+    return received(fd, real_recv(fd, bytes, count, flags), count);
 }
 
 ssize_t read(int fd, void *bytes, size_t count)
 {
     if (!real_read)
         set_up();
-    ssize_t got = real_read(fd, bytes, count);
+    if (ends_block(fd))
+        return -1;
+    ssize_t got = received(fd, real_read(fd, bytes, count), count);
     if (fd == control_fd && fd != -1 && count == 1 && got == 1
         && *(signed char *)bytes == TEST_START) {
         double started_s = now_s() - round_trip_s() / 2;
+        talking_fd = fd;
+        receiving = true;
         drop_late_replies();
         if (connects_expected == 0 || settle_s > 0) {
             send_ahead();

@@ -5,6 +5,7 @@ namespaces.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import signal
@@ -96,6 +97,11 @@ EXIT_CANNOT_RUN: Final = 4  # settings are right, but something they name is mis
 
 ENGINE_PAUSE_S: Final = 15.0  # s between looks for an engine that was not there
 JOIN_PAUSE_S: Final = 5.0  # s between tries to join a coordinator that does not answer
+REFUSED_LOOK_S: Final = 3.0  # s for the coordinator's word on a credential, before engines start
+REVOKED: Final = (
+    "the coordinator refuses this agent's credential: it was revoked (`broadside enroll list` "
+    "there); join with a new code"
+)
 FAREWELL_S: Final = 5.0  # s for the spool's last try
 
 log = logging.getLogger(__name__)
@@ -205,7 +211,7 @@ async def _run_once(
         heart = await _be_agent(settings, host, fabric, spool, stopping)
     finally:
         await fabric.close()
-    if heart.storage_gone:
+    if heart.storage_gone or fabric.revoked.is_set():
         return EXIT_CANNOT_RUN
     return None if heart.has_moved else EXIT_STOPPED
 
@@ -233,7 +239,25 @@ async def _open_fabric(
             if stopping.is_set():
                 return None
     _hold_name(settings, path)
+    if settings.join is None:
+        await _refuse_revoked(path, fabric_settings)
     return open_fabric(fabric_settings.model_copy(update={"credential_file": path}))
+
+
+async def _refuse_revoked(path: Path, fabric_settings: FabricSettings) -> None:
+    """Start no engine for a credential that is refused. Raises ``ExchangeMisconfigured``."""
+    from broadside.exchange.http.credential import coordinator_addresses, load_credential
+    from broadside.exchange.http.joining import is_refused
+
+    if (credential := load_credential(path)) is None:
+        return
+    if fabric_settings.coordinator is not None:
+        addresses = coordinator_addresses(fabric_settings.coordinator)
+        credential = replace(credential, coordinators=addresses)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(REFUSED_LOOK_S):
+            if await is_refused(credential):
+                raise ExchangeMisconfigured(f"{path}: {REVOKED}")
 
 
 def _hold_name(settings: AgentSettings, path: Path) -> None:
@@ -276,6 +300,7 @@ async def _be_agent(
             lambda: _count_host(host, host_log),
         )
     ]
+    background.append(asyncio.create_task(_stop_once_revoked(fabric, stopping)))
     try:
         if (engine := await _find_engine(settings, heart, stopping)) is not None:
             tools = Tools(
@@ -312,6 +337,13 @@ async def _be_agent(
     await _empty(spooled, spooled_raw, spool, settings)
     log.info("stopped", extra={"action": "stop"})
     return heart
+
+
+async def _stop_once_revoked(fabric: Fabric, stopping: asyncio.Event) -> None:
+    """End a revoked agent with its engines: no control row can stop its traffic any more."""
+    await fabric.revoked.wait()
+    log.error("%s", REVOKED, extra={"action": "revoked"})
+    stopping.set()
 
 
 async def _find_engine(

@@ -50,6 +50,12 @@ class CoordinatorSettings(BaseSettings):
         "own authority, made in `BROADSIDE_DATA_DIR`",
     )
     hosts_key_file: Path | None = Field(None, description="PEM file of that certificate's key")
+    requests_at_once: int = Field(
+        128,
+        ge=4,
+        description="requests that one credential may have in progress, at the API and, of an "
+        "agent, at the agents' port; more are answered with 429. Health and joining are free",
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "WARNING", description="how much `broadside serve` says on standard error"
     )

@@ -26,10 +26,10 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import Any, Final, cast
+from itertools import accumulate, compress, pairwise
+from typing import Any, Final, TypeVar, cast
 
 from pydantic_core import from_json, to_json
 
@@ -45,7 +45,7 @@ _CHECKED_FROM: Final = 8  # the checksum covers what follows it
 # Both bound what a hostile header can make us allocate.
 _ROWS_MAX_COUNT: Final = 1_000_000
 _COLUMNS_MAX_COUNT: Final = 32  # ours have at most ten
-_HEADER_MAX_BYTES: Final = 1_048_576
+_HEADER_MAX_BYTES: Final = 16_384  # 512 a column: a name, five integers, eight lengths of planes
 _LOW, _HIGH = -(2**64), 2**64  # beyond what a described value can be
 
 MICROSECONDS: Final = 1e6  # a second
@@ -65,6 +65,7 @@ _WAYS: Final = ("rx", "tx")
 _RATE_BITS: Final = 32  # of the fraction of packets a byte
 
 Column = Sequence[int | None]
+_C = TypeVar("_C")  # a column, packed or as a list
 
 # Of an interval: each column's field, and its units in one of the field's.
 _INTERVAL: Final[Mapping[str, tuple[str, float]]] = {
@@ -78,6 +79,7 @@ _INTERVAL: Final[Mapping[str, tuple[str, float]]] = {
     "jitter_ns": ("jitter_s", _NS),
 }
 _NEVER_UNKNOWN: Final = ("bytes", "omitted")
+_INSTANTS: Final = ("gap_us", "span_us")
 
 
 def pack_intervals(intervals: Sequence[Interval], level: int = SMALLEST) -> bytes:
@@ -106,6 +108,40 @@ def unpack_intervals(packed: bytes) -> tuple[Interval, ...]:
     )
 
 
+def check_intervals(packed: bytes) -> None:
+    """Check that :func:`unpack_intervals` can read a chunk, without building an interval.
+
+    Raises:
+        RecordUnreadable: The chunk is not whole, or a column is missing or unknown.
+    """
+    columns = unpack_columns(packed, (*_INSTANTS, *_INTERVAL))
+    for name in (*_INSTANTS, *_INTERVAL):
+        column = _column(columns, name)
+        has_unknown = column.rows_count and (column.planes is None or 0 in column.mask)
+        if has_unknown and name in (*_INSTANTS, *_NEVER_UNKNOWN):
+            raise _has_unknown(name)
+
+
+def last_end_s(packed: bytes) -> float:
+    """Return the largest end of a chunk's intervals (s); 0 without any.
+
+    Raises ``RecordUnreadable``.
+    """
+    return max((end_s for _, end_s in _bounds_s(unpack(packed, _INSTANTS))), default=0.0)
+
+
+def sum_intervals(packed: bytes) -> tuple[int, float]:
+    """Return bytes and seconds of a chunk's intervals that are not omitted.
+
+    Raises ``RecordUnreadable``.
+    """
+    columns = unpack(packed, (*_INSTANTS, *_NEVER_UNKNOWN))
+    counts, omitted = (_known(columns, name) for name in _NEVER_UNKNOWN)
+    spans_s = (end_s - start_s for start_s, end_s in _bounds_s(columns))
+    kept = [flag != 1 for flag in omitted]
+    return sum(compress(counts, kept)), sum(compress(spans_s, kept))
+
+
 def _placed(bounds_s: Iterable[tuple[float, float]]) -> dict[str, Column]:
     """Readings' places in time. One nearly always starts where the one before it ended."""
     gaps_us, spans_us, last_us = [], [], 0
@@ -117,14 +153,14 @@ def _placed(bounds_s: Iterable[tuple[float, float]]) -> dict[str, Column]:
     return {"gap_us": gaps_us, "span_us": spans_us}
 
 
-def _bounds_s(columns: Mapping[str, list[int | None]]) -> list[tuple[float, float]]:
+def _bounds_s(columns: Mapping[str, list[int | None]]) -> Iterator[tuple[float, float]]:
     """The reverse of :func:`_placed`."""
     gaps_us, spans_us = _known(columns, "gap_us"), _known(columns, "span_us")
     ends_us = accumulate(map(operator.add, gaps_us, spans_us))
-    return [
+    return (
         ((end_us - span_us) / MICROSECONDS, end_us / MICROSECONDS)
         for end_us, span_us in zip(ends_us, spans_us, strict=True)
-    ]
+    )
 
 
 def pack_host(seconds: Sequence[HostSecond], level: int = SMALLEST) -> bytes:
@@ -203,13 +239,13 @@ class PackedColumn:
     # next ones; None: every value is unknown
 
 
-def unpack(packed: bytes) -> dict[str, list[int | None]]:
-    """The columns that :func:`pack` was given, as lists.
+def unpack(packed: bytes, wanted: Container[str] | None = None) -> dict[str, list[int | None]]:
+    """The columns that :func:`pack` was given, as lists; with ``wanted`` only those.
 
     Raises :class:`~broadside.exchange.ports.RecordUnreadable` for anything that is not a whole
     chunk of a version known here.
     """
-    return {name: _listed(column) for name, column in unpack_columns(packed).items()}
+    return {name: _listed(column) for name, column in unpack_columns(packed, wanted).items()}
 
 
 def unpack_columns(packed: bytes, wanted: Container[str] | None = None) -> dict[str, PackedColumn]:
@@ -217,6 +253,22 @@ def unpack_columns(packed: bytes, wanted: Container[str] | None = None) -> dict[
 
     Columns that are not ``wanted`` are not inflated. Raises as :func:`unpack` does.
     """
+    header_at, planes_at = _checked(packed)
+    try:
+        return _columns(packed, header_at, planes_at, wanted)
+    except _MALFORMED as error:
+        raise _malformed(packed, error) from error
+
+
+_MALFORMED: Final = (ValueError, TypeError, IndexError, OverflowError, zlib.error)
+
+
+def _malformed(packed: bytes, error: Exception) -> RecordUnreadable:
+    return RecordUnreadable(f"chunk of {len(packed)} bytes: malformed ({str(error)[:200]})")
+
+
+def _checked(packed: bytes) -> tuple[int, int]:
+    """Where header and planes begin, of a chunk whose version and checksum are right."""
     if packed[:3] != _MAGIC or len(packed) < _PREFIX.size:
         raise RecordUnreadable(f"chunk of {len(packed)} bytes: not a Broadside chunk")
     _, version, crc, header_bytes = _PREFIX.unpack_from(packed)
@@ -226,11 +278,20 @@ def unpack_columns(packed: bytes, wanted: Container[str] | None = None) -> dict[
         )
     if zlib.crc32(memoryview(packed)[_CHECKED_FROM:]) != crc:
         raise RecordUnreadable(f"chunk of {len(packed)} bytes: corrupt (checksum differs)")
+    return _PREFIX.size, _PREFIX.size + header_bytes
+
+
+def count_rows(packed: bytes) -> int:
+    """Rows that a chunk claims to hold, read from its header: nothing is built of them.
+
+    A row may take no byte at all (columns of one value), so a chunk's size bounds no count. Raises
+    as :func:`unpack` does.
+    """
+    _, planes_at = _checked(packed)
     try:
-        return _columns(packed, _PREFIX.size, _PREFIX.size + header_bytes, wanted)
-    except (ValueError, TypeError, IndexError, OverflowError, zlib.error) as error:
-        said = str(error)[:200]
-        raise RecordUnreadable(f"chunk of {len(packed)} bytes: malformed ({said})") from error
+        return _header(packed, _PREFIX.size, planes_at)[0]
+    except _MALFORMED as error:
+        raise _malformed(packed, error) from error
 
 
 def _listed(column: PackedColumn) -> list[int | None]:
@@ -251,7 +312,7 @@ def _listed(column: PackedColumn) -> list[int | None]:
     return cast(list[int | None], values)
 
 
-def _column(columns: Mapping[str, list[int | None]], name: str) -> list[int | None]:
+def _column(columns: Mapping[str, _C], name: str) -> _C:
     if name not in columns:
         raise RecordUnreadable(f"chunk without a column {name}: it holds {', '.join(columns)}")
     return columns[name]
@@ -260,8 +321,12 @@ def _column(columns: Mapping[str, list[int | None]], name: str) -> list[int | No
 def _known(columns: Mapping[str, list[int | None]], name: str) -> list[int]:
     values = _column(columns, name)
     if None in values:
-        raise RecordUnreadable(f"chunk column {name}: unknown values where none may be")
+        raise _has_unknown(name)
     return cast(list[int], values)
+
+
+def _has_unknown(name: str) -> RecordUnreadable:
+    return RecordUnreadable(f"chunk column {name}: unknown values where none may be")
 
 
 def _column_planes(
@@ -297,16 +362,23 @@ def _deflated(plane: bytes, level: int) -> bytes:
     return shorter if len(shorter) < len(plane) else plane
 
 
-def _columns(
-    packed: bytes, header_at: int, planes_at: int, wanted: Container[str] | None
-) -> dict[str, PackedColumn]:
-    index = operator.index
-    header = zlib.decompressobj().decompress(packed[header_at:planes_at], _HEADER_MAX_BYTES)
+def _header(packed: bytes, header_at: int, planes_at: int) -> tuple[int, list[Any]]:
+    """``(rows, described columns)`` of a chunk; both bounded."""
+    stream = zlib.decompressobj()
+    header = stream.decompress(packed[header_at:planes_at], _HEADER_MAX_BYTES)
     rows_count, described = from_json(bounded_json(header, _HEADER_MAX_BYTES))
     if not 0 <= operator.index(rows_count) <= _ROWS_MAX_COUNT:
         raise ValueError(f"{rows_count} rows")
     if len(described) > _COLUMNS_MAX_COUNT:
         raise ValueError(f"{len(described)} columns")
+    return rows_count, described
+
+
+def _columns(
+    packed: bytes, header_at: int, planes_at: int, wanted: Container[str] | None
+) -> dict[str, PackedColumn]:
+    index = operator.index
+    rows_count, described = _header(packed, header_at, planes_at)
     # A length that lies ends in a plane of the wrong size, or with bytes too many.
     at = planes_at
     columns: dict[str, PackedColumn] = {}

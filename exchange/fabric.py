@@ -3,6 +3,7 @@
 Adapters are imported when they are chosen, so that an agent on one host loads no Azure SDK.
 """
 
+import asyncio
 import importlib
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,8 @@ class Fabric:
     receive_wait_s: float = 2.0  # that an idle agent's receive is to wait
     refusals: WriteRefusals = field(default_factory=WriteRefusals)  # of this process's own writes
     in_files: bool = False  # of this host, which somebody may remove
+    # Set once the coordinator refuses this agent's credential: it was revoked.
+    revoked: asyncio.Event = field(default_factory=asyncio.Event)
     beat_spread_s: float = 0.0  # within which agents tell a change that a whole fleet has at once
     records: Records = field(init=False)
 
@@ -129,7 +132,7 @@ def _http(settings: FabricSettings, troubles: TroubleLog) -> Fabric:
     if credential is None:
         raise ExchangeMisconfigured(
             f"BROADSIDE_FABRIC=http: no credential{f' in {path}' if path else ''}: this host is "
-            "not enrolled; run `broadside agent --join CODE --coordinator https://host:8443`"
+            "not enrolled; run `broadside agent --join-file FILE --coordinator https://host:8443`"
         )
     if settings.coordinator is not None:
         credential = replace(credential, coordinators=coordinator_addresses(settings.coordinator))
@@ -141,6 +144,7 @@ def _http(settings: FabricSettings, troubles: TroubleLog) -> Fabric:
         private=HttpTable(link, "private"),
         raw=HttpRaw(link),
         troubles=troubles,
+        revoked=link.revoked,
         receive_wait_s=30.0,  # jobs are pushed: asking again is a request for nothing
     )
 

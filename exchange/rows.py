@@ -3,10 +3,12 @@
 JSON that somebody else wrote is looked at before it is parsed.
 """
 
+import asyncio
+import json
 import logging
 import re
-from collections.abc import Mapping
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -15,8 +17,11 @@ from broadside.exchange.ports import PROPERTY_MAX_BYTES, Entity, RecordUnreadabl
 
 DEPTH_MAX_COUNT: Final = 32  # brackets one in another; ours have at most a dozen
 
-_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
-_BRACKETS: Final = re.compile(r"[\[\]{}]")
+LARGE_FROM_BYTES: Final = 65_536  # below it a text is parsed in about a millisecond
+
+# A search match by match: between two, another thread may go on. One call for a whole text blocks
+# all threads for as long as it takes.
+_STRINGS_AND_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 class TooMuch(ValueError):
@@ -71,10 +76,48 @@ def _depth(text: str) -> int:
     if text.count("[") + text.count("{") <= DEPTH_MAX_COUNT:
         return 0  # it cannot be deeper: most texts need no closer look
     depth = deepest = 0
-    for bracket in _BRACKETS.finditer(_STRINGS.sub("", text)):
-        depth += 1 if bracket[0] in "[{" else -1
-        deepest = max(deepest, depth)
+    for found in _STRINGS_AND_BRACKETS.finditer(text):
+        first = text[found.start()]
+        if first != '"':
+            depth += 1 if first in "[{" else -1
+            deepest = max(deepest, depth)
     return deepest
+
+
+_T = TypeVar("_T")
+
+
+async def read_json(
+    body: bytes, max_bytes: int, read: Callable[[Any], _T] = lambda told: told
+) -> _T:
+    """Parse JSON that somebody else sent; a large one in a thread, beside which the loop goes on.
+
+    Args:
+        body: The text.
+        max_bytes: Most bytes.
+        read: Makes what is wanted from the value, in the same thread.
+
+    Raises:
+        ValueError: It is no JSON, too large (:class:`TooMuch`) or nested too deep; and whatever
+            ``read`` raises.
+    """
+
+    def parsed() -> _T:
+        return read(_load(bounded_json(body, max_bytes)))
+
+    return await asyncio.to_thread(parsed) if len(body) > LARGE_FROM_BYTES else parsed()
+
+
+def _load(text: str) -> Any:
+    """``json.loads`` with hooks in Python, at which another thread may go on."""
+    if len(text) <= LARGE_FROM_BYTES:
+        return json.loads(text)
+    return json.loads(
+        text,
+        object_hook=lambda told: told,
+        parse_int=lambda digits: int(digits),
+        parse_float=lambda digits: float(digits),
+    )
 
 
 _M = TypeVar("_M", bound=Message)

@@ -20,6 +20,7 @@ from broadside.exchange.chunks import (
     AS_IT_IS,
     MICROSECONDS,
     SMALLEST,
+    count_rows,
     pack,
     pack_host,
     pack_intervals,
@@ -33,6 +34,7 @@ from broadside.exchange.rows import cut_properties, joined_properties, make_row,
 # s of engine time in one chunk: a 1740 s burst with a minute of engine warm-up and the host's
 # seconds before and after.
 CHUNK_S: Final = 1920
+CHUNK_ROWS_MAX_COUNT: Final = 100_000  # of one flow in one row: five times its tenths of seconds
 
 TAIL_S: Final = 60  # s of engine time between two writes of an open chunk
 TAIL_OVERLAP_S: Final = (
@@ -246,9 +248,10 @@ def parse_probes(rows: Sequence[Entity]) -> Probes:
     rtt_s = array("f")
     for row in rows:
         try:
-            column = unpack(joined_properties(row, "probes"))["rtt_us"]
-            if len(column) > ROW_COUNT:
-                raise RecordUnreadable(f"{len(column)} in one row")
+            packed = joined_properties(row, "probes")
+            if (count := count_rows(packed)) > ROW_COUNT:
+                raise RecordUnreadable(f"{count} in one row")
+            column = unpack(packed, ("rtt_us",))["rtt_us"]
         except (RecordUnreadable, KeyError) as error:
             raise RecordUnreadable(f"row {row_name(row)}: probes: {error}") from error
         rtt_s.extend(

@@ -69,6 +69,9 @@ class Serving:
                 self.kill()
 
     def start(self) -> None:
+        """Start it, once it has ended. Raises :class:`~broadside.lab.errors.LabBroken`."""
+        if self._process is not None and self._process.poll() is None:
+            raise LabBroken("the coordinator runs already: of two, one would never be ended")
         with socket.socket() as free:
             try:
                 free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

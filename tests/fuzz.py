@@ -12,6 +12,7 @@ import contextlib
 import copy
 import json
 import os
+import resource
 import secrets
 import sys
 import tempfile
@@ -61,6 +62,7 @@ CHECKS: Final = [
     response_headers_conformance,
     response_schema_conformance,
 ]
+LOOK_S: Final = 0.005  # s between two looks at the application's loop
 CONFIG: Final = Path(__file__).parents[1] / "schemathesis.toml"
 _EXAMPLE_RUN: Final = REQUESTS["POST", "/v1/comparisons"]["a"]["run_ids"][0]
 _KNOWN: Final[dict[str, st.SearchStrategy[str]]] = {  # values of a path that name something
@@ -86,6 +88,31 @@ class Tally:
     asked: set[str] = field(default_factory=set)
     answered: Counter[str] = field(default_factory=Counter)  # 2xx by operation
     failures: dict[str, str] = field(default_factory=dict)  # one a kind and operation
+    lag_s: float = 0.0  # longest of the application's loop
+
+
+class Watched:
+    """An application, and the longest lag of its loop while it answers."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+        self.longest_s = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._app, name)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        watching = asyncio.create_task(self._watch())
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            watching.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            began_s = time.monotonic()
+            await asyncio.sleep(LOOK_S)
+            self.longest_s = max(self.longest_s, time.monotonic() - began_s - LOOK_S)
 
 
 @contextlib.contextmanager
@@ -119,7 +146,8 @@ def fuzz(requests_count: int, *, seconds_max: float, seed: int, folder: Path) ->
         document.pop("security")
         config = SchemathesisConfig.from_path(CONFIG)
         schema = schemathesis.openapi.from_dict(document, config=config)
-        schema.app = app
+        watched = Watched(app)
+        schema.app = watched
         found = list(schema.get_all_operations())
         assert not [each for each in found if isinstance(each, Err)]
         operations = [each.ok() for each in found if isinstance(each, Ok)]
@@ -137,6 +165,7 @@ def fuzz(requests_count: int, *, seconds_max: float, seed: int, folder: Path) ->
                     fruitful.append((operation, mode))  # there was more to ask of it
             rounds = fruitful
             seed += 1
+        tally.lag_s = watched.longest_s
     return tally
 
 
@@ -230,6 +259,11 @@ def main() -> None:
     print(  # noqa: T201
         f"{tally.requests_count} requests in {time.monotonic() - began_s:.0f} s, "
         f"{len(tally.failures)} kinds of failure; {statuses}"
+    )
+    memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(  # noqa: T201
+        f"longest loop lag {tally.lag_s * 1000:.0f} ms; most memory, with what asks: "
+        f"{memory_bytes / 1e6:.0f} MB"
     )
     sys.exit(bool(tally.failures) or tally.requests_count < asked.requests)
 

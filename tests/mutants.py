@@ -1,41 +1,47 @@
 """Mutation of the judgement: `python -m tests.mutants --mutants 300 --seed 1` (`make mutants`).
 
 Draws mutants at random over all functions of coordinator/core/judge and coordinator/core/measure,
-runs the unit tests of coordinator/core on each, and prints those that no test noticed, each with
-its difference. A mutant that changes only text for readers (a literal with a space in it, or
-anything within an f-string) is not drawn. What is mutated and tested is the commit HEAD, in a
-temporary folder. Exits 1 when at least 5 % survived. The same commit, number and seed draw the
-same mutants.
+runs their unit tests and the stored verdicts on each (tests/mutant_runner.py), and prints those
+that no test noticed, each with its difference. Not drawn is a mutant that changes only text for
+readers (a literal with a space in it, or anything within an f-string) or the `strict` of a zip, an
+assertion.
+What is mutated and tested is the commit HEAD, in a temporary folder. Exits 1 when at least 5 %
+survived. A mutant's place in a draw depends on its name and the seed alone: a change of one
+function draws the same mutants of the others.
+
+build/mutants keeps the results, a line a mutant in results.jsonl: a run that was cut off goes on
+where it stopped (so far it is a draw of fewer). After a commit that changes tests alone, those that
+survived are tried again; after another one each meets the test first that noticed it before.
 """
 
 import argparse
 import ast
 import difflib
+import hashlib
 import json
 import os
-import random
-import shutil
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[1]
 TOOL = CHECKOUT / ".tools" / "mutmut"
-CORE = "src/broadside/coordinator/core"
-MUTATED = (
-    *(f"{CORE}/judge/{part}*.py" for part in ("", "checks/", "bottleneck/")),
-    f"{CORE}/measure/*.py",
+KEPT = CHECKOUT / "build" / "mutants"
+CORE = "coordinator/core"
+MUTATED = ("judge", "measure")
+# Without the long ones that simulate fleets end to end: no mutant meets them within its limit.
+UNIT = "tests/unit/coordinator"
+TESTS = (
+    *(f"{UNIT}/core/{part}" for part in MUTATED),
+    *(f"{UNIT}/core/test_{part}.py" for part in ("figures", "engines", "tunnels")),
+    f"{UNIT}/runs/test_stored_verdicts.py",
 )
-TESTS = "tests/unit/coordinator/core/"
-LINKED = ("agent", "coordinator", "dashboards", "deploy/azure", "exchange", "lab")
-BESIDE = ("tests", "docs", "agent", "coordinator", "dashboards", "deploy", "exchange", "lab")
-FILES = ("Makefile", "README.md", "CHANGELOG.md")
-# mutmut writes all mutants before it runs any: one that is quickly run.
-FIRST = "broadside.coordinator.core.judge.drift.*__mutmut_1"
 MOST_SURVIVORS = 0.05  # issue 31
-NOT_KILLED = (0, 33, None)  # exit codes of mutmut: survived, no test calls it, did not run
+# A mutated function, or its line in the table of its original.
+_MUTANT = re.compile(r"( *)(?:def (\w+__mutmut_\d+)\(|mutants_\w+\['(\w+__mutmut_\d+)'\] = )")
 
 
 def changed_node(before: ast.AST, after: ast.AST) -> ast.AST | None:
@@ -62,6 +68,21 @@ def is_prose(node: ast.AST | None) -> bool:
     return isinstance(node, ast.JoinedStr)
 
 
+class _WithoutStrict(ast.NodeTransformer):
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        node.keywords = [keyword for keyword in node.keywords if keyword.arg != "strict"]
+        return node
+
+
+def means_the_same(before: ast.AST, after: ast.AST) -> bool:
+    """Whether two functions differ in text for readers or in an assertion only."""
+    if is_prose(changed_node(before, after)):
+        return True
+    plain = (_WithoutStrict().visit(ast.parse(ast.unparse(node))) for node in (before, after))
+    return len({ast.dump(node) for node in plain}) == 1
+
+
 def functions_of(mutated: ast.AST) -> dict[str, ast.FunctionDef]:
     """The functions of a file that mutmut wrote, originals and mutants, by their names there."""
     return {node.name: node for node in ast.walk(mutated) if isinstance(node, ast.FunctionDef)}
@@ -70,106 +91,147 @@ def functions_of(mutated: ast.AST) -> dict[str, ast.FunctionDef]:
 def renamed(function: ast.FunctionDef) -> ast.FunctionDef:
     """The function under its own name, without what mutmut puts around it."""
     own = function.name.partition("__mutmut_")[0].removeprefix("x_").rpartition("ǁ")[2]
-    return ast.FunctionDef(**{**dict(ast.iter_fields(function)), "name": own, "decorator_list": []})
+    fields = {**dict(ast.iter_fields(function)), "name": own, "decorator_list": []}
+    return ast.fix_missing_locations(ast.FunctionDef(**fields))
 
 
-def pair_of(mutant: str, functions: dict[str, ast.FunctionDef]) -> tuple[ast.FunctionDef, ...]:
-    """The original and the mutated function of a mutant."""
-    name = mutant.rpartition(".")[2]
-    original = name.rpartition("_")[0] + "_orig"
-    return renamed(functions[original]), renamed(functions[name])
+def differences(mutated: ast.AST) -> Iterator[tuple[str, str]]:
+    """Of a file that mutmut wrote: each mutant worth a draw, and what it changes.
 
-
-def difference(mutant: str, functions: dict[str, ast.FunctionDef]) -> str:
-    """A mutant as a unified difference, comments left out."""
-    before, after = (
-        ast.unparse(ast.fix_missing_locations(part)).splitlines()
-        for part in pair_of(mutant, functions)
-    )
-    return "\n".join(list(difflib.unified_diff(before, after, lineterm="", n=2))[2:])
-
-
-def candidates(tree: Path) -> Iterator[str]:
-    """Names of the mutants of a tree that change more than text for readers."""
-    for meta in sorted(tree.glob("mutants/src/**/*.meta")):
-        names = json.loads(meta.read_text())["exit_code_by_key"]
-        functions = functions_of(ast.parse(meta.with_suffix("").read_text())) if names else {}
-        for name in sorted(names):
-            if not is_prose(changed_node(*pair_of(name, functions))):
-                yield name
+    The change is a unified difference without comments.
+    """
+    functions = functions_of(mutated)
+    for name, function in functions.items():
+        stem, _, number = name.rpartition("_")
+        if not (stem.endswith("__mutmut") and number.isdigit()):
+            continue
+        pair = renamed(functions[f"{stem}_orig"]), renamed(function)
+        if not means_the_same(*pair):
+            texts = (ast.unparse(part).splitlines() for part in pair)
+            yield name, "\n".join(list(difflib.unified_diff(*texts, lineterm="", n=2))[2:])
 
 
 def drawn(names: Sequence[str], count: int, seed: int) -> list[str]:
-    """`count` of the names at random; all of them when there are fewer."""
-    return sorted(random.Random(seed).sample(sorted(names), min(count, len(names))))
-
-
-def outcomes(tree: Path, names: Sequence[str]) -> dict[str, tuple[int | None, str]]:
-    """By name: mutmut's exit code, None when it did not run, and the difference."""
-    wanted = set(names)
-    found = {}
-    for meta in sorted(tree.glob("mutants/src/**/*.meta")):
-        codes = json.loads(meta.read_text())["exit_code_by_key"]
-        here = sorted(wanted & set(codes))
-        functions = functions_of(ast.parse(meta.with_suffix("").read_text())) if here else {}
-        for name in here:
-            found[name] = codes[name], difference(name, functions)
-    return found
+    """`count` of the names at random, in that order; all of them when there are fewer."""
+    order = sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
+    return order[:count]
 
 
 def prepare(tree: Path) -> None:
-    """Put the commit HEAD into a folder, as mutmut needs it: files instead of links to folders."""
+    """Put the commit HEAD into a folder."""
     archive = subprocess.run(
         ["git", "archive", "HEAD"], cwd=CHECKOUT, check=True, capture_output=True
     )
     tree.mkdir()
     subprocess.run(["tar", "x"], cwd=tree, check=True, input=archive.stdout)
-    for folder in LINKED:
-        link = tree / "src" / "broadside" / folder
-        link.unlink()
-        shutil.copytree(tree / folder, link)
-    table = {
-        "source_paths": ["src"],
-        "only_mutate": list(MUTATED),
-        "pytest_add_cli_args_test_selection": [TESTS],
-        "also_copy": [*BESIDE, *FILES],
-    }
-    with (tree / "pyproject.toml").open("a") as project:
-        project.write("\n[tool.mutmut]\n")
-        project.writelines(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
 
 
-def run_mutmut(tree: Path, names: Sequence[str]) -> None:
-    """Let mutmut run these mutants, in one process; what it says is kept in mutmut.log.
+def mutate(tree: Path, count: int, seed: int) -> dict[str, str]:
+    """Draw mutants and write them into the files of the tree; what each changes, by its name.
 
-    Raises SystemExit when it failed.
+    Files are kept by the hash of what they were made from: mutmut takes a second for 200 lines.
     """
+    from mutmut.mutation.file_mutation import (
+        mutate_file_contents,
+    )
+
+    found: dict[str, str] = {}
+    codes: dict[tuple[Path, str], str] = {}
+    for part in MUTATED:
+        for file in sorted((tree / CORE / part).rglob("*.py")):
+            source = file.read_text()
+            kept = KEPT / "files" / f"{hashlib.sha256(source.encode()).hexdigest()}.json"
+            if not kept.exists():
+                code = mutate_file_contents(str(file), source).code
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                kept.write_text(json.dumps([code, dict(differences(ast.parse(code)))]))
+            code, changes = json.loads(kept.read_text())
+            place = file.parent if file.name == "__init__.py" else file.with_suffix("")
+            module = ".".join(("broadside", *place.relative_to(tree).parts))
+            found |= {f"{module}.{name}": change for name, change in changes.items()}
+            codes[file, module] = code
+    names = drawn(list(found), count, seed)
+    for (file, module), code in codes.items():
+        own = {name.rpartition(".")[2] for name in names if name.rpartition(".")[0] == module}
+        file.write_text(without_others(code, own))
+    return {name: found[name] for name in names}
+
+
+def without_others(code: str, wanted: Container[str]) -> str:
+    """What mutmut wrote, without all mutants but these: some modules would load for seconds."""
+    kept: list[str] = []
+    inside: str | None = None  # indentation of the function that is being left out
+    for line in code.splitlines():
+        if inside is not None and not line.startswith((f"{inside} ", f"{inside})")) and line:
+            inside = None
+        found = _MUTANT.match(line)
+        if found is None or (found[2] or found[3]) in wanted:
+            kept += [line] * (inside is None)
+        elif found[2]:
+            inside = found[1]
+            while kept[-1].lstrip().startswith("@"):
+                kept.pop()
+    return "\n".join(kept) + "\n"
+
+
+def tree_of(place: str) -> str:
+    """git's hash of HEAD, or of a folder in it."""
+    found = subprocess.run(
+        ["git", "rev-parse", place], cwd=CHECKOUT, check=True, capture_output=True, text=True
+    )
+    return found.stdout.strip()
+
+
+def results() -> list[dict[str, str | float | None]]:
+    """All that was ever found out, oldest first: lines of results.jsonl."""
+    file = KEPT / "results.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def decided(
+    rows: Sequence[dict[str, str | float | None]], job: dict[str, str]
+) -> dict[str, str | None]:
+    """By mutant, the test that noticed it: of this code by any commit's tests, or by these none."""
+    found: dict[str, str | None] = {}
+    for row in rows:
+        killer = row["killed_by"]
+        if row.get("code") == job["code"] and (killer or row["commit"] == job["commit"]):
+            found[str(row["mutant"])] = None if killer is None else str(killer)
+    return found
+
+
+def run_tests(tree: Path, names: Sequence[str], job: dict[str, str], seconds: float) -> None:
+    """Let tests/mutant_runner.py try these mutants. Raises SystemExit when it failed."""
+    killers = {row["mutant"]: row["killed_by"] for row in results()}
+    chosen = {name: killers.get(name) for name in names}
+    whole = {"mutants": chosen, "job": job, "kept": str(KEPT), "seconds": seconds}
+    (tree / "mutants.json").write_text(json.dumps(whole))
     # The interpreter without .venv's .pth files: they would import the checkout's broadside.
     python = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
     packages = next(Path(sys.prefix).glob("lib/python3*/site-packages"))
-    environment = {**os.environ, "PYTHONPATH": f"{TOOL}{os.pathsep}{packages}"}
-    log = tree.parent / "mutmut.log"
-    with log.open("ab") as out:
-        done = subprocess.run(
-            [python, "-m", "mutmut", "run", "--max-children", "1", *names],
-            cwd=tree,
-            env=environment,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
+    path = os.pathsep.join(map(str, (tree / "src", tree, packages, TOOL)))
+    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutant_runner")
+    done = subprocess.run(
+        [python, *command, "--hypothesis-profile", "mutants", *TESTS],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
-        said = log.read_text(errors="replace").replace("\r", "\n").splitlines()[-40:]
-        raise SystemExit("mutmut failed:\n" + "\n".join(said))
+        raise SystemExit(f"the runner failed:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
 
 
-def report(found: dict[str, tuple[int | None, str]], seed: int) -> tuple[str, float]:
+def report(
+    names: Sequence[str], killers: dict[str, str | None], changes: dict[str, str], seed: int
+) -> tuple[str, float]:
     """What is printed, and the share that survived."""
-    alive = {name: diff for name, (code, diff) in found.items() if code in NOT_KILLED}
-    share = len(alive) / len(found) if found else 0.0
-    lines = [f"{name}\n{diff}\n" for name, diff in sorted(alive.items())]
+    alive = sorted(name for name in names if killers.get(name) is None)
+    share = len(alive) / len(names) if names else 0.0
+    lines = [f"{name}\n{changes[name]}\n" for name in alive]
     lines.append(
-        f"drawn {len(found)} (seed {seed}), killed {len(found) - len(alive)}, "
+        f"drawn {len(names)} (seed {seed}), killed {len(names) - len(alive)}, "
         f"survived {len(alive)} ({share:.1%})"
     )
     return "\n".join(lines), share
@@ -180,14 +242,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--mutants", type=int, default=300, help="how many are drawn")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="of the drawn, those with this in their name")
+    parser.add_argument("--seconds", type=float, default=6, help="of tests for a mutant at most")
     asked = parser.parse_args()
+    sys.path.append(str(TOOL))
+    job = {"commit": tree_of("HEAD"), "code": tree_of("HEAD:coordinator")}
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = Path(folder, "tree")
         prepare(tree)
-        run_mutmut(tree, [FIRST])
-        names = drawn(list(candidates(tree)), asked.mutants, asked.seed)
-        run_mutmut(tree, names)
-        said, share = report(outcomes(tree, names), asked.seed)
+        changes = mutate(tree, asked.mutants, asked.seed)
+        names = [name for name in changes if asked.only in name]
+        before = decided(results(), job)
+        if left := [name for name in names if name not in before]:
+            run_tests(tree, left, job, asked.seconds)
+    killers = decided(results(), job)
+    said, share = report(names, killers, changes, asked.seed)
     sys.stdout.write(said + "\n")
     return int(share >= MOST_SURVIVORS)
 

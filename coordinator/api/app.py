@@ -17,6 +17,7 @@ from broadside.coordinator.api import fleet_routes as fleet
 from broadside.coordinator.api import health_routes as health
 from broadside.coordinator.api import import_routes as imports
 from broadside.coordinator.api import me_routes as me
+from broadside.coordinator.api import notice_routes as notices
 from broadside.coordinator.api import page_files as web
 from broadside.coordinator.api import report_routes as reports
 from broadside.coordinator.api import result_routes as results
@@ -108,9 +109,11 @@ def create_app(
         coordinator.companions.append(announcer)
     if backups is not None:
         coordinator.companions.append(backups)
+    app.state.announcer = announcer
     app.state.ticks = tick_s is not None
     app.state.figures = Figures(loop_lag, announcer, None if backups is None else backups.interval)
     app.state.write_probe = WriteProbe(coordinator.fabric)
+    app.state.import_turns = imports.ImportTurns()
     app.state.audit = Audit(coordinator.fabric.private)
     guard = guard or Guard()
     app.state.sign_in = guard.sign_in
@@ -130,6 +133,7 @@ def create_app(
         results.router,
         events.router,
         me.router,
+        notices.router,
         charts.router,
         reports.router,
         imports.router,

@@ -4,6 +4,7 @@ It stands before routing, so that whatever is behind it, also what is added late
 without a token; :mod:`broadside.coordinator.auth.rights` says what each route needs.
 """
 
+import contextlib
 import ipaddress
 import logging
 import math
@@ -14,11 +15,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+import anyio
 from limits import RateLimitItemPerMinute
 from limits.aio.storage import MemoryStorage
 from limits.aio.strategies import MovingWindowRateLimiter
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -35,12 +38,18 @@ from broadside.coordinator.auth.principal import (
 from broadside.coordinator.auth.rights import Right, right_of
 from broadside.coordinator.auth.signin import SignIn
 from broadside.coordinator.bounded_listener import BodyClock
+from broadside.coordinator.requests_at_once import RETRY_AFTER_S, RequestsAtOnce, TooManyAtOnce
 from broadside.exchange.ports import ExchangeError
 
 log = logging.getLogger(__name__)
 
 _PATH_MAX_CHARS: Final = 300  # of a path that is kept in the audit
 _IMPORTS: Final = "/v1/imports/"
+_DEPARTURES: Final = (
+    *(anyio.BrokenResourceError, anyio.ClosedResourceError),  # between the tasks of a stream
+    *(ClientDisconnect, ConnectionError),
+)
+IMPORTS_AT_ONCE: Final = 2  # of one caller: each holds its whole body in memory
 _LOCATION: Final = re.compile(r"/v1/runs/([a-z0-9-]+)")
 
 
@@ -62,6 +71,7 @@ class Guard:
     writes_per_minute: int | None = None
     request_max_bytes: int | None = None
     import_max_bytes: int | None = None
+    requests_at_once: int | None = None  # of one caller
     loopback_only: bool = False  # refuse what a page of another site makes a browser send
 
 
@@ -73,6 +83,9 @@ class Door:
         self._guard = guard
         self._audit = audit
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
+        self._at_once = RequestsAtOnce(guard.requests_at_once)
+        imports = guard.requests_at_once and min(IMPORTS_AT_ONCE, guard.requests_at_once)
+        self._imports_at_once = RequestsAtOnce(imports, "imports")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -85,10 +98,39 @@ class Door:
             return
         scope.setdefault("state", {})["principal"] = principal
         receive = _bounded(receive, Headers(scope=scope), self._max_bytes(scope["path"]))
-        if right.writes:
-            await self._recorded(principal, scope, receive, send, right)
-        else:
-            await self._app(scope, receive, _uncached(send))
+        asker = _Asker(receive)
+        with contextlib.ExitStack() as counted:
+            try:
+                self._count(counted, principal, scope, right)
+            except TooManyAtOnce as error:
+                headers = {"Retry-After": str(RETRY_AFTER_S)}
+                refusal = problem(429, "Too many requests at once", str(error), headers=headers)
+                await self._refuse(refusal, principal, scope, receive, send, right)
+                return
+            try:
+                if right.writes:
+                    await self._recorded(principal, scope, asker.receive, send, right)
+                else:
+                    await self._app(scope, asker.receive, _uncached(send))
+            except Exception as error:
+                if not (asker.left and _is_departure(error)):
+                    raise
+                route = (scope["method"], right.route)
+                log.debug("%s %s: who asked has left", *route, extra={"action": "left"})
+
+    def _count(
+        self, counted: contextlib.ExitStack, principal: Principal, scope: Scope, right: Right
+    ) -> None:
+        """Count a request while it is in progress; health and the page itself are free.
+
+        Raises :class:`TooManyAtOnce`.
+        """
+        if right.access is Access.OPEN:
+            return
+        who = principal.key or _address(scope) or ""
+        counted.enter_context(self._at_once.one_of(who))
+        if scope["path"].startswith(_IMPORTS):
+            counted.enter_context(self._imports_at_once.one_of(who))
 
     async def _admit(self, scope: Scope, right: Right) -> tuple[Response | None, Principal]:
         """Who asks, and the answer to one who may not."""
@@ -187,6 +229,26 @@ class Door:
     def _max_bytes(self, path: str) -> int | None:
         guard = self._guard
         return guard.import_max_bytes if path.startswith(_IMPORTS) else guard.request_max_bytes
+
+
+class _Asker:
+    """What comes of a request, and whether who sent it has left."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.left = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self.left = self.left or message["type"] == "http.disconnect"
+        return message
+
+
+def _is_departure(error: BaseException) -> bool:
+    """Whether an error says only that there is nobody to send to any more."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_departure, error.exceptions))
+    return isinstance(error, _DEPARTURES)
 
 
 def _row(principal: Principal, scope: Scope, right: Right, status: int | None = None) -> AuditRow:

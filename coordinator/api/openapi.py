@@ -28,7 +28,7 @@ _REFUSALS: Final[Mapping[int, str]] = {
     409: "Not in this state",
     413: "The body is too large",
     422: "A field is wrong; `errors` names each",
-    429: "Too many writes; `Retry-After` says how long to wait",
+    429: "Too many writes, or requests at once; `Retry-After` says how long to wait",
     503: "Queue, table or sign-in do not answer just now",
 }
 _TAGS: Final = {
@@ -169,9 +169,8 @@ def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
         return
     operation["x-access"] = right.access.value
     body = "requestBody" in operation
-    expected = {401, 403, 404, 409, 422, 503}
+    expected = {401, 403, 404, 409, 422, 429, 503}
     expected |= {400, 413} if body else set()
-    expected |= {429} if right.writes else set()
     _offer_rows(operation)
     for answer in answers.values():
         _default_first(answer)
@@ -179,6 +178,5 @@ def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     for status in sorted(expected):
         answers[str(status)] = _refusal(status)
     answers["401"]["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
-    if "429" in answers:
-        answers["429"]["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
+    answers["429"]["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
     operation["responses"] = dict(sorted(answers.items()))

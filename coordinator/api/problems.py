@@ -1,6 +1,7 @@
 """Every expected error as one RFC 9457 problem document."""
 
 import json
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -27,12 +28,21 @@ _NOT_SENT: Final[Mapping[str, tuple[int, str]]] = {  # beside the expected error
     "Not allowed": (403, "Who asks is known and has no role for it."),
     "Sign-in unavailable": (503, "Keys or tokens cannot be read just now; ask again."),
     "Too many writes": (429, "`Retry-After` says how many seconds to wait."),
+    "Too many requests at once": (
+        429,
+        "This credential has as many in progress as it may; `Retry-After` says how long to wait.",
+    ),
     "Too large": (413, "The body is over the limit of its route."),
     "Not found": (404, "There is no such address."),
     "Method not allowed": (405, "`Allow` says what may be asked of this address."),
     "Refused": (400, "What was sent is not what its headers say, or another site's page sent it."),
     "Unexpected": (500, "A mistake of the coordinator's; its log has the details."),
 }
+_FAULTS_MAX_COUNT: Final = 100  # of one answer: a body may be wrong in thousands of places
+_VALUE_MAX_CHARS: Final = 200  # of a wrong value, in an answer
+_SHORT: Final = reprlib.Repr()
+vars(_SHORT).update(maxlevel=4, maxstring=_VALUE_MAX_CHARS, maxother=_VALUE_MAX_CHARS)
+vars(_SHORT).update(maxdict=20, maxlist=20, maxtuple=20)
 _BY_STATUS: Final = {404: "Not found", 405: "Method not allowed", 413: "Too large"}
 
 
@@ -143,9 +153,18 @@ def _fault(found: Mapping[str, Any], body: object) -> Mapping[str, Any]:
     return {
         "field": ".".join(str(part) for part in found["loc"]),
         "message": found["msg"].removeprefix("Value error, "),
-        "value": repr(found.get("input"))[:200],
+        "value": _quoted(found.get("input")),
         **where,
     }
+
+
+def _quoted(value: object) -> str:
+    """The beginning of a value's ``repr``; of a large one no more than that is built."""
+    if isinstance(value, str):
+        return repr(value[:_VALUE_MAX_CHARS])[:_VALUE_MAX_CHARS]
+    if isinstance(value, dict | list | tuple) and len(value) > 0:
+        return _SHORT.repr(value)[:_VALUE_MAX_CHARS]
+    return repr(value)[:_VALUE_MAX_CHARS]
 
 
 async def _sent(request: Request) -> object:
@@ -173,11 +192,14 @@ def handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def bad_request(_: Request, error: RequestValidationError) -> JSONResponse:
-        faults = [_fault(found, error.body) for found in error.errors()]
+        errors = error.errors()
+        faults = [_fault(found, error.body) for found in errors[:_FAULTS_MAX_COUNT]]
         detail = " | ".join(
             f"{f['field']}: {f['message']}" + (f" (got {f['value']})" if "value" in f else "")
             for f in faults
         )
+        if len(errors) > len(faults):
+            detail += f" | and {len(errors) - len(faults)} more"
         return problem(422, "Bad request", detail, faults)
 
     @app.exception_handler(HTTPException)

@@ -22,6 +22,7 @@ RIGHTS: Final[tuple[tuple[str, str, Access], ...]] = (
     ("GET", "/problems/{name}", OPEN),  # what a refusal means, also that for want of a token
     ("GET", "/web/{version}/{name}", OPEN),
     ("GET", "/v1/me", VIEWER),
+    ("GET", "/v1/notices", VIEWER),
     ("GET", "/v1/runs/{run_id}/events", VIEWER),
     ("GET", "/metrics", VIEWER),
     ("GET", "/openapi.json", VIEWER),

@@ -18,6 +18,7 @@ from broadside.coordinator.cli.command_list import (
     EXAMPLES,
     GROUPS,
     PLACES,
+    PRIVATE_COMMANDS,
     SERVICE_COMMANDS,
 )
 from broadside.coordinator.cli.exits import DEBUG, Exit, code_of
@@ -115,5 +116,8 @@ def broadside(
 
 def main() -> None:
     """Run the command line; every end is one of the documented codes."""
+    name = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    if name in PRIVATE_COMMANDS:
+        os.umask(0o077)  # before anything is written
     collect_rarely()  # imports leave no garbage
     sys.exit(code_of(lambda: app(standalone_mode=False)))

@@ -1,10 +1,12 @@
 """``broadside agent``: become an agent on this host, or check that it could be one."""
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from broadside.coordinator.cli.token_option import read_secret
 from broadside.exchange.messages import Role
 from broadside.exchange.programs import module_command
 
@@ -26,10 +28,17 @@ def agent(
             help="https://host:8443 of a coordinator elsewhere; the fabric is then `http`"
         ),
     ] = None,
-    join: Annotated[
-        str | None,
-        typer.Option(help="join code; BROADSIDE_AGENT_JOIN keeps it out of the list of processes"),
+    join_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="BROADSIDE_AGENT_JOIN_FILE",
+            help="file whose first line is the join code, - for standard input; default: what "
+            "BROADSIDE_AGENT_JOIN holds",
+        ),
     ] = None,
+    # Deprecated since 0.10: everybody on a host may read the arguments of its processes.
+    join: Annotated[str | None, typer.Option(metavar="CODE", hidden=True)] = None,
     check: Annotated[
         bool,
         typer.Option(
@@ -59,6 +68,14 @@ def agent(
     ] = False,
 ) -> None:
     """Run an agent until it is told to stop. Everything else is set by BROADSIDE_AGENT_..."""
+    if join is not None:
+        typer.echo(
+            "warning: --join CODE is deprecated, because everybody on this host may read it in the "
+            "list of processes; use --join-file FILE, --join-file - or BROADSIDE_AGENT_JOIN",
+            err=True,
+        )
+    if join_file is not None:
+        join = read_secret("--join-file", join_file)
     chosen = {
         "role": role.value,
         "agent_id": agent_id,

@@ -142,7 +142,13 @@ class Client(Verbs):
     async def _ask(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
             response = await ask(
-                self._http, method, path, ANSWER_MAX_BYTES, body_s=LONG_S, unpacks=True, **arguments
+                self._http,
+                method,
+                path,
+                ANSWER_MAX_BYTES,
+                whole_s=LONG_S,
+                unpacks=True,
+                **arguments,
             )
         except httpx.HTTPError as error:
             raise self._silence(error) from error

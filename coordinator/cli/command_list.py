@@ -90,6 +90,12 @@ COMMANDS: Final = {
     name: line for group in (*GROUPS.values(), SERVICE_COMMANDS) for name, line in group.items()
 }
 
+# What these write may hold keys, codes or a state of Terraform: nobody else's to read.
+PRIVATE_COMMANDS: Final = frozenset(
+    {"agent", "backup", "restore", "serve", "token", "enroll", "up", "scale", "park", "unpark"}
+    | {"down", "demo"}
+)
+
 PLACES: Final = {  # in this package: a module and its function, or its group of commands
     "demo": "demo.demo",
     "doctor": "doctor.doctor",

@@ -33,7 +33,7 @@ def new(
     ] = "1h",
     as_json: Json = False,
 ) -> None:
-    """Make a join code and print it, this once: `broadside agent --join CODE` trades it."""
+    """Make a join code and print it, this once: `broadside agent --join-file FILE` trades it."""
     from broadside.coordinator.hosts.hosts_server import check_authority, shown_certificate
     from broadside.exchange.http.joining import new_code
 

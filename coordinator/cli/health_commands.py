@@ -4,7 +4,6 @@ import asyncio
 import os
 import socket
 import time
-import urllib.request
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Final
@@ -42,11 +41,20 @@ def healthy(
 def coordinator_problem(port: str) -> str | None:
     """Return why the API on this host's loopback does not work, or None if it does."""
     url = f"http://127.0.0.1:{port}/healthz"
+    return _silence(url)
+
+
+def _silence(url: str) -> str | None:
+    """Return why an address does not answer with success, or None if it does."""
+    import httpx
+
+    from broadside.exchange.http.bounded import ask_now
+
     try:
-        with urllib.request.urlopen(url, timeout=_ANSWER_TIMEOUT_S):
-            return None
-    except OSError as error:
-        return f"{url}: {error}"
+        answer = ask_now(url, None, _ANSWER_TIMEOUT_S)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        return f"{url}: {error or type(error).__name__}"
+    return None if answer.is_success else f"{url}: HTTP {answer.status_code}"
 
 
 async def agent_problem(agent_id: str) -> str | None:
@@ -89,10 +97,8 @@ def wait_for_answer(url: str) -> None:
         stop(f"{url}: not an address; write http://HOST:PORT/PATH", Exit.USAGE)
     end_s = time.monotonic() + READY_WITHIN_S
     while True:
-        try:
-            with urllib.request.urlopen(url, timeout=_ANSWER_TIMEOUT_S):  # noqa: S310 - http, above
-                return
-        except OSError as error:
-            if time.monotonic() > end_s:
-                stop(f"{url}: no success within {READY_WITHIN_S:g} s: {error}", Exit.CANNOT_RUN)
-            time.sleep(1)
+        if (why := _silence(url)) is None:
+            return
+        if time.monotonic() > end_s:
+            stop(f"{why}: no success within {READY_WITHIN_S:g} s", Exit.CANNOT_RUN)
+        time.sleep(1)

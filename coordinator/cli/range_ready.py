@@ -8,7 +8,6 @@ read the table, as with private endpoints, both are read from the serial console
 
 import json
 import time
-import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -192,12 +191,15 @@ def _console_status(machine: Machine) -> Mapping[str, str] | None:
     address = (answer or {}).get("serialConsoleLogBlobUri") or ""
     if not address.startswith("https://"):
         return None
+    import httpx
+
+    from broadside.exchange.http.bounded import ask_now
+
     try:
-        with urllib.request.urlopen(address, timeout=SERIAL_TIMEOUT_S) as log:  # noqa: S310 - https
-            text = log.read(SERIAL_MAX_BYTES).decode(errors="replace")
-    except OSError:
+        log = ask_now(address, SERIAL_MAX_BYTES, SERIAL_TIMEOUT_S)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError):
         return None
-    return last_status(text)
+    return last_status(log.content.decode(errors="replace")) if log.is_success else None
 
 
 def last_status(console: str) -> Mapping[str, str] | None:

@@ -96,6 +96,7 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
         writes_per_minute=door.writes_per_minute,
         request_max_bytes=door.request_max_bytes,
         import_max_bytes=door.import_max_bytes,
+        requests_at_once=settings.requests_at_once,
         loopback_only=sign_in is None,
     )
     app = create_app(

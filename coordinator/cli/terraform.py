@@ -28,6 +28,7 @@ _NULLS: Final = Path(".terraform") / "null.tfvars.json"
 _LAST: Final = Path(".terraform") / "broadside-up.json"
 STATE_LOOKS: Final = 3
 STATE_PAUSE_S: Final = 1.0
+CALL_S: Final = 600.0  # s of a call of az or Terraform that looks, or changes one thing
 REST_TRIES: Final = 6
 REST_PAUSE_S: Final = 5.0  # az does not show which pause was asked for; a few seconds is usual
 RESUME: Final = "resume_imports.tf"  # no override file: those take no import blocks
@@ -188,7 +189,7 @@ def attempt(argv: Sequence[str], dry_run: bool, *, keep_errors: bool = True) -> 
     if dry_run:
         return 0, ""
     if not keep_errors:
-        return _run(argv).returncode, ""
+        return _run(argv, within_s=None).returncode, ""  # an apply, which the operator watches
     said = []
     try:
         with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
@@ -200,12 +201,16 @@ def attempt(argv: Sequence[str], dry_run: bool, *, keep_errors: bool = True) -> 
     return process.returncode, "".join(said)
 
 
-def _run(argv: Sequence[str], **how: Any) -> subprocess.CompletedProcess[Any]:
-    """Run a command to its end; ends with 4 when there is none of that name."""
+def _run(
+    argv: Sequence[str], *, within_s: float | None = CALL_S, **how: Any
+) -> subprocess.CompletedProcess[Any]:
+    """Run a command; ends with 4 when there is none of that name, or it has no end in time."""
     try:
-        return subprocess.run(argv, check=False, **how)
+        return subprocess.run(argv, check=False, timeout=within_s, **how)
     except FileNotFoundError:
         missing(argv[0])
+    except subprocess.TimeoutExpired:
+        stop(f"{shlex.join(argv)}: no end within {within_s:g} s", Exit.CANNOT_RUN)
 
 
 def ask(argv: Sequence[str]) -> str:

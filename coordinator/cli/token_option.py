@@ -28,6 +28,16 @@ def given_token() -> str | None:
     path = _file.get()
     if path is None:
         return os.environ.get(TOKEN) or None
+    return read_secret("--token-file", path)
+
+
+def read_secret(option: str, path: Path) -> str:
+    """Return a file's first line, `-` for standard input's; end the command where there is none.
+
+    Args:
+        option: The option by which the file was named, for the messages.
+        path: The file.
+    """
     try:
         if path == STANDARD_INPUT:
             line = sys.stdin.readline(_MAX_CHARS)
@@ -36,11 +46,11 @@ def given_token() -> str | None:
                 line = text.readline(_MAX_CHARS)
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not a text"
-        stop(f"--token-file {path}: {why}", Exit.USAGE)
-    token = line.strip()
-    if not token:
-        stop(f"--token-file {path}: its first line is empty", Exit.USAGE)
-    return token
+        stop(f"{option} {path}: {why}", Exit.USAGE)
+    secret = line.strip()
+    if not secret:
+        stop(f"{option} {path}: its first line is empty", Exit.USAGE)
+    return secret
 
 
 TokenFile = Annotated[

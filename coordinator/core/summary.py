@@ -659,6 +659,8 @@ class Reconciliation(Message):
     # interval, for a burst's mean
     baseline_how: Literal["quiet", "fitted", "bounded"] | None = None  # from bins that no plan
     # covers; beside the fleet's bytes; only known to be no more than any bin holds
+    # Over that level, in one burst that no plan knows; it is not in the level
+    unplanned_bytes: float | None = None
     full_bins_count: int = 0
     ledger_cov_ratio: float | None = None  # over full bins
     rejected_bins_count: int = 0  # that no device can have counted

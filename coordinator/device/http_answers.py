@@ -1,6 +1,5 @@
 """Requests to a device's HTTP service: answers of bounded size and time, never packed."""
 
-import asyncio
 import math
 import ssl
 from collections.abc import Mapping
@@ -11,13 +10,12 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from broadside.coordinator.core import words
 from broadside.coordinator.device.ledgers.source import LedgerError
+from broadside.exchange.http.bounded import ask
 
 # Seconds of one request from its first byte to the answer's last. Prometheus ends a query after two
 # minutes by default, but 16 MiB in 30 s is 4.5 Mbit/s, and the runs' own reads end after 60 s.
 ANSWER_S: Final = 30.0
-_PACKED: Final = "an answer that is packed, unasked"
 
 
 def may_carry_secret(url: str) -> bool:
@@ -75,28 +73,13 @@ async def get_bounded(
         LedgerError: No answer, a packed one, or one that is larger or slower.
     """
     try:
-        async with asyncio.timeout(answer_s):
-            return await _get(client, url, max_bytes, where, params)
-    except TimeoutError as error:
-        raise LedgerError(f"{where}: no whole answer within {answer_s:g} s") from error
-
-
-async def _get(
-    client: httpx.AsyncClient, url: str, max_bytes: int, where: str, params: Any
-) -> tuple[httpx.Response, bytes]:
-    body = bytearray()
-    try:
-        async with client.stream("GET", url, params=params) as response:
-            if _is_packed(response):
-                raise LedgerError(f"{where}: {_PACKED}")
-            async for piece in response.aiter_bytes():
-                body += piece
-                if len(body) > max_bytes:
-                    raise LedgerError(f"{where}: an answer of over {words.size(max_bytes)}")
+        response = await ask(client, "GET", url, max_bytes, whole_s=answer_s, params=params)
     except httpx.HTTPError as error:
+        if isinstance(error, httpx.TimeoutException | httpx.DecodingError) and str(error):
+            raise LedgerError(f"{where}: {error}") from error
         said = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise LedgerError(f"{where}: no answer ({said})") from error
-    return response, bytes(body)
+    return response, response.content
 
 
 def retry_after_s(response: httpx.Response, otherwise_s: float) -> float:
@@ -170,23 +153,3 @@ def _announces(value: Any) -> bool:
     if isinstance(value, str):
         return value.strip().lower() not in ("", "false", "null", "none", "0")
     return value is True or (isinstance(value, dict) and bool(value.get("href")))
-
-
-async def read_within(answer: httpx.Response, max_bytes: int) -> httpx.Response:
-    """A streamed answer with its whole body. Raises ``httpx.ReadError`` for one that is packed, and
-    one that is larger."""
-    if _is_packed(answer):
-        raise httpx.ReadError(_PACKED)
-    body = bytearray()
-    async for piece in answer.aiter_bytes():
-        body += piece
-        if len(body) > max_bytes:
-            raise httpx.ReadError(f"an answer of over {words.size(max_bytes)}")
-    return httpx.Response(
-        answer.status_code, headers=answer.headers, content=bytes(body), request=answer.request
-    )
-
-
-def _is_packed(response: httpx.Response) -> bool:
-    """In spite of what was asked: a kilobyte unpacks to a gigabyte."""
-    return bool(response.headers.get("Content-Encoding", "identity") != "identity")

@@ -20,11 +20,12 @@ from broadside.coordinator.device.http_answers import (
 )
 from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError
 from broadside.exchange.log_lines import redact
-from broadside.exchange.rows import bounded_json
+from broadside.exchange.rows import read_json
 
 _POINTS_MAX_COUNT: Final = 10_000  # of one query; Prometheus gives 11,000
 _ANSWER_MAX_BYTES: Final = 16 * 1_048_576  # ten thousand samples take half of one
 _SERIES_MAX_COUNT: Final = 512
+_Rows = list[tuple[Mapping[str, str], list[tuple[float, float]]]]  # labels, samples
 _NOT_ITS_ANSWER: Final = (
     AttributeError,
     ValueError,
@@ -119,7 +120,8 @@ class PrometheusApi:
                     params={"query": "time()"},
                 )
             took_s = time.monotonic() - began_s
-            data = json.loads(bounded_json(body, _ANSWER_MAX_BYTES))["data"]
+            answer: Any = await read_json(body, _ANSWER_MAX_BYTES)
+            data = answer["data"]
             told = data["result"]
             stamp = told[0] if data["resultType"] == "scalar" else told[0]["value"][0]
             stamp_s = float(stamp)
@@ -131,7 +133,7 @@ class PrometheusApi:
 
     async def _ask(
         self, client: httpx.AsyncClient, query: str, start_s: float, end_s: float, step_s: float
-    ) -> tuple[list[tuple[Mapping[str, str], list[tuple[float, float]]]], str | None]:
+    ) -> tuple[_Rows, str | None]:
         response, body = await get_bounded(
             client,
             f"{self._url}/api/v1/query_range",
@@ -145,21 +147,27 @@ class PrometheusApi:
                 f"prometheus_url {self.where} throttles us: come back in {after_s:g} s", after_s
             )
         try:
-            answer = json.loads(bounded_json(body, _ANSWER_MAX_BYTES))
-            found = answer["data"]["result"] if answer["status"] == "success" else answer["error"]
-            if isinstance(found, str):
-                raise LedgerError(f"prometheus_query {query!r}: {found}")
-            if len(found) > _SERIES_MAX_COUNT:
-                raise LedgerError(
-                    f"prometheus_query {query!r}: {len(found)} series; {_SERIES_MAX_COUNT} at most"
-                )
-            rows = [(_labels(series), _samples_of(series)) for series in found]
+            answer, rows = await read_json(
+                body, _ANSWER_MAX_BYTES, lambda told: _matrix(query, told)
+            )
             return rows, partial_answer(response, answer) or _warned(answer)
         except _NOT_ITS_ANSWER as error:
             raise LedgerError(
                 f"prometheus_url {self.where}: HTTP {response.status_code}, and not an answer of "
                 "Prometheus's; give its base address"
             ) from error
+
+
+def _matrix(query: str, answer: Any) -> tuple[Any, _Rows]:
+    """Return an answer and its series. Raises LedgerError, and what is no answer raises."""
+    found = answer["data"]["result"] if answer["status"] == "success" else answer["error"]
+    if isinstance(found, str):
+        raise LedgerError(f"prometheus_query {query!r}: {found}")
+    if len(found) > _SERIES_MAX_COUNT:
+        raise LedgerError(
+            f"prometheus_query {query!r}: {len(found)} series; {_SERIES_MAX_COUNT} at most"
+        )
+    return answer, [(_labels(series), _samples_of(series)) for series in found]
 
 
 def _warned(answer: Mapping[str, Any]) -> str | None:

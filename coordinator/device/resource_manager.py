@@ -25,7 +25,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from broadside.coordinator.coordinator_settings import CoordinatorSettings
-from broadside.coordinator.device.http_answers import may_carry_secret, read_within, retry_after_s
+from broadside.coordinator.device.http_answers import may_carry_secret, retry_after_s
+from broadside.exchange.http.bounded import ask
 from broadside.exchange.installation import bring_extra
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class Resource:
             signed = {"Authorization": f"Bearer {self._token()}", **(headers or {})}
             try:
                 answer = asyncio.run(self._send(method, url, signed, body))
-            except httpx.TransportError as error:
+            except httpx.HTTPError as error:
                 self._pause(POLL_S, end_s, f"{method}: {error or type(error).__name__}")
                 continue
             if answer.is_success or answer.status_code in refused:
@@ -216,17 +217,18 @@ class Resource:
     async def _send(
         self, method: str, url: httpx.URL, headers: Mapping[str, str], body: Body | None
     ) -> httpx.Response:
-        """One request in bounded time. Raises ``httpx.TransportError``."""
+        """One request in bounded time. Raises ``httpx.HTTPError``."""
         sent = {"Accept-Encoding": "identity", **headers}
-        try:
-            async with (
-                asyncio.timeout(self._request_s),
-                httpx.AsyncClient(timeout=self._request_s, verify=self._tls) as client,
-                client.stream(method, url, headers=sent, json=body) as answer,
-            ):
-                return await read_within(answer, ANSWER_MAX_BYTES)
-        except TimeoutError as error:
-            raise httpx.ReadTimeout(f"no whole answer within {self._request_s:g} s") from error
+        async with httpx.AsyncClient(timeout=self._request_s, verify=self._tls) as client:
+            return await ask(
+                client,
+                method,
+                url,
+                ANSWER_MAX_BYTES,
+                whole_s=self._request_s,
+                headers=sent,
+                json=body,
+            )
 
     def _pause(self, pause_s: float, end_s: float, why: str) -> None:
         if time.monotonic() + pause_s > end_s:

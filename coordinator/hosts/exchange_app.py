@@ -15,14 +15,14 @@ import asyncio
 import json
 import logging
 import zlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, unquote
 
-from broadside.coordinator.auth.static_tokens import CACHE_S
 from broadside.coordinator.bounded_listener import BodyClock
 from broadside.coordinator.hosts.agent_rights import Rights
 from broadside.coordinator.hosts.exchange_service import ExchangeService
+from broadside.coordinator.requests_at_once import RETRY_AFTER_S, RequestsAtOnce, TooManyAtOnce
 from broadside.exchange.background import keep_going
 from broadside.exchange.documents import inflate
 from broadside.exchange.fabric import Fabric
@@ -34,11 +34,13 @@ from broadside.exchange.ports import (
     ExchangeUnavailable,
     RawName,
 )
-from broadside.exchange.rows import bounded_json, lone_surrogate
+from broadside.exchange.rows import lone_surrogate, read_json
 
 REQUEST_MAX_BYTES: Final = 12 * 2**20  # of operations, inflated
 RAW_MAX_BYTES: Final = 96 * 2**20  # of one output, deflated
 JOIN_MAX_BYTES: Final = 4096
+SHUT_OUT_LOOK_S: Final = 1.0  # s between looks at a stream's credential: mostly at what was read
+RETRY_AFTER: Final = ((b"retry-after", str(RETRY_AFTER_S).encode()),)
 RAWS_AT_ONCE: Final = 2  # outputs that are held in memory at a time
 
 Scope = Mapping[str, Any]
@@ -76,7 +78,15 @@ class _Answered(Exception):
 class ExchangeApp:
     """ASGI; see the module."""
 
-    def __init__(self, fabric: Fabric, entry: Entry, service: ExchangeService) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        entry: Entry,
+        service: ExchangeService,
+        requests_at_once: int | None = None,
+    ) -> None:
+        """``requests_at_once``: of one agent, its stream among them."""
+        self._at_once = RequestsAtOnce(requests_at_once)
         self._fabric = fabric
         self._entry = entry
         self._service = service
@@ -93,6 +103,8 @@ class ExchangeApp:
             await self._http(scope, receive, send)
         except _Answered as answer:
             await _respond_text(send, answer.status, str(answer))
+        except TooManyAtOnce as error:
+            await _respond(send, 429, str(error).encode(), "text/plain", RETRY_AFTER)
         except (ExchangeRefused, EntityRefused) as error:
             await _respond_text(send, 403, str(error))
         except ExchangeError as error:
@@ -130,6 +142,12 @@ class ExchangeApp:
                 await _respond(send, 200, json.dumps(told).encode())
                 return
         rights = await self._identified(scope)
+        with self._at_once.one_of(rights.name):
+            await self._do(rights, method, name, scope, receive, send)
+
+    async def _do(
+        self, rights: Rights, method: str, name: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         match method, name.split("/"):
             case "POST", ["operations"]:
                 await self._operations(rights, scope, receive, send)
@@ -158,14 +176,14 @@ class ExchangeApp:
     async def _operations(self, rights: Rights, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _body(receive, REQUEST_MAX_BYTES)
         if any(n == b"content-encoding" and v == b"deflate" for n, v in scope["headers"]):
-            body = _inflated(body)
-        operations = _parsed(body)
+            body = await asyncio.to_thread(_inflated, body)
+        operations = await _parsed(body)
         if not isinstance(operations, list):
             raise _Answered(400, "not a list of operations")
         if len(operations) > OPERATIONS_MAX_COUNT:
             raise _Answered(413, f"over {OPERATIONS_MAX_COUNT} operations at once")
-        answers = json.dumps(await self._service.do(rights, operations)).encode()
-        await _respond(send, 200, answers)
+        answers = await self._service.do(rights, operations)
+        await _respond(send, 200, await asyncio.to_thread(_dumped, answers))
 
     async def _stream(self, rights: Rights, scope: Scope, receive: Receive, send: Send) -> None:
         session = parse_qs(scope["query_string"].decode("ascii", "replace")).get("session", [""])[0]
@@ -195,7 +213,7 @@ class ExchangeApp:
     async def _shut_out(self, scope: Scope) -> None:
         """Until the credential is good no more: a stream stands for days."""
         while True:
-            await asyncio.sleep(CACHE_S)
+            await asyncio.sleep(SHUT_OUT_LOOK_S)
             try:
                 await self._identified(scope)
             except _Answered:
@@ -231,7 +249,7 @@ def _address(scope: Scope) -> str:
 
 
 async def _fields(receive: Receive) -> Mapping[str, Any]:
-    fields = _parsed(await _body(receive, JOIN_MAX_BYTES))
+    fields = await _parsed(await _body(receive, JOIN_MAX_BYTES))
     if not isinstance(fields, dict):
         raise _Answered(400, "not an object")
     if (field := lone_surrogate(fields)) is not None:
@@ -272,9 +290,14 @@ def _inflated(body: bytes) -> bytes:
     return text
 
 
-def _parsed(body: bytes) -> Any:
+def _dumped(answers: list[dict[str, Any]]) -> bytes:
+    """JSON, an answer at a time: between two, another thread may go on."""
+    return b"[" + b",".join(json.dumps(answer).encode() for answer in answers) + b"]"
+
+
+async def _parsed(body: bytes) -> Any:
     try:
-        return json.loads(bounded_json(body, REQUEST_MAX_BYTES))
+        return await read_json(body, REQUEST_MAX_BYTES)
     except (ValueError, RecursionError) as error:
         raise _Answered(400, f"not JSON: {error}"[:300]) from error
 
@@ -285,9 +308,14 @@ async def _respond_text(send: Send, status: int, text: str) -> None:
 
 
 async def _respond(
-    send: Send, status: int, body: bytes, content_type: str = "application/json"
+    send: Send,
+    status: int,
+    body: bytes,
+    content_type: str = "application/json",
+    more: Sequence[tuple[bytes, bytes]] = (),
 ) -> None:
     headers = [
+        *more,
         (b"content-type", content_type.encode()),
         (b"content-length", str(len(body)).encode()),
         (b"cache-control", b"no-store"),

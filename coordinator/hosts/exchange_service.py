@@ -23,6 +23,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from broadside.coordinator.hosts.agent_rights import Rights
+from broadside.exchange.chunks import count_rows
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.limits import entity_bytes
 from broadside.exchange.messages import plain_text
@@ -37,11 +38,13 @@ from broadside.exchange.ports import (
     ExchangeUnavailable,
     LockLost,
     Outgoing,
+    RecordUnreadable,
     Table,
 )
 from broadside.exchange.records.keys import CONTROL
 from broadside.exchange.row_text import entity_fields, entity_of
-from broadside.exchange.rows import lone_surrogate
+from broadside.exchange.rows import joined_properties, lone_surrogate, row_name
+from broadside.exchange.second_rows import CHUNK_ROWS_MAX_COUNT
 
 PING_S: Final = 3.0  # s of silence after which a stream gets a line
 LOOK_S: Final = (0.04, 0.08)  # s between looks at the queue while somebody wants a job
@@ -57,6 +60,8 @@ ROWS_KEPT_COUNT: Final = 50_000  # whose newest write is known
 GATHER_S: Final = 20e-6  # s a stream for which a write waits for others': they share one commit
 GATHER_MAX_S: Final = 0.02
 PAGE_MAX_COUNT: Final = 256
+ANSWERS_MAX_BYTES: Final = 32 * 2**20  # of rows, in the answers to one request
+STARTED_AT_ONCE: Final = 50  # operations between two turns of others
 WANT_MAX_S: Final = 120.0
 _OVERWRITES: Final = frozenset({"upsert", "batch", "delete"})
 _READS: Final = frozenset(
@@ -171,32 +176,43 @@ class ExchangeService:
 
     async def do(self, rights: Rights, operations: Sequence[Any]) -> list[dict[str, Any]]:
         """The answers in order: ``{"ok": value}`` or ``{"error": name, "said": why}``."""
-        return list(await asyncio.gather(*(self._answer(rights, one) for one in operations)))
+        left, tasks = _Left(ANSWERS_MAX_BYTES), []
+        for number, one in enumerate(operations, 1):
+            tasks.append(asyncio.create_task(self._answer(rights, one, left)))
+            if number % STARTED_AT_ONCE == 0:
+                await asyncio.sleep(0)  # others' turn: an operation is decoded at its start
+        return await asyncio.gather(*tasks)
 
     async def allow(self, rights: Rights, operation: Mapping[str, Any]) -> None:
         """Raises what the asker's rights say against it, which is recorded."""
         try:
             await rights.allow(operation)
         except (ExchangeRefused, EntityRefused) as error:
-            self._refused(rights, str(operation["do"]), str(error))
+            self._note_refusal(rights, operation, error)
             raise
 
-    async def _answer(self, rights: Rights, operation: Any) -> dict[str, Any]:
+    async def _answer(self, rights: Rights, operation: Any, left: "_Left") -> dict[str, Any]:
         try:
             if not isinstance(operation, dict):
                 raise ValueError("not an object")
             if (field := lone_surrogate(operation)) is not None:
-                self._refused(rights, _name(operation), f"{field}: {_HALF}")
+                self._note_refusal(rights, operation, f"{field}: {_HALF}")
                 return {"error": "ExchangeMisconfigured", "said": f"{plain_text(field)}: {_HALF}"}
-            return {"ok": await self._once(rights, operation)}
+            done = await self._once(rights, operation)
+            left.take(_told_bytes(done))
+            return {"ok": done}
         except (ExchangeRefused, EntityRefused) as error:
-            self._refused(rights, _name(operation), str(error))
+            self._note_refusal(rights, operation, error)
             return {"error": type(error).__name__, "said": str(error)}
         except ExchangeError as error:
             return {"error": type(error).__name__, "said": str(error)}
         except Exception as error:  # whatever it is made of, it is this operation's end
             said = plain_text(f"not an operation: {type(error).__name__} {error}", 300)
             return {"error": "ExchangeMisconfigured", "said": said}
+
+    def _note_refusal(self, rights: Rights, operation: Mapping[str, Any], why: object) -> None:
+        """Record a refusal; what it quotes may be any text, half of a character too."""
+        self._refused(rights, plain_text(str(operation.get("do")), 40), plain_text(str(why), 300))
 
     async def _once(self, rights: Rights, operation: Mapping[str, Any]) -> Any:
         operation = await rights.allow(operation)
@@ -298,11 +314,11 @@ class ExchangeService:
     async def _on_table(self, table: Table, operation: Mapping[str, Any]) -> Any:
         match operation:
             case {"do": "insert", "row": row}:
-                return await table.insert(entity_of(row))
+                return await table.insert(_bounded(entity_of(row)))
             case {"do": "upsert", "row": row}:
-                return await table.upsert(entity_of(row))
+                return await table.upsert(_bounded(entity_of(row)))
             case {"do": "replace", "row": row, "etag": str(etag)}:
-                return await table.replace(entity_of(row), etag)
+                return await table.replace(_bounded(entity_of(row)), etag)
             case {"do": "get", "partition": str(partition), "key": str(key)}:
                 return _told(await table.get(partition, key))
             case {"do": "scan", "partition": str(partition)}:
@@ -310,7 +326,7 @@ class ExchangeService:
             case {"do": "delete", "partition": str(partition), "key": str(key)}:
                 return await table.delete(partition, key)
             case {"do": "batch", "rows": list(rows)}:
-                await table.batch([entity_of(row) for row in rows])
+                await table.batch([_bounded(entity_of(row)) for row in rows])
                 return None
             case {"do": "next_partition", "key_from": str(start), "key_before": str(stop)}:
                 return await table.next_partition(start, stop)
@@ -512,9 +528,58 @@ class ExchangeService:
             del self._sessions[key]
 
 
-def _name(operation: Mapping[str, Any]) -> str:
-    """What is asked for, for the record."""
-    return plain_text(str(operation.get("do")), 40)
+class _Left:
+    """Bytes that the answers to one request may still have."""
+
+    def __init__(self, left_bytes: int) -> None:
+        self._bytes = left_bytes
+
+    def take(self, size_bytes: int) -> None:
+        """Count an answer. Raises ``ExchangeUnavailable`` where it is too much."""
+        self._bytes -= size_bytes
+        if self._bytes < 0:
+            raise ExchangeUnavailable(
+                f"the answers to one request are over {ANSWERS_MAX_BYTES} bytes; ask for less"
+            )
+
+
+def _told_bytes(answer: Any) -> int:
+    """Return the bytes of the rows in an answer, nearly."""
+    match answer:
+        case {"rows": list(rows)}:
+            return sum(map(_told_bytes, rows))
+        case {"row": dict(row)}:
+            return _told_bytes(row)
+        case {"row": [_, _, dict(properties)]}:
+            tagged = (
+                each
+                for value in properties.values()
+                if isinstance(value, dict)
+                for each in value.values()
+            )
+            return sum(
+                len(each) for each in (*properties.values(), *tagged) if isinstance(each, str)
+            )
+    return 0
+
+
+def _bounded(row: Entity) -> Entity:
+    """A row whose packed chunks claim no more readings than one can have.
+
+    Raises ``EntityRefused``: whoever reads them would build them first. What is no chunk is its
+    reader's to say.
+    """
+    for name, value in row.properties.items():
+        if not (isinstance(value, bytes) and name.endswith("_0")):
+            continue
+        with suppress(RecordUnreadable):
+            count = count_rows(joined_properties(row, name.removesuffix("_0")))
+            if count > CHUNK_ROWS_MAX_COUNT:
+                raise EntityRefused(
+                    f"row {row_name(row)}: {name}: {count} readings; at most "
+                    f"{CHUNK_ROWS_MAX_COUNT} are in one row"
+                )
+    return row
 
 
 def _line(news: Mapping[str, Any]) -> bytes:

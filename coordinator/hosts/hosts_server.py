@@ -77,7 +77,7 @@ def open_hosts_server(
     entry = Enrolment(fabric.private, Handed(fabric.records), audit, shown.authority)
     service = ExchangeService(fabric, entry.refused)
     config = uvicorn.Config(
-        ExchangeApp(fabric, entry, service),
+        ExchangeApp(fabric, entry, service, settings.requests_at_once),
         interface="asgi3",
         http=listener.protocol,
         ws="none",

@@ -12,6 +12,7 @@ from broadside.coordinator.core.summary import (
     Verdict,
 )
 from broadside.coordinator.imports.import_requests import Recording, RecordingState
+from broadside.exchange.chunks import sum_intervals
 from broadside.exchange.messages import (
     Direction,
     EngineReport,
@@ -171,10 +172,8 @@ def describe(recording: Recording) -> FileResult:
 def _so_far(recording: Recording) -> tuple[FlowTotals, ...]:
     """What the seconds of a recording without an end add up to, as its own side counted."""
     found = []
-    for flow, intervals in recording.intervals.items():
-        kept = [interval for interval in intervals if not interval.omitted]
-        amount = sum(interval.transferred_bytes for interval in kept)
-        over_s = sum(interval.end_s - interval.start_s for interval in kept)
+    for flow, chunk in recording.chunks.items():
+        amount, over_s = sum_intervals(chunk)
         if receiving_side(flow) is recording.side:
             found.append(FlowTotals(flow=flow, received_bytes=amount, received_s=over_s))
         else:

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import FailFast, Field, field_validator, model_validator
 
 from broadside.coordinator.imports.metric_declaration import MetricDeclaration
 from broadside.coordinator.imports.table_bursts import OriginalRow, problems
-from broadside.exchange.chunks import pack_intervals, unpack_intervals
+from broadside.exchange.chunks import check_intervals, pack_intervals
 from broadside.exchange.engines.port import StartBasis
 from broadside.exchange.messages import (
     EngineReport,
@@ -30,6 +30,7 @@ from broadside.exchange.ports import RecordUnreadable
 ROWS_MAX_COUNT: Final = 100_000  # 1,000 pairs x 100 bursts
 METRIC_POINTS_MAX_COUNT: Final = 100_000  # ten weeks of minutes
 RECORDINGS_MAX_COUNT: Final = 2_000
+PACKED_MAX_CHARS: Final = 16_000_000  # of one flow of one recording
 
 LabelValues = Mapping[
     Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,40}$")],
@@ -70,7 +71,7 @@ class _Import(Message):
         description="fields of the run specification by dotted name: objective, device, traffic",
         examples=[{"objective.target_bits_per_second": 180e9}],
     )
-    notes: tuple[Note, ...] = Field(default=(), max_length=100)
+    notes: Annotated[tuple[Note, ...], FailFast()] = Field(default=(), max_length=100)
     by: str = Field(default="api", max_length=100, description="who imports; kept with the run")
 
 
@@ -80,9 +81,14 @@ class OriginalTable(_Import):
     kind: Literal["original"] = "original"
     source: Annotated[str, Field(max_length=255)]  # the file's name
     timezone: Annotated[str, Field(max_length=64)] = "UTC"  # where its local times were local
-    rows: tuple[OriginalRow, ...] = Field(min_length=1, max_length=ROWS_MAX_COUNT)
+    # One wrong row ends it: a hundred thousand rows make as many errors.
+    rows: Annotated[tuple[OriginalRow, ...], FailFast()] = Field(
+        min_length=1, max_length=ROWS_MAX_COUNT
+    )
     metric_source: Annotated[str, Field(max_length=255)] | None = None
-    metric: tuple[MetricPoint, ...] = Field(default=(), max_length=METRIC_POINTS_MAX_COUNT)
+    metric: Annotated[tuple[MetricPoint, ...], FailFast()] = Field(
+        default=(), max_length=METRIC_POINTS_MAX_COUNT
+    )
     metric_declaration: MetricDeclaration = Field(
         default=MetricDeclaration(),
         description="what the metric's figures mean; the defaults are Azure Firewall's Throughput",
@@ -131,7 +137,7 @@ class Recording(Message):
         None  # epoch s of engine time zero
     )
     start_basis: StartBasis | None = None
-    packed: Mapping[Flow, Annotated[str, Field(max_length=16_000_000)]] = Field(
+    packed: Mapping[Flow, Annotated[str, Field(max_length=PACKED_MAX_CHARS)]] = Field(
         default={},
         description="seconds of each flow: base64 of what broadside.exchange.chunks packs",
     )
@@ -141,7 +147,7 @@ class Recording(Message):
     def _packed_unpacks(cls, packed: Mapping[Flow, str]) -> Mapping[Flow, str]:
         for flow, text in packed.items():
             try:
-                unpack_intervals(base64.b64decode(text, validate=True))
+                check_intervals(base64.b64decode(text, validate=True))
             except (RecordUnreadable, ValueError) as error:
                 raise ValueError(f"{flow}: {error}") from error
         return packed
@@ -159,16 +165,14 @@ class Recording(Message):
         """Seconds as :mod:`broadside.exchange.chunks` packs them."""
         return {flow: base64.b64decode(text, validate=True) for flow, text in self.packed.items()}
 
-    @property
-    def intervals(self) -> Mapping[Flow, tuple[Interval, ...]]:
-        return {flow: unpack_intervals(data) for flow, data in self.chunks.items()}
-
 
 class Recordings(_Import):
     """Files of iperf3's output as one run."""
 
     kind: Literal["iperf3"] = "iperf3"
-    recordings: tuple[Recording, ...] = Field(min_length=1, max_length=RECORDINGS_MAX_COUNT)
+    recordings: Annotated[tuple[Recording, ...], FailFast()] = Field(
+        min_length=1, max_length=RECORDINGS_MAX_COUNT
+    )
 
 
 Imported = Annotated[OriginalTable | Recordings, Field(discriminator="kind")]

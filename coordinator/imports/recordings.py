@@ -32,6 +32,7 @@ from broadside.coordinator.imports.import_runs import (
     note_findings,
 )
 from broadside.coordinator.runs.chunk_columns import read_track
+from broadside.exchange.chunks import last_end_s
 from broadside.exchange.messages import (
     Direction,
     EngineReport,
@@ -150,10 +151,7 @@ def _tests(imported: Recordings) -> tuple[list[_Test], list[Recording]]:
         _Test(
             ends=ends,
             name=name(_lead(ends)),
-            seen_s=max(
-                (i.end_s for seconds in _lead(ends).intervals.values() for i in seconds),
-                default=0.0,
-            ),
+            seen_s=max(map(last_end_s, _lead(ends).chunks.values()), default=0.0),
         )
         for ends in found.values()
     ]

@@ -82,7 +82,8 @@ async def keep_table(records: Records, table: OriginalTable, now: datetime) -> I
 
     Raises :class:`~broadside.coordinator.scenarios.BadScenario` for fields that cannot be set.
     """
-    return describe_table(table, await _keep(records, table, now))
+    summary = await _keep(records, table, now)
+    return await asyncio.to_thread(describe_table, table, summary)
 
 
 async def keep_recordings(
@@ -94,14 +95,18 @@ async def keep_recordings(
     ``BadScenario`` for fields that cannot be set.
     """
     summary = await _keep(records, imported, now)
-    return ImportedRecordings(
-        run_id=summary.run_id,
-        verdict=summary.verdict,
-        labels=imported.labels,
-        files=tuple(describe(recording) for recording in imported.recordings),
-        bursts=tuple(ImportedBurst.of(burst) for burst in summary.bursts),
-        findings=summary.findings,
-    )
+
+    def described() -> ImportedRecordings:
+        return ImportedRecordings(
+            run_id=summary.run_id,
+            verdict=summary.verdict,
+            labels=imported.labels,
+            files=tuple(describe(recording) for recording in imported.recordings),
+            bursts=tuple(ImportedBurst.of(burst) for burst in summary.bursts),
+            findings=summary.findings,
+        )
+
+    return await asyncio.to_thread(described)
 
 
 async def _keep(records: Records, imported: Imported, now: datetime) -> RunSummary:

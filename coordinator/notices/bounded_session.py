@@ -11,6 +11,8 @@ from typing import Any, cast
 import httpx
 import requests
 
+from broadside.exchange.http.bounded import ask
+
 
 class BoundedSession(requests.Session):
     """Sends by httpx within ``whole_s``; the answer is its status, and no redirect is followed."""
@@ -28,7 +30,7 @@ class BoundedSession(requests.Session):
         whole_s = min(timeout, self._whole_s) if isinstance(timeout, int | float) else self._whole_s
         try:
             status = asyncio.run(_status(request, options, whole_s))
-        except TimeoutError as error:
+        except httpx.TimeoutException as error:
             raise requests.Timeout(f"no answer within {whole_s:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise requests.ConnectionError(f"no answer ({type(error).__name__})") from error
@@ -44,16 +46,16 @@ class BoundedSession(requests.Session):
 async def _status(
     request: requests.PreparedRequest, options: dict[str, Any], whole_s: float
 ) -> int:
-    async with (
-        asyncio.timeout(whole_s),
-        httpx.AsyncClient(timeout=whole_s, verify=_context(options)) as client,
-        client.stream(
+    async with httpx.AsyncClient(timeout=whole_s, verify=_context(options)) as client:
+        answer = await ask(
+            client,
             str(request.method),
             str(request.url),
+            None,
+            whole_s=whole_s,
             content=cast(bytes, request.body),  # the exporter's
             headers={name: str(value) for name, value in request.headers.items()},
-        ) as answer,
-    ):
+        )
         return answer.status_code
 
 

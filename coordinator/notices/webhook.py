@@ -5,7 +5,6 @@ HMAC-SHA256; receivers check it with any of that project's libraries, and know a
 twice by its id.
 """
 
-import asyncio
 import base64
 import binascii
 import hashlib
@@ -18,6 +17,7 @@ import httpx
 
 from broadside.coordinator.core.figures import FIGURES
 from broadside.coordinator.notices.announcer import Notice, NotTold
+from broadside.exchange.http.bounded import ask
 
 PREFIX: Final = "whsec_"
 SECRET_MIN_BYTES: Final = 24
@@ -55,13 +55,17 @@ class Webhook:
         body = body_of(notice)
         headers = signed(notice.header.run_id, int(time.time()), body, self._key)
         try:
-            async with (
-                asyncio.timeout(self._whole_s),
-                httpx.AsyncClient(timeout=self._whole_s) as http,
-                http.stream("POST", self._url, content=body, headers=headers) as answer,
-            ):
-                pass  # its status says all: whatever else comes is not read
-        except TimeoutError as error:
+            async with httpx.AsyncClient(timeout=self._whole_s) as http:
+                answer = await ask(
+                    http,
+                    "POST",
+                    self._url,
+                    None,  # its status says all: whatever else comes is not read
+                    whole_s=self._whole_s,
+                    content=body,
+                    headers=headers,
+                )
+        except httpx.TimeoutException as error:
             raise NotTold(f"no answer within {self._whole_s:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NotTold(f"no answer ({type(error).__name__})") from error

@@ -26,7 +26,13 @@ from broadside.coordinator.core.measure.columns import (
     disjoint_track,
 )
 from broadside.coordinator.core.plan.spec import Burst
-from broadside.exchange.chunks import CPU_RATIO_UNITS, MICROSECONDS, PackedColumn, unpack_columns
+from broadside.exchange.chunks import (
+    CPU_RATIO_UNITS,
+    MICROSECONDS,
+    PackedColumn,
+    count_rows,
+    unpack_columns,
+)
 from broadside.exchange.ports import RecordUnreadable
 from broadside.exchange.rows import leave_out
 from broadside.exchange.second_rows import PackedChunk, PackedEnd, PackedTrack
@@ -308,12 +314,12 @@ def _inflated(
     chunks: list[_Chunk] = []
     count = 0
     for each in packed:
-        columns = each.read(partial(unpack_columns, wanted=names))
-        rows_count = max((column.rows_count for column in columns.values()), default=0)
+        rows_count = each.read(count_rows)  # before any is built
         count += rows_count
         if count > readings_max_count:
             why = f"with those before it over {readings_max_count} readings"
             raise RecordUnreadable(f"row {each.row}: {why}")
+        columns = each.read(partial(unpack_columns, wanted=names))
         for name in names:
             column = columns.get(name)
             if column is None:

@@ -106,6 +106,7 @@ class Feed:
         """
         seen = self._number_of(last_event_id)
         async with self._followed(is_viewer=True):
+            beat_s = time.monotonic() + BEAT_S
             while True:
                 changed, look = self._changed, self._look
                 if look > seen:
@@ -115,15 +116,18 @@ class Feed:
                         yield Event(
                             name=name, data=data, id=f"{self._name}.{look}" if last else None
                         )
+                        beat_s = time.monotonic() + BEAT_S
                     seen = look
-                    continue
-                if self.over:
+                elif self.over:
                     return
-                try:
-                    async with asyncio.timeout(BEAT_S):
-                        await changed.wait()
-                except TimeoutError:
+                else:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(beat_s - time.monotonic()):
+                            await changed.wait()
+                # Also while looks find nothing new: at each beat the reader's token is checked.
+                if time.monotonic() >= beat_s:
                     yield Event()
+                    beat_s = time.monotonic() + BEAT_S
 
     async def verdict(self) -> RunSummary | None:
         """The verdict, once it is stored; None: the run was removed, or the coordinator stops."""

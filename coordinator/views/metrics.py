@@ -77,6 +77,10 @@ METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "broadside_backup_interval_seconds": ("Between two scheduled backups.", ()),
     "broadside_restore_drill_age_seconds": ("Since the last restore drill that succeeded.", ()),
     "broadside_restore_drill_failed": ("1 while the last restore drill failed, else 0.", ()),
+    "broadside_notices_error_timestamp_seconds": (
+        "When a place's last try failed, epoch time.",
+        ("place",),
+    ),
     "broadside_agents": (
         "Agents by role and state; stale: not heard of for 30 s.",
         ("role", "state"),
@@ -285,6 +289,9 @@ def _own(lag_s: float | None, places: Sequence[PlaceState]) -> Iterator[Sample]:
         if place.last_error is not None:
             error = plain_text(place.last_error)[:_ERROR_MAX_CHARS]
             yield "broadside_notices_error", (place.name, error), 1.0
+        if place.last_error_at is not None:
+            failed_s = place.last_error_at.timestamp()
+            yield "broadside_notices_error_timestamp_seconds", (place.name,), failed_s
 
 
 def _backups(shown: Snapshot, interval: timedelta | None) -> Iterator[Sample]:

@@ -45,13 +45,45 @@ const COLUMNS = [
   ["Engines", ({ each }) => enginesOf(each)],
 ];
 
+const PLACES = [
+  ["Place", ({ place }) => h("span.mono", place)],
+  [
+    "State",
+    ({ state }) => h("span", { class: `badge ${state === "failing" ? "fail" : ""}` }, state),
+  ],
+  ["Waiting", ({ waiting_count: count }) => `${count} ${count === 1 ? "run" : "runs"}`],
+  ["Last notice", ({ told_at: at }) => ago(at) ?? "none yet"],
+  ["Last error", ({ last_error: error }) => error ?? "none"],
+  [
+    "Failed",
+    ({ last_error_at: at, failures_count: count }) =>
+      at ? `${ago(at)}, ${count} ${count === 1 ? "try" : "tries"} since the last notice` : "never",
+  ],
+];
+
+function ago(at) {
+  if (!at) return null;
+  return `${span(Math.max(0, Math.round((coordinatorNow() - Date.parse(at)) / 1000)))} ago`;
+}
+
+// Webhook and OTLP collector: nothing is shown where neither is set.
+async function readPlaces(box) {
+  const places = await read("/v1/notices");
+  if (!places.length) return;
+  fill(box, h("h2", "Told when a run ends"), table("Places", PLACES, places, { wide: true }));
+}
+
 export function agentsView(main) {
   const count = h("span.quiet");
   const list = h("div", h("p.quiet", "Reading who is there."));
-  main.append(h("div.title", h("h1", "Agents"), count), list);
+  const places = h("section.places");
+  main.append(h("div.title", h("h1", "Agents"), count), list, places);
 
   const load = guarded(list, async () => {
-    const presences = await read("/v1/presences?limit=5000");
+    const [presences] = await Promise.all([
+      read("/v1/presences?limit=5000"),
+      readPlaces(places),
+    ]);
     const now = coordinatorNow();
     const rows = presences.map((each) => {
       const heard_s = Math.max(0, (now - Date.parse(each.beat_at)) / 1000);

@@ -26,11 +26,15 @@ agent | coordinator) shift ;;
 esac
 for word in "$@"; do
     case $word in
+    BROADSIDE_AGENT_JOIN=* | *_SECRET=* | *_TOKEN=* | *_CONNECTION_STRING=*)
+        echo "install.sh: warning: ${word%%=*}: everybody on this host may read the arguments of a" \
+            "process; a join code is read from standard input, other secrets from $settings" >&2
+        ;;
     BROADSIDE_[A-Z]*=*) ;;
     *) stop "$word: not a setting; write BROADSIDE_NAME=VALUE (docs/settings.md)" ;;
     esac
 done
-umask 022
+umask 077 # what is for all users is opened to them by its own line
 unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX # packages of the caller's are not the service's
 [ "$(id -u)" = 0 ] || stop "run it as root"
 [ "$(uname -m)" = x86_64 ] || stop "$(uname -m): the archive is for x86_64"
@@ -44,10 +48,11 @@ command -v chronyc >/dev/null ||
     echo "install.sh: no chrony here; without it no clock is trusted: install your distribution's" >&2
 
 # 2. The settings: those of before, with those of now over them -------------------------------------
-mkdir -p /etc/broadside
+[ -d /etc/broadside ] || install -d -m 0755 /etc/broadside
 remove_setting() { # NAME; the file holds secrets from its first byte on, and systemd reads it as root
     rm -f "$settings.new"
-    (umask 077 && touch "$settings" && { grep -v "^$1=" "$settings" >"$settings.new" || true; })
+    touch "$settings"
+    grep -v "^$1=" "$settings" >"$settings.new" || true
     mv "$settings.new" "$settings"
 }
 set_to() { # NAME=VALUE: in place of what the name was set to
@@ -77,7 +82,7 @@ fi
 id broadside >/dev/null 2>&1 ||
     useradd --system --user-group --no-create-home --home-dir $state --shell /sbin/nologin broadside
 systemctl stop broadside-$service.service 2>/dev/null || true
-mkdir -p $home
+install -d -m 0755 $home
 "$python" -m venv --clear --without-pip $home/venv
 pip() { $home/venv/bin/python "$(ls "$here"/wheels/pip-*.whl)/pip" --disable-pip-version-check "$@"; }
 pip install -q --no-index --find-links "$here/wheels" --no-deps --only-binary :all: \
@@ -87,9 +92,8 @@ $home/venv/bin/python -W ignore -m compileall -qq -x '/site-packages/(pip|.*/tes
     echo "install.sh: a module was not compiled; it is read as it is, at each start" >&2
 rm -rf $home/iperf3
 cp -R "$here/iperf3" $home/iperf3
-chmod go+rX $home
 chmod -R go+rX $home/venv $home/iperf3
-mkdir -p /usr/local/bin
+[ -d /usr/local/bin ] || install -d -m 0755 /usr/local/bin
 install -m 0755 "$here/broadside" /usr/local/bin/broadside
 
 # 4. The service ------------------------------------------------------------------------------------

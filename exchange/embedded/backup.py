@@ -43,7 +43,8 @@ _NAMES: Final = re.compile(rf"({'|'.join(DATABASES)})\.sqlite3|{TLS_FOLDER}/\w[\
 _NAMES_MAX_COUNT: Final = 100
 _HEADER_MAX_BYTES: Final = 65_536  # of what describes a member: it is read whole
 _PADDING_MAX_BYTES: Final = 2 * tarfile.RECORDSIZE  # zeros behind the last member
-_ALL_PAGES: Final = -1
+_STEP_PAGES: Final = 1024  # that are copied at a time: 4 MiB
+_WAITING_MAX_BYTES: Final = 4 * 2**20  # that wait to be written to the disk
 _BACKUP_PREFIX: Final = ".backup-"
 _RESTORE_PREFIX: Final = ".restore-"
 _DRILL_PREFIX: Final = ".drill-"
@@ -77,7 +78,11 @@ def back_up(data_dir: Path, file: Path) -> list[str]:
         packed = folder / "packed"
         packed.touch(0o600)  # it holds keys
         sums: dict[str, str] = {}
-        with tarfile.open(packed, "w:gz", compresslevel=1) as archive:
+        with (
+            packed.open("wb") as file_of,
+            gzip.GzipFile("", "wb", 1, _SyncedWriter(file_of)) as compressed,
+            tarfile.open(fileobj=compressed, mode="w") as archive,
+        ):
             _add_text(archive, _HEAD, _head())
             for name in found:
                 copy = folder / f"{name}.sqlite3"
@@ -196,6 +201,30 @@ class _HashedReader:
         block = self._content.read(size)
         self.digest.update(block)
         return block
+
+
+class _SyncedWriter:
+    """A file of which little is ever waiting to be written to the disk.
+
+    Gigabytes that wait hold up the commits of those who write to the same disk.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._waiting_bytes = 0
+
+    def write(self, content: bytes) -> int:
+        self._waiting_bytes += len(content)
+        written = self._file.write(content)
+        if self._waiting_bytes >= _WAITING_MAX_BYTES:
+            self._waiting_bytes = 0
+            self._file.flush()
+            os.fdatasync(self._file.fileno())
+        return written
+
+    def flush(self) -> None:
+        """Hand over what Python holds back."""
+        self._file.flush()
 
 
 def _sync(path: Path) -> None:
@@ -400,8 +429,9 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) ->
 def _copy(source: Path, target: Path) -> None:
     """Copy a database in one read transaction.
 
-    A copy in steps begins anew at every commit of another process, and never ends beside a working
-    fleet. In write-ahead-log mode a reader makes no writer wait.
+    Without the transaction a copy in steps begins anew at every commit of another process, and
+    never ends beside a working fleet. In write-ahead-log mode a reader makes no writer wait. After
+    each step the copy is on the disk: gigabytes that wait for it hold up the commits of others.
     """
     try:
         with (
@@ -409,11 +439,12 @@ def _copy(source: Path, target: Path) -> None:
                 sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
             ) as at,
             contextlib.closing(sqlite3.connect(target)) as to,
+            target.open("rb") as copied,
         ):
-            # It is read back once and removed. A sync of gigabytes would hold up the commits of
-            # those who write to the same disk.
-            to.execute("PRAGMA synchronous=OFF")
-            at.backup(to, pages=_ALL_PAGES)
+            to.execute("PRAGMA synchronous=OFF")  # it is synced here, step by step
+            at.execute("BEGIN")
+            at.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # the snapshot's beginning
+            at.backup(to, pages=_STEP_PAGES, progress=lambda *_: os.fdatasync(copied.fileno()))
     except sqlite3.Error as error:
         raise BackupUnusable(f"{source}: cannot be copied: {error}") from error
 

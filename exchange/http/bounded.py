@@ -1,4 +1,9 @@
-"""An answer of bounded size and time: read as it comes."""
+"""The one way to ask an HTTP service: bounded in seconds and bytes, from connecting to the end.
+
+The timeouts of the libraries are for each read. A server that sends a byte a second, of headers or
+body, would hold its asker for ever. ``tests/unit/test_outward_calls.py`` finds calls that go
+another way.
+"""
 
 import asyncio
 import zlib
@@ -6,7 +11,8 @@ from typing import Any, Final
 
 import httpx
 
-BODY_S: Final = 30.0  # s that an answer's body may take
+WHOLE_S: Final = 30.0  # s of a request: connecting, headers and body
+SENT_BYTES_PER_S: Final = 16_384  # a body that is sent adds its time at the least rate accepted
 _GZIP_FORM: Final = 16 + zlib.MAX_WBITS  # as zlib takes it
 _OF_WIRE: Final = ("content-encoding", "content-length", "transfer-encoding")
 
@@ -14,36 +20,68 @@ _OF_WIRE: Final = ("content-encoding", "content-length", "transfer-encoding")
 async def ask(
     client: httpx.AsyncClient,
     method: str,
-    url: str,
-    max_bytes: int,
+    url: str | httpx.URL,
+    max_bytes: int | None,
     *,
-    body_s: float = BODY_S,
+    whole_s: float = WHOLE_S,
     unpacks: bool = False,
     **options: Any,
 ) -> httpx.Response:
-    """The whole answer. Raises ``httpx.HTTPError``, also for one that is larger, slower, or packed
-    in spite of what was asked: a kilobyte unpacks to a gigabyte. With ``unpacks`` gzip is one that
-    was asked for, and ``max_bytes`` are those of what it unpacks to."""
-    async with client.stream(method, url, **options) as response:
-        packing = response.headers.get("Content-Encoding", "identity")
-        if packing != "identity" and not (unpacks and packing == "gzip"):
-            raise httpx.DecodingError("an answer that is packed, unasked", request=response.request)
-        body = bytearray()
-        stream = zlib.decompressobj(_GZIP_FORM) if packing == "gzip" else None
-        try:
-            async with asyncio.timeout(body_s):
-                async for piece in response.aiter_raw():
-                    left_bytes = max_bytes - len(body) + 1
-                    body += piece if stream is None else stream.decompress(piece, left_bytes)
-                    if len(body) > max_bytes:
-                        raise httpx.RemoteProtocolError(f"an answer of over {max_bytes} bytes")
-        except TimeoutError as error:
-            raise httpx.ReadTimeout(f"no end of the answer in {body_s:g} s") from error
-        except zlib.error as error:
-            raise httpx.DecodingError(f"an answer that is no gzip: {error}") from error
-        if stream is not None and not stream.eof:
-            raise httpx.RemoteProtocolError("an answer that is cut short")
+    """Send a request and read the whole answer, whatever its status. No redirect is followed.
+
+    Args:
+        client: Its own timeouts hold for each read.
+        method: Of HTTP.
+        url: The address.
+        max_bytes: Most bytes of the body, unpacked; None: only status and headers are read.
+        whole_s: Most seconds from connecting to the answer's last byte, beside those of a body that
+            is sent.
+        unpacks: gzip was asked for. Else a packed answer is an error: a kilobyte unpacks to a
+            gigabyte.
+        options: Of the client's ``stream``.
+
+    Raises:
+        httpx.HTTPError: No answer, or one that is larger, slower, cut short or packed unasked.
+    """
+    whole_s += len(options.get("content") or b"") / SENT_BYTES_PER_S
+    try:
+        async with asyncio.timeout(whole_s):
+            async with client.stream(method, url, **options) as response:
+                body = b"" if max_bytes is None else await _body(response, max_bytes, unpacks)
+    except TimeoutError as error:
+        raise httpx.ReadTimeout(f"no whole answer within {whole_s:g} s") from error
     headers = [(name, value) for name, value in response.headers.items() if name not in _OF_WIRE]
     return httpx.Response(
-        response.status_code, headers=headers, content=bytes(body), request=response.request
+        response.status_code, headers=headers, content=body, request=response.request
     )
+
+
+def ask_now(url: str, max_bytes: int | None, whole_s: float, method: str = "GET") -> httpx.Response:
+    """Ask from a command, which has no event loop. Raises as :func:`ask` does."""
+
+    async def asked() -> httpx.Response:
+        headers = {"Accept-Encoding": "identity"}
+        async with httpx.AsyncClient(timeout=whole_s, headers=headers) as client:
+            return await ask(client, method, url, max_bytes, whole_s=whole_s)
+
+    return asyncio.run(asked())
+
+
+async def _body(response: httpx.Response, max_bytes: int, unpacks: bool) -> bytes:
+    packing = response.headers.get("Content-Encoding", "identity")
+    if packing != "identity" and not (unpacks and packing == "gzip"):
+        raise httpx.DecodingError("an answer that is packed, unasked", request=response.request)
+    body = bytearray()
+    stream = zlib.decompressobj(_GZIP_FORM) if packing == "gzip" else None
+    pieces = response.aiter_bytes() if stream is None else response.aiter_raw()
+    try:
+        async for piece in pieces:
+            left_bytes = max_bytes - len(body) + 1
+            body += piece if stream is None else stream.decompress(piece, left_bytes)
+            if len(body) > max_bytes:
+                raise httpx.RemoteProtocolError(f"an answer of over {max_bytes} bytes")
+    except zlib.error as error:
+        raise httpx.DecodingError(f"an answer that is no gzip: {error}") from error
+    if stream is not None and not stream.eof:
+        raise httpx.RemoteProtocolError("an answer that is cut short")
+    return bytes(body)

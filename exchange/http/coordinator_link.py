@@ -106,6 +106,7 @@ class Link:
     _broken: asyncio.Event = field(default_factory=asyncio.Event)
     _refused: ExchangeError | None = None
     _shut_out: asyncio.Event = field(default_factory=asyncio.Event)  # the secret was refused
+    revoked: asyncio.Event = field(default_factory=asyncio.Event)  # every secret of ours is refused
     _why: str = ""  # nothing goes through, since it last did
     _heard_s: float = 0.0
     _wants: dict[str, "asyncio.Future[Any]"] = field(default_factory=dict)
@@ -265,11 +266,21 @@ class Link:
                 async with asyncio.timeout(RENEW_LOOK_S):
                     await self._shut_out.wait()
                 if not await self.let_in_again():
+                    self.revoked.set()
                     await asyncio.sleep(RENEW_LOOK_S)
 
     async def let_in_again(self) -> bool:
-        """Whether a coordinator that refuses the secret took it for an earlier one's next: a
-        backup was restored, which knows none since. Raises ``ExchangeUnavailable``."""
+        """Return whether a coordinator that refused a secret accepts the newest one now.
+
+        A request that was under way while the secret changed is refused alone. A coordinator whose
+        backup was restored knows an earlier secret, and takes the newest one for its next.
+
+        Raises:
+            ExchangeUnavailable: No coordinator answers.
+        """
+        with suppress(ExchangeRefused):
+            await self._repeated("POST", "operations", b"[]", {})
+            return True
         for secret in self.credential.earlier:
             try:
                 await self._announce(self.credential, {"Authorization": f"Bearer {secret}"})

@@ -59,7 +59,7 @@ async def join(
     ``ExchangeUnavailable``.
     """
     kept = load_credential(path)
-    if kept is not None and not await _is_refused(replace(kept, coordinators=coordinators)):
+    if kept is not None and not await is_refused(replace(kept, coordinators=coordinators)):
         return kept
     try:
         mark, named, secret = code.strip().split(".")
@@ -109,8 +109,8 @@ async def join(
     raise ExchangeUnavailable(f"no coordinator to join: {'; '.join(failures)}")
 
 
-async def _is_refused(credential: Credential) -> bool:
-    """Whether it was revoked. Not known while no coordinator answers: then it is kept."""
+async def is_refused(credential: Credential) -> bool:
+    """Return whether it was revoked; False while no coordinator answers, so that it is kept."""
     link = Link(replace(credential, path=None))
     try:
         await link.call("ping")

@@ -14,6 +14,7 @@ import tests.attack
 from tests.attack import Attack
 from tests.attack.fuzzed import fuzz_messages, fuzz_rows
 from tests.attack.fuzzed_coordinator import fuzz_coordinator
+from tests.attack.fuzzed_port import fuzz_port
 
 
 def attacks() -> list[Attack]:
@@ -33,20 +34,23 @@ def fight(attack: Attack) -> tuple[bool, str]:
 
 
 def fuzz(count: int, seed: int) -> None:
-    """A quarter of them messages to agents, a quarter rows to agents, half to the coordinator."""
+    """So many operations on the agents' port of a coordinator; and as many messages and rows: a
+    quarter of them messages to agents, a quarter rows to agents, half to the coordinator."""
     logging.disable(logging.CRITICAL)
     began_s, told = time.monotonic(), Counter[str]()
+    port = fuzz_port(count, seed, settles=True)
     told += asyncio.run(fuzz_messages(count // 4, seed)) + asyncio.run(fuzz_rows(count // 4, seed))
     told += fuzz_coordinator(count - 2 * (count // 4), seed)
     for what, number in sorted(told.items()):
         print(f"{number:8d} {what}")  # noqa: T201
+    print(port)  # noqa: T201
     print(f"{told.total()} in {time.monotonic() - began_s:.0f} s, seed {seed}: no process ended")  # noqa: T201
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="attacks whose name or boundary holds this")
-    parser.add_argument("--fuzz", type=int, metavar="N", help="N odd messages and rows instead")
+    parser.add_argument("--fuzz", type=int, metavar="N", help="N odd operations, messages and rows")
     parser.add_argument("--seed", type=int, default=20261122)
     given = parser.parse_args()
     if given.fuzz is not None:

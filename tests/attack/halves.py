@@ -9,11 +9,13 @@ from typing import Any, Final
 
 from broadside.coordinator.auth.audit import Audit
 from broadside.exchange.messages import Role
+from broadside.exchange.ports import Entity
 from tests.attack import Attack, each
 from tests.attack.on_hosts import BASE, PORT, Port, make_row, port, write
 
 HALF: Final = "\ud800"
 
+_NAMED: Final = Entity(partition_key="p", row_key="k", properties={HALF: 1})
 # By the field that the answer must name; each is one of three operations.
 _OPERATIONS: Final[Mapping[str, dict[str, Any]]] = {
     "do": {"do": HALF, "id": "x.1"},
@@ -23,7 +25,9 @@ _OPERATIONS: Final[Mapping[str, dict[str, Any]]] = {
     "row[0]": write("upsert", make_row("k", partition=HALF)),
     "row[1]": write("upsert", make_row(HALF)),
     "row[2].json": write("upsert", make_row("client.c1", partition="presence", json=HALF)),
-    "a name in row[2]": write("upsert", make_row("k", **{HALF: "1"})),
+    "a name in row[2]": write(
+        "upsert", Entity(partition_key="p", row_key="k", properties={HALF: 1})
+    ),
     "a name in it": {"do": "ping", HALF: 1},
     "rows[0][1]": {"do": "batch", "table": "results", "id": "x.2", "rows": [["p", HALF, {}]]},
     "token": {"do": "complete", "id": "x.3", "token": HALF},

@@ -31,7 +31,6 @@ FILLING_BYTES: Final = 60_000  # of a row that fills the store
 ROWS_AT_ONCE: Final = 50
 RATIO_MAX: Final = 2.0
 WAIT_MAX_S: Final = 0.1
-ALONE_S: Final = 5.0  # s for which the writer is looked at alone
 
 
 def rows(megabytes: int, agents: int, rounds: int) -> Iterator[Row]:
@@ -43,7 +42,7 @@ def rows(megabytes: int, agents: int, rounds: int) -> Iterator[Row]:
         for number in range(rounds):
             quiet_s.append(_back_up(data, Path(base) / f"quiet-{number}"))
             with _Writer(data, agents) as writer:
-                time.sleep(ALONE_S)
+                time.sleep(quiet_s[-1])  # as long as a backup takes: of a longest wait
                 alone_s.append(writer.longest_wait_s())
                 busy_s.append(_back_up(data, Path(base) / f"busy-{number}"))
                 waits_s.append(writer.longest_wait_s())

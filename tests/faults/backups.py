@@ -53,8 +53,9 @@ class BackupBeside:
 
 def verdicts_of(coordinator: Serving) -> dict[str, Any]:
     """The summaries of the newest runs that are over, by id."""
-    over = [run["run_id"] for run in coordinator.get("/v1/runs") or () if run["outcome"]]
-    return {run_id: coordinator.get(f"/v1/runs/{run_id}/summary") for run_id in over[:RUNS_MAX]}
+    runs = [run["run_id"] for run in coordinator.get(f"/v1/runs?limit={RUNS_MAX}") or ()]
+    summaries = {run_id: coordinator.get(f"/v1/runs/{run_id}/summary") for run_id in runs}
+    return {run_id: summary for run_id, summary in summaries.items() if summary is not None}
 
 
 def private_folder() -> tempfile.TemporaryDirectory[str]:

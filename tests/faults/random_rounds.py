@@ -101,7 +101,7 @@ def _strike(site: Range, strike: Strike) -> Callable[[], object]:
     if strike.victim == "coordinator":
         if kills:
             site.coordinator.kill()
-            return site.coordinator.start
+            return site.coordinator.revive  # who mends an agent before us has started it already
         site.coordinator.signal(number)
         return lambda: site.coordinator.signal(signal.SIGCONT)
     if strike.victim == "broker":  # a stopped one is as good as gone

@@ -5,6 +5,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -209,6 +210,32 @@ def test_a_revoked_token_is_refused_within_seconds(signed: Signed) -> None:
     listed = json.loads(signed.site.run("token", "list", "--json").stdout)
     assert {row["name"] for row in listed} >= {"the-operator", "the-viewer", "short-lived"}
     assert not any("sha256" in row for row in listed)
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired"])
+def test_an_event_stream_ends_with_its_token(signed: Signed, how: str) -> None:
+    """Over the socket, of a run that is not over: the client waits, and the server ends it."""
+    name = f"streaming-{how}"
+    until = f"{datetime.now(UTC) + timedelta(seconds=25):%Y-%m-%dT%H:%M:%SZ}"
+    ends = ("--expires", until) if how == "expired" else ()
+    token = signed.site.run("token", "add", name, "--role", "viewer", *ends).stdout.strip()
+    wait_for("an answer", lambda: signed.ask("GET", "/v1/me", token).status_code == 200)
+    run_id = signed.launch({"scenario": "smoke", "overrides": SMALL | {"lead_s": 240}})
+    url = f"{signed.url}/v1/runs/{run_id}/events"
+    follow = ["curl", "-sN", "--fail", "--max-time", "120", "-H", f"Authorization: Bearer {token}"]
+    try:
+        with subprocess.Popen([*follow, url], stdout=subprocess.PIPE, text=True) as stream:
+            assert stream.stdout is not None
+            assert any("event: status" in line for line in stream.stdout)
+            assert stream.poll() is None
+            if how == "revoked":
+                assert signed.site.run("token", "revoke", name).returncode == 0
+            stream.stdout.read()
+            assert stream.wait(10) == 0, "curl gave up, so the server never ended the stream"
+        assert signed.ask("GET", f"/v1/runs/{run_id}", token).status_code == 401
+        assert signed.ask("GET", f"/v1/runs/{run_id}/summary").status_code == 409, "it goes on"
+    finally:
+        signed.ask("POST", f"/v1/runs/{run_id}/abort", json={"by": "test"})
 
 
 def test_no_secret_is_in_any_log(signed: Signed, tmp_path: Path) -> None:

@@ -2,11 +2,8 @@
 
 import asyncio
 import contextlib
-import os
 import re
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -18,41 +15,12 @@ from broadside.exchange.fabric import FabricSettings, open_fabric
 from broadside.exchange.ports import ExchangeError
 from broadside.lab import azure_services
 from tests.live.live_site import HTTP, PACED, Site, wait_for_fleet
+from tests.live.process_list import ProcessList
 from tests.live.waiting import wait_for
 
 pytestmark = pytest.mark.live
 
-LOOK_S: Final = 0.1  # between looks at the process list: a command lives for a second
-YOUNG_COUNT: Final = 20  # looks at a process, which may start as its parent's copy
 ALLOWED: Final = ("BROADSIDE_", "SharedAccessKey")
-
-
-@dataclass(kw_only=True)
-class ProcessList:
-    """Everybody's arguments, as anybody may read them, for as long as it is open."""
-
-    arguments: set[bytes] = field(default_factory=set)
-    _over: threading.Event = field(default_factory=threading.Event)
-
-    def look(self) -> None:
-        ages: dict[str, int] = {}
-        while not self._over.wait(LOOK_S):
-            there = filter(str.isdigit, os.listdir("/proc"))  # noqa: PTH208 - it changes under us
-            ages = {name: ages.get(name, 0) + 1 for name in there}
-            for name, age in ages.items():
-                if age <= YOUNG_COUNT:
-                    with contextlib.suppress(OSError):
-                        self.arguments.add(Path("/proc", name, "cmdline").read_bytes())
-
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        thread = threading.Thread(target=self.look)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._over.set()
-            thread.join()
 
 
 def _stored(site: Site) -> Iterator[bytes]:

@@ -40,7 +40,6 @@ pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.alone]
 
 PORT = 5201
 RATIO = 0.01  # of the rate: what a second may be off
-SEGMENT_BYTES = 1448
 TRIES_COUNT = 4
 LATE_MAX_S = 0.05  # of a reading's bounds against the instant's seconds: a busy core's turn
 BITS_PER_SECOND = 40_000_000
@@ -61,17 +60,16 @@ class _Track:
     start_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
     told: NDArray[np.float64]  # payload bytes
-    again: NDArray[np.float64]  # segments that were sent again: twice on the wire, once payload
 
     @classmethod
     def of(cls, reading: Reading, flow: Flow) -> "_Track":
         rows, zero_s = reading.intervals[flow], reading.first_data_at_s
         assert zero_s is not None
-        names = ("start_s", "end_s", "transferred_bytes", "retransmits_count")
-        starts, ends, told, again = (
-            np.array([getattr(row, name) or 0.0 for row in rows], np.float64) for name in names
+        starts, ends, told = (
+            np.array([getattr(row, name) for row in rows], np.float64)
+            for name in ("start_s", "end_s", "transferred_bytes")
         )
-        return cls(start_s=zero_s + starts, end_s=zero_s + ends, told=told, again=again)
+        return cls(start_s=zero_s + starts, end_s=zero_s + ends, told=told)
 
 
 async def _change(path: Wire, at_s: float) -> None:
@@ -114,7 +112,6 @@ async def _play(
 
 def _off(
     flow: Flow,
-    protocol: Protocol,
     at_s: float,
     readings: dict[Side, Reading],
     meters: dict[Side, Meter],
@@ -122,12 +119,11 @@ def _off(
     """The largest difference between a second and the wire, in shares of what it may be."""
     side = receiving_side(flow)
     track = _Track.of(readings[side], flow)
-    again = _Track.of(readings[Side.SERVER if side is Side.CLIENT else Side.CLIENT], flow).again
     seconds = at_s + np.arange(LENGTH_S + 1.0)
-    crossed = meters[side].payload(seconds, protocol)
-    allowed = RATIO * crossed.max() + again.max() * SEGMENT_BYTES
+    crossed = meters[side].payload(seconds)
+    allowed = RATIO * crossed.max()
     # Each reading, where and as long as it is ...
-    own = meters[side].payload(np.append(track.start_s, track.end_s[-1]), protocol)
+    own = meters[side].payload(np.append(track.start_s, track.end_s[-1]))
     worst = (np.abs(track.told - own) / allowed).max()
     # ... and each second since the instant, of which a late reading mixes two.
     told = Spread(track.start_s, track.end_s, seconds).over(track.told)
@@ -152,6 +148,9 @@ async def test_iperf3_seconds_are_those_of_the_wire(
 ) -> None:
     """Within a hundredth of the rate, the first second and a dark one included.
 
+    It is compared with what a receiver could have read: what was sent again is on the wire twice,
+    and what waits behind a lost segment cannot be read yet.
+
     An engine counts what it has read, and on busy cores its turn may be 30 ms late: so it is tried
     again. A smear is there each time.
     """
@@ -162,13 +161,13 @@ async def test_iperf3_seconds_are_those_of_the_wire(
         stream_bits_per_second=(
             BITS_PER_SECOND // streams_count if protocol is Protocol.UDP else None
         ),
-        block_bytes=1000 if protocol is Protocol.UDP else 4096,
+        block_bytes=1000 if protocol is Protocol.UDP else None,
         window_bytes=WINDOW_BYTES // streams_count if protocol is Protocol.TCP else None,
     )
     tried = []
     for _ in range(TRIES_COUNT):
         at_s, readings, meters = await _play(engines()[version], traffic, path)
-        tried.append(max(_off(flow, protocol, at_s, readings, meters) for flow in direction.flows))
+        tried.append(max(_off(flow, at_s, readings, meters) for flow in direction.flows))
         if tried[-1] <= 1:
             break
     assert min(tried) <= 1, tried
@@ -187,17 +186,14 @@ def _moved(launch: Launch, prefix: tuple[str, ...]) -> Launch:
     return replace(launch, processes=processes)
 
 
-@pytest.mark.parametrize("name", sorted(OTHERS))
-async def test_downloads_seconds_are_those_of_the_wire(
-    name: str, path: Wire, tmp_path: Path
-) -> None:
-    """No gate holds these: of the first second a part goes by before their first byte."""
+async def _download(name: str, path: Wire, folder: Path) -> float:
+    """Return the largest difference between a second and the wire, in shares of the rate."""
     traffic = Traffic.model_validate(
         {"direction": "reverse", "streams_count": 2 if name != "ftp" else 1, **OTHERS[name]}
     )
     path.limit(BITS_PER_SECOND)
     engine = all_engines()[name]
-    certificates = make_certificates(tmp_path, path.address)
+    certificates = make_certificates(folder, path.address)
     with ExitStack() as stack:
         client_place, server_place = (
             stack.enter_context(closing(Workspace(f"wire-{end}"))) for end in ("client", "server")
@@ -263,11 +259,23 @@ async def test_downloads_seconds_are_those_of_the_wire(
     reading = client.read()
     assert reading.usable, reading.report
     seconds = at_s + np.arange(LENGTH_S + 1.0)
-    crossed = down.payload(seconds, Protocol.TCP)
+    crossed = down.payload(seconds)
     track = _Track.of(reading, Flow.DOWN)
     told = Spread(track.start_s, track.end_s, seconds).over(track.told)
-    whole = slice(1, LENGTH_S - 1)  # the first has the log-in, the last the end of a request
-    share = told[whole].sum() / crossed[whole].sum()  # TLS records, HTTP headers
-    assert 0.97 < share < 1.01
-    off = np.abs(told - crossed * share)
-    assert np.all(off[whole] <= RATIO * crossed.max()), (told, crossed)
+    return float((np.abs(told - crossed) / crossed.max()).max())
+
+
+@pytest.mark.parametrize("name", sorted(OTHERS))
+async def test_downloads_seconds_are_those_of_the_wire(
+    name: str, path: Wire, tmp_path: Path
+) -> None:
+    """Within a hundredth of the rate, with log-in, TLS and HTTP headers, the first second included.
+
+    No gate holds these: of the first second a part goes by before their first byte.
+    """
+    tried = []
+    for _ in range(TRIES_COUNT):
+        tried.append(await _download(name, path, tmp_path))
+        if tried[-1] <= RATIO:
+            break
+    assert min(tried) <= RATIO, tried

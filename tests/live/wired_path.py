@@ -1,12 +1,13 @@
-"""Two network namespaces with a wire between them, and counters read on it during a test."""
+"""Two network namespaces with a wire between them, and what came out of it during a test."""
 
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Final
 
 import numpy as np
@@ -16,22 +17,36 @@ from broadside.exchange.messages import Protocol
 from tests.live.waiting import wait_for
 
 QUEUE_BYTES: Final = 400_000
-READ_S: Final = 0.005  # between two reads of a counter
-# Of each packet on the wire that is no payload: Ethernet, IPv4, and TCP with time stamps or UDP. A
-# packet that segmentation offload has joined is counted once, with one set of headers.
-HEADERS_BYTES: Final = {Protocol.TCP: 14 + 20 + 20 + 12, Protocol.UDP: 14 + 20 + 8}
-_READ: Final = f"""
-import sys, time
-names = ["/sys/class/net/veth0/statistics/rx_" + each for each in ("bytes", "packets")]
-files = [open(name) for name in names]
+SEQUENCES: Final = 2**32
+# Every packet that an interface receives, with the kernel's time stamp: no busy core's turn moves
+# it from one second to the next. Its exit code is 1 if it missed a packet.
+_READ: Final = """
+import signal, socket, struct, sys
+RCVBUFFORCE, TIMESTAMPNS, SOL_PACKET, STATISTICS, IGNORE_OUTGOING = 33, 35, 263, 6, 23
+def stop(*_):
+    _, dropped = struct.unpack("II", tap.getsockopt(SOL_PACKET, STATISTICS, 8))
+    sys.stdout.flush()
+    raise SystemExit(dropped > 0)
+signal.signal(signal.SIGTERM, stop)
+tap = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
+tap.setsockopt(socket.SOL_SOCKET, RCVBUFFORCE, 64 << 20)
+tap.setsockopt(socket.SOL_SOCKET, TIMESTAMPNS, 1)
+tap.setsockopt(SOL_PACKET, IGNORE_OUTGOING, 1)
+tap.bind(("veth0", 0x0800))
+print("at_s protocol from to sequence payload", flush=True)
 while True:
-    at = time.time()
-    values = []
-    for file in files:
-        file.seek(0)
-        values.append(file.read().strip())
-    print((at + time.time()) / 2, *values, flush=True)
-    time.sleep({READ_S})
+    head, [(_, _, stamp)], *_ = tap.recvmsg(96, 64)
+    start, protocol = (head[0] & 15) * 4, head[9]
+    if protocol not in (socket.IPPROTO_TCP, socket.IPPROTO_UDP):
+        continue
+    ports = struct.unpack_from("!HH", head, start)
+    sequence, length = 0, 8
+    if protocol == socket.IPPROTO_TCP:
+        [sequence], length = struct.unpack_from("!I", head, start + 4), (head[start + 12] >> 4) * 4
+    payload = (head[2] << 8 | head[3]) - start - length
+    seconds, nanoseconds = struct.unpack("qq", stamp[:16])
+    if payload:
+        print(seconds + nanoseconds / 1e9, protocol, *ports, sequence, payload)
 """
 
 
@@ -40,31 +55,59 @@ def run(*argv: str) -> None:
 
 
 class Meter:
-    """Reads what an end's interface has received, until it is closed."""
+    """Records the packets that an end's interface receives, until it is closed."""
 
     def __init__(self, prefix: tuple[str, ...]) -> None:
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the meter
         argv = [*prefix, sys.executable, "-c", _READ]
         self._process = subprocess.Popen(argv, stdout=self._said)
-        wait_for("a first read", lambda: os.fstat(self._said.fileno()).st_size > 0)
+        wait_for("a first line", lambda: os.fstat(self._said.fileno()).st_size > 0)
 
     def close(self) -> None:
         self._process.terminate()
-        self._process.wait()
+        assert self._process.wait() == 0, "packets were dropped"
         self._said.seek(0)
-        self._lines = self._said.read().splitlines()
+        self._lines = self._said.read().splitlines()[1:]
         self._said.close()
 
-    def payload(self, edges: NDArray[np.float64], protocol: Protocol) -> NDArray[np.float64]:
-        """Return the payload between edges (epoch s), once it is closed.
+    def payload(self, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the payload that a receiver could have read between edges (epoch s).
 
-        Packets without payload (acknowledgements) add their own headers and nothing else.
+        Of TCP that is each byte once, when it and all before it have come: what a retransmission
+        repeats, or what waits behind a lost segment, is on the wire and cannot be read. It is
+        known once the meter is closed.
         """
-        whole = [line.split() for line in self._lines[:-1]]
-        at_s, octets, packets = np.array(whole, np.float64).T
-        assert at_s[0] <= edges[0] and edges[-1] <= at_s[-1]
-        payload = octets - HEADERS_BYTES[protocol] * packets
-        return np.diff(np.interp(edges, at_s, payload))
+        streams: dict[tuple[str, ...], list[tuple[float, int, int]]] = {}
+        for line in self._lines:
+            at_s, *stream, sequence, size = line.split()
+            streams.setdefault(tuple(stream), []).append((float(at_s), int(sequence), int(size)))
+        read = [
+            each
+            for (protocol, *_), packets in streams.items()
+            for each in (_in_order(packets) if protocol == "6" else _as_it_comes(packets))
+        ]
+        at_s, sizes = np.array(read, np.float64).T
+        return np.histogram(at_s, edges, weights=sizes)[0].astype(np.float64)
+
+
+def _as_it_comes(packets: Iterable[tuple[float, int, int]]) -> Iterator[tuple[float, int]]:
+    for at_s, _, size in packets:
+        yield at_s, size
+
+
+def _in_order(packets: Iterable[tuple[float, int, int]]) -> Iterator[tuple[float, int]]:
+    """Return when bytes of one TCP stream can be read, and how many."""
+    first: int | None = None
+    end, held = 0, list[tuple[int, int]]()
+    for at_s, sequence, size in packets:
+        first = sequence if first is None else first
+        apart = (sequence - first - end + SEQUENCES // 2) % SEQUENCES - SEQUENCES // 2
+        heappush(held, (end + apart, size))
+        before = end
+        while held and held[0][0] <= end:
+            start, length = heappop(held)
+            end = max(end, start + length)
+        yield at_s, end - before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

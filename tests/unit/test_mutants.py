@@ -1,12 +1,18 @@
 """What `make mutants` draws, and how it reads what mutmut wrote."""
 
 import ast
-import json
-from pathlib import Path
 
 import pytest
 
-from tests.mutants import candidates, changed_node, drawn, is_prose, outcomes, report
+from tests.mutants import (
+    changed_node,
+    differences,
+    drawn,
+    is_prose,
+    means_the_same,
+    report,
+    without_others,
+)
 
 MUTATED = """
 def x_limit__mutmut_orig(rate, name):
@@ -35,30 +41,14 @@ class Rate:
     def xǁRateǁshare__mutmut_1(self):
         return self.a * self.b
 """
-MODULE = "broadside.judge.rate"
-CODES = {
-    f"{MODULE}.x_limit__mutmut_1": 1,
-    f"{MODULE}.x_limit__mutmut_2": None,
-    f"{MODULE}.x_limit__mutmut_3": None,
-    f"{MODULE}.x_limit__mutmut_4": 33,
-    f"{MODULE}.xǁRateǁshare__mutmut_1": 0,
-}
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A folder as mutmut leaves it, with one mutated file and one that it only copied."""
-    folder = tmp_path / "mutants" / "src" / "broadside" / "judge"
-    folder.mkdir(parents=True)
-    (folder / "rate.py").write_text(MUTATED)
-    (folder / "rate.py.meta").write_text(json.dumps({"exit_code_by_key": CODES}))
-    (folder / "other.py").write_text("")
-    (folder / "other.py.meta").write_text(json.dumps({"exit_code_by_key": {}}))
-    return tmp_path
+def names(code: str) -> list[str]:
+    return [name for name, _ in differences(ast.parse(code))]
 
 
-def test_mutants_of_text_for_readers_are_not_drawn(tree: Path) -> None:
-    assert [name.rpartition(".")[2] for name in candidates(tree)] == [
+def test_mutants_of_text_for_readers_are_not_drawn() -> None:
+    assert names(MUTATED) == [
         "x_limit__mutmut_1",
         "x_limit__mutmut_4",
         "xǁRateǁshare__mutmut_1",
@@ -83,25 +73,65 @@ def test_equal_code_has_no_changed_node() -> None:
     assert changed_node(ast.parse("a  +  1"), ast.parse("a + 1")) is None
 
 
+@pytest.mark.parametrize(
+    ("after", "same"),
+    [
+        ("def f(a, b): return zip(a, b)", True),
+        ("def f(a, b): return zip(a, b, strict=None)", True),
+        ("def f(a, b): return zip(a, strict=True)", False),
+    ],
+)
+def test_an_assertion_is_no_behaviour(after: str, same: bool) -> None:
+    before = ast.parse("def f(a, b): return zip(a, b, strict=True)")
+    assert means_the_same(before, ast.parse(after)) is same
+
+
 def test_a_seed_draws_the_same_names_in_any_order() -> None:
     names = [f"mutant {number}" for number in range(50)]
     assert drawn(names, 5, 7) == drawn(names[::-1], 5, 7)
     assert drawn(names, 5, 7) != drawn(names, 5, 8)
     assert len(set(drawn(names, 5, 7))) == 5
-    assert drawn(names, 80, 7) == sorted(names)
+    assert sorted(drawn(names, 80, 7)) == sorted(names)
+    without = [name for name in names if name != drawn(names, 1, 7)[0]]
+    assert drawn(without, 4, 7) == drawn(names, 5, 7)[1:]
 
 
-def test_survivors_and_untested_are_printed_with_their_difference(tree: Path) -> None:
-    chosen = list(candidates(tree))
-    said, share = report(outcomes(tree, chosen), 7)
-    assert "-        return self.a / self.b" in said or "-    return self.a / self.b" in said
+def test_mutants_that_were_not_drawn_are_left_out() -> None:
+    """What mutmut writes: decorated methods, heads of several lines, and a table of mutants."""
+    code = (
+        "class Rate:\n"
+        "    @classmethod\n"
+        "    def xǁRateǁof__mutmut_orig(cls):\n"
+        "        return cls()\n"
+        "    @classmethod\n"
+        "    def xǁRateǁof__mutmut_1(\n"
+        "        cls,\n"
+        "    ):\n"
+        "\n"
+        "        return None\n"
+        "    @classmethod\n"
+        "    def xǁRateǁof__mutmut_12(cls):\n"
+        "        return cls\n"
+        "    after = 1\n"
+        "mutants_xǁRateǁof__mutmut['_mutmut_orig'] = Rate.xǁRateǁof__mutmut_orig\n"
+        "mutants_xǁRateǁof__mutmut['xǁRateǁof__mutmut_1'] = Rate.xǁRateǁof__mutmut_1\n"
+        "mutants_xǁRateǁof__mutmut['xǁRateǁof__mutmut_12'] = Rate.xǁRateǁof__mutmut_12\n"
+    )
+    lines = code.splitlines()
+    assert without_others(code, ["xǁRateǁof__mutmut_12"]).splitlines() == [
+        *lines[:4],
+        *lines[10:15],
+        lines[16],
+    ]
+    assert without_others(code, []).splitlines() == [*lines[:4], *lines[13:15]]
+
+
+def test_survivors_are_printed_with_their_difference() -> None:
+    changes = dict(differences(ast.parse(MUTATED)))
+    killers = {"x_limit__mutmut_1": "a test", "x_limit__mutmut_4": None}
+    said, share = report(list(changes), killers, changes, 7)
+    assert "return self.a * self.b" in said
     assert "x_limit__mutmut_4" in said
     assert "x_limit__mutmut_1" not in said
     assert said.endswith("drawn 3 (seed 7), killed 1, survived 2 (66.7%)")
     assert share == pytest.approx(2 / 3)
-
-
-def test_a_mutant_that_did_not_run_is_no_kill(tree: Path) -> None:
-    said, share = report(outcomes(tree, [f"{MODULE}.x_limit__mutmut_2"]), 7)
-    assert share == 1
-    assert "killed 0" in said

@@ -31,7 +31,8 @@ class BurstShare:
     moved: tuple["MovedShare", "MovedShare"]  # the same at either end of the lag's interval
     unseen_bytes: float  # what other bursts' unseen pairs may have added, at most
     tail_bytes: float  # sent and never counted by a receiver: on the way when the test ended
-    near_bytes_per_s: float  # the ledger's, in the quiet bins right beside the burst
+    # Over the idle level, that bins right beside the burst show and that may have run during it
+    near_bytes_per_s: float
     parts: BinSums  # of the bins that count
     full: BinSums  # of those in the steady window
     fleet_bytes_per_s: float  # in the steady window

@@ -9,7 +9,6 @@ import numpy as np
 
 from broadside.coordinator.core.judge.burst_share import BurstShare
 from broadside.coordinator.core.judge.counter_factor import CounterFactor, ExtraBytes
-from broadside.coordinator.core.judge.device_fit import NORMAL_RARE
 from broadside.coordinator.core.judge.idle_level import IdleLevel
 from broadside.coordinator.core.judge.lag import Lag
 from broadside.coordinator.core.measure.columns import Floats
@@ -21,7 +20,6 @@ NOISE_BINS_MIN: Final = 5  # bins that tell their own scatter
 HALF_FULL_RATIO: Final = 0.5  # of the busiest bin: bins at edges tell the lag's error, not scatter
 SCATTER_BURSTS_MIN: Final = 3  # bursts that tell theirs
 ODD_BURSTS_MIN: Final = 4  # and which of them is odd
-NOISE_LEAST_RATIO: Final = 0.3  # of independent bins' scatter: what bins that trade bytes keep
 # 95 % half width of one bin where too few bins tell: full bins of the original test's published
 # metric scatter by 1.3 %, of which 0.6 % is the reading of its chart
 NOISE_ASSUMED_RATIO: Final = 0.02
@@ -72,8 +70,8 @@ def _bins_noise(net: Floats, fleet: Floats, width: Floats, *, trades: bool) -> f
     Over the bins that are at least half as busy as the busiest. Bins that trade bytes with their
     neighbours at a shared edge lose nothing in the sum: where all of a burst's bins are summed,
     those beside a bin that is not busy tell only what they do not give back, while there are
-    enough without them, and the first autocovariance is taken off, down to
-    :data:`NOISE_LEAST_RATIO` of what independent bins would show.
+    enough without them, and the first autocovariance is taken off. What the outer edges of the two
+    outer bins trade with others stays: of bins that only trade, one bin's variance in all.
     """
     busy = fleet > HALF_FULL_RATIO * width * float((fleet / width).max(initial=0.0))
     edges = np.zeros(len(net), np.bool_)
@@ -89,7 +87,7 @@ def _bins_noise(net: Floats, fleet: Floats, width: Floats, *, trades: bool) -> f
     off = net[busy] / fleet[busy] - scale
     alone = float((off**2).sum()) * count / (count - 1)
     traded = 2 * float((off[1:] * off[:-1]).sum()) if trades else 0.0
-    error = math.sqrt(max(alone + traded, NOISE_LEAST_RATIO**2 * alone)) / count
+    error = math.sqrt(max(alone + traded, alone / count)) / count
     kept = float((net - scale * fleet)[edges].sum() / fleet.sum())
     return math.hypot(error * t95(count - 1), kept) / max(1.0, scale)
 
@@ -173,7 +171,7 @@ def _compared(
     )
     layer = overhead.layer_ratio * shrinks
     idle_below, idle_above = (each * width / expected for each in idle_ends)
-    lasting = _lasting(held, share) * width / expected - idle_above
+    lasting = share.near_bytes_per_s * width / expected - idle_above
     lasting = 0.0 if held.bypassed else max(0.0, lasting)
     shared = held.idle is not None and held.idle.how != "quiet"
     residual, surplus = _residual(crossed, extra, bypassed=held.bypassed)
@@ -196,15 +194,6 @@ def _compared(
         ),
         unheard_ratio=unheard,
     )
-
-
-def _lasting(held: RunComparison, share: BurstShare) -> float:
-    """Return the bytes a second over the idle level that bins right beside the burst show: they may
-    have run during the burst. 0: one quiet bin in 1,000 shows as much."""
-    if held.idle is None:
-        return 0.0
-    over = share.near_bytes_per_s - held.idle.bytes_per_s
-    return over if over > NORMAL_RARE * held.idle.bin_sigma else 0.0
 
 
 def _residual(crossed: float, extra: ExtraBytes, *, bypassed: bool) -> tuple[float, float]:

@@ -2,9 +2,10 @@
 
 Both cumulative curves of a burst are compared at the ends of the counter's bins, after both were
 scaled to the same sum. A scale is the residual's matter, and a lag is the fit's: a shift that all
-ends have in common costs nothing. The largest distance is a Kolmogorov-Smirnov statistic. Under
-independent noise of the bins it is that of a Brownian bridge (A. Kolmogorov, Giornale dell'Istituto
-Italiano degli Attuari 4, 1933).
+ends have in common costs nothing. Under independent noise of the bins the distance is a Brownian
+bridge: certain at both ends of the burst, where a group of hosts that is early or late shows, and
+least certain in the middle. So each end of a bin has a limit of its own, by the bridge's standard
+deviation there, and the error rate is divided by the number of bins (Bonferroni).
 
 A second statistic is the largest misfit of one bin, beside the largest that as many normal values
 show. Bytes that a bin trades with a neighbour, as a late reading makes it, are no misfit. Each of
@@ -28,11 +29,10 @@ import numpy as np
 
 from broadside.coordinator.core.judge.burst_share import BinSums
 from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.steady import t95
 
 ERROR_RATIO: Final = 0.001  # of bursts that fit: reported as not fitting
 STATISTICS_COUNT: Final = 2  # that share the error rate
-# P(largest distance > z) <= 2 exp(-2 z^2): 2.04 at half of that error rate
-KOLMOGOROV: Final = math.sqrt(math.log(2 * STATISTICS_COUNT / ERROR_RATIO) / 2)
 # A burst that begins inside a reading, whose bytes are spread evenly over it, is off by at most a
 # quarter of the reading's bytes: x (1 - x) at a start x into it.
 PLACED_RATIO: Final = 0.25
@@ -145,9 +145,13 @@ def _cumulative(
     moved = np.abs(np.cumsum(shifts, axis=1)).max(axis=0)
     # A part that holds more of its prediction leaves the others less: the bridge's own form.
     part = np.cumsum(bent)
-    noise = math.hypot(float(np.sqrt((sigma**2).sum())), idle_bytes)
-    limit = moved + part * (1 - part / max(float(part[-1]), 1e-9)) + KOLMOGOROV * noise
-    return np.abs(np.cumsum(misfit)), limit
+    bent_limit = part * (1 - part / max(float(part[-1]), 1e-9))
+    variance, share = np.cumsum(sigma**2), np.cumsum(sigma) / max(float(sigma.sum()), 1e-9)
+    bridge = variance * (1 - 2 * share) + share**2 * variance[-1]
+    # What the bins on either side of an end trade with each other is in both of their deviations.
+    edge = np.maximum(sigma, np.append(sigma[1:], 0.0)) / math.sqrt(2)
+    noise = np.sqrt(np.maximum(bridge, 0.0) + edge**2 + idle_bytes**2)
+    return np.abs(np.cumsum(misfit)), moved + bent_limit + _rare(len(misfit)) * noise
 
 
 def _local(
@@ -159,9 +163,14 @@ def _local(
     traded = np.minimum(np.abs(misfit + padded[:-2]), np.abs(misfit + padded[2:]))
     around = np.pad(np.abs(shifts).max(axis=0), 1)
     moved = np.maximum(around[1:-1], np.maximum(around[:-2], around[2:]))
-    rare = NormalDist().inv_cdf(1 - ERROR_RATIO / (2 * STATISTICS_COUNT * count))
-    noise = rare * np.hypot(math.sqrt(2) * sigma, idle_bytes / math.sqrt(count))
+    noise = _rare(count) * np.hypot(math.sqrt(2) * sigma, idle_bytes / math.sqrt(count))
     return np.minimum(np.abs(misfit), traded), moved + noise + bent
+
+
+def _rare(count: int) -> float:
+    """Return the standard deviations that one of ``count`` normal values exceeds, at either side,
+    with a statistic's part of the error rate."""
+    return NormalDist().inv_cdf(1 - ERROR_RATIO / (2 * STATISTICS_COUNT * count))
 
 
 def relative_noise(bursts: Sequence[BinSums], level: float) -> float:
@@ -176,6 +185,31 @@ def relative_noise(bursts: Sequence[BinSums], level: float) -> float:
         return NOISE_ASSUMED_RATIO
     middle = MAD_SIGMAS * float(np.median(np.abs(found))) / math.sqrt(2)
     return middle * math.exp(NORMAL_RARE * 1.16 / math.sqrt(len(found)))
+
+
+def counters_noise(blocks: Sequence[tuple[Floats, Floats]]) -> float:
+    """Return the standard deviation of a block by what the counter itself scatters, relative.
+
+    Neighbouring blocks are compared, so their level costs nothing. The estimate is raised by the
+    quantile of Student's t where few blocks give it: of their differences two in three are
+    independent (J. von Neumann, Annals of Mathematical Statistics 12, 1941).
+
+    Args:
+        blocks: Counted bytes and payload of each burst's blocks, in time order.
+
+    Returns:
+        The ratio; NaN where there are too few blocks.
+    """
+    found = np.concatenate(
+        [
+            np.zeros(0),
+            *(np.diff(counted / fleet) * fleet.sum() / counted.sum() for counted, fleet in blocks),
+        ]
+    )
+    if len(found) < FIT_BINS_MIN:
+        return math.nan
+    even = math.sqrt(float((found**2).mean()) / 2)
+    return even * t95(2 / 3 * len(found)) / t95(math.inf)
 
 
 def _differences(bins: BinSums, level: float) -> Floats:

@@ -23,6 +23,7 @@ from broadside.coordinator.core.judge.counter_bins import (
     seconds_curve,
 )
 from broadside.coordinator.core.judge.counter_factor import counter_factor
+from broadside.coordinator.core.judge.device_fit import HALF_FULL_RATIO, NORMAL_RARE
 from broadside.coordinator.core.judge.idle_level import (
     QUIET_BINS_MIN,
     IdleLevel,
@@ -43,7 +44,9 @@ UNSEEN_MARGIN_S: Final = 5.0  # round a burst with pairs that nobody saw
 SEEN_RATIO: Final = 0.995  # of a burst's pair-seconds: nothing to speak of is unseen
 FREE_RATIO: Final = 0.1  # of a bin: what unseen pairs may add before it is no use
 LAGS_COUNT: Final = 33  # of the lag's interval at which the shape is compared
-AFTER_BINS: Final = 2  # right after a burst: one alone may hold the burst's own last bytes
+BESIDE_BINS: Final = 2  # at either side of a burst: one alone may hold the burst's own last bytes
+# Of a bin, that traffic which ended at any instant in it filled at least, at 95 %
+FILLED_LEAST_RATIO: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,9 +193,14 @@ class DevicePrediction:
         quiet = quiet_bins(start - margin, end + margin, self.spans)
         unread = unread_bins(net.bytes, quiet)
         quiet &= ~unread
+        unplanned = self._unplanned_burst(net, quiet, lag)
+        quiet &= ~unplanned
         count = sum(step.sent_bytes > 0 for step in self.steps)
         if quiet.sum() >= QUIET_BINS_MIN:
-            return from_quiet(net, quiet, bins_a_burst=bins_a_burst, bursts_count=max(1, count))
+            level = from_quiet(net, quiet, bins_a_burst=bins_a_burst, bursts_count=max(1, count))
+            found = net.pick(unplanned)
+            over = found.bytes - level.bytes_per_s * found.width_s
+            return replace(level, unplanned_bytes=float(over.sum()))
         fleet = self.fleet.between(start, end)
         sound = ~unread
         if self.unrecorded is not None:
@@ -204,6 +212,30 @@ class DevicePrediction:
         return from_fit(
             net.pick(sound), quiet[sound], fleet[sound], moved[sound], lag.uncertainty_s
         )
+
+    def _unplanned_burst(self, net: Bins, quiet: NDArray[np.bool_], lag: Lag) -> NDArray[np.bool_]:
+        """Return the quiet bins of one burst that no plan knows.
+
+        It is the only time at which quiet bins are at least half as full as a planned burst's, it
+        is no longer than one, and quiet bins lie before and behind it. Such traffic is no level:
+        had it run in a planned burst, that burst's bins would hold half as much again.
+        """
+        none = np.zeros(len(quiet), np.bool_)
+        rates = net.bytes / net.width_s
+        full = _usual_rate(self.bursts) * (lag.scale or 1.0)
+        high = np.flatnonzero(quiet & (rates > HALF_FULL_RATIO * full))
+        if not len(high) or full <= 0:
+            return none
+        first, last = max(0, int(high[0]) - 1), int(high[-1]) + 1
+        longest_s = max(end - begin for begin, end in self.spans)
+        lasted_s = float(net.end_s[high[-1]] - net.start_s[high[0]])
+        alone = (
+            len(high) == high[-1] - high[0] + 1
+            and lasted_s <= longest_s + 2 * self.grain_s
+            and quiet[first : last + 1].all()
+        )
+        none[first : last + 1] = alone
+        return none if (quiet & ~none).sum() >= QUIET_BINS_MIN else none & False
 
     def share(self, number: int, lag: Lag) -> BurstShare:
         """What the ledger shows of a burst at a lag."""
@@ -229,7 +261,7 @@ class DevicePrediction:
             ),
             unseen_bytes=float(seen.free[use].sum()) / self.largest_ratio,
             tail_bytes=max(0.0, sent - total),
-            near_bytes_per_s=self._rate_near(step, max(0.0, sent - total), lag),
+            near_bytes_per_s=0.0,
             parts=self._parts(number, seen, ledger),
             full=BinSums(
                 ledger=seen.net[full],
@@ -241,6 +273,26 @@ class DevicePrediction:
             ),
             fleet_bytes_per_s=float(steady.mean()) if len(steady) else 0.0,
         )
+
+    def blocks(self, number: int, lag: Lag, reading_s: float) -> tuple[Floats, Floats]:
+        """Return counted bytes and payload in blocks as long as a bin or a reading, the longer.
+
+        Within a reading nothing is predicted, so blocks begin where readings do. Without bytes, or
+        with gaps between bins, there are no blocks.
+        """
+        seen, step = self._seen_bins(number, lag), self.steps[number]
+        full = self._full(self.bursts[number], seen)
+        counted, start, end = seen.net[full], seen.start_s[full], seen.end_s[full]
+        if reading_s > self.grain_s and len(counted) and np.allclose(start[1:], end[:-1]):
+            count = math.ceil((end[-1] - step.first_s) / reading_s)
+            edges = step.first_s + reading_s * np.arange(count + 1)
+            edges = edges[(edges >= start[0]) & (edges <= end[-1])]
+            curve = np.concatenate(([0.0], np.cumsum(counted)))
+            counted = np.diff(np.interp(edges, np.append(start, end[-1]), curve))
+            return counted, step.curve.between(edges[:-1], edges[1:])
+        if reading_s > self.grain_s or counted.sum() <= 0:
+            return np.zeros(0), np.zeros(0)
+        return counted, seen.fleet[full]
 
     def _seen_bins(self, number: int, lag: Lag) -> "_SeenBins":
         """The bins that a burst may have touched at a lag."""
@@ -306,29 +358,92 @@ class DevicePrediction:
         )
         return np.asarray(seen.use & inside & (seen.fleet > 0))
 
-    def _rate_near(self, step: BurstCurve, tail_bytes: float, lag: Lag) -> float:
-        """Return the bytes a second in the quiet bins right after or right before a burst, the
-        higher; 0: there are none.
+    def beside_burst(
+        self, number: int, share: BurstShare, lag: Lag, idle: IdleLevel, noise: float
+    ) -> float:
+        """Return the most bytes a second over the idle level that may have run during a burst.
 
-        Other traffic that began with the burst and ended after it, or the reverse, shows there and
-        nowhere else. The first bin after a burst may hold the burst's own last bytes, at most what
-        was sent and not received; the bin behind it holds none of them.
+        Other traffic that began with the burst and ended after it, or the reverse, shows right
+        beside the burst and nowhere else. The first bin after a burst may hold the burst's own last
+        bytes, at most what was sent and not received; the bin behind it holds none of them.
+
+        Where two bins in a row show it, the first is full of it. Where it ended inside the first,
+        its rate was higher than that bin's mean: at most what the bins at the burst's own edge
+        leave for it. What a late reading moves over from a busy bin is no such traffic.
+
+        Args:
+            number: Which burst.
+            share: Its part in the ledger.
+            lag: The lag.
+            idle: Level of others' steady traffic.
+            noise: Standard deviation of a busy bin, relative.
         """
+        step = self.steps[number]
         start, end = self.true_bins(lag)
         margin = min(lag.uncertainty_s, LAG_MAX_S) + MARGIN_S
         quiet = quiet_bins(start - margin, end + margin, self.spans)
         quiet &= ~unread_bins(self.bins.bytes, quiet)
-        reach_s = margin + AFTER_BINS * self.grain_s
-        after = quiet & (start >= step.last_s) & (start < step.last_s + reach_s)
-        before = quiet & (end <= step.first_s) & (end > step.first_s - reach_s)
-        near = np.flatnonzero(after)[:AFTER_BINS].tolist()
-        width = self.bins.width_s
-        net = (self.bins.bytes - self._beside(start, end)) / width
-        rates = [
-            net[place] - (tail_bytes / width[place] if place == near[0] else 0.0) for place in near
-        ]
-        rates += [net[place] for place in np.flatnonzero(before)[-1:].tolist()]
-        return float(max(rates, default=0.0))
+        reach_s = margin + BESIDE_BINS * self.grain_s
+        after = np.flatnonzero(quiet & (start >= step.last_s) & (start < step.last_s + reach_s))
+        before = np.flatnonzero(quiet & (end <= step.first_s) & (end > step.first_s - reach_s))
+        over = (self.bins.bytes - self._beside(start, end)) / self.bins.width_s - idle.bytes_per_s
+        found = 0.0
+        for bins, own_bytes, toward in ((after, share.tail_bytes, -1), (before[::-1], 0.0, 1)):
+            near = bins[:BESIDE_BINS]
+            if not len(near):
+                continue
+            rates = over[near]
+            rates[0] -= own_bytes / self.bins.width_s[near[0]]
+            shows = rates > NORMAL_RARE * idle.bin_sigma
+            most = float(rates[shows].max(initial=0.0))
+            # A bin's deviation holds what both of its edges move.
+            busy = over[near[:1] + toward] if 0 <= near[0] + toward < len(over) else np.zeros(1)
+            moved = NORMAL_RARE * np.hypot(idle.bin_sigma, noise / math.sqrt(2) * busy[0])
+            if rates[0] > moved and not shows[1:].any() and idle.how == "quiet":
+                edge = self._at_edge(number, share, lag, idle, int(near[0]))
+                most = float(np.clip(edge, most, most / FILLED_LEAST_RATIO))
+            found = max(found, most)
+        return found
+
+    def _at_edge(
+        self, number: int, share: BurstShare, lag: Lag, idle: IdleLevel, first: int
+    ) -> float:
+        """Return the highest rate over the idle level between a burst and the first quiet bin.
+
+        Over the lags of the lag's interval; infinite where no bin at the edge is known.
+
+        Args:
+            number: Which burst.
+            share: Its part in the ledger.
+            lag: The lag.
+            idle: Level of others' steady traffic.
+            first: Index of the quiet bin next to the burst, behind or before it.
+        """
+        step = self.steps[number]
+        start, end = self.true_bins(lag)
+        unsure_s = lag.uncertainty_s
+        own_bytes = 0.0
+        if start[first] >= step.last_s:
+            edge = (end > step.last_s - unsure_s) & (start < start[first])
+            own_bytes = share.tail_bytes
+        else:
+            edge = (start < step.first_s + unsure_s) & (end > end[first])
+        edge &= (end > step.first_s - self.grain_s) & (start < step.last_s + self.grain_s)
+        if not edge.any() or share.fleet_bytes <= 0:
+            return math.inf
+        bins = self.bins.pick(edge)
+        scale = (share.ledger_bytes - idle.bytes_per_s * share.width_s) / share.fleet_bytes
+        most = 0.0
+        for by_s in np.linspace(-unsure_s, unsure_s, LAGS_COUNT):
+            begin, stop = start[edge] + by_s, end[edge] + by_s
+            fleet = self.fleet.between(begin, stop)
+            inside = np.minimum(stop, step.last_s) - np.maximum(begin, step.first_s)
+            beside_s = float((bins.width_s - np.maximum(0.0, inside)).sum())
+            net = bins.bytes - self._beside(begin, stop) - idle.bytes_per_s * bins.width_s
+            left = float((net - scale * fleet).sum()) - own_bytes
+            if beside_s > 0:
+                most = max(most, left / beside_s)
+        return most
 
     def _beside(self, start: Floats, end: Floats) -> Floats:
         """The ledger's bytes of other runs in each bin."""

@@ -31,6 +31,7 @@ class IdleLevel:
     mean_above: float
     how: Literal["quiet", "fitted", "bounded"]
     bin_sigma: float = 0.0  # standard deviation of one quiet bin, without outliers
+    unplanned_bytes: float = 0.0  # of a burst that no plan knows, over the level
 
 
 def quiet_bins(

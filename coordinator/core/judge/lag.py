@@ -10,7 +10,7 @@ planned pairs and bursts without a record may have sent costs nothing.
    not average a bin that holds something else into the fit. A bin with too many bytes costs at
    most :data:`BIN_COST_MAX`.
 3. Decision: lags within :data:`COST_LIMIT` of the best fit are the interval. If a lag farther than
-   about one bin is within :data:`RIVAL_COST`, two lags fit, and the lag is unknown.
+   about one bin fits nearly as well (:func:`_rival_cost`), two lags fit, and the lag is unknown.
 
 A lag that grows linearly over the run is claimed only if it explains :data:`EVIDENCE_COST`, of more
 than one burst, that no single lag explains. Up to :data:`CLOCK_PPM_MAX` it is the device's clock;
@@ -66,9 +66,7 @@ DRIFT_MAX_S: Final = 60.0  # over the run
 DRIFT_BURSTS_MIN: Final = 3  # two bursts cannot show that a lag grows steadily
 DRIFT_CELLS_MAX: Final = 300_000  # bins x trials of its search
 EVIDENCE_COST: Final = 4 * BIN_COST_MAX  # 5e-7 by chance for one trial, 5e-5 for a hundred lags
-# A rival lag that leaves three bins unexplained, which the best lag explains, is none: 1e-4 by
-# chance. Four bins at most would never be told from a burst one period away.
-RIVAL_COST: Final = 2.5 * BIN_COST_MAX
+RIVALS_RATIO: Final = 0.001  # of stated lags: another one may be the true lag
 CLOCK_PPM_MAX: Final = 500.0  # MAXFREQ of Linux's adjtimex: no kernel clock is slewed faster
 
 
@@ -204,13 +202,24 @@ def _rivals_apart(view: "_View", found: "_Trials", near_s: float) -> bool:
     Lags at which most of the fleet is outside of the counter's bins explain nothing. They do not
     count.
     """
-    alive = found.pick(found.cost < found.cost.min() + RIVAL_COST)
+    limit = _rival_cost(near_s)
+    alive = found.pick(found.cost < found.cost.min() + limit)
     best = alive.pick([alive.best])
     fits = view.bounded(alive, view.sigma(best), SCALE_RATIO * float(best.scale[0]))
     found_bytes = fits.scale * view.parts(fits.lag_s, fits.drift_s)[0].sum(axis=1)
-    near = fits.cost < fits.cost.min() + RIVAL_COST
+    near = fits.cost < fits.cost.min() + limit
     rivals = fits.lag_s[near & (found_bytes >= SCALE_RATIO * found_bytes[fits.best])]
     return float(np.ptp(rivals)) > near_s + MARGIN_S
+
+
+def _rival_cost(near_s: float) -> float:
+    """Return by how much a lag must fit worse than the best one to be no rival.
+
+    Costs are log likelihoods. Before the counter is read, each lag of the range is as probable as
+    another, so ``range / near_s`` lags compete. Together they have at most the probability
+    :data:`RIVALS_RATIO` if each fits worse by this (Bayes' theorem).
+    """
+    return math.log((LAG_MAX_S - LAG_MIN_S) / near_s / RIVALS_RATIO)
 
 
 def _interval(view: "_View", best: "_Trials", reach_s: float) -> tuple[float, float, float] | None:

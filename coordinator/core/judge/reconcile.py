@@ -13,6 +13,7 @@ level, as a share of what the fleet sent.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -32,6 +33,7 @@ from broadside.coordinator.core.judge.counter_factor import (
 )
 from broadside.coordinator.core.judge.device_fit import (
     FitBounds,
+    counters_noise,
     fit_burst,
     relative_noise,
 )
@@ -41,6 +43,7 @@ from broadside.coordinator.core.judge.device_prediction import (
     sum_shares,
 )
 from broadside.coordinator.core.judge.idle_level import IdleLevel
+from broadside.coordinator.core.judge.lag import Lag
 from broadside.coordinator.core.judge.residual_cause import (
     DOUBT_FACTOR,
     DOUBT_FACTOR_OF_MANY,
@@ -60,7 +63,6 @@ __all__ = ["Neighbour", "reconcile"]
 
 FULL_BINS_MIN: Final = 3  # full bins whose mean is the firewall's rate
 ABSENT_RATIO: Final = 0.5  # so little at every lag needs no lag to be told
-SURER_RATIO: Final = 0.7  # of the bytes' uncertainty: below it the rate of full bins speaks
 # What two estimates of a scale may differ by: as declaration_error.HEADERS_RATIO
 SCALES_APART_RATIO: Final = 0.12
 NORMAL_95: Final = 1.96  # standard deviations of half a 95 % interval
@@ -105,6 +107,14 @@ def reconcile(
     shares = [device.share(k, lag) for k in range(len(bursts))]
     bins_a_burst = [share.bins_count for share in shares if share.bins_count]
     idle = device.idle(lag, round(np.median(bins_a_burst)) if bins_a_burst else 1)
+    noise = relative_noise(
+        [share.parts for share in shares], 0.0 if idle is None else idle.bytes_per_s
+    )
+    if idle is not None:
+        shares = [
+            replace(share, near_bytes_per_s=device.beside_burst(k, share, lag, idle, noise))
+            for k, share in enumerate(shares)
+        ]
     ratios = _ratios(shares, idle)
     held = RunComparison(
         ledger=ledger,
@@ -125,9 +135,7 @@ def reconcile(
         for burst, measured in zip(bursts, acknowledged or [None] * len(bursts), strict=True)
     ]
     of_mean, of_one = scatter_of_bursts(ratios)
-    noise = relative_noise(
-        [share.parts for share in shares], 0.0 if idle is None else idle.bytes_per_s
-    )
+    scatter = _counters_scatter(device, lag, readings_s or [1.0] * len(shares))
     whole = _account(
         held,
         sum_shares(shares),
@@ -140,7 +148,8 @@ def reconcile(
     doubt = DOUBT_FACTOR if one else DOUBT_FACTOR_OF_MANY
     each = [
         _account(held, share, extra, part, doubt, whole=one, scatter_ratio=of_one).model_copy(
-            update=_slowest(held, share, part_s) | _fit(held, share, extra, noise, reading_s)
+            update=_slowest(held, share, part_s, scatter)
+            | _fit(held, share, extra, noise, reading_s)
         )
         for share, extra, part, part_s, reading_s in zip(
             shares,
@@ -256,6 +265,7 @@ def _common_fields(held: RunComparison, share: BurstShare) -> dict[str, object]:
             None if idle is None else figure(max(idle.below, idle.above) * 8)
         ),
         "baseline_how": None if idle is None else idle.how,
+        "unplanned_bytes": figure(idle.unplanned_bytes) or None if idle is not None else None,
         "full_bins_count": len(share.full.ledger),
         "rejected_bins_count": held.rejected_count,
         "neighbours": held.neighbours,
@@ -270,7 +280,7 @@ def _surest(comparisons: Sequence[Comparison]) -> Comparison:
     for other in surer:
         apart = abs(other.residual_ratio - found.residual_ratio)
         agrees = apart <= other.uncertainty_ratio + found.unheard_ratio
-        if agrees and other.uncertainty_ratio < SURER_RATIO * found.uncertainty_ratio:
+        if agrees and other.uncertainty_ratio < found.uncertainty_ratio:
             found = other
     return found
 
@@ -322,34 +332,52 @@ def _device_rate(share: BurstShare, level: float) -> dict[str, object]:
 
 
 def _slowest(
-    held: RunComparison, share: BurstShare, part_s: int | None
+    held: RunComparison, share: BurstShare, part_s: int | None, scatter_ratio: float
 ) -> dict[str, float | int | None]:
     """Fields of the slowest part of a burst's window by the device's own bins.
 
     It is the most that the fleet may have sent through the device in it: of others' traffic only
-    what surely ran is taken off, of the headers the least that there may be.
+    what surely ran is taken off, of the headers the least that there may be. Its noise is the
+    counter's own, or the rate's steps from bin to bin, the smaller: what the fleet's rate varies
+    is no error of the counter.
+
+    Args:
+        held: What all bursts have in common.
+        share: The burst in the counter.
+        part_s: Length of a part; None: nothing is asked.
+        scatter_ratio: Standard deviation of a bin by the counter itself; NaN: unknown.
     """
     overhead, idle, grain_s = held.overhead, held.idle, held.ledger.grain_s
     if part_s is None or not held.lag.known or READINGS_A_PART * grain_s > part_s:
         return {}
-    count = math.ceil(part_s / grain_s)
     full = share.full
-    if len(full.ledger) < 2 * count or held.bypassed:
+    if float(full.width.sum()) < 2 * part_s or held.bypassed:
         return {}
     level = 0.0 if idle is None else max(0.0, idle.bytes_per_s - idle.below)
     least = overhead.ratio * (1 - overhead.less_ratio - overhead.layer_ratio)
     payload = (full.ledger - level * full.width) * 8 / least
-    sums = np.concatenate(([0.0], np.cumsum(payload)))
-    widths = np.concatenate(([0.0], np.cumsum(full.width)))
-    rates = (sums[count:] - sums[:-count]) / (widths[count:] - widths[:-count])
+    bits = np.concatenate(([0.0], np.cumsum(payload)))
+    at_s = np.concatenate(([0.0], np.cumsum(full.width)))
+    first_s = np.concatenate((at_s, at_s - part_s))
+    first_s = first_s[(first_s >= 0) & (first_s + part_s <= at_s[-1] + 1e-6)]
+    rates = (np.interp(first_s + part_s, at_s, bits) - np.interp(first_s, at_s, bits)) / part_s
     steps = np.abs(np.diff(payload / full.width))
+    noise = 1.4826 * float(np.median(steps)) / math.sqrt(2)
+    own_noise = scatter_ratio * float(rates.mean())
     return {
         "slowest_bits_per_second": figure(float(rates.min())),
         "slowest_noise_bits_per_second": figure(
-            1.4826 * float(np.median(steps)) / math.sqrt(2 * count)
+            float(np.fmin(noise, own_noise)) / math.sqrt(part_s / grain_s)
         ),
         "slowest_s": part_s,
     }
+
+
+def _counters_scatter(device: DevicePrediction, lag: Lag, readings_s: Sequence[float]) -> float:
+    """Return the standard deviation of a bin by the counter itself, relative; NaN: unknown."""
+    blocks = [device.blocks(k, lag, reading_s) for k, reading_s in enumerate(readings_s)]
+    bins = max(1.0, max(readings_s) / device.grain_s)
+    return counters_noise([each for each in blocks if len(each[0])]) * math.sqrt(bins)
 
 
 def _fit(

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from broadside.coordinator.core import words
 from broadside.coordinator.core.figures import FIGURES, RECEIVED, RECEIVED_HALF_WIDTH, Fold
 from broadside.coordinator.core.judge.bottleneck import (
     BottleneckInput,
@@ -558,6 +559,16 @@ def _run_findings(
             heaviest = heaviest.model_copy(update={"sentence": f"{lead}: {heaviest.sentence}"})
         found.append(heaviest)
     found += [finding for finding in residual_causes(whole) if finding.id not in by_id]
+    if whole is not None and whole.unplanned_bytes is not None:
+        found.append(
+            note(
+                id="unplanned-burst",
+                weight=41,
+                sentence=f"{words.size(whole.unplanned_bytes)} crossed the device in one burst "
+                "that is in no plan; it is not counted as other traffic during the planned bursts",
+                next_step="find out who sent it, and keep it away from the next run",
+            )
+        )
     found += [
         note(id="ledger-note", weight=25, sentence=said)
         for said in (ledger.notes if ledger is not None else ())

@@ -54,8 +54,10 @@ class Acknowledgements:
         if not len(host) or payload <= 0:
             return
         inside = (host.end_at_s > self._from_s) & (host.start_at_s < self._before_s)
-        received = float(np.nansum(host.nic_rx_bytes[inside]))
-        sent = float(np.nansum(host.nic_tx_bytes[inside]))
+        # A second counts when both counts of it are known.
+        known = inside & ~np.isnan(host.nic_rx_bytes + host.nic_tx_bytes)
+        received = float(host.nic_rx_bytes[known].sum())
+        sent = float(host.nic_tx_bytes[known].sum())
         if received < CARRIED_RATIO * payload or sent < ACKNOWLEDGED_LEAST_RATIO * payload:
             return
         self._carried += payload

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from broadside.coordinator.core.measure.align import CELL_FULL_RATIO, Aligned
+from broadside.coordinator.core.measure.align import CELL_FULL_RATIO, Aligned, receiving_side
 from broadside.coordinator.core.measure.columns import Floats, Singles
 from broadside.coordinator.core.measure.completeness import PAIR_FLOOR_RATIO, PairGrade
 from broadside.coordinator.core.measure.evidence import PairEvidence
@@ -41,7 +41,7 @@ from broadside.coordinator.core.summary import (
     figure,
     instant,
 )
-from broadside.exchange.messages import Flow, FlowTotals, JobReport, ServerTest, pair_name
+from broadside.exchange.messages import Flow, FlowTotals, JobReport, ServerTest, Side, pair_name
 
 SUSTAIN_S: Final = 300  # s: what RFC 9411 recommends for a sustain phase, at least
 _STARTS_AT_ONCE: Final = 128
@@ -114,7 +114,9 @@ def aggregate(
         planned_s = math.floor(burst.planned_start_at.timestamp())
         offset = aligned.grid.start_s + span.start - planned_s
         scale = time_scale(aligned.flows, span, offset)
-        slowest = slowest_part(aligned.flows, filled, span, scale)
+        slowest = slowest_part(
+            aligned.flows, filled, span, scale, _senders(aligned), headers.wire_ratio
+        )
         window = Window(
             start_at=instant(aligned.grid.start_s + span.start),
             end_at=instant(aligned.grid.start_s + span.stop),
@@ -292,6 +294,14 @@ def _flow(
 def _clock_ratio(bound_s: float, length_s: int) -> float:
     """Return how much of a rate the clocks' bounds may add or take at a window's ends."""
     return min(1.0, 2 * bound_s / length_s)
+
+
+def _senders(aligned: Aligned) -> list[HostSeconds]:
+    """Return the hosts that sent each flow."""
+    return [
+        aligned.client if receiving_side(flow.flow) is Side.SERVER else aligned.server
+        for flow in aligned.flows
+    ]
 
 
 def _half_width(

@@ -182,11 +182,14 @@ def _counted_bytes(track: TrackColumns) -> float:
     return float(track.transferred_bytes[~track.omitted].sum())
 
 
-def _is_varied(pair: _Pair, track: TrackColumns) -> bool:
-    """Whether it has so many different values that no other test has them all by chance."""
-    paced = offered_bits_per_second(pair.traffic) is not None
+def _is_varied(pair: _Pair, track: TrackColumns, *, sent: bool) -> bool:
+    """Whether it has so many different values that no other test has them all by chance.
+
+    Paced pairs move whole blocks in turn, and every sender writes whole blocks.
+    """
+    regular = sent or offered_bits_per_second(pair.traffic) is not None
     block_bytes = pair.traffic.block_bytes or TCP_BLOCK_BYTES
-    keeps_step = paced and not np.any(track.transferred_bytes % block_bytes)
+    keeps_step = regular and not np.any(track.transferred_bytes % block_bytes)
     least = COPIED_PACED_COUNT if keeps_step else COPIED_COUNT
     head = track.transferred_bytes[:64]  # says it most times
     return any(len(set(part.tolist())) >= least for part in (head, track.transferred_bytes))
@@ -392,7 +395,7 @@ class _Fleet:
         self._flow = flow
         self._arrived = self._written = self._blocks = 0.0
         self._count = 0
-        self._seen: set[bytes] = set()
+        self._seen: set[tuple[bool, bytes]] = set()
         self._copies: list[Contradiction] = []
 
     def add(self, pair: _Pair) -> None:
@@ -404,7 +407,10 @@ class _Fleet:
             self._written += _bytes(sent)
             self._blocks += pair.blocks_bytes
             self._count += 1
-        self._copies += self._copy(pair, received)
+        copies = list(self._copy(pair, received, sent=False))
+        if not copies and sent is not None:
+            copies = list(self._copy(pair, sent, sent=True))
+        self._copies += copies
 
     def found(self) -> Iterator[Contradiction]:
         """Of many pairs, what is under every single one's tolerance and over that of their sum;
@@ -416,10 +422,12 @@ class _Fleet:
             )
         yield from self._copies
 
-    def _copy(self, pair: _Pair, received: TrackColumns) -> Iterator[Contradiction]:
-        """Receivers' seconds that are another pair's to the byte: two tests are never that alike,
-        but for those so few, or so even, that it may be chance."""
-        told = hashlib.sha256(received.transferred_bytes.tobytes()).digest()
-        if told in self._seen and _is_varied(pair, received):
-            yield pair.broke(Rule.COPIED, _bytes(received), 0.0, self._flow)
+    def _copy(self, pair: _Pair, track: TrackColumns, *, sent: bool) -> Iterator[Contradiction]:
+        """Yield an end's seconds that are those of another pair's same end to the byte.
+
+        Two tests are never that alike, but for those so few, or so even, that it may be chance.
+        """
+        told = (sent, hashlib.sha256(track.transferred_bytes.tobytes()).digest())
+        if told in self._seen and _is_varied(pair, track, sent=sent):
+            yield pair.broke(Rule.COPIED, _bytes(track), 0.0, self._flow)
         self._seen.add(told)

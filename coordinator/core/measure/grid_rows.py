@@ -73,6 +73,7 @@ class HostSeconds:
     cpu_busiest_core_ratio: Singles
     nic_tx_bytes: Singles
     drops_count: Floats  # per pair, over the burst
+    reading_s: Floats  # per pair: length of the longest reading; NaN: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,6 +346,7 @@ class HostRows:
         self._pairs = pairs
         self._told = {name: Matrix(shape) for name in (*_BUSY, "nic_tx_bytes")}
         self._drops = np.full(shape[0], np.nan)
+        self._reading_s = np.full(shape[0], np.nan)
         self._waiting = _Portion[HostColumns]()
 
     def add(self, row: int, host: HostColumns, edges: Floats) -> None:
@@ -361,7 +363,7 @@ class HostRows:
         if self._waiting.rows:
             self._put(edges)
         told = {name: matrix.done() for name, matrix in self._told.items()}
-        return HostSeconds(drops_count=self._drops, **told)
+        return HostSeconds(drops_count=self._drops, reading_s=self._reading_s, **told)
 
     def _put(self, edges: Floats) -> None:
         portion, self._waiting = self._waiting, _Portion()
@@ -378,6 +380,10 @@ class HostRows:
             how = cells.mean if name in _BUSY else cells.where_covered
             _put_known(matrix, rows, portion.column(name), how)
         self._drops[rows] = [host.drops_count.sum() for host in portion.columns]
+        lengths_s = portion.column("end_at_s") - portion.column("start_at_s")
+        counts = np.array(portion.counts, np.intp)
+        firsts = np.cumsum(counts) - counts
+        self._reading_s[rows] = np.maximum.reduceat(lengths_s, firsts)
 
 
 def _put_known(

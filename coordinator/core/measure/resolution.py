@@ -2,7 +2,8 @@
 
 A reading is a mean over its length. Spread over the seconds of a grid it says nothing of a single
 second, so shape and scatter are taken from what is fine enough to show them: receivers' readings,
-else the senders' of TCP, whose bytes all arrive, else nothing.
+else the senders' of TCP, whose bytes all arrive. The shape alone is also taken from the interfaces
+of TCP senders' hosts, where these counted the test and nothing else.
 """
 
 import math
@@ -13,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from broadside.coordinator.core.measure.columns import Floats
-from broadside.coordinator.core.measure.grid_rows import FlowSeconds
+from broadside.coordinator.core.measure.grid_rows import FlowSeconds, HostSeconds
 from broadside.coordinator.core.measure.steady import (
     Stretch,
     correlated_mean,
@@ -25,6 +26,9 @@ from broadside.coordinator.core.measure.steady import (
 SECOND_MAX_S: Final = 1.5
 # Pairs that carry no more than this hide no shortfall that the shape check looks for (1.5 %).
 HIDDEN_RATIO: Final = 0.01
+# Of an interface's bytes: what it may count less than the payload, or more than the frames, so that
+# it still counted this test alone: two seconds' edges of a window of 100 s.
+HOST_RATIO: Final = 0.02
 # A part that is twice as long as a reading holds one that lies wholly inside, whatever its phase.
 READINGS_A_PART: Final = 2
 
@@ -140,10 +144,53 @@ def _sent_shapes(flows: Sequence[FlowSeconds], received: Sequence[Floats], span:
     return np.asarray(np.sum(shapes, axis=0))
 
 
+def host_shape(
+    flow: FlowSeconds, host: HostSeconds, received: Floats, span: slice, wire_ratio: float
+) -> Floats | None:
+    """Return what senders' interfaces counted in a window's seconds, scaled to what arrived.
+
+    None where they were not read often enough, did not count the test, or other traffic, too, or
+    where datagrams may have been lost on the way.
+
+    Args:
+        flow: The aligned flow.
+        host: The hosts that sent it.
+        received: What arrived, of the whole grid; shape (pairs, cells).
+        span: The window's cells.
+        wire_ratio: Bytes of frames for a byte of payload.
+    """
+    carried = received[:, span].sum(axis=1)
+    counted = np.asarray(host.nic_tx_bytes[:, span], np.float64)
+    sums = counted.sum(axis=1)
+    alone = (sums >= carried * (1 - HOST_RATIO)) & (sums <= carried * wire_ratio * (1 + HOST_RATIO))
+    alone &= (carried > 0) & (READINGS_A_PART * host.reading_s <= stretch_s(counted.shape[1]))
+    total = float(carried.sum())
+    if not np.isnan(flow.packets_count).all() or total <= 0:
+        return None
+    if float(carried[~alone].sum()) > HIDDEN_RATIO * total:
+        return None
+    shape = counted[alone].sum(axis=0)
+    return np.asarray(shape * (total / float(shape.sum())))
+
+
 def slowest_part(
-    flows: Sequence[FlowSeconds], received: Sequence[Floats], span: slice, scale: TimeScale
+    flows: Sequence[FlowSeconds],
+    received: Sequence[Floats],
+    span: slice,
+    scale: TimeScale,
+    hosts: Sequence[HostSeconds] = (),
+    wire_ratio: float = 1.0,
 ) -> Stretch | None:
-    """Return the slowest part of a window that lasts; None where no source is fine enough."""
+    """Return the slowest part of a window that lasts; None where no source is fine enough.
+
+    Args:
+        flows: The aligned flows.
+        received: What arrived, by flow.
+        span: The window's cells.
+        scale: How finely the flows were recorded.
+        hosts: The hosts that sent each flow.
+        wire_ratio: Bytes of frames for a byte of payload.
+    """
     fleet = np.asarray(np.sum([cells[:, span].sum(axis=0) for cells in received], axis=0))
     if scale.has_seconds:
         return slowest_stretch(fleet)
@@ -153,6 +200,13 @@ def slowest_part(
         reading_s = scale.senders_s
         fleet = _sent_shapes(flows, received, span)
     elif not scale.shows(part_s, reading_s):
-        return None
+        shapes = [
+            host_shape(flow, host, cells, span, wire_ratio)
+            for flow, host, cells in zip(flows, hosts, received, strict=False)
+        ]
+        known = [shape for shape in shapes if shape is not None]
+        if not known or len(known) < len(flows):
+            return None
+        return slowest_stretch(np.asarray(np.sum(known, axis=0)))
     readings = means_of_readings(fleet, reading_s, scale.offset)
     return slowest_stretch(fleet, readings, reading_s)

@@ -30,6 +30,7 @@ _SELDOM: Final = 0.01  # chance that any of the shifts tried fits so much better
 _COVERED_RATIO: Final = 0.99
 # Bytes^2 a row: each of its two bounds cuts one of iperf3's writes (128 KiB) anywhere.
 _BLOCK_VARIANCE: Final = 131_072**2 / 6
+_CELLS_AT_ONCE: Final = 2**18  # shifts x rows that are held in memory at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,17 +214,12 @@ def _fit(pieces: Sequence[_Piece], shifts_s: Floats) -> _Fit:
     """Return the least-squares shift, with one scale a flow, and its likelihood interval."""
     left, variance, counts = np.zeros(len(shifts_s)), np.zeros(len(shifts_s)), 0
     for piece in pieces:
-        expected, use = piece.predicted(shifts_s)
-        enough = max(ROWS_MIN_COUNT, len(piece.amount) / 2)
-        use = use & (use.sum(axis=1) >= enough)[:, None]
-        count = use.sum(axis=1)
-        seen, told = np.where(use, piece.amount, 0.0), np.where(use, expected, 0.0)
-        squares = (told**2).sum(axis=1)
-        scale = (seen * told).sum(axis=1) / np.where(squares > 0, squares, 1.0)
-        residual = ((seen - scale[:, None] * told) ** 2).sum(axis=1) + count * _BLOCK_VARIANCE
-        size = np.maximum(1, count)
-        spread = (seen**2).sum(axis=1) - seen.sum(axis=1) ** 2 / size
-        least = len(piece.amount) / size  # of shifts that lose rows, what they would come to
+        at_once = max(1, _CELLS_AT_ONCE // max(1, len(piece.amount)))
+        blocks = range(0, len(shifts_s), at_once)
+        compared = [_compare(piece, shifts_s[at : at + at_once]) for at in blocks]
+        residual, spread, count = map(np.concatenate, zip(*compared, strict=True))
+        # Of shifts that lose rows, what they would come to.
+        least = len(piece.amount) / np.maximum(1, count)
         left += np.where(count > 0, residual * least, np.inf)
         variance += np.where(count > 0, spread * least, 0.0)
         counts += len(piece.amount)
@@ -242,6 +238,20 @@ def _fit(pieces: Sequence[_Piece], shifts_s: Floats) -> _Fit:
         misfit=float(misfit[best]),
         rows_count=counts,
     )
+
+
+def _compare(piece: _Piece, shifts_s: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the residual, the rows' own spread and their number, each of shape (shifts,)."""
+    expected, use = piece.predicted(shifts_s)
+    enough = max(ROWS_MIN_COUNT, len(piece.amount) / 2)
+    use = use & (use.sum(axis=1) >= enough)[:, None]
+    count = use.sum(axis=1)
+    seen, told = np.where(use, piece.amount, 0.0), np.where(use, expected, 0.0)
+    squares = (told**2).sum(axis=1)
+    scale = (seen * told).sum(axis=1) / np.where(squares > 0, squares, 1.0)
+    residual = ((seen - scale[:, None] * told) ** 2).sum(axis=1) + count * _BLOCK_VARIANCE
+    spread = (seen**2).sum(axis=1) - seen.sum(axis=1) ** 2 / np.maximum(1, count)
+    return residual, spread, count
 
 
 def _spans_ratio(client: Sequence[TrackColumns], server: Sequence[TrackColumns]) -> float:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import httpx
 import numpy as np
@@ -41,7 +41,7 @@ from broadside.coordinator.device.ledgers.source import (
 from broadside.coordinator.device.resource_manager import METRICS_VERSION, identity_token, object_of
 from broadside.exchange.azure.identity import NoToken
 from broadside.exchange.messages import Direction
-from broadside.exchange.rows import bounded_json
+from broadside.exchange.rows import read_json
 
 ROLE: Final = "Monitoring Reader"
 SPLIT_MAX_COUNT: Final = 1000  # series of a metric that is split; unasked the service gives ten
@@ -116,6 +116,10 @@ class MetricTold(BaseModel):
 class _Answer(BaseModel):
     interval: str | None = None
     value: Annotated[tuple[MetricTold, ...], _Listed] = ()
+
+
+def _read_answer(document: Any) -> tuple[Any, _Answer]:
+    return document, _Answer.model_validate(document)
 
 
 class MetricAsked(BaseModel):
@@ -245,7 +249,7 @@ class AzureMonitorLedger:
             )
             if not response.is_success:
                 return self._refusal(response, body)
-            answer = _Answer.model_validate_json(bounded_json(body, _ANSWER_MAX_BYTES))
+            document, answer = await read_json(body, _ANSWER_MAX_BYTES, _read_answer)
         except LedgerError as error:
             return error
         except ValueError as error:
@@ -253,7 +257,7 @@ class AzureMonitorLedger:
             return LedgerError(f"{self}: its answer cannot be understood: {said}")
         if not answer.value:
             return MetricTold()
-        partial = partial_answer(response, object_of(body))
+        partial = partial_answer(response, document)
         if len(answer.value[0].timeseries) >= SPLIT_MAX_COUNT:
             partial = f"{SPLIT_MAX_COUNT} series, and there may be more"
         metric = answer.value[0].model_copy(

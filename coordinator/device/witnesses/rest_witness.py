@@ -1,6 +1,5 @@
 """A device that answers JSON over HTTPS: one address, and a JMESPath expression a quantity."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -27,7 +26,7 @@ from broadside.coordinator.device.witnesses.witness_file import (
     quantities_of,
     secret_of,
 )
-from broadside.exchange.rows import bounded_json
+from broadside.exchange.rows import read_json
 
 ANSWER_MAX_BYTES: Final = 1 << 20
 ATTEMPT_S: Final = 5.0
@@ -127,7 +126,7 @@ class RestWitness:
         if response.status_code not in (httpx.codes.OK, httpx.codes.PARTIAL_CONTENT):
             raise LedgerError(f"{self._where}: HTTP {response.status_code}")
         try:
-            document = json.loads(bounded_json(body, ANSWER_MAX_BYTES))
+            document: Any = await read_json(body, ANSWER_MAX_BYTES)
         except (ValueError, RecursionError):
             raise LedgerError(f"{self._where}: not JSON that can be read") from None
         return document, partial_answer(response, document)

@@ -6,6 +6,7 @@
 # It may be killed at any point and run again, also over an older package.
 # The package's SHA-256 was checked before it was unpacked (fetch.py), hence `trusted`.
 set -eu
+umask 022 # what Debian's packages expect, whoever called; nothing here is a secret
 here=$(cd "$(dirname "$0")" && pwd)
 service=$1
 venv=/opt/broadside/venv

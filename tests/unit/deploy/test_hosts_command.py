@@ -65,12 +65,13 @@ def test_the_callers_environment_wins_even_where_it_is_empty(
 def test_the_installer_keeps_secrets_to_root_from_the_first_byte(tmp_path: Path) -> None:
     """Whatever the caller's umask: with no right taken away afterwards, none was there."""
     text = (ROOT / "deploy" / "hosts" / "install.sh").read_text()
-    part = text.partition("mkdir -p /etc/broadside\n")[2].partition("\nfor word in")[0]
+    part = text.partition("install -d -m 0755 /etc/broadside\n")[2].partition("\nfor word in")[0]
     settings = tmp_path / "environment"
     (tmp_path / "environment.new").touch(0o666)  # of an installer that was killed
     script = f"settings={settings}; service=agent; chmod() {{ :; }}\n{part}\n"
     script += "set_to A=1; set_to B=2; set_to A=3\n"
-    subprocess.run(["sh", "-euc", f"umask 0; {script}"], check=True)
+    (umask,) = [line for line in text.splitlines() if line.startswith("umask")]
+    subprocess.run(["sh", "-euc", f"umask 0; {umask}\n{script}"], check=True)
     assert settings.read_text() == "B=2\nA=3\n"
     assert settings.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["environment"]

@@ -35,8 +35,8 @@ DEVICE_FIT: Final = Check(
     stage=Stage.EVIDENCE,
     question="Does the device counter change over time as the fleet's records predict?",
     formula="largest distance between the cumulative curves of counted and predicted bytes, scaled "
-    f"to the same sum, <= Kolmogorov's limit for an error rate of {ERROR_RATIO:.1%}, plus the "
-    "errors of lag, clocks and reading length",
+    f"to the same sum, <= the limit of a Brownian bridge for an error rate of {ERROR_RATIO:.1%}, "
+    "plus the errors of lag, clocks and reading length",
     reads="the device counter, bin by bin, and the receivers' seconds",
     when_absent="skipped; the check residual handles an unknown lag",
     findings=("device-shape",),

@@ -156,10 +156,10 @@ SHAPE: Final = Check(
     formula="lowest mean of a fifth of the window >= limit * (1 - 0.015); for device bins, 3 "
     "standard errors are added to the mean first. The seconds after a collapse are checked in the "
     "same way",
-    reads="receivers' seconds (if one row covers more than a second, those of the TCP senders), "
-    "senders' seconds, and the device counter's bins",
+    reads="receivers' seconds (if one row covers more than a second, those of the TCP senders, "
+    "else of their hosts' interfaces), senders' seconds, and the device counter's bins",
     when_absent="inconclusive if all readings are longer than half of that part (a note in an "
-    "import of means); no result without a window",
+    "import of means); the check is skipped without a window",
     findings=(
         "slow-stretch",
         "slow-stretch-device",

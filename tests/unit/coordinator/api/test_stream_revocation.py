@@ -1,7 +1,9 @@
-"""An event stream ends when its token does, and goes on while the token is good."""
+"""An event stream ends when its token does, and goes on while the token is good.
+
+All the while the feed looks and finds nothing new. Each look wakes the stream without an event.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator
 from datetime import timedelta
 
 import httpx
@@ -13,7 +15,7 @@ from broadside.coordinator.auth.principal import Access
 from broadside.coordinator.auth.signin import SignIn
 from broadside.coordinator.auth.static_tokens import Tokens
 from broadside.coordinator.runs.coordinator import Coordinator
-from broadside.coordinator.views.feeds import Event, Feed
+from broadside.coordinator.views.feeds import Feed
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.troubles import utc_now
 from tests.unit.coordinator.stored_run import store_run
@@ -23,15 +25,14 @@ from tests.unit.coordinator.stored_run import store_run
 async def test_a_stream_ends_when_its_token_does(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    beats: list[int] = []
+    looks: list[int] = []
 
-    async def beat_for_ever(_: Feed, __: str | None) -> AsyncGenerator[Event]:
-        while True:
-            beats.append(1)
-            yield Event()
-            await asyncio.sleep(0.02)
+    async def find_nothing(_: Feed) -> None:
+        looks.append(1)
 
-    monkeypatch.setattr(Feed, "follow", beat_for_ever)
+    monkeypatch.setattr(Feed, "_take", find_nothing)
+    monkeypatch.setattr("broadside.coordinator.views.feeds.POLL_S", 0.01)
+    monkeypatch.setattr("broadside.coordinator.views.feeds.BEAT_S", 0.05)
     monkeypatch.setattr("broadside.coordinator.api.event_routes.CHECK_S", 0.05)
     tokens = Tokens(fabric.private)
     expires_at = utc_now() + timedelta(seconds=1) if how == "expired" else None
@@ -46,7 +47,7 @@ async def test_a_stream_ends_when_its_token_does(
         headers={"Authorization": f"Bearer {secret}"},
     ) as client:
         reading = asyncio.create_task(client.get(path))
-        while len(beats) < 10 and not reading.done():  # noqa: ASYNC110 # it counts, no event
+        while len(looks) < 30 and not reading.done():  # noqa: ASYNC110 # it counts, no event
             await asyncio.sleep(0.02)
         if how == "revoked":
             await tokens.revoke("page", now=utc_now())

@@ -1,11 +1,14 @@
 """Imports of both ends of a test whose clocks differ."""
 
+import tracemalloc
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 import pytest
 
+from broadside.coordinator.core.measure.columns import TrackColumns
+from broadside.coordinator.core.measure.two_ends import SHIFTS_COUNT, place_ends
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.coordinator.imports.import_requests import Recording, Recordings, RecordingState
 from broadside.coordinator.imports.stored_imports import measure_import, plan_import, summarise
@@ -270,3 +273,35 @@ def test_clients_that_start_apart_are_stated_and_limited() -> None:
     assert [pair.outside_ratio for pair in summary.bursts[0].pairs] == [
         pytest.approx(1 / 3, abs=0.01)
     ] * 2
+
+
+def test_a_long_test_is_placed_in_memory_of_a_few_of_its_columns() -> None:
+    """A day of tenths of seconds: all shifts at once would take 80 times a column, ten times."""
+    count = 100_000
+    unknown = np.full(count, np.nan, np.float32)
+    tracks = [
+        TrackColumns(
+            side=side,
+            flow=Flow.UP,
+            first_data_at_s=BEGAN_S,
+            start_s=np.arange(count) / 10,
+            end_s=np.arange(1, count + 1) / 10,
+            transferred_bytes=uneven(np.arange(count) / 10) / 10,
+            omitted=np.zeros(count, np.bool_),
+            retransmits_count=unknown,
+            rtt_s=unknown,
+            cwnd_bytes=unknown,
+            packets_count=unknown,
+            lost_count=unknown,
+        )
+        for side in (Side.CLIENT, Side.SERVER)
+    ]
+    tracemalloc.start()
+    try:
+        offset = place_ends(tracks[:1], tracks[1:])
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert offset is not None
+    assert abs(offset.offset_s) < 0.1
+    assert peak_bytes < SHIFTS_COUNT * count * 8

@@ -28,6 +28,7 @@ from broadside.coordinator.notices.announcer import Announcer, Notice, NotTold, 
 from broadside.coordinator.notices.otlp import Otlp
 from broadside.coordinator.notices.webhook import Webhook
 from broadside.exchange.fabric import Fabric
+from broadside.exchange.http.bounded import SENT_BYTES_PER_S, ask, ask_now
 from tests.unit.coordinator.device.test_capacity import FIREWALL
 from tests.unit.coordinator.notices.test_notices import SECRET, ended_run, receiver
 
@@ -229,3 +230,33 @@ def test_a_resource_manager_that_drips_is_unavailable_in_time(name: str) -> None
         )
         with soon(), pytest.raises(ResourceUnavailable, match="no whole answer"):
             resource.read()
+
+
+@pytest.mark.parametrize("name", DRIPS)
+@pytest.mark.parametrize("max_bytes", [1 << 20, None])
+async def test_an_answer_that_drips_ends_in_time_from_its_first_header_on(
+    name: str, max_bytes: int | None
+) -> None:
+    if max_bytes is None and name not in HEADS:
+        return  # its body is not read
+    with dripping(name) as url:
+        async with httpx.AsyncClient(timeout=15) as client:
+            with soon(), pytest.raises(httpx.ReadTimeout, match="no whole answer within"):
+                await ask(client, "GET", url, max_bytes, whole_s=WHOLE_S)
+
+
+async def test_a_body_that_is_sent_has_its_own_time() -> None:
+    """A slow line carries an output: what it takes to send is none of the answer's time."""
+    whole_s, content = 0.2, bytes(SENT_BYTES_PER_S)
+    with dripping("status") as url:
+        async with httpx.AsyncClient(timeout=15) as client:
+            began_s = time.monotonic()
+            with soon(), pytest.raises(httpx.ReadTimeout):
+                await ask(client, "PUT", url, None, whole_s=whole_s, content=content)
+    assert time.monotonic() - began_s >= 1.0
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_command_that_asks_a_silent_host_ends_in_time(name: str) -> None:
+    with dripping(name) as url, soon(), pytest.raises(httpx.ReadTimeout):
+        ask_now(url, None, WHOLE_S)

@@ -185,6 +185,7 @@ def wait_healthy(service: str) -> None:
 
 
 def main() -> None:
+    os.umask(0o077)
     bundle = json.loads(Path(sys.argv[1]).read_text())
     FOLDER.mkdir(parents=True, exist_ok=True)
     path, installed = FOLDER / "bundle.tar.gz", FOLDER / "installed"

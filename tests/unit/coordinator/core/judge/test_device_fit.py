@@ -1,5 +1,6 @@
 """Goodness of fit of the device counter: its error rate, and what it finds."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from broadside.coordinator.core.judge.burst_share import BinSums
 from broadside.coordinator.core.judge.device_fit import (
     ERROR_RATIO,
     FitBounds,
+    counters_noise,
     fit_burst,
     relative_noise,
 )
@@ -79,6 +81,33 @@ def test_one_late_reading_is_no_misfit() -> None:
     found = fit_burst(bins, 0.0, relative_noise([bins], 0.0), FitBounds(flat_ratio=0.006))
     assert found is not None
     assert found.distance_ratio <= found.limit_ratio
+
+
+def test_a_group_that_is_early_shows_at_the_ends_of_a_few_bins() -> None:
+    """An eighth of a bin at either end, which would be noise in the middle of the burst."""
+    rng = np.random.default_rng(31)
+    draws, seen = 100, 0
+    for _ in range(draws):
+        bursts = []
+        for _ in range(3):
+            counts = 1 + 0.01 * rng.standard_normal(14)
+            counts[[0, 1, -2, -1]] += [0.13, -0.13, -0.13, 0.13]
+            bursts.append(bins_of(counts, np.ones(14)))
+        found = fit_burst(bursts[0], 0.0, relative_noise(bursts, 0.0), FitBounds())
+        assert found is not None
+        seen += found.distance_ratio > found.limit_ratio
+    assert seen > 0.6 * draws  # one limit for all ends of bins finds 20 %
+
+
+def test_the_rate_of_a_fleet_is_no_noise_of_its_counter() -> None:
+    rng = np.random.default_rng(9)
+    fleets = [np.exp(0.3 * rng.standard_normal(12)) for _ in range(4)]
+    noise = counters_noise(
+        [(1.04 * each * (1 + 0.01 * rng.standard_normal(12)), each) for each in fleets]
+    )
+    assert 0.007 < noise < 0.014
+    assert math.isnan(counters_noise([(fleets[0][:4], fleets[0][:4])]))
+    assert math.isnan(counters_noise([]))
 
 
 def judged(made: Fleet, counted: NDArray[np.float64]) -> RunSummary:

@@ -432,6 +432,29 @@ def test_bursts_off_the_record_bend_neither_lag_nor_idle_level(gone: tuple[int, 
     assert [part.residual_ratio is None for part in parts] == [i in gone for i in range(5)]
 
 
+@pytest.mark.parametrize("grain_s", [5, 10, 60])
+def test_one_burst_that_nobody_planned_is_no_level(grain_s: int) -> None:
+    """Two of them are traffic that comes and goes, and may have come during a burst."""
+    plant = Plant(
+        pairs=6, bursts=5, burst_s=120, period_s=600, grain_s=grain_s, lag_s=40, noise=0.01
+    )
+    series, ledger = made(plant)
+    whole, _ = reconcile(series[:3], ledger, HEADERS, [NOBODY] * 3)
+    assert whole.baseline_bits_per_second is not None
+    assert whole.baseline_bits_per_second > 1e9
+    assert whole.unplanned_bytes is None
+    for left in (series[1:], series[:2] + series[3:]):
+        (gone,) = (burst for burst in series if all(burst is not each for each in left))
+        whole, parts = reconcile(left, ledger, HEADERS, [NOBODY] * 4)
+        assert whole.baseline_bits_per_second == pytest.approx(0, abs=1e6)
+        assert whole.unplanned_bytes == pytest.approx(
+            gone.received_bytes.sum() * IP_RATIO, rel=0.01
+        )
+        for part in (whole, *parts):
+            low, high = ends(part)
+            assert -0.05 < low < 0 < high < 0.05
+
+
 def test_somebody_elses_bursts_do_not_move_the_lag() -> None:
     plant = Plant(pairs=6, bursts=4, burst_s=60, period_s=180, grain_s=10, lag_s=40, noise=0.01)
     series, ledger = made(plant)

@@ -312,6 +312,27 @@ def test_a_pair_that_tells_another_s_account_is_a_copy() -> None:
     assert Rule.COPIED not in _rules(_judged(lambda pair: pair))
 
 
+def test_senders_rows_that_are_another_pair_s_are_a_copy() -> None:
+    model = MADE.evidence[0].pairs[4]
+
+    def copied(pair: PairEvidence) -> PairEvidence:
+        return replace(pair, client_tracks=model.client_tracks)
+
+    said = _judged(copied)
+    assert Rule.COPIED in _rules(said)
+    assert said.verdict is not Verdict.PASS
+
+
+def test_senders_of_few_whole_blocks_may_write_the_same() -> None:
+    """As unpaced pairs of a slow path do: two to ten blocks a second."""
+
+    def in_blocks(track: TrackColumns) -> TrackColumns:
+        blocks = np.resize([4.0, 2, 6, 8, 3, 10, 7], len(track))
+        return replace(track, transferred_bytes=blocks * 131_072 * 1000)
+
+    assert Rule.COPIED not in _rules(_judged(_at(Side.CLIENT, in_blocks), pairs=(2, 4)))
+
+
 @pytest.mark.parametrize(
     ("stream_bits_per_second", "surplus_bytes", "is_copy"),
     [(10_000_000, 0, False), (10_000_000, 1, True), (None, 0, True)],

@@ -205,3 +205,21 @@ def test_an_incomplete_counter_neither_passes_nor_accuses() -> None:
     assert found.verdict is Verdict.INCONCLUSIVE
     assert "ledger-partial" in ids(found)
     assert not {"bypass", "residual"} & {each.partition("-")[0] for each in ids(found)}
+
+
+def test_a_correction_is_told_with_its_size_and_side() -> None:
+    for off_s, side in ((45.0, "late"), (-45.0, "early")):
+        run = Witnessed(devices=("fw",), series=(told(off_s),), read_at=NOW_AT)
+        (remark,) = place(run, BURSTS).remarks
+        assert (remark.kind, remark.device, remark.source) == (
+            RemarkKind.CLOCK, "fw", "csv cpu.csv",
+        )  # fmt: skip
+        assert (remark.from_s, remark.to_s) == (1000.0, 1180.0)
+        assert f" s {side} by its own figures' rise and fall" in remark.said
+
+
+def test_stamps_that_nothing_places_are_told() -> None:
+    run = Witnessed(devices=("fw",), series=(told(0.0, busy=0.5, idle=0.5),), read_at=NOW_AT)
+    (remark,) = place(run, BURSTS).remarks
+    assert remark.kind is RemarkKind.UNPLACED
+    assert remark.said.startswith("no figure shows where the bursts begin and end")

@@ -2,12 +2,18 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from broadside.coordinator.core.figures import Layer
-from broadside.coordinator.core.measure.columns import Floats, TrackColumns
+from broadside.coordinator.core.measure.columns import (
+    NO_HOST,
+    Floats,
+    HostColumns,
+    TrackColumns,
+)
 from broadside.coordinator.core.measure.evidence import PairEvidence
 from broadside.coordinator.core.measure.readings import reading_of
 from broadside.coordinator.core.measure.resolution import (
@@ -35,14 +41,17 @@ def coarse(track: TrackColumns, reading_s: int) -> TrackColumns:
     return replace(rows, end_s=track.end_s[lasts], transferred_bytes=summed)
 
 
-def read_every(made: Fleet, receivers_s: int, senders_s: int) -> Fleet:
-    """The fleet with readings of these lengths."""
+def read_every(
+    made: Fleet, receivers_s: int, senders_s: int, hosts: HostColumns | None = NO_HOST
+) -> Fleet:
+    """The fleet with readings of these lengths, and without its hosts' unless they are None."""
 
     def changed(pair: PairEvidence) -> PairEvidence:
         return replace(
             pair,
             client_tracks=tuple(coarse(track, senders_s) for track in pair.client_tracks),
             server_tracks=tuple(coarse(track, receivers_s) for track in pair.server_tracks),
+            client_host=pair.client_host if hosts is None else hosts,
         )
 
     return made.told(changed)
@@ -70,6 +79,38 @@ def test_the_device_shows_what_both_ends_hide(reading_s: int) -> None:
     found = judged(read_every(fleet(PLANT), reading_s, reading_s))
     assert "slow-stretch-device" in ids(found)
     assert found.verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("reading_s", [20, 60])
+def test_the_senders_hosts_show_what_both_ends_hide(reading_s: int) -> None:
+    found = judged(read_every(fleet(replace(PLANT, ledger=False)), reading_s, reading_s, None))
+    assert "slow-stretch" in ids(found)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    steady = fleet(replace(PLANT, bursts=3, breaks=(), ledger=False))
+    assert judged(read_every(steady, reading_s, reading_s, None)).verdict is not Verdict.FAIL
+    assert "shape-not-assessed" not in ids(judged(read_every(steady, reading_s, reading_s, None)))
+
+
+def test_an_interface_with_other_traffic_or_rare_readings_shows_no_shape() -> None:
+    """Its bytes may fall, or not, whatever the test does."""
+
+    def of(host: HostColumns, factor: float, rows: int) -> HostColumns:
+        first = np.arange(0, len(host) // rows * rows, rows)
+        picked = host.rows(first)
+        return replace(
+            picked,
+            end_at_s=host.end_at_s[first + rows - 1],
+            nic_tx_bytes=np.add.reduceat(host.nic_tx_bytes, first)[: len(first)] * factor,
+        )
+
+    def read_by(pair: PairEvidence, factor: float, rows: int) -> PairEvidence:
+        return replace(pair, client_host=of(pair.client_host, factor, rows))
+
+    made = fleet(replace(PLANT, bursts=3, breaks=(), ledger=False))
+    for factor, rows in ((1.15, 1), (0.9, 1), (1.0, 10), (1.0, 20)):
+        changed = made.told(partial(read_by, factor=factor, rows=rows))
+        found = judged(read_every(changed, 20, 20, None))
+        assert "shape-not-assessed" in ids(found), (factor, rows)
 
 
 @pytest.mark.parametrize("reading_s", [20, 30, 60])

@@ -1,0 +1,53 @@
+"""The matrix's check of a backup: it sees a run that is missing, or that has another verdict."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broadside.exchange.fabric import FabricSettings, open_fabric
+from broadside.lab.errors import LabBroken
+from broadside.lab.serving import Serving
+from broadside.lab.site import sqlite_fabric
+from tests.faults.backups import BackupBeside, verdicts_of
+from tests.unit.coordinator.stored_run import store_run
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
+
+
+async def stored(data_dir: Path) -> str:
+    fabric = open_fabric(FabricSettings(data_dir=data_dir))
+    try:
+        return await store_run(fabric)
+    finally:
+        await fabric.close()
+
+
+def test_a_backup_is_compared_with_what_was_judged_before(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    run_id = asyncio.run(stored(data_dir))
+    with Serving(sqlite_fabric(data_dir), tmp_path) as coordinator:
+        verdicts = verdicts_of(coordinator)
+        assert verdicts.keys() == {run_id}
+        assert 10_000_000 < coordinator.peak_bytes < 400_000_000
+        with pytest.raises(LabBroken, match="runs already"):
+            coordinator.start()
+        before = coordinator.peak_bytes
+        coordinator.kill()
+        assert coordinator.peak_bytes >= before, "what was killed had its memory, too"
+
+    def found(name: str, expected: dict[str, Any], data_dir: Path = data_dir) -> list[str]:
+        folder = tmp_path / name
+        folder.mkdir()
+        backup = BackupBeside(data_dir, folder, expected)
+        backup.start()
+        return list(backup.broken())
+
+    # Its stored summary was made without its rows, which give another one.
+    assert found("right", verdicts) == [f"run {run_id} does not recompute from the backup"]
+    assert found("no run before", {}) == []
+    other = {run_id: verdicts[run_id] | {"verdict": "fail"}}
+    assert found("another verdict", other) == [f"run {run_id} has another summary in the backup"]
+    [said] = found("nothing", verdicts, tmp_path / "empty")
+    assert said.startswith("a backup beside the round was not taken: exit code 4: ")

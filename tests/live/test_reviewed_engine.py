@@ -1,0 +1,119 @@
+"""Findings of an outside review that need iperf3 and a path, at that version and today.
+
+The others are in ``tests/review``.
+"""
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from math import ceil
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.measure.spread import Spread
+from tests.live.engines import engines
+from tests.live.wired_path import Wire, wire
+from tests.review.conftest import versions as versions
+from tests.review.versions import Version, Versions, build_gate
+
+pytestmark = [pytest.mark.live, pytest.mark.needs_root]
+
+BITS_PER_SECOND = 40_000_000
+LENGTH_S, DARK_S, LEAD_S = 7, 4, 4
+OFF_RATIO = 0.02  # of the rate; test_seconds_on_the_wire.py holds each second more closely
+# The first datagram of each stream is lost on its way to the server.
+LOSE_FIRST = """
+table ip first {
+    set seen { type inet_service; flags dynamic; size 65535; }
+    chain in {
+        type filter hook input priority 0;
+        udp sport @seen accept
+        meta l4proto udp add @seen { udp sport } drop
+    }
+}
+"""
+
+
+@pytest.fixture
+def path() -> Iterator[Wire]:
+    with wire() as made:
+        yield made
+
+
+def asked(path: Wire, traffic: Mapping[str, object], duration_s: int) -> dict[str, Any]:
+    """Return what the door `fire` takes."""
+    return {
+        "binary": str(engines()[max(engines())].binary[0]),
+        "client": path.client,
+        "server": path.server,
+        "address": path.address,
+        "traffic": traffic,
+        "at_s": float(ceil(time.time() + LEAD_S)),
+        "duration_s": duration_s,
+    }
+
+
+def test_m20_a_lost_first_datagram_ends_no_test(versions: Versions, path: Wire) -> None:
+    """UDP with 16 streams; of each the first datagram is lost.
+
+    At 6cca7b45: no data at all. iperf3 opens a stream with one datagram, and waited for an answer.
+    """
+    build_gate(versions)
+    subprocess.run([*path.server, "nft", "-f", "-"], input=LOSE_FIRST, text=True, check=True)
+    traffic = {
+        "protocol": "udp",
+        "streams_count": 16,
+        "stream_bits_per_second": 160_000,
+        "block_bytes": 1000,
+    }
+    usable = [
+        version.ask("fire", asked(path, traffic, 3))["server"]["usable"]
+        for version in (versions.reviewed, versions.today)
+    ]
+    assert usable == [False, True]
+
+
+def seconds(version: Version, path: Wire) -> tuple[Any, Any]:
+    """Return what the receiver reports of each second since the instant, and what the wire had."""
+    path.limit(BITS_PER_SECOND)
+    traffic = {"streams_count": 2, "block_bytes": 4096, "window_bytes": 150_000}
+    test = asked(path, traffic, LENGTH_S)
+
+    def darken() -> None:
+        for from_s, dark in ((DARK_S, True), (DARK_S + 1, False)):
+            time.sleep(max(0.0, test["at_s"] + from_s - time.time()))
+            path.darken(dark)
+
+    with path.meters() as (_, up):
+        darkening = threading.Thread(target=darken)
+        darkening.start()
+        ends = version.ask("fire", test)
+        darkening.join()
+    since_s = test["at_s"] + np.arange(LENGTH_S + 1.0)
+    starts_s, ends_s, moved = np.array(ends["server"]["readings"]["up"]).T
+    reported = Spread(starts_s, ends_s, since_s).over(moved)
+    return reported, up.payload(since_s)
+
+
+def test_m21_the_seconds_are_those_of_the_wire(versions: Versions, path: Wire) -> None:
+    """TCP from client to server, with one second in which nothing passes.
+
+    At 6cca7b45: 12.4 Mbit/s in the dark second, of which the wire had 0.8 Mbit/s; 31 of 38 Mbit/s
+    in the first. A busy core makes either version late now and then, so today's has three tries.
+    """
+    build_gate(versions)
+
+    def off(version: Version) -> Any:
+        reported, crossed = seconds(version, path)
+        return (reported - crossed)[[0, DARK_S]] / crossed.max()
+
+    first, dark = off(versions.reviewed)
+    assert first < -0.1
+    assert dark > 0.15
+    today = [abs(off(versions.today)).max()]
+    while today[-1] > OFF_RATIO and len(today) < 3:
+        today.append(abs(off(versions.today)).max())
+    assert today[-1] <= OFF_RATIO, today

@@ -1,0 +1,157 @@
+"""A revoked agent stops: in idle, armed and in mid-burst, on both sides; and does not come back."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from broadside.agent.run import EXIT_CANNOT_RUN, EXIT_USAGE
+from broadside.coordinator.core.plan.spec import Plan
+from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
+from broadside.exchange.messages import Claim, Phase
+from broadside.lab.namespaces import list_namespaces, list_processes
+from broadside.lab.site import Site, built, sqlite_fabric, staged
+from broadside.lab.topology import LabSpec
+from tests.live.labs import new_prefix
+from tests.live.live_site import GENTLE, wait_for_summary
+from tests.live.test_hosts import broadside
+from tests.live.waiting import wait_for
+
+pytestmark = [pytest.mark.live, pytest.mark.needs_root, pytest.mark.timeout(300)]
+
+PAIRS, HOSTS = 3, 4
+BURST_S = 45
+SPEC = {**GENTLE, "pairs_count": PAIRS, "burst_s": BURST_S, "lead_s": 25, "lease_s": 300}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    spec = LabSpec(pairs_count=HOSTS, prefix=new_prefix(), firewall_bits_per_second=400_000_000)
+    with (
+        built(spec, tmp_path / "lab") as lab,
+        staged(lab, tmp_path, other_hosts=True, agents={"BROADSIDE_AGENT_UPLOAD_S": "1"}) as stands,
+    ):
+        yield stands
+
+
+def data_dir(site: Site) -> Path:
+    return Path(site.coordinator.environment["BROADSIDE_DATA_DIR"])
+
+
+def engines(site: Site, agent_id: str) -> list[int]:
+    """The engine's processes on an agent's host."""
+    prefix = site.lab.spec.prefix
+    inode = list_namespaces(prefix)[prefix + agent_id]
+    return [
+        process.pid
+        for process in list_processes()
+        if process.namespace_inode == inode
+        and any(Path(word).name == "iperf3" for word in process.arguments)
+    ]
+
+
+def claims(site: Site, run_id: str) -> dict[int, Claim]:
+    """The claims of the first burst, by pair."""
+
+    async def read(fabric: Fabric) -> dict[int, Claim]:
+        try:
+            return dict(await fabric.records.bursts.read_claims(run_id, 0))
+        finally:
+            await fabric.close()
+
+    return asyncio.run(read(open_fabric(FabricSettings(data_dir=data_dir(site)))))
+
+
+def plan_of(site: Site, run_id: str) -> Plan:
+    async def read(fabric: Fabric) -> Plan:
+        try:
+            stored = await fabric.records.read_run(run_id)
+            assert stored is not None
+            return Plan.model_validate_json(stored[1])
+        finally:
+            await fabric.close()
+
+    return asyncio.run(read(open_fabric(FabricSettings(data_dir=data_dir(site)))))
+
+
+def revoke(site: Site, *agent_ids: str) -> None:
+    for agent_id in agent_ids:
+        broadside(sqlite_fabric(data_dir(site)), "enroll", "revoke", agent_id)
+
+
+def is_gone(site: Site, *agent_ids: str) -> Callable[[], bool]:
+    """Whether no engine is left on these hosts, and each agent ended for that reason."""
+
+    def check() -> bool:
+        states = site.agents.states()
+        return all(
+            states[name].exit_code == EXIT_CANNOT_RUN and not engines(site, name)
+            for name in agent_ids
+        )
+
+    return check
+
+
+def exit_code(site: Site, agent_id: str) -> int | None:
+    return site.agents.states()[agent_id].exit_code
+
+
+def test_a_revoked_agent_stops_with_its_engines_and_does_not_come_back(site: Site) -> None:
+    run = site.coordinator.launch({"scenario": "smoke", "overrides": SPEC, "by": "test"})
+    run_id = run["run_id"]
+    plan = plan_of(site, run_id)
+    [burst] = plan.bursts
+    start_s, end_s = burst.planned_start_at.timestamp(), burst.planned_end_at.timestamp()
+    servers = {pair.index: pair.endpoint.agent_id for pair in plan.pairs}
+
+    # Idle: a server that no pair uses, whose engine listens; later a client that holds no job.
+    [idle_server] = {host.name for host in site.lab.servers} - set(servers.values())
+    assert engines(site, idle_server)
+    revoke(site, idle_server)
+    wait_for("the idle server is gone", is_gone(site, idle_server))
+    assert "it was revoked" in site.agents.agent_log_path(idle_server).read_text()
+
+    # Armed: the engine is connected and waits for the instant.
+    def armed() -> dict[int, Claim] | None:
+        found = claims(site, run_id)
+        everybody = len(found) == PAIRS and all(c.armed_at is not None for c in found.values())
+        return found if everybody else None
+
+    held = {index: claim.agent_id for index, claim in wait_for("all are armed", armed).items()}
+    assert time.time() < start_s
+    assert engines(site, held[0])
+    revoke(site, held[0])
+    wait_for("the armed client is gone", is_gone(site, held[0]))
+    assert time.time() < end_s, "it ended with its burst, not by its revocation"
+
+    # In mid-burst: a client, and another pair's server.
+    def running() -> bool:
+        found = claims(site, run_id)
+        return all(found[index].phase is Phase.RUNNING for index in (1, 2))
+
+    wait_for("two pairs are sending", running)
+    [idle_client] = {host.name for host in site.lab.clients} - set(held.values())
+    assert engines(site, held[1])
+    assert engines(site, servers[2])
+    revoke(site, held[1], servers[2], idle_client)
+    wait_for("the two are gone", is_gone(site, held[1], servers[2], idle_client))
+    assert time.time() < end_s, "they ended with the burst, not by their revocation"
+
+    # Who was not revoked goes on.
+    left = {held[2], servers[0], servers[1]}
+    assert all(site.agents.states()[name].exit_code is None for name in left)
+    assert engines(site, servers[0])
+    assert wait_for_summary(site.coordinator.url, run_id, 240)["verdict"] == "inconclusive"
+
+    # As its service manager starts it again: by its old code, and by its credential alone.
+    for agent_id in (idle_server, held[1]):
+        again = site.plans[agent_id]
+        by_credential = {n: v for n, v in again.environment.items() if "JOIN" not in n}
+        for environment in (again.environment, by_credential):
+            site.agents.add([replace(again, environment=environment)])
+            assert wait_for("its end", partial(exit_code, site, agent_id)) == EXIT_USAGE
+            assert engines(site, agent_id) == []

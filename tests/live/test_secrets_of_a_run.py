@@ -1,0 +1,205 @@
+"""A whole small run over HTTPS with every kind of secret, in an environment that is careless.
+
+Umask 0, logs at DEBUG. Afterwards each secret is looked for in every file, argument list,
+environment and log; a file that has one by design is its user's alone.
+"""
+
+import base64
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from broadside.exchange.messages import Role
+from tests.live.free_ports import free_port
+from tests.live.live_site import PACED, ROOT, Site, call, wait_for_fleet
+from tests.live.process_list import ProcessList
+from tests.live.waiting import wait_for
+
+pytestmark = pytest.mark.live
+
+BURST: Final = ("pairs_count=1", "bursts_count=1", "burst_s=3", "lead_s=12", "late_after_s=5")
+# Where a secret is by design, by the file's path below the site's folder.
+KEEPS: Final = {
+    "token": r"given/me\.token",
+    "code": r"given/\w+\.code",
+    "credential": r"spool/\w+/credential\.json",
+    "key": r"data/tls/\w+\.key",
+}
+
+
+@pytest.fixture
+def careless() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+class Run:
+    """The site, what was planted in it, and what its commands printed."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.printed: dict[str, str] = {}
+        self.secrets: dict[str, set[str]] = {kind: set() for kind in (*KEEPS, "setting")}
+        (site.folder / "given").mkdir(0o700)
+
+    def plant_settings(self) -> None:
+        """Secrets of the coordinator's environment."""
+        planted = {
+            "BROADSIDE_WEBHOOK_SECRET": "whsec_" + base64.b64encode(os.urandom(32)).decode(),
+            "BROADSIDE_PROMETHEUS_TOKEN": secrets.token_urlsafe(24),
+            "BROADSIDE_AZURE_MONITOR_TOKEN": secrets.token_urlsafe(24),
+            "HTTPS_PROXY": f"http://me:{secrets.token_hex(12)}@127.0.0.1:9",
+        }
+        self.secrets["setting"] |= {re.split(r"[:_@]", v)[-1] for v in planted.values()} - {"9"}
+        self.secrets["setting"].add(planted["HTTPS_PROXY"].split(":")[2].split("@")[0])
+        self.site.environment |= planted | {"NO_PROXY": "127.0.0.1"}
+
+    def do(self, *words: str, given: str = "", code: int = 0) -> str:
+        """A command as a user runs it: its arguments are in the process list."""
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "broadside.coordinator", *words],
+            env=self.site.environment,
+            cwd=self.site.folder,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        self.printed[" ".join(words)] = done.stdout + done.stderr
+        return done.stdout
+
+    def give(self, kind: str, name: str, *words: str) -> Path:
+        """A secret that a command prints once, in a file of its own."""
+        secret = self.do(*words).strip()
+        self.printed.pop(" ".join(words))
+        self.secrets[kind].add(secret.rpartition(".")[2])
+        path = self.site.folder / "given" / f"{name}.{kind}"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            file.write(secret + "\n")
+        return path
+
+    def take_up_keys(self) -> None:
+        """What was made meanwhile: agents' credentials, the authority's keys."""
+        for path in self.site.folder.glob("spool/*/credential.json"):
+            self.secrets["credential"].add(json.loads(path.read_text())["secret"])
+        for path in self.site.folder.glob("data/tls/*.key"):
+            self.secrets["key"] |= set(path.read_text().splitlines()[1:3])  # private
+
+    def leaks(self, processes: ProcessList) -> list[str]:
+        """Where a secret is that should not be there, or may be read by others."""
+        found = []
+        for path in self.site.folder.rglob("*"):
+            if not path.is_file():
+                continue
+            name, content = str(path.relative_to(self.site.folder)), path.read_bytes()
+            for kind, secret in self._all():
+                if secret.encode() in content:
+                    if kind not in KEEPS or not re.fullmatch(KEEPS[kind], name):
+                        found.append(f"{name} has a {kind}")
+                    if path.stat().st_mode & 0o077:
+                        found.append(f"{name} has a {kind} and may be read by others")
+        seen = {f"printed by {words}": text.encode() for words, text in self.printed.items()}
+        seen["process list"] = b"\n".join(processes.arguments)
+        seen["engines' environment"] = b"\n".join(processes.engines_environments)
+        found += [
+            f"{place} has a {kind}"
+            for place, text in seen.items()
+            for kind, secret in self._all()
+            if secret.encode() in text
+        ]
+        return found + [f"environment of {words}" for words in processes.open_environments]
+
+    def _all(self) -> Iterator[tuple[str, str]]:
+        for kind, values in self.secrets.items():
+            assert values, kind
+            yield from ((kind, value) for value in values)
+
+
+def enrol_fleet(run: Run, port: int) -> None:
+    """A client by a file and a server by its environment, from codes that were printed once."""
+    site = run.site
+    codes = {
+        role: run.give("code", role.value, "enroll", "new", "--role", role.value) for role in Role
+    }
+    over_https: dict[str, Any] = {"echo_port": 0, "log_level": "DEBUG"}
+    fabric = {
+        "BROADSIDE_FABRIC": "http",
+        "BROADSIDE_COORDINATOR": f"https://127.0.0.1:{port}",
+    }
+    before, site.environment = site.environment, site.environment | fabric
+    site.start_agent(Role.SERVER, "s1", join=codes[Role.SERVER].read_text().strip(), **over_https)
+    # The other way: the command takes the code from the file, and becomes the agent.
+    site.environment |= {
+        f"BROADSIDE_AGENT_{name.upper()}": str(value)
+        for name, value in {
+            "agent_id": "c1",
+            "address": "127.0.0.1",
+            "nic": "lo",
+            "chronyc_socket": site._chronyc_socket,
+            "spool_dir": site.folder / "spool" / "c1",
+            "heartbeat_s": 1,
+            **over_https,
+        }.items()
+    }
+    site.start("c1", "agent", "--role", "client", "--join-file", str(codes[Role.CLIENT]))
+    site.environment = before
+
+
+@pytest.mark.usefixtures("careless")
+def test_no_secret_of_a_whole_run_is_where_others_find_it(tmp_path: Path) -> None:
+    (folder := tmp_path / "site").mkdir()
+    with Site(folder, as_users_do=True) as site:
+        run, port = Run(site), free_port()
+        site.environment |= {
+            "BROADSIDE_SIGN_IN": "on",
+            "BROADSIDE_LOG_LEVEL": "DEBUG",
+            "BROADSIDE_HOSTS_LISTEN": f"127.0.0.1:{port}",
+            "BROADSIDE_WEBHOOK_URL": f"http://127.0.0.1:{free_port()}/hook",
+            "BROADSIDE_BACKUP_DIR": str(folder / "backups"),
+            "PYTHONPATH": str(ROOT / "src") + os.pathsep + str(ROOT),
+        }
+        run.plant_settings()
+        processes = ProcessList()
+        with processes.watched():
+            token_file = run.give("token", "me", "token", "add", "me", "--role", "operator")
+            headers = {"Authorization": f"Bearer {token_file.read_text().strip()}"}
+            _, url = site.start_coordinator()
+            enrol_fleet(run, port)
+            wait_for_fleet(url, 2, headers=headers)
+            reach = ("--api", url, "--token-file", str(token_file))
+            sets = [f"--set={each}" for each in BURST]
+            run.do("launch", "smoke", *sets, PACED, "--detach", *reach)
+            (header,) = call(url, "GET", "/v1/runs", headers=headers)
+            path = f"/v1/runs/{header['run_id']}"
+            wait_for(
+                "its verdict",
+                lambda: call(url, "GET", "/v1/runs", headers=headers)[0]["outcome"],
+                120,
+            )
+            summary = call(url, "GET", f"{path}/summary", headers=headers)
+            assert summary["pairs_measured"] == 1, summary["findings"]
+            run.do("export", header["run_id"], "--format", "csv", "--output", "export", *reach)
+            run.do("report", header["run_id"], "--output", "report.html", *reach)
+            for words in (["agents"], ["audit"], ["runs"]):
+                run.do(*words, *reach)
+            run.do("agents", "--api", url, code=4)
+            run.do("backup")
+            run.do("restore", "--drill")
+            run.do("enroll", "list")
+        run.take_up_keys()
+        assert any(b"--join-file" in words for words in processes.arguments)
+        assert processes.engines_environments, "it saw the engines"
+        made = [*(folder / "backups").iterdir(), *(folder / "data").rglob("*")]
+        assert [str(each) for each in made if each.stat().st_mode & 0o077] == []
+    assert "\n".join(run.leaks(processes)) == ""

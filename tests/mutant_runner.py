@@ -1,0 +1,152 @@
+"""pytest plugin of tests/mutants.py: runs the tests on one mutant after the other.
+
+The tests are collected once. Each mutant is a fork, in which the tests that call its function run:
+first the one that noticed it before, then those of files of the module's name, then stored runs,
+then the rest, quick ones first, until one fails or `seconds` of them have run. A mutant that takes
+ten times as long as the code is noticed too. Which test calls what, and for how long, is recorded
+once for each file of tests; an outdated record can only make a mutant survive.
+"""
+
+import hashlib
+import json
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "mutants",
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    max_examples=15,
+    derandomize=True,
+    database=None,
+)
+PATIENCE_S = 5.0  # of the CPU, beside ten times what a test takes
+MEMORY_BYTES = 3 << 30
+EXACT = "/test_stored_verdicts.py::"  # every figure of whole runs
+
+
+def _fork(work: Any, *args: Any) -> tuple[str, int]:
+    """What the work, done in a fork, returned, and the fork's exit status."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        os.write(writer, (work(*args) or "").encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        said = pipe.read()
+    return said, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _fails(item: pytest.Item, following: pytest.Item | None) -> bool:
+    return any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
+
+
+def _record_calls(items: Sequence[pytest.Item], hashes: dict[Path, str], file: str) -> str:
+    """Run the tests; write for each its file's hash, its seconds and the functions it called."""
+    from mutmut.mutation import trampoline
+
+    trampoline.set_mutant_under_test("stats")
+    called: set[str] = set()
+    trampoline.record_trampoline_hit = lambda name, caller=None: called.add(name)
+    shared: dict[Path, set[str]] = {}  # what fixtures of a whole file called
+    with Path(file).open("a") as out:
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            called.clear()
+            start = time.process_time()
+            if _fails(item, following):
+                return f"{item.nodeid} fails without a mutant"
+            seconds = time.process_time() - start
+            if item.path not in shared:
+                shared[item.path] = set(called)
+            calls = sorted(called | shared[item.path])
+            row = [item.nodeid, hashes[item.path], seconds, calls]
+            out.write(json.dumps(row) + "\n")
+            out.flush()
+    return ""
+
+
+def _order(mutant: str, killer: str | None, rows: dict[str, Any], seconds: float) -> list[str]:
+    """Tests to run on a mutant, the most promising first."""
+    function = mutant.rpartition("__mutmut_")[0]
+    own = f"/test_{mutant.split('.')[-2]}"  # and test_lag_parts.py of lag.py
+    mapped = [test for test, (_, _, calls) in rows.items() if function in calls]
+    mapped.sort(
+        key=lambda test: (test != killer, own not in test, EXACT not in test, rows[test][1])
+    )
+    chosen, spent = [], 0.0
+    for test in mapped:
+        if spent + rows[test][1] <= seconds:
+            chosen.append(test)
+            spent += rows[test][1]
+    return chosen
+
+
+def _try(mutant: str, tests: Sequence[pytest.Item], rows: dict[str, Any]) -> str | None:
+    """The test that noticed the mutant."""
+    from mutmut.mutation import trampoline
+
+    trampoline.set_mutant_under_test(mutant)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    for item, following in zip(tests, [*tests[1:], None], strict=False):
+        signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE_S + 10 * rows[item.nodeid][1])
+        if _fails(item, following):
+            return item.nodeid
+    return None
+
+
+def _rows(file: Path) -> Iterator[Any]:
+    return map(json.loads, file.read_text().splitlines()) if file.exists() else iter(())
+
+
+def pytest_runtestloop(session: pytest.Session) -> bool:
+    """Record calls where that is not done yet, then try each mutant."""
+    job = json.loads(Path("mutants.json").read_text())
+    kept = Path(job["kept"])
+    hashes = {
+        path: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in {item.path for item in session.items}
+    }
+    items = {item.nodeid: item for item in session.items}
+
+    def rows() -> dict[str, Any]:
+        known = {row[0]: row[1:] for row in _rows(kept / "calls.jsonl")}
+        return {
+            test: row
+            for test, row in known.items()
+            if test in items and row[0] == hashes[items[test].path]
+        }
+
+    known = rows()
+    if missing := [item for test, item in items.items() if test not in known]:
+        said, status = _fork(_record_calls, missing, hashes, str(kept / "calls.jsonl"))
+        if said or status:
+            raise pytest.UsageError(said or f"the record of calls ended with {status}")
+        known = rows()
+    with (kept / "results.jsonl").open("a") as out:
+        for mutant, killer in job["mutants"].items():
+            tests = _order(mutant, killer, known, job["seconds"])
+            start = time.monotonic()
+            said, status = _fork(_try, mutant, [items[test] for test in tests], known)
+            if status > 0:  # no test's doing
+                raise pytest.UsageError(f"{mutant}: the fork ended with {status}")
+            row = {
+                "mutant": mutant,
+                "killed_by": said or (f"signal {-status}" if status else None),
+                "tests": len(tests),
+                "seconds": round(time.monotonic() - start, 1),
+                **job["job"],
+            }
+            out.write(json.dumps(row) + "\n")
+            out.flush()
+    return True

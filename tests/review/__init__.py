@@ -1,0 +1,7 @@
+"""The findings M1 to M22 of the outside review, shown at the version that was reviewed and today.
+
+The sources of that version, commit 6cca7b45, are in ``tests/data/compat``. Each test gives one
+input to both versions through an entry point that both have: a command, an HTTP server that they
+read, or a function with the same name (`doors`). It compares both answers with what is expected of
+that version, so that a finding is known to have existed, and to exist no longer.
+"""

@@ -1,0 +1,431 @@
+"""Entry points that the reviewed version and today's have in common, in a process of their own.
+
+The packages of the version are on ``PYTHONPATH``. Each line of standard input is a JSON list of a
+door's name and its arguments. Each line of standard output is the answer as JSON.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import io
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+
+# The packages stood by themselves before they moved below one.
+PREFIX: Final = "" if importlib.util.find_spec("coordinator") else "broadside."
+
+Fields = Mapping[str, Any]
+
+
+def module(name: str) -> Any:
+    return importlib.import_module(PREFIX + name)
+
+
+def at(epoch_s: float) -> datetime:
+    return datetime.fromtimestamp(epoch_s, UTC)
+
+
+# Commands -----------------------------------------------------------------------------------------
+
+
+def command(*argv: str) -> Fields:
+    """Run a command of ``broadside``; return its exit code, its output and its errors."""
+    output, errors = io.StringIO(), io.StringIO()
+    before, sys.argv = sys.argv, ["broadside", *argv]
+    code: object = 0
+    try:
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+            module("coordinator.cli").main()
+    except SystemExit as end:
+        code = end.code
+    finally:
+        sys.argv = before
+    return {"code": code, "output": output.getvalue(), "errors": errors.getvalue()}
+
+
+# A launched run -----------------------------------------------------------------------------------
+
+
+def judge(run: Fields) -> Fields:
+    """Return the summary of a run from what its agents and its device recorded.
+
+    Args:
+        run: Fields of `tests.review.fleets`.
+    """
+    evidence = module("coordinator.core.measure.evidence")
+    plan = module("coordinator.core.plan.spec").Plan.model_validate(run["plan"]).sealed()
+    now = at(run["now_s"])
+    bursts = [
+        evidence.BurstEvidence(burst=burst, pairs=tuple(_pair(pair) for pair in pairs))
+        for burst, pairs in zip(plan.bursts, run["pairs"], strict=True)
+    ]
+    measured = [
+        module("coordinator.core.measure.measure_burst").measure_burst(plan.spec, burst, now)
+        for burst in bursts
+    ]
+    told = run.get("ledger")
+    ledger = asyncio.run(_prometheus(told)) if told and "url" in told else _ledger(told)
+    summary = module("coordinator.core.judge.summarise").summarise_run(
+        plan, measured, ledger, now, testimony=asyncio.run(_testimony(run.get("witness")))
+    )
+    return _json(summary)
+
+
+def _json(message: Any) -> Fields:
+    found: Fields = json.loads(message.model_dump_json())
+    return found
+
+
+def _pair(pair: Fields) -> Any:
+    messages, evidence = module("exchange.messages"), module("coordinator.core.measure.evidence")
+    return evidence.PairEvidence(
+        pair_index=pair["pair_index"],
+        claim=_message(messages.Claim, pair.get("claim")),
+        report=_message(messages.JobReport, pair.get("report")),
+        server_test=_message(messages.ServerTest, pair.get("server_test")),
+        client_tracks=tuple(_track("client", track) for track in pair.get("client_tracks", ())),
+        server_tracks=tuple(_track("server", track) for track in pair.get("server_tracks", ())),
+        client_host=_host(pair.get("client_host")),
+        server_host=_host(pair.get("server_host")),
+        client_nic_bits_per_second=pair.get("nic_bits_per_second"),
+        server_nic_bits_per_second=pair.get("nic_bits_per_second"),
+        nic_mtu_bytes=1500,
+    )
+
+
+def _message(kind: Any, fields: Fields | None) -> Any:
+    """Return a message; fields that came later are left out for an earlier version."""
+    if fields is None:
+        return None
+    return kind.model_validate(
+        {name: value for name, value in fields.items() if name in kind.model_fields}
+    )
+
+
+def _column(fields: Fields, name: str, count: int) -> Any:
+    values = fields.get(name)
+    return np.full(count, np.nan, np.float32) if values is None else np.array(values, np.float32)
+
+
+def _track(side: str, track: Fields) -> Any:
+    columns, messages = module("coordinator.core.measure.columns"), module("exchange.messages")
+    edges = np.array(track["edges_s"], np.float64)
+    count = len(edges) - 1
+    names = ("retransmits_count", "rtt_s", "cwnd_bytes", "packets_count", "lost_count")
+    return columns.disjoint_track(
+        columns.TrackColumns(
+            side=messages.Side(side),
+            flow=messages.Flow(track["flow"]),
+            first_data_at_s=track["first_data_at_s"],
+            start_s=edges[:-1],
+            end_s=edges[1:],
+            transferred_bytes=np.array(track["bytes"], np.float64),
+            omitted=np.zeros(count, np.bool_),
+            **{name: _column(track, name, count) for name in names},
+        )
+    )
+
+
+def _host(host: Fields | None) -> Any:
+    columns = module("coordinator.core.measure.columns")
+    if host is None:
+        return columns.NO_HOST
+    edges = np.array(host["edges_at_s"], np.float64)
+    count = len(edges) - 1
+    return columns.HostColumns(
+        start_at_s=edges[:-1],
+        end_at_s=edges[1:],
+        nic_rx_bytes=np.array(host["nic_rx_bytes"], np.float64),
+        nic_tx_bytes=np.array(host["nic_tx_bytes"], np.float64),
+        **{
+            name: _column(host, name, count)
+            for name in ("drops_count", "cpu_busy_ratio", "cpu_busiest_core_ratio")
+        },
+    )
+
+
+def _ledger(ledger: Fields | None) -> Any:
+    if ledger is None:
+        return None
+    edges = np.array(ledger["edges_at_s"], np.float64)
+    return module("coordinator.core.measure.evidence").FirewallLedger(
+        source="device",
+        layer=ledger.get("layer", "ip"),
+        start_s=edges[:-1],
+        end_s=edges[1:],
+        bytes=np.array(ledger["bytes"], np.float64),
+        grain_s=float(np.median(np.diff(edges))),
+        read_at=at(edges[-1] + 60),
+        flows=tuple(map(module("exchange.messages").Flow, ledger["flows"])),
+    )
+
+
+async def _prometheus(source: Fields) -> Any:
+    """Read a counter from a Prometheus server."""
+    ledger = module("coordinator.device.ledgers.prometheus_source").PrometheusLedger(
+        source["url"], "bytes", "bytes_total", layer="ip"
+    )
+    return await ledger.read(
+        at(source["from_s"]), at(source["before_s"]), module("exchange.messages").Direction.FORWARD
+    )
+
+
+async def _testimony(witness: Fields | None) -> Any:
+    """Poll a device whose answers have its own time stamps, by a clock that is played."""
+    if witness is None:
+        return None
+    polled, files = (
+        module(f"coordinator.device.witnesses.{name}") for name in ("polled", "witness_file")
+    )
+    quantity = module("coordinator.core.measure.testimony").Quantity(witness["quantity"])
+    now_s = 0.0
+
+    async def ask() -> Any:
+        reading = polled.Reading(quantity=quantity, value=value)
+        return polled.Answer(readings=[reading], at_s=now_s + witness["off_s"])
+
+    device = polled.PolledWitness(
+        ask,
+        name="rest",
+        entry=files.PolledEntry(source="rest", device="device", poll_s=witness["every_s"]),
+        wall_s=lambda: now_s,
+        steady_s=lambda: now_s,
+    )
+    now_s = witness["from_s"]
+    for value in witness["values"]:  # noqa: B007 - `ask` answers it
+        await device.poll()
+        now_s += witness["every_s"]
+    return await device.read(at(witness["from_s"] - 600), at(now_s + 600))
+
+
+# Parts --------------------------------------------------------------------------------------------
+
+
+def clock(text: str, now_s: float) -> Fields:
+    """Return a host's clock by ``chronyc -c tracking``, and why it may not start a burst."""
+    clocks = module("agent.clock")
+    reading = clocks.parse_tracking(text, at(now_s))
+    return {
+        "bound_s": reading.bound_s,
+        "synchronised": reading.synchronised,
+        "problem": clocks.clock_problem(reading, 0.005),
+    }
+
+
+def kernel_clock(status: int, offset_us: int, error_us: int) -> Fields:
+    """Return a host's clock from the answer of ``adjtimex``."""
+    return _json(module("agent.clock").judge_timex(0, status, offset_us, error_us, at(0.0)))
+
+
+def search(question: Fields, capacity: float, paced_ratio: float) -> Fields:
+    """Search a path's capacity with a sender that paces a little off; return what was found."""
+    searches, studies = module("coordinator.studies.search"), module("coordinator.studies.study")
+    asked = studies.Search.model_validate(question)
+    spec = module("coordinator.core.plan.spec").RunSpec(scenario="review")
+    results: list[Any] = []
+    while (offer := searches.next_offer(asked, spec, results)) is not None:
+        sent = offer * paced_ratio
+        received = min(sent, capacity)
+        results.append(
+            studies.TrialResult(
+                index=len(results),
+                offered_bits_per_second=offer,
+                verdict="measured",
+                completeness_ratio=1.0,
+                sent_bits_per_second=sent,
+                received_bits_per_second=received,
+                retransmit_ratio=1 - received / sent,
+            )
+        )
+    return {"highest": searches.found(asked, spec, results).highest_bits_per_second}
+
+
+def join(plan: Fields, claim: Fields, report: Fields, tests: Sequence[Fields]) -> Fields:
+    """Return which server-side tests belong to a run's only pair, and which to nobody."""
+    evidence, messages = module("coordinator.core.measure.evidence"), module("exchange.messages")
+    read = module("coordinator.core.plan.spec").Plan.model_validate(plan)
+    records = [
+        _Record(_message(messages.ServerTest, test), str(index)) for index, test in enumerate(tests)
+    ]
+    joined = evidence.join_tests(
+        read.bursts[0],
+        read.pairs,
+        {0: _message(messages.Claim, claim)},
+        {0: _message(messages.JobReport, report)},
+        records,
+    )
+    return {
+        "joined": [record.name for record in joined.records.values()],
+        "strays": [record.name for record in joined.strays],
+    }
+
+
+@dataclass(frozen=True)
+class _Record:
+    test: Any
+    name: str
+    tracks: tuple[Any, ...] = ()
+    host: Any = None
+
+
+async def _host_seconds(address: str, size_bytes: int) -> Any:
+    """Send bytes to an address of this host, and return what its agent's counters say of it."""
+    hosts, counters = module("agent.host"), module("agent.counters")
+    host = hosts.find_host(
+        module("agent.agent_settings").AgentSettings(
+            role="server", agent_id="review", address=address
+        )
+    )
+    log = counters.HostLog(60)
+    # As `agent_context.AgentContext` asks; the reviewed version has the host's own interface only.
+    route: Fields = {}
+    if PREFIX:
+        route = {"nic": module("agent.interfaces").route_interface(address, address)}
+    with counters.HostCounters(host.nic) as files:
+        watch = asyncio.create_task(log.watch(files))
+        begun_s = time.time()
+        await asyncio.sleep(1.2 - begun_s % 1.0)
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while await reader.read(1 << 20):
+                pass
+            writer.close()
+
+        server = await asyncio.start_server(serve, address, 0)
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
+        writer.write(bytes(size_bytes))
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        server.close()
+        await asyncio.sleep(2.2)
+        watch.cancel()
+    return log.between(begun_s, time.time(), **route)
+
+
+def host_counted(size_bytes: int) -> Fields | None:
+    """Return what an agent counts of a test between two ends on one host; None without address."""
+    hosts = module("agent.host")
+    try:
+        address = hosts.find_address()
+    except hosts.HostUnknown:
+        return None
+    seconds = asyncio.run(_host_seconds(address, size_bytes))
+    return {"sent_bytes": sum(second.nic_tx_bytes for second in seconds)}
+
+
+def requests(engine: str, job: Fields) -> str:
+    """Return what a client of a daemon engine asks its server for: arguments and files."""
+    ports, engines = module("exchange.engines.port"), module("exchange.engines").engines()
+    names = [program.name for program in engines[engine].client_programs]
+    launch = engines[engine].client(
+        ports.ClientAsk(
+            job=module("exchange.messages").Job.model_validate(job),
+            tools={name: ports.Tool(argv=(name,), version="1") for name in names},
+            folder="/nowhere",
+            bind=None,
+        )
+    )
+    argv = [word for process in launch.processes for word in process.argv]
+    return "\n".join([*argv, *(file.text for file in launch.files)])
+
+
+def fire(test: Fields) -> Fields:
+    """Run both ends of an iperf3 test behind the start gate, as agents do.
+
+    Args:
+        test: Binary, argv prefixes of the two ends, address, traffic, instant and duration.
+
+    Returns:
+        By end: whether it is usable, the engine's error, and by flow the start and end (epoch s)
+        and the bytes of each reading.
+    """
+    return asyncio.run(_fire(test))
+
+
+async def _fire(test: Fields) -> Fields:
+    messages, gates = module("exchange.messages"), module("agent.gate")
+    arguments, port = module("exchange.engines.iperf3"), 5201
+    engine, gate = module("agent.engine_process").find_iperf3(test["binary"]), gates.find_gate()
+    traffic = messages.Traffic.model_validate(test["traffic"])
+    job = messages.Job(
+        run_id="reviewed",
+        burst_index=0,
+        pair_index=0,
+        endpoint=messages.Endpoint(agent_id="server", address=test["address"], port=port),
+        traffic=traffic,
+        planned_start_at=at(test["at_s"]),
+        duration_s=test["duration_s"],
+    )
+    server = arguments.server_argv(
+        port,
+        engine.version,
+        binary=(*test["server"], *engine.binary),
+        bind=test["address"],
+        silence_s=15.0,
+    )
+    client = arguments.client_argv(job, engine.version, binary=(*test["client"], *engine.binary))
+    # The reviewed version has no gate in its servers.
+    serves = {"env": gates.serving_env(gate)} if hasattr(gates, "serving_env") else {}
+    serving = asyncio.create_task(_end("server", server, test, **serves))
+    await asyncio.sleep(1)  # a server listens within milliseconds
+    fired = await _end("client", client, test, env=gates.gate_env(gate, test["at_s"], traffic))
+    return {"client": fired, "server": await serving}
+
+
+async def _end(end: str, argv: Sequence[str], test: Fields, **options: Any) -> Fields:
+    """Run one end and read its output."""
+    reader = module("exchange.engines.iperf3_text").StreamReader()
+    process = await module("agent.engine_process").EngineProcess.spawn(
+        argv, on_line=reader.feed, deadline_at_s=test["at_s"] + test["duration_s"] + 8, **options
+    )
+    ended = await process.wait()
+    release = module("agent.gate").read_release(ended.stderr)
+    reading = reader.finish(
+        ended.exit_code,
+        stderr=ended.stderr,
+        released_at_s=release.released_at_s if release else None,
+        server_ahead_s=release.server_ahead_s if release else 0.0,
+    )
+    zero_s = reading.first_data_at_s or 0.0
+    return {
+        "usable": reading.usable,
+        "error": reading.report.error,
+        "readings": {
+            flow: [
+                [zero_s + row.start_s, zero_s + row.end_s, row.transferred_bytes] for row in rows
+            ]
+            for flow, rows in reading.intervals.items()
+        },
+    }
+
+
+DOORS: Final[Mapping[str, Callable[..., Any]]] = {
+    door.__name__: door
+    for door in (clock, command, fire, host_counted, join, judge, kernel_clock, requests, search)
+}
+
+
+def main() -> None:
+    answers = sys.stdout
+    for line in sys.stdin:
+        name, *arguments = json.loads(line)
+        try:
+            answer = {"answer": DOORS[name](*arguments)}
+        except Exception as error:
+            answer = {"error": repr(error)}
+        json.dump(answer, answers)
+        answers.write("\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Findings that show in imports of a user's files, through the command line."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.review.fleets import IP_RATIO, START_S, Floats, steady
+from tests.review.user_files import iperf3_file, metric, printed, table_of_means
+from tests.review.versions import Answers, Versions
+
+CLIENT, SERVER = "client.json", "server.json"
+PERIOD_S = 300
+
+
+def imported(versions: Versions, *argv: str) -> Answers:
+    """Return what either version prints of an import."""
+    answers = versions.ask("command", "import", *argv, "--json")
+    return Answers(*(printed(answer) for answer in answers))
+
+
+def ids(found: Any) -> set[str]:
+    return {finding["id"] for finding in found["findings"]}
+
+
+@pytest.mark.parametrize("reading_s", [30, 60])
+def test_m1_a_slow_third_is_seen_in_the_senders_seconds(
+    versions: Versions, tmp_path: Path, reading_s: int
+) -> None:
+    """A server that reports every 30 or 60 s, and a rate that halves for 20 of 60 s.
+
+    At 6cca7b45: pass. The means of the server's readings were taken for seconds.
+    """
+    rate = steady(1, 60, 10e6, noise=0.01)[0]
+    rate[20:40] *= 0.5
+    files = (
+        iperf3_file(tmp_path / CLIENT, rate, sends=True),
+        iperf3_file(tmp_path / SERVER, rate, sends=False, reading_s=reading_s),
+    )
+    reviewed, today = imported(
+        versions, "iperf3", *files, "--set", "objective.target_bits_per_second=8.4e6"
+    )
+    assert reviewed["verdict"] == "pass"
+    assert today["verdict"] == "inconclusive"
+    assert "slow-stretch" in ids(today)
+
+
+@pytest.mark.parametrize("off_s", [-20, -5, 20, 3600])
+def test_m2_two_clocks_of_one_test_are_held_together(
+    versions: Versions, tmp_path: Path, off_s: int
+) -> None:
+    """Both ends of one test, whose first 20 s run at a tenth; the server's clock is off.
+
+    At 6cca7b45, 20 s behind: pass, 10 Mbit/s received of 5.5 Mbit/s sent. 5 s behind: 7.5 of 6.7
+    Mbit/s. An hour ahead: no rate at all. In none is the difference of the clocks mentioned.
+    """
+    rate = np.full(60, 10e6)
+    rate[:20] = 1e6
+    files = (
+        iperf3_file(tmp_path / CLIENT, rate, sends=True),
+        iperf3_file(tmp_path / SERVER, rate, sends=False, began_at_s=START_S + off_s),
+    )
+    reviewed, today = imported(
+        versions, "iperf3", *files, "--set", "objective.target_bits_per_second=9.5e6"
+    )
+    assert reviewed["verdict"] == ("pass" if off_s == -20 else "inconclusive")
+    assert reviewed["bursts"][0]["fleet_received_bits_per_second"] != pytest.approx(7e6, rel=0.01)
+    assert "clocks-apart" not in ids(reviewed)
+    assert today["verdict"] == "inconclusive"
+    [burst] = today["bursts"]
+    assert burst["fleet_received_bits_per_second"] == pytest.approx(7e6, rel=1e-6)
+    assert burst["fleet_sent_bits_per_second"] == pytest.approx(7e6, rel=1e-6)
+    [apart] = [found for found in today["findings"] if found["id"] == "clocks-apart"]
+    assert f"{abs(off_s):.1f} s {'behind' if off_s < 0 else 'ahead'}" in apart["sentence"]
+
+
+def with_metric(versions: Versions, bursts: list[Floats], folder: Path, factor: float) -> Answers:
+    """Import a table of means with a device's metric by minutes, 75 s behind."""
+    return imported(
+        versions,
+        "original",
+        table_of_means(folder / "stats.csv", bursts, PERIOD_S),
+        "--timezone",
+        "UTC",
+        "--firewall-metric",
+        metric(folder / "metric.csv", bursts, PERIOD_S, factor=factor, lag_s=75.0),
+        "--set",
+        "objective.target_bits_per_second=7.5e9",
+    )
+
+
+def test_m11_perfect_data_passes(versions: Versions, tmp_path: Path) -> None:
+    """A fleet 38 % above the target, and a metric that has all of its bytes.
+
+    At 6cca7b45: inconclusive. The residual was 0.00 % (-11.18 % to +7.20 %) with 5 % allowed.
+    """
+    bursts = [steady(10, 280, 1e9, noise=0.02, seed=seed) for seed in range(6)]
+    reviewed, today = with_metric(versions, bursts, tmp_path, IP_RATIO)
+    assert reviewed["verdict"] == "inconclusive"
+    compared = reviewed["bursts"][0]["reconciliation"]
+    assert compared["residual_ratio"] == pytest.approx(0.0, abs=1e-4)
+    assert compared["residual_low_ratio"] == pytest.approx(-0.112, abs=0.002)
+    assert today["verdict"] == "pass"
+    assert today["bursts"][0]["reconciliation"]["residual_low_ratio"] > -0.05
+
+
+def test_m11_bytes_that_were_read_as_bits_are_no_bypass(versions: Versions, tmp_path: Path) -> None:
+    """The same metric in byte/s, read as bit/s.
+
+    At 6cca7b45: "87.34 % may be bypass: [...] some traffic did not cross it".
+    """
+    bursts = [steady(10, 280, 1e9, noise=0.02, seed=seed) for seed in range(6)]
+    reviewed, today = with_metric(versions, bursts, tmp_path, IP_RATIO / 8)
+    assert "bypass" in ids(reviewed)
+    assert today["verdict"] == "inconclusive"
+    assert "bypass" not in ids(today)
+    [declared] = [found for found in today["findings"] if found["id"] == "metric-declaration"]
+    assert "1/8 of the bytes" in declared["sentence"]

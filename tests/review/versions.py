@@ -1,0 +1,84 @@
+"""The reviewed version and today's, each as a process that answers (`doors`)."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tests.compat.read import FIXTURES, unpack_source
+from tests.compat.write import ROOT
+
+REVIEWED: Final = "6cca7b45"
+
+
+class Answers(NamedTuple):
+    """What either version answers."""
+
+    reviewed: Any
+    today: Any
+
+
+class Version:
+    """A version's process."""
+
+    def __init__(self, packages: Path, data: Path) -> None:
+        self.packages = packages
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("doors.py"))],
+            env=os.environ
+            | {"PYTHONPATH": str(packages), "BROADSIDE_DATA_DIR": str(data), "TZ": "UTC"},
+            cwd=data.parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, door: str, *arguments: object) -> Any:
+        """Return a door's answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([door, *arguments]), file=self._process.stdin, flush=True)
+        answer = json.loads(self._process.stdout.readline())
+        assert "error" not in answer, answer["error"]
+        return answer["answer"]
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Both versions."""
+
+    reviewed: Version
+    today: Version
+
+    def ask(self, door: str, *arguments: object) -> Answers:
+        """Return what either version's door answers."""
+        return Answers(self.reviewed.ask(door, *arguments), self.today.ask(door, *arguments))
+
+
+@contextmanager
+def both(folder: Path) -> Iterator[Versions]:
+    """Start both versions, with their data below a folder."""
+    packages = unpack_source(FIXTURES / REVIEWED / "source.tar.xz", folder / "packages")
+    reviewed = Version(packages, folder / "reviewed")
+    today = Version(ROOT / "src", folder / "today")
+    try:
+        yield Versions(reviewed, today)
+    finally:
+        reviewed.close()
+        today.close()
+
+
+def build_gate(versions: Versions) -> None:
+    """Build the reviewed version's start gate, as its setup did; today's is built already."""
+    folder = versions.reviewed.packages / "agent"
+    target = folder / "libgate.abi3.so"
+    build = ["cc", "-shared", "-fPIC", "-o", str(target), str(folder / "gate.c"), "-ldl"]
+    subprocess.run(build, check=True)

@@ -1,0 +1,96 @@
+"""A viewer that leaves in the middle of an answer is one line at debug level, and no traceback."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, MutableMapping
+from typing import Any
+
+import anyio
+import pytest
+from fastapi import FastAPI
+from starlette.requests import ClientDisconnect
+
+from broadside.coordinator.api.door import _is_departure
+from broadside.coordinator.views.feeds import Event, Feed
+from broadside.exchange.fabric import Fabric
+from tests.unit.coordinator.stored_run import store_run
+
+
+async def leave(app: FastAPI, path: str, beats: list[int]) -> None:
+    """Ask for a stream, stop reading after its first event, and go once all buffers are full."""
+    left, stuck = asyncio.Event(), asyncio.Event()
+    asked = asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        if not asked.is_set():
+            asked.set()
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.body" and message.get("body"):
+            stuck.set()
+            await asyncio.Event().wait()
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(b"host", b"127.0.0.1")],
+        "client": ("127.0.0.1", 4711),
+        "server": ("127.0.0.1", 80),
+    }
+    asking = asyncio.create_task(app(scope, receive, send))
+    async with asyncio.timeout(30):
+        await stuck.wait()
+        before = -1
+        while before < len(beats):  # until who makes events waits for room, too
+            before = len(beats)
+            await asyncio.sleep(0.1)
+        left.set()
+        await asking
+
+
+async def test_who_leaves_an_event_stream_in_mid_frame(
+    fabric: Fabric,
+    app: FastAPI,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    beats: list[int] = []
+
+    async def beat_for_ever(_: Feed, __: str | None) -> AsyncGenerator[Event]:
+        while True:
+            beats.append(1)
+            yield Event()
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(Feed, "follow", beat_for_ever)
+    path = f"/v1/runs/{await store_run(fabric)}/events"
+    caplog.set_level(logging.DEBUG)
+    await leave(app, path, beats)
+    told = [record for record in caplog.records if record.name.startswith("broadside")]
+    assert [record.levelno for record in told if "left" in record.getMessage()] == [logging.DEBUG]
+    assert [record for record in told if record.levelno > logging.DEBUG or record.exc_info] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "is_departure"),
+    [
+        (anyio.BrokenResourceError(), True),
+        (ConnectionResetError(), True),
+        (ExceptionGroup("", [ClientDisconnect(), ExceptionGroup("", [BrokenPipeError()])]), True),
+        (KeyError("ours"), False),
+        (ExceptionGroup("", [anyio.BrokenResourceError(), KeyError("ours")]), False),
+    ],
+)
+def test_a_mistake_of_ours_is_no_departure(error: Exception, is_departure: bool) -> None:
+    """Though who asked has left: it must not be lost in the debug log."""
+    assert _is_departure(error) is is_departure

@@ -1,0 +1,1 @@
+"""Causes of a bottleneck, each by its own evidence."""

@@ -1,0 +1,64 @@
+"""A burst's figures as causes read them, with what a test does not care about filled in."""
+
+from typing import Any
+
+from broadside.coordinator.core.judge.bottleneck.cause_types import BottleneckInput
+from broadside.coordinator.core.summary import (
+    Basis,
+    DeviceFigure,
+    DeviceSummary,
+    FlowSummary,
+    PairSummary,
+    Reconciliation,
+    State,
+)
+from broadside.exchange.messages import Flow, Traffic
+
+
+def pair(index: int = 0, rate: float | None = 1e9, **told: Any) -> PairSummary:
+    return PairSummary(
+        pair=f"pair-{index + 1:03d}",
+        pair_index=index,
+        state=State.MEASURED,
+        completeness_ratio=1.0,
+        basis=Basis.RECEIVER,
+        received_bits_per_second=rate,
+        **told,
+    )
+
+
+def pairs(*rows: dict[str, Any], rate: float = 1e9) -> list[PairSummary]:
+    """A pair of the same rate for each row of figures."""
+    return [pair(index, rate, **row) for index, row in enumerate(rows)]
+
+
+def given(of: list[PairSummary], traffic: Traffic | None = None, **told: Any) -> BottleneckInput:
+    """Fields of the leading flow, and of the input; one stream a pair."""
+    flow = {name: told.pop(name) for name in FlowSummary.model_fields.keys() & told.keys()}
+    flows = [FlowSummary(**({"flow": Flow.UP} | flow))]
+    return BottleneckInput(
+        traffic=traffic or Traffic(streams_count=1), pairs=of, flows=flows, **told
+    )
+
+
+def counted(rate: float | None, cov_ratio: float | None = 0.01) -> Reconciliation:
+    """What the device counted, second by second."""
+    return Reconciliation(
+        source="lab",
+        layer="ip",
+        grain_s=1.0,
+        basis="rate",
+        overhead_ratio=1.036,
+        overhead_how="recorded",
+        firewall_bits_per_second=rate,
+        ledger_cov_ratio=cov_ratio,
+    )
+
+
+def figure(mean: float, **told: float | None) -> DeviceFigure:
+    known = {"mean": mean, "p95": mean, "min": mean, "max": mean, "covered_ratio": 1.0}
+    return DeviceFigure.model_validate(known | told)
+
+
+def device(name: str = "fw", **figures: DeviceFigure | None) -> DeviceSummary:
+    return DeviceSummary.model_validate({"device": name} | figures)

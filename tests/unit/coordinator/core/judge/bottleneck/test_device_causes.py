@@ -1,0 +1,271 @@
+"""Causes at the device: SNAT ports, CPU, documented rate, its own queue or drops, one flow."""
+
+from typing import Any
+
+import pytest
+
+from broadside.coordinator.core.judge.bottleneck.cause_types import ABSENT, BottleneckInput
+from broadside.coordinator.core.judge.bottleneck.device_causes import (
+    DEVICE_CPU,
+    KNOWN_RATE,
+    OWN_QUEUE,
+    SINGLE_FLOW,
+    SNAT_PORTS,
+    flat_counter,
+)
+from tests.unit.coordinator.core.judge.bottleneck.given import (
+    counted,
+    device,
+    figure,
+    given,
+    pairs,
+)
+
+BESIDE = {"crosses": False}
+
+
+@pytest.mark.parametrize(("used", "holds"), [(0.95, True), (0.949, False), (None, False)])
+def test_snat_ports_that_are_used_up(used: float | None, holds: bool) -> None:
+    found = SNAT_PORTS.evaluate(given(pairs({}), snat_utilization_ratio=used))
+    assert found.holds is holds
+    assert not holds or found.facts == ("the firewall's SNAT ports are 95 % used",)
+
+
+@pytest.mark.parametrize(
+    ("mean", "busiest", "holds"),
+    [(0.95, None, True), (0.949, None, False), (0.5, 0.95, True), (0.5, 0.949, False)],
+)
+def test_a_devices_cpu_is_full_by_all_cores_or_one(
+    mean: float, busiest: float | None, holds: bool
+) -> None:
+    of = given(pairs({}), devices=[device(cpu_ratio=figure(mean, busiest=busiest))])
+    assert DEVICE_CPU.evaluate(of).holds is holds
+
+
+def test_of_several_devices_the_full_ones_are_named_and_counted() -> None:
+    devices = [device("a", cpu_ratio=figure(0.96)), device("b", cpu_ratio=figure(0.1))]
+    of = given(pairs({}), devices=[*devices, device("c")])
+    assert DEVICE_CPU.evaluate(of).facts == ("a's CPU is 96 % busy", "1 of 3 devices")
+    assert DEVICE_CPU.evaluate(given(pairs({}), devices=devices[:1])).facts == (
+        "a's CPU is 96 % busy",
+    )
+    assert DEVICE_CPU.evaluate(given(pairs({}), devices=devices, **BESIDE)) == ABSENT
+
+
+@pytest.mark.parametrize(
+    ("rate", "cov", "flat"),
+    [(1e9, 0.049, True), (1e9, 0.05, False), (1e9, None, False), (None, 0.01, False)],
+)
+def test_a_counter_is_flat_under_five_per_cent(
+    rate: float | None, cov: float | None, flat: bool
+) -> None:
+    said = "the device counter is flat at 1 Gbit/s (CoV 4.9 %)"
+    assert flat_counter(counted(rate, cov)) == (said if flat else None)
+    assert flat_counter(None) is None
+
+
+def _at_documented(rate: float | None = 30e9, cov: float = 0.01, **told: Any) -> BottleneckInput:
+    """Azure's standard firewall is documented for 30 Gbit/s."""
+    held = None if rate is None else counted(rate, cov)
+    known: dict[str, Any] = {"sku": "standard", "reconciliation": held, "retransmit_ratio": 0.01}
+    nic = told.pop("nic", 0.5)
+    return given(pairs({"client_nic_ratio": nic}), **(known | told))
+
+
+@pytest.mark.parametrize(
+    ("rate", "scale", "holds"),
+    [
+        (30e9, 1.0, True),
+        (32.9e9, 1.0, True),
+        (27.1e9, 1.0, True),
+        (33.1e9, 1.0, False),
+        (26.9e9, 1.0, False),
+        (3e9, 10.0, True),
+        (30e9, 10.0, False),
+    ],
+)
+def test_a_flat_counter_at_the_documented_rate_names_the_device(
+    rate: float, scale: float, holds: bool
+) -> None:
+    assert KNOWN_RATE.evaluate(_at_documented(rate, scale=scale)).holds is holds
+
+
+def test_the_documented_rate_is_told_with_its_source_and_what_the_path_shows() -> None:
+    flat, drops, room = KNOWN_RATE.evaluate(_at_documented()).facts
+    assert flat == (
+        "the device counter is flat at 30 Gbit/s (CoV 1.0 %), and standard is documented for "
+        "30 Gbit/s (learn.microsoft.com/azure/firewall/firewall-performance, 2026-03-01)"
+    )
+    assert drops.startswith("the path drops: 1.000 %")
+    assert room == "the fullest sender's NIC is at 50 % of its cap"
+
+
+def test_a_documented_rate_needs_a_counter_a_sku_and_senders_with_room() -> None:
+    assert KNOWN_RATE.evaluate(_at_documented(None)).missing == (
+        "what the firewall counted (configure its counter)",
+    )
+    no_rate = _at_documented(reconciliation=counted(None))
+    assert KNOWN_RATE.evaluate(no_rate).missing[0].startswith("what the firewall counted")
+    assert KNOWN_RATE.evaluate(_at_documented(sku="other")).missing == (
+        "the rate that the firewall is documented for (set device.sku)",
+    )
+    assert KNOWN_RATE.evaluate(_at_documented(sku=None)).holds is None
+    assert KNOWN_RATE.evaluate(_at_documented(nic=0.9)) == ABSENT
+    assert KNOWN_RATE.evaluate(_at_documented(cov=0.06)) == ABSENT
+    assert KNOWN_RATE.evaluate(_at_documented(**BESIDE)) == ABSENT
+    idle = given(
+        pairs({"rtt_idle_s": 0.01, "rtt_mean_s": 0.01}), retransmit_ratio=0.0, sku="standard",
+        reconciliation=counted(30e9),
+    )  # fmt: skip
+    assert KNOWN_RATE.evaluate(idle) == ABSENT
+
+
+ROW = {"cov_ratio": 0.1, "rtt_idle_s": 0.01, "rtt_mean_s": 0.03, "client_nic_ratio": 0.5}
+TRADE = {"share_movement_ratio": 0.1, "window_s": 30, "retransmit_ratio": 0.01}
+
+
+def _queue(*devices: Any, row: dict[str, Any] | None = None, **told: Any) -> BottleneckInput:
+    """Four pairs trade shares, and wait 20 ms in a queue."""
+    rows = [ROW | (row or {})] * 4
+    return given(pairs(*rows), devices=devices, **(TRADE | told))
+
+
+@pytest.mark.parametrize(
+    ("idle_s", "mean_s", "holds"),
+    [
+        (0.010, 0.020, True),  # half of the streams' 20 ms
+        (0.010, 0.0199, None),
+        (0.030, 0.041, None),  # no half of the idle ping more
+        (0.019, 0.029, True),
+        (None, 0.020, None),
+        (0.0, 0.020, None),
+    ],
+)
+@pytest.mark.parametrize("how", ["ping_icmp_s", "ping_tcp_s"])
+def test_pings_that_wait_in_the_streams_queue_place_it(
+    idle_s: float | None, mean_s: float, holds: bool | None, how: str
+) -> None:
+    found = OWN_QUEUE.evaluate(_queue(device(**{how: figure(mean_s, idle=idle_s)})))
+    assert found.holds is holds
+    if holds:
+        shared, pinged, queue, drops, room = found.facts
+        assert shared.startswith("4 pairs trade shares of one limit")
+        assert pinged.startswith("pings to fw take ")
+        assert pinged.endswith("idle: the queue is at or before it")
+        assert queue.startswith("a queue stands in the path")
+        assert drops.startswith("the path drops")
+        assert room == "the fullest sender's NIC is at 50 % of its cap"
+    else:
+        assert found.missing[0].startswith("where the shared limit is")
+
+
+def test_a_second_device_may_be_the_one_that_queues() -> None:
+    pinged = figure(0.03, idle=0.01)
+    found = OWN_QUEUE.evaluate(_queue(device("a"), device("b", ping_tcp_s=pinged)))
+    assert found.facts[1].startswith("pings to b take 30 ms under load, 10 ms idle")
+    streams_do_not_wait = _queue(device(ping_icmp_s=pinged), row={"rtt_mean_s": 0.01})
+    assert OWN_QUEUE.evaluate(streams_do_not_wait).holds is None
+
+
+@pytest.mark.parametrize(
+    ("drops", "holds"),
+    [
+        ((1.2, 0.2), True),  # 1 a second more x 45 segments are half of 90 that were lost
+        ((1.1, 0.2), None),
+        ((1.0, None), True),
+        ((0.9, None), None),
+    ],
+)
+def test_drops_that_cover_half_of_the_fleets_loss_place_it(
+    drops: tuple[float, float | None], holds: bool | None
+) -> None:
+    """2700 segments in 30 s. A device may count 64 KiB as one drop: 44.9 segments of 1460."""
+    told = {"retransmits_count": 2690, "mss_bytes": 1460}
+    by_counter = OWN_QUEUE.evaluate(_queue(drops_per_second=drops, **told))
+    assert by_counter.holds is holds
+    by_witness = _queue(device(drops_per_second=figure(drops[0], idle=drops[1])), **told)
+    assert OWN_QUEUE.evaluate(by_witness).holds is holds
+    if holds:
+        assert by_counter.facts[1] == (
+            f"the device drops {drops[0]:.3g} packets/s ({drops[1] or 0:.3g} idle), the fleet "
+            "lost 89.7"
+        )
+        assert OWN_QUEUE.evaluate(by_witness).facts[1].startswith(f"fw drops {drops[0]:.3g}")
+
+
+def test_drops_show_nothing_where_the_fleet_lost_none_or_did_not_count() -> None:
+    for told in (
+        {"retransmits_count": None},
+        {"retransmits_count": 0},
+        {"retransmits_count": 2690, "retransmit_ratio": 1e-6},
+        {"retransmits_count": 2690, "window_s": None},
+    ):
+        assert OWN_QUEUE.evaluate(_queue(drops_per_second=(1e6, 0.0), **told)).holds is None
+
+
+def test_a_segment_size_that_nobody_tells_is_that_of_1500_bytes() -> None:
+    """65,536 / 1448 = 45.26 segments a drop: one covers half of 90.5."""
+    for lost, holds in ((90.5, True), (90.6, None)):
+        told = {"retransmits_count": round(10 * lost), "window_s": 10, "share_movement_ratio": 0.05}
+        assert OWN_QUEUE.evaluate(_queue(drops_per_second=(1.0, 0.0), **told)).holds is holds
+
+
+def test_a_flat_counter_is_told_beside_the_queue() -> None:
+    found = OWN_QUEUE.evaluate(
+        _queue(device(ping_icmp_s=figure(0.03, idle=0.01)), reconciliation=counted(1e9))
+    )
+    assert found.facts[-2].startswith("the device counter is flat at 1 Gbit/s")
+
+
+def test_pairs_that_do_not_trade_show_no_device() -> None:
+    pinged = device(ping_icmp_s=figure(0.03, idle=0.01))
+    assert OWN_QUEUE.evaluate(_queue(pinged, share_movement_ratio=0.6)) == ABSENT
+    assert OWN_QUEUE.evaluate(_queue(pinged, crosses=False)) == ABSENT
+    assert OWN_QUEUE.evaluate(_queue(pinged, row={"client_nic_ratio": 0.9})) == ABSENT
+    unread = OWN_QUEUE.evaluate(_queue(pinged, share_movement_ratio=None))
+    assert unread.missing[0].startswith("whether pairs trade shares of one limit")
+    no_seconds = OWN_QUEUE.evaluate(_queue(pinged, row={"cov_ratio": None}))
+    assert no_seconds.missing == unread.missing
+    idle = _queue(pinged, row={"rtt_mean_s": 0.01}, retransmit_ratio=0.0)
+    assert OWN_QUEUE.evaluate(idle) == ABSENT
+    crowded = OWN_QUEUE.evaluate(_queue(pinged, row={"client_agent_id": "c"}))
+    assert crowded.missing[0].startswith("whether c, which serves several pairs, has room")
+    no_cap = OWN_QUEUE.evaluate(_queue(pinged, row={"client_nic_ratio": None}))
+    assert not any("NIC" in fact for fact in no_cap.facts)
+
+
+@pytest.mark.parametrize(
+    ("rate", "scale", "cov", "holds"),
+    [
+        (1.5e9, 1.0, 0.03, True),
+        (1.36e9, 1.0, 0.01, True),
+        (1.64e9, 1.0, 0.01, True),
+        (1.34e9, 1.0, 0.01, False),
+        (1.66e9, 1.0, 0.01, False),
+        (0.15e9, 10.0, 0.01, True),
+        (1.5e9, 10.0, 0.01, False),
+        (1.5e9, 1.0, 0.031, False),
+    ],
+)
+def test_each_stream_carries_what_one_connection_is_documented_for(
+    rate: float, scale: float, cov: float, holds: bool
+) -> None:
+    """Azure's standard firewall carries 1.5 Gbit/s in one TCP connection."""
+    told = {"pair_median_bits_per_second": rate, "pair_cov_ratio": cov, "scale": scale}
+    found = SINGLE_FLOW.evaluate(given(pairs({}, {}), sku="standard", **told))
+    assert found.holds is holds
+    if rate == 1.5e9 and holds:
+        same, documented = found.facts
+        assert same == "2 pairs carry the same 1.5 Gbit/s a stream"
+        assert documented == (
+            "standard carries 1.5 Gbit/s in one TCP connection "
+            "(learn.microsoft.com/azure/firewall/firewall-performance, 2026-03-01)"
+        )
+
+
+def test_one_flow_is_no_limit_beside_the_device_or_of_a_full_nic() -> None:
+    told = {"pair_median_bits_per_second": 1.5e9, "pair_cov_ratio": 0.01, "sku": "standard"}
+    assert SINGLE_FLOW.evaluate(given(pairs({}), **told, **BESIDE)) == ABSENT
+    assert SINGLE_FLOW.evaluate(given(pairs({"client_nic_ratio": 0.9}), **told)) == ABSENT
+    assert SINGLE_FLOW.evaluate(given(pairs({}), **(told | {"sku": "other"}))) == ABSENT
+    assert SINGLE_FLOW.evaluate(given(pairs({}), **(told | {"sku": None}))) == ABSENT

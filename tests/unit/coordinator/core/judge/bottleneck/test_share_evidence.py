@@ -1,0 +1,117 @@
+"""How pairs move against each other: shares of one limit, each alone, or together."""
+
+import math
+from typing import Any
+
+import pytest
+
+from broadside.coordinator.core.judge.bottleneck.share_evidence import (
+    cancel_ratio,
+    crowded_hosts,
+    movement_facts,
+    pair_cov_ratio,
+    traded,
+)
+from tests.unit.coordinator.core.judge.bottleneck.given import given, pairs
+
+ROOM = {"cpu_ratio": 0.5, "core_ratio": 0.9, "nic_ratio": 0.8}
+
+
+def test_a_window_of_seconds_has_its_quantile_of_one_per_cent() -> None:
+    """30 s have 24 degrees of freedom: (1 - 2/216 - 2.33 sqrt(2/216)) cubed is 0.451, whose
+    chi-square of 10.8 the tables have as 10.86."""
+    spread = 2 / (9 * 24)
+    assert cancel_ratio(30) == pytest.approx((1 - spread - 2.33 * math.sqrt(spread)) ** 3)
+    assert cancel_ratio(30) == pytest.approx(10.86 / 24, rel=0.01)
+    assert cancel_ratio(None) == cancel_ratio(13)
+    assert cancel_ratio(3000) == 0.5
+    assert cancel_ratio(1) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("covs", "median"),
+    [
+        ((0.3, 0.1, 0.2), 0.2),
+        ((0.3, 0.1, 0.2, None), 0.2),
+        ((0.4, 0.3, 0.1, 0.2), 0.3),
+        ((0.1, 0.2, None), None),
+    ],
+)
+def test_three_pairs_with_seconds_have_a_median_movement(
+    covs: tuple[float | None, ...], median: float | None
+) -> None:
+    assert pair_cov_ratio(given(pairs(*({"cov_ratio": cov} for cov in covs)))) == median
+
+
+def _moving(ratio: float | None, cov: float = 0.1, **told: Any) -> Any:
+    return given(pairs(*[{"cov_ratio": cov}] * 4), share_movement_ratio=ratio, window_s=30, **told)
+
+
+def test_pairs_trade_shares_below_the_quantile() -> None:
+    limit = cancel_ratio(30)
+    assert traded(_moving(limit - 0.001)) == (
+        "4 pairs trade shares of one limit: the sum's variance is 45 % of the pairs' own, summed, "
+        "while a pair's CoV is 10.0 %"
+    )
+    assert traded(_moving(limit)) is None
+    assert traded(_moving(None)) is None
+    assert traded(_moving(0.1, cov=0.0049)) is None  # no more than how a second is read
+    assert traded(_moving(0.1, cov=0.005)) is not None
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        (0.1, "4 pairs trade shares of one limit"),
+        (0.49, None),
+        (0.5, "4 pairs rise and fall each by itself: the sum's variance is 50 %"),
+        (2.5, "4 pairs rise and fall each by itself: the sum's variance is 250 %"),
+        (2.6, "all pairs rise and fall together: the sum's variance is 260 %"),
+        (None, None),
+    ],
+)
+def test_how_pairs_move_is_a_fact(ratio: float | None, said: str | None) -> None:
+    facts = movement_facts(_moving(ratio))
+    assert len(facts) == (said is not None)
+    assert said is None or facts[0].startswith(said)
+
+
+@pytest.mark.parametrize(("cov", "equal"), [(0.03, True), (0.031, False)])
+def test_equal_pairs_are_a_fact_but_not_one_alone(cov: float, equal: bool) -> None:
+    told = {"pair_median_bits_per_second": 1e9, "pair_cov_ratio": cov}
+    said = "2 pairs carry the same 1 Gbit/s a stream (within 3 %), as a limit on each pair makes it"
+    assert movement_facts(given(pairs({}, {}), **told)) == [said] * equal
+    assert movement_facts(given(pairs({}), **told)) == []
+
+
+def _ends(agent: str, **server: float | None) -> dict[str, Any]:
+    """A client of its own, and a server that several pairs may share."""
+    told = {f"server_{name}": value for name, value in (ROOM | server).items()}
+    return {"server_agent_id": agent} | told
+
+
+@pytest.mark.parametrize(
+    ("server", "crowded"),
+    [
+        ({}, False),
+        ({"cpu_ratio": 0.95}, True),
+        ({"core_ratio": 0.95}, True),
+        ({"core_ratio": 0.94}, False),
+        ({"nic_ratio": 0.9}, True),
+        ({"nic_ratio": None}, True),
+        ({"cpu_ratio": None}, True),
+        ({"core_ratio": None}, True),
+    ],
+)
+def test_a_host_of_several_pairs_needs_room_that_is_known(
+    server: dict[str, float | None], crowded: bool
+) -> None:
+    shared = pairs(_ends("s"), _ends("s", **server), _ends("alone", nic_ratio=None))
+    assert list(crowded_hosts(given(shared))) == ["s"] * crowded
+
+
+def test_a_client_of_several_pairs_is_such_a_host_too() -> None:
+    full = {"client_agent_id": "c", "client_cpu_ratio": 0.99, "client_core_ratio": 0.1}
+    assert list(crowded_hosts(given(pairs(full, full)))) == ["c"]
+    room = {"client_agent_id": "c"} | {f"client_{name}": value for name, value in ROOM.items()}
+    assert list(crowded_hosts(given(pairs(room, room)))) == []

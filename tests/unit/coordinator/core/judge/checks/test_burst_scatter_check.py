@@ -1,0 +1,55 @@
+"""The mean of several bursts must be surely above the limit, their scatter included."""
+
+import math
+
+import pytest
+
+from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.judge.checks.burst_scatter_check import BURST_SCATTER
+from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
+from broadside.coordinator.core.measure.headers import OVERHEAD_KNOWN_RATIO
+from broadside.coordinator.core.measure.steady import mean_of_bursts
+from broadside.coordinator.core.summary import Verdict
+from tests.unit.coordinator.core.judge.checks.given import burst, of_run, plan, spec, weights
+
+
+def _judged(
+    *rates: float | None, limit: float | None = 1e9, layer: Layer = Layer.PAYLOAD
+) -> Result:
+    of = plan(spec=spec(scaled_target_bits_per_second=limit, layer=layer))
+    return BURST_SCATTER.evaluate(of_run(of, *(burst(rate, 1e6) for rate in rates)))
+
+
+def test_a_scatter_that_reaches_the_limit_is_undecided() -> None:
+    found = _judged(1.0e9, 1.1e9, 1.2e9)
+    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("target-undecided", 86)])
+    assert "over 3 bursts the fleet received 1.1 Gbit/s +- " in found.findings[0].sentence
+    assert "reaches the limit of 1 Gbit/s" in found.findings[0].sentence
+
+
+@pytest.mark.parametrize(
+    "rates",
+    [
+        pytest.param((1.10e9, 1.11e9, 1.12e9), id="surely above"),
+        pytest.param((0.80e9, 0.81e9, 0.82e9), id="surely below: each burst's own check fails"),
+        pytest.param((1.0e9, 1.2e9), id="two bursts"),
+        pytest.param((1.0e9, 1.2e9, None), id="two bursts with a rate"),
+    ],
+)
+def test_nothing_is_concluded_otherwise(rates: tuple[float | None, ...]) -> None:
+    assert _judged(*rates) == NOTHING
+
+
+def test_without_a_limit_nothing_is_concluded() -> None:
+    assert _judged(1.0e9, 1.1e9, 1.2e9, limit=None) == NOTHING
+
+
+def test_headers_count_at_the_ip_layer_with_their_doubt() -> None:
+    """The limit is just within the interval that the doubt of 0.2 % widens, then just out of it."""
+    rates = [1.10e9, 1.11e9, 1.12e9]
+    mean = mean_of_bursts([1.04 * rate for rate in rates], [1.04 * 1e6] * 3)
+    half = math.hypot(mean.half_width, OVERHEAD_KNOWN_RATIO * mean.value)
+    for limit, undecided in ((mean.value - half * 0.999, True), (mean.value - half * 1.001, False)):
+        assert bool(_judged(*rates, limit=limit, layer=Layer.IP).findings) is undecided
+    for limit, undecided in ((mean.value + half * 0.999, True), (mean.value + half * 1.001, False)):
+        assert bool(_judged(*rates, limit=limit, layer=Layer.IP).findings) is undecided

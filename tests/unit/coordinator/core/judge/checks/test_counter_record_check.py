@@ -1,0 +1,76 @@
+"""A promised device counter is there, whole, and begins before the first burst."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.judge.checks.check_types import Result
+from broadside.coordinator.core.judge.checks.counter_record_check import COUNTER_RECORD
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.summary import Verdict
+from tests.unit.coordinator.core.judge.checks.given import (
+    burst,
+    counter,
+    held,
+    of_run,
+    plan,
+    weights,
+)
+
+PROMISE = SimpleNamespace(source="counter", coverage_min_ratio=0.95)
+PROMISED = plan(ledger=PROMISE)
+
+
+def _judged(ledger: FirewallLedger | None, *unknown_ratios: float) -> Result:
+    bursts = [
+        burst(index=index, reconciliation=held(unknown_ratio=ratio))
+        for index, ratio in enumerate(unknown_ratios)
+    ]
+    return COUNTER_RECORD.evaluate(of_run(PROMISED, *bursts, ledger=ledger))
+
+
+def test_a_promised_counter_that_is_absent_makes_the_run_inconclusive() -> None:
+    found = _judged(None)
+    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("ledger-absent", 105)])
+    assert COUNTER_RECORD.evaluate(of_run(plan())) == Result()
+
+
+def test_an_incomplete_answer_is_named() -> None:
+    found = _judged(counter(-10, 40, partial="page 2 of 3"))
+    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("ledger-partial", 94)])
+    assert "page 2 of 3" in found.findings[0].sentence
+
+
+def test_the_burst_of_which_least_is_known_is_named() -> None:
+    """95 % of each was promised: of two of three less is known."""
+    found = _judged(counter(-10, 40), 0.05, 0.4, 0.06)
+    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("ledger-thin", 93)])
+    assert "of 2 of 3 bursts it knows less, of burst 2 60.0 %" in found.findings[0].sentence
+    assert _judged(counter(-10, 40), 0.05) == Result()
+
+
+@pytest.mark.parametrize(
+    ("from_s", "grain_s", "late"),
+    [
+        pytest.param(-5, 1.0, False, id="five seconds"),
+        pytest.param(-4, 1.0, True, id="four"),
+        pytest.param(-0.0, 1.0, True, id="with the traffic"),
+        pytest.param(-60, 60.0, False, id="one bin that is longer"),
+        pytest.param(-4.5, 1.5, False, id="half a bin may be missing"),
+    ],
+)
+def test_bins_from_before_the_first_burst_come_to_five_seconds_or_a_bin(
+    from_s: float, grain_s: float, late: bool
+) -> None:
+    found = _judged(counter(from_s, 60, grain_s))
+    assert weights(found) == ([("ledger-late", 91)] if late else [])
+    if late:
+        assert f"come to {-from_s:g} s and must come to 5 s" in found.findings[0].sentence
+
+
+def test_unknown_bins_from_before_the_first_burst_do_not_count() -> None:
+    ledger = counter(-10, 40)
+    ledger.bytes[:6] = np.nan
+    assert weights(_judged(ledger)) == [("ledger-late", 91)]
+    assert _judged(counter(0, 0)) == Result()  # without a bin: absent is said elsewhere

@@ -1,0 +1,180 @@
+"""The fleet's rate passes above the limit, fails below, and is open where records are missing."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.goals import GOALS
+from broadside.coordinator.core.judge.checks.check_types import Result
+from broadside.coordinator.core.judge.checks.rate_check import RATE
+from broadside.coordinator.core.summary import State, Verdict
+from broadside.exchange.messages import Flow, Traffic
+from tests.unit.coordinator.core.judge.checks.given import (
+    burst,
+    held,
+    of_burst,
+    seen,
+    spec,
+    weights,
+)
+
+
+def _judged(rate: float, half: float = 0.01e9, **told: Any) -> Result:
+    """Against a limit of 1 Gbit/s."""
+    return RATE.evaluate(of_burst(burst(rate, half, **told)))
+
+
+@pytest.mark.parametrize(
+    ("rate", "verdict", "found"),
+    [
+        (1.011e9, Verdict.PASS, ("target-reached", 50)),
+        (1.010e9, Verdict.INCONCLUSIVE, ("target-undecided", 86)),
+        (0.990e9, Verdict.INCONCLUSIVE, ("target-undecided", 86)),
+        (0.989e9, Verdict.FAIL, ("target-missed", 100)),
+    ],
+)
+def test_the_whole_interval_decides(
+    rate: float, verdict: Verdict, found: tuple[str, float]
+) -> None:
+    result = _judged(rate)
+    assert (result.verdict, weights(result)) == (verdict, [found])
+    assert "the limit is 1 Gbit/s" in result.findings[0].sentence
+
+
+def test_findings_of_a_rate_are_of_the_verdict() -> None:
+    for rate, severity in ((1.2e9, "note"), (0.5e9, "problem")):
+        (finding,) = _judged(rate).findings
+        assert (finding.kind, finding.severity) == ("verdict", severity)
+    assert (_judged(0.5e9).findings[0].next_step or "").startswith("find the limit")
+    advice = SimpleNamespace(advice="add cores")
+    assert _judged(0.5e9, limiter_details=advice).findings[0].next_step == "add cores"
+
+
+@pytest.mark.parametrize("told", [{"rate": None}, {"window": None}])
+def test_without_a_window_there_is_no_rate(told: dict[str, Any]) -> None:
+    found = RATE.evaluate(of_burst(burst(**told)))
+    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("no-window", 92)])
+
+
+def test_a_rate_without_an_interval_decides_nothing() -> None:
+    found = RATE.evaluate(of_burst(burst(half=None)))
+    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("interval-unknown", 91)])
+    assert "window of 30 s" in found.findings[0].sentence
+    between = RATE.evaluate(of_burst(burst(half=None), between_bits_per_second=1e6))
+    assert between.verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict"),
+    [
+        ({}, Verdict.MEASURED),
+        ({"bypasses_device": True}, Verdict.PASS),
+        ({"rtt_mean_max_s": 0.1}, Verdict.PASS),
+    ],
+)
+def test_without_a_target_a_run_is_measured(told: dict[str, Any], verdict: Verdict) -> None:
+    under = spec(scaled_target_bits_per_second=None, layer=Layer.IP)
+    bounds = {goal.bound: told.pop(goal.bound, None) for goal in GOALS}
+    vars(under.objective).update(bounds)
+    vars(under).update(told)
+    found = RATE.evaluate(of_burst(burst(1e9), under))
+    assert (found.verdict, weights(found)) == (verdict, [("no-target", 20)])
+    assert found.findings[0].sentence.startswith("the fleet received 1.04 Gbit/s at the ip layer")
+    assert (found.findings[0].kind, found.findings[0].severity) == ("verdict", "note")
+
+
+def test_headers_count_at_the_ip_layer() -> None:
+    """0.97 Gbit/s of payload are 1.0088 at the IP layer, known to hypot(1, 2.02) Mbit/s."""
+    assert _judged(0.97e9, 1e6).verdict is Verdict.FAIL
+    ip = RATE.evaluate(of_burst(burst(0.97e9, 1e6), spec(layer=Layer.IP)))
+    assert ip.verdict is Verdict.PASS
+
+
+PART = seen(900)
+
+
+def _pair(index: int, rate: float | None, completeness: float = 1.0) -> SimpleNamespace:
+    state = State.MEASURED if rate is not None else State.LOST
+    return SimpleNamespace(
+        pair=f"p{index}",
+        pair_index=index,
+        state=state,
+        completeness_ratio=completeness,
+        received_bits_per_second=rate,
+    )
+
+
+@pytest.mark.parametrize(
+    ("history", "device", "verdict"),
+    [
+        pytest.param(None, None, Verdict.INCONCLUSIVE, id="as much as the others: 1.35 Gbit/s"),
+        pytest.param(0.09e9, None, Verdict.INCONCLUSIVE, id="0.9 + 0.01 + 0.09 is the limit"),
+        pytest.param(0.08e9, None, Verdict.FAIL, id="0.9 + 0.01 + 0.08"),
+        pytest.param(0.08e9, 0.12, Verdict.INCONCLUSIVE, id="the device counted 1.008"),
+        pytest.param(0.08e9, 0.05, Verdict.FAIL, id="the device counted 0.945"),
+    ],
+)
+def test_a_fail_needs_that_unseen_pairs_cannot_make_it_up(
+    history: float | None, device: float | None, verdict: Verdict
+) -> None:
+    pairs = (_pair(0, 0.45e9), _pair(1, 0.45e9), _pair(2, None, 0.0))
+    others = [burst(pairs=(_pair(2, history),))] if history is not None else []
+    under = spec()
+    under.traffic, under.scale = Traffic(), 1.0
+    of = burst(
+        0.9e9,
+        completeness=PART,
+        pairs=pairs,
+        reconciliation=None if device is None else held(device),
+    )
+    found = RATE.evaluate(of_burst(of, under, others=cast(Any, others)))
+    assert found.verdict is verdict
+    if verdict is Verdict.INCONCLUSIVE:
+        assert weights(found) == [("target-open", 85)]
+        said = found.findings[0].sentence
+        assert (
+            "the 100 unseen pair-seconds could make up the 100 Mbit/s that it falls short" in said
+            if device is None
+            else "100 pair-seconds are unseen, and the device counted 1.008 Gbit/s" in said
+        )
+
+
+@pytest.mark.parametrize(
+    ("sent", "verdict"), [(1.2e9, Verdict.PASS), (1.02e9, Verdict.PASS), (1.0e9, None)]
+)
+def test_what_was_not_sent_is_no_evidence(sent: float, verdict: Verdict | None) -> None:
+    """Received 1.2 +- 0.01: less what is above the sent, 1.02 - 0.01 is above the limit."""
+    found = _judged(1.2e9, fleet_sent_bits_per_second=sent)
+    assert found.verdict is (verdict or Verdict.INCONCLUSIVE)
+    if verdict is None:
+        assert weights(found) == [("target-above-sent", 82)]
+        assert "senders recorded 1 Gbit/s" in found.findings[0].sentence
+
+
+def test_senders_that_were_not_all_heard_bound_nothing() -> None:
+    flow = SimpleNamespace(flow=Flow.UP, received_bits_per_second=1.2e9,
+                           sent_bits_per_second=1.2e9, sent_pairs_count=0)  # fmt: skip
+    assert _judged(1.2e9, fleet_sent_bits_per_second=0.5e9, flows=(flow,)).verdict is Verdict.PASS
+    assert _judged(1.2e9, fleet_sent_bits_per_second=0.5e9, flows=()).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("worst", "told", "verdict"),
+    [
+        (1.011e9, {"proven_ratio": 0.9}, Verdict.PASS),
+        (1.010e9, {"proven_ratio": 0.9}, Verdict.INCONCLUSIVE),
+        (1.010e9, {"completeness": PART}, Verdict.INCONCLUSIVE),
+        (None, {"proven_ratio": 0.9}, Verdict.INCONCLUSIVE),
+        (1.010e9, {"proven_ratio": 0.9999}, Verdict.PASS),
+        (None, {}, Verdict.PASS),
+    ],
+)
+def test_the_worst_window_that_missing_rows_leave_open_must_reach_the_limit(
+    worst: float | None, told: dict[str, Any], verdict: Verdict
+) -> None:
+    found = _judged(1.2e9, worst_bits_per_second=worst, **told)
+    assert found.verdict is verdict
+    if verdict is Verdict.INCONCLUSIVE:
+        assert weights(found) == [("target-unproven", 80)]

@@ -1,0 +1,51 @@
+"""A reference run needs a counter that goes on for as long as it may lag."""
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.judge.checks.check_types import Result
+from broadside.coordinator.core.judge.checks.reference_record_check import REFERENCE_RECORD
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.summary import Verdict
+from tests.unit.coordinator.core.judge.checks.given import counter, of_run, plan, spec, weights
+
+REFERENCE = spec(bypasses_device=True)
+
+
+def _judged(ledger: FirewallLedger | None, promised: object = None) -> Result:
+    return REFERENCE_RECORD.evaluate(of_run(plan(spec=REFERENCE, ledger=promised), ledger=ledger))
+
+
+@pytest.mark.parametrize(
+    ("ends_s", "grain_s", "is_short"),
+    [
+        pytest.param(31, 1.0, False, id="counter: one bin after the burst of 30 s"),
+        pytest.param(30, 1.0, True, id="counter: none"),
+        pytest.param(80, 10.0, False, id="metric: five bins"),
+        pytest.param(70, 10.0, True, id="metric: four"),
+        pytest.param(39, 9.0, False, id="bins under 10 s are a counter's"),
+    ],
+)
+def test_the_last_known_bin_is_late_enough(ends_s: float, grain_s: float, is_short: bool) -> None:
+    found = _judged(counter(ends_s - 12 * grain_s, ends_s, grain_s))
+    assert weights(found) == ([("reference-short", 92)] if is_short else [])
+    assert found.verdict is (Verdict.INCONCLUSIVE if is_short else Verdict.PASS)
+
+
+def test_unknown_bins_do_not_go_on() -> None:
+    ledger = counter(-10, 40)
+    ledger.bytes[-10:] = np.nan
+    assert weights(_judged(ledger)) == [("reference-short", 92)]
+    ledger.bytes[:] = np.nan
+    assert weights(_judged(ledger)) == [("reference-short", 92)]
+    assert "for 1 s after the last" in _judged(ledger).findings[0].sentence
+
+
+def test_a_reference_that_nothing_watched_is_none() -> None:
+    assert weights(_judged(None)) == [("reference-unwatched", 103)]
+    assert _judged(None, promised="a counter, whose absence is said elsewhere") == Result()
+
+
+def test_other_runs_need_neither() -> None:
+    assert REFERENCE_RECORD.evaluate(of_run(plan(), ledger=counter(0, 5))) == Result()
+    assert REFERENCE_RECORD.evaluate(of_run(plan())) == Result()

@@ -1,0 +1,120 @@
+"""Fleet and device counter agree within the limit, with all that is unsure or missing."""
+
+from typing import Any
+
+import pytest
+
+from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
+from broadside.coordinator.core.judge.checks.residual_check import RESIDUAL
+from broadside.coordinator.core.summary import Verdict
+from tests.unit.coordinator.core.judge.checks.given import burst, held, of_burst, seen, weights
+
+AGREES = [("reconciled", 40), ("unseen-by-bytes", 11)]
+
+
+def _judged(residual: float | None, of_burst_: dict[str, Any] | None = None, **told: Any) -> Result:
+    """The limit is 2 %, the residual is known to 0.5 %."""
+    of = burst(reconciliation=held(residual, **told), **(of_burst_ or {}))
+    return RESIDUAL.evaluate(of_burst(of))
+
+
+@pytest.mark.parametrize(
+    ("residual", "told", "passes"),
+    [
+        (0.015, {}, True),
+        (0.0151, {}, False),
+        (-0.015, {}, True),
+        (-0.0151, {}, False),
+        (0.0, {"unknown_ratio": 0.015}, True),
+        (0.0, {"unknown_ratio": 0.0151}, False),
+        (0.0, {"residual_low_ratio": -0.02}, True),
+        (0.0, {"residual_low_ratio": -0.0201}, False),
+        (0.0, {"residual_high_ratio": 0.0201}, False),
+        (0.0, {"lag_s": None, "baseline_how": None}, False),
+    ],
+)
+def test_either_end_of_the_residual_is_within_the_limit(
+    residual: float, told: dict[str, Any], passes: bool
+) -> None:
+    found = _judged(residual, **told)
+    assert found.verdict is (Verdict.PASS if passes else Verdict.INCONCLUSIVE)
+    assert weights(found) == (AGREES if passes else [("residual", 88)])
+
+
+@pytest.mark.parametrize(
+    ("peak", "passes"), [(1.2e9, False), (0.17e9, True), (0.19e9, False), (None, True)]
+)
+def test_what_missing_pairs_may_have_sent_is_a_residual_below(
+    peak: float | None, passes: bool
+) -> None:
+    """3 of 300 pair-seconds, in 30 s: a tenth of the peak pair, over 1.2 Gbit/s received. Of 0.18
+    Gbit/s that is 1.5 %, and 0.5 % are unsure."""
+    of = {"completeness": seen(297, 300), "peak_pair_bits_per_second": peak}
+    assert (_judged(0.0, of).verdict is Verdict.PASS) is passes
+    above = of | {"peak_pair_bits_per_second": 0.17e9}
+    assert _judged(0.015, above).verdict is Verdict.PASS  # the upper end is as it was
+
+
+def test_a_residual_is_told_with_its_interval_and_what_would_narrow_it() -> None:
+    larger, unsure = _judged(0.03).findings[0], _judged(0.018).findings[0]
+    assert larger.sentence == (
+        "the firewall's ledger and the fleet's differ by +3.00 % (+2.50 % to +3.50 % at 95 %) of "
+        "1 GB at its layer, more than the 2.0 % allowed"
+    )
+    assert (
+        larger.next_step == "find out what the firewall saw and the fleet did not, or the reverse"
+    )
+    assert unsure.sentence.endswith("(up to 2.3 % with what is unsure, missing or not known yet)")
+    assert (unsure.next_step or "").startswith("make the ledger tell more")
+    for told in ({"layer_ratio": 0.01}, {"overhead_how": "assumed"}):
+        layer = _judged(0.018, **told).findings[0]
+        assert (layer.next_step or "").startswith("declare the metric's layer")
+    assert _judged(0.02).findings[0].sentence.endswith("not known yet)")
+
+
+def test_without_a_counter_or_for_a_reference_run_other_checks_conclude() -> None:
+    assert RESIDUAL.evaluate(of_burst(burst())) == NOTHING
+    assert _judged(0.5, bypassed=True) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        ({"lag_s": None}, ("lag-unknown", 76)),
+        ({"lag_s": None, "baseline_how": None}, ("ledger-empty", 75)),
+        ({}, ("ledger-empty", 75)),
+        ({"lag_s": None, "lags_scale_ratio": 8.0}, ("metric-declaration", 88)),
+        ({"lag_s": None, "lags_scale_ratio": 1.3}, ("lag-unknown", 76)),
+        ({"rejected_bins_count": 3}, ("ledger-empty", 75)),
+    ],
+)
+def test_without_a_residual_the_reason_is_named(
+    told: dict[str, Any], found: tuple[str, float]
+) -> None:
+    result = _judged(None, **told)
+    assert (result.verdict, weights(result)) == (Verdict.INCONCLUSIVE, [found])
+
+
+def test_bins_that_cannot_be_true_are_counted() -> None:
+    found = _judged(0.0, rejected_bins_count=3)
+    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("ledger-untrue", 89)])
+    assert found.findings[0].sentence.startswith("3 bins of the ledger counter hold what no device")
+    assert weights(_judged(0.0, rejected_bins_count=3, bypassed=True)) == [("ledger-untrue", 89)]
+
+
+def test_a_wrong_declaration_is_named_by_its_factor() -> None:
+    found = _judged(7.0, crossed_bits_per_second=8e9)
+    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("metric-declaration", 88)])
+    assert found.findings[0].sentence.startswith(
+        "the device counter counter shows 8 times the fleet's bytes: 8 times the bytes is what"
+    )
+    assert "declare unit=bits" in (found.findings[0].next_step or "")
+    at_lags = _judged(None, lag_s=None, lags_scale_ratio=60.0, grain_s=60.0)
+    assert "shows 60 times the fleet's bytes" in at_lags.findings[0].sentence
+    doubled = _judged(1.0, crossed_bits_per_second=2e9)  # traffic may do so too
+    assert weights(doubled) == [("residual", 88)]
+
+
+def test_nothing_received_leaves_nothing_to_fill() -> None:
+    nothing = burst(None, reconciliation=held(0.0), completeness=seen(297, 300))
+    assert RESIDUAL.evaluate(of_burst(nothing)).verdict is Verdict.PASS

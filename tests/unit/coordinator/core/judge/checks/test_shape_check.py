@@ -1,0 +1,162 @@
+"""Every lasting part of the window reaches the limit, by receivers, senders and the device."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.judge.checks.check_types import NOTHING, Result
+from broadside.coordinator.core.judge.checks.shape_check import SHAPE
+from broadside.coordinator.core.measure.steady import Stretch
+from broadside.coordinator.core.summary import Verdict
+from tests.unit.coordinator.core.judge.checks.given import (
+    at,
+    burst,
+    held,
+    of_burst,
+    spec,
+    weights,
+    window,
+)
+
+LEAST = 0.985e9  # of 1 Gbit/s: what noise may take
+PART = {"slowest_from_s": 7, "slowest_s": 6}
+
+
+def _judged(of_window: dict[str, Any] | None = None, **told: Any) -> Result:
+    given = {name: told.pop(name) for name in ("clocks_promised", "slowest_sent") if name in told}
+    of = burst(window=window(**(of_window or {})), **told)
+    return SHAPE.evaluate(of_burst(of, **given))
+
+
+@pytest.mark.parametrize(("rate", "slow"), [(LEAST, False), (LEAST - 1, True)])
+def test_the_slowest_fifth_reaches_the_limit_but_for_noise(rate: float, slow: bool) -> None:
+    found = _judged({"slowest_bits_per_second": rate, **PART})
+    assert found.verdict is (Verdict.INCONCLUSIVE if slow else Verdict.PASS)
+    assert weights(found) == [("slow-stretch", 84)] * slow
+    if slow:
+        assert found.findings[0].sentence.startswith(
+            "for 6 s, from 7 s into the window, the fleet received 985 Mbit/s at the payload layer,"
+            " less than the 1 Gbit/s that is needed"
+        )
+
+
+@pytest.mark.parametrize("name", ["slowest_bits_per_second", "slowest_from_s", "slowest_s"])
+def test_a_part_that_is_not_placed_is_none(name: str) -> None:
+    assert _judged({"slowest_bits_per_second": 1.0, **PART, name: None}) == NOTHING
+
+
+def test_headers_count_at_the_ip_layer() -> None:
+    """0.95 Gbit/s of payload are 0.988 at the IP layer."""
+    of = burst(window=window(slowest_bits_per_second=0.95e9, **PART))
+    assert SHAPE.evaluate(of_burst(of)).verdict is Verdict.INCONCLUSIVE
+    assert SHAPE.evaluate(of_burst(of, spec(layer=Layer.IP))) == NOTHING
+
+
+@pytest.mark.parametrize(("after", "slow"), [(LEAST, False), (LEAST - 1, True)])
+def test_what_is_left_after_a_cliff_reaches_the_limit(after: float, slow: bool) -> None:
+    cliff = SimpleNamespace(at=at(22.4), after_bits_per_second=after)
+    found = _judged({"slowest_bits_per_second": 1e9, **PART}, cliff=cliff)
+    assert weights(found) == [("slow-stretch", 84)] * slow
+    if slow:
+        assert found.findings[0].sentence.startswith("for 8 s, from 22 s into the window")
+
+
+@pytest.mark.parametrize(
+    ("rate", "noise", "slow"),
+    [
+        (LEAST, None, False),
+        (LEAST - 1, None, True),
+        (LEAST - 3e6, 1e6, False),
+        (LEAST - 3.1e6, 1e6, True),
+    ],
+)
+def test_the_devices_bins_may_fall_short_by_three_standard_errors(
+    rate: float, noise: float | None, slow: bool
+) -> None:
+    device = held(slowest_bits_per_second=rate, slowest_noise_bits_per_second=noise, slowest_s=6)
+    found = _judged(reconciliation=device)
+    assert found.verdict is (Verdict.INCONCLUSIVE if slow else Verdict.PASS)
+    assert weights(found) == [("slow-stretch-device", 84)] * slow
+    if slow:
+        assert found.findings[0].sentence.startswith("for 6 s the device counter counted at most ")
+
+
+def test_the_devices_bins_count_with_headers_too() -> None:
+    device = held(slowest_bits_per_second=0.94e9, slowest_noise_bits_per_second=3e6, slowest_s=6)
+    of = burst(reconciliation=device)  # 1.04 x (0.94 + 0.009) = 0.98696
+    assert SHAPE.evaluate(of_burst(of, spec(layer=Layer.IP))) == NOTHING
+    device = held(slowest_bits_per_second=0.94e9, slowest_noise_bits_per_second=2e6, slowest_s=6)
+    of = burst(reconciliation=device)  # 1.04 x (0.94 + 0.006) = 0.98384
+    found = SHAPE.evaluate(of_burst(of, spec(layer=Layer.IP)))
+    assert weights(found) == [("slow-stretch-device", 84)]
+    assert "at most 977.6 Mbit/s at the ip layer" in found.findings[0].sentence
+
+
+@pytest.mark.parametrize(("rate", "slow"), [(LEAST, False), (LEAST - 1, True)])
+def test_senders_show_a_slow_part_too(rate: float, slow: bool) -> None:
+    sent = Stretch(at=3, length_s=6, mean=rate, noise=0.0)
+    found = _judged(slowest_sent=sent)
+    assert weights(found) == [("slow-stretch-senders", 84)] * slow
+    if slow:
+        assert found.findings[0].sentence.startswith(
+            "for 6 s, from 3 s into the window, the fleet sent 985 Mbit/s at the payload layer"
+        )
+        of = of_burst(burst(), spec(layer=Layer.IP), slowest_sent=sent)
+        assert SHAPE.evaluate(of) == NOTHING
+
+
+def test_readings_longer_than_a_part_show_no_shape() -> None:
+    found = _judged({"reading_s": 10.0, "window_s": 100})
+    assert (found.verdict, weights(found)) == (Verdict.INCONCLUSIVE, [("shape-not-assessed", 83)])
+    assert found.findings[0].sentence.startswith("the rate was not assessed below 10 s")
+    assert "in bins of 10 s or less" in (found.findings[0].next_step or "")  # half of a fifth
+    imported = _judged({"reading_s": 10.0}, clocks_promised=False)
+    assert (imported.verdict, weights(imported)) == (Verdict.PASS, [("shape-not-assessed", 30)])
+
+
+def test_a_source_that_shows_the_shape_assesses_it() -> None:
+    device = held(slowest_bits_per_second=1e9, slowest_s=6)
+    assert _judged({"reading_s": 10.0}, reconciliation=device) == NOTHING
+    assert _judged({"reading_s": 10.0, "slowest_bits_per_second": 1e9, **PART}) == NOTHING
+    assert weights(_judged({"reading_s": 10.0}, reconciliation=held())) == [
+        ("shape-not-assessed", 83)
+    ]
+
+
+@pytest.mark.parametrize(("rate", "unproven"), [(LEAST, False), (LEAST - 1, True)])
+def test_a_part_with_missing_rows_is_proven_by_those_that_are_there(
+    rate: float, unproven: bool
+) -> None:
+    found = _judged({"slowest_proven_bits_per_second": rate})
+    assert found.verdict is (Verdict.INCONCLUSIVE if unproven else Verdict.PASS)
+    assert weights(found) == [("stretch-unproven", 79)] * unproven
+    if unproven:
+        assert "over 6 s those of receivers come to 985 Mbit/s" in found.findings[0].sentence
+        of = burst(window=window(slowest_proven_bits_per_second=rate))
+        assert SHAPE.evaluate(of_burst(of, spec(layer=Layer.IP))) == NOTHING
+
+
+def test_a_ramp_that_was_cut_is_stated_beside_any_result() -> None:
+    cut = {"ramp_s": 4, "ramp_bits_per_second": 5e8}
+    note = ("ramp-cut", 12)
+    found = _judged(cut)
+    assert (found.verdict, weights(found)) == (Verdict.PASS, [note])
+    assert found.findings[0].sentence.startswith(
+        "the first 4 of 30 s that all pairs share were cut as ramp: 500 Mbit/s of payload"
+    )
+    for told, id_ in (
+        ({"slowest_bits_per_second": 1.0, **PART}, "slow-stretch"),
+        ({"reading_s": 10.0}, "shape-not-assessed"),
+        ({"slowest_proven_bits_per_second": 1.0}, "stretch-unproven"),
+    ):
+        assert [each for each, _ in weights(_judged(cut | told))] == ["ramp-cut", id_]
+    sent = Stretch(at=3, length_s=6, mean=1.0, noise=0.0)
+    assert weights(_judged(cut, slowest_sent=sent)) == [note, ("slow-stretch-senders", 84)]
+    assert _judged({"ramp_s": 0, "ramp_bits_per_second": 5e8}) == NOTHING
+    assert _judged({"ramp_s": 4}) == NOTHING
+    unlimited = spec(scaled_target_bits_per_second=None)
+    slow = burst(window=window(slowest_bits_per_second=1.0, **PART, **cut))
+    assert weights(SHAPE.evaluate(of_burst(slow, unlimited))) == [note]
+    assert SHAPE.evaluate(of_burst(burst(window=None))) == NOTHING

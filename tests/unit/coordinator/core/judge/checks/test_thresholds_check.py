@@ -1,0 +1,179 @@
+"""A threshold fails beyond its limit, passes within, and is undecided where too little is known."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from broadside.coordinator.core.goals import GOALS
+from broadside.coordinator.core.judge.checks.check_types import BurstInput, Result
+from broadside.coordinator.core.judge.checks.thresholds_check import THRESHOLDS
+from broadside.coordinator.core.summary import DeviceFigure, DevicePlacement, Verdict
+
+
+def _judged(limits: dict[str, float], *, completeness: float = 1.0, **burst: Any) -> Result:
+    """The result of these limits on a burst of two pairs."""
+    unset: dict[str, float | None] = {goal.bound: None for goal in GOALS}
+    told = {"devices": (), "flows": (), "measures": (), "latency": None} | burst
+    given = SimpleNamespace(
+        spec=SimpleNamespace(objective=SimpleNamespace(**(unset | limits))),
+        burst=SimpleNamespace(
+            pairs=("a", "b"),
+            completeness=SimpleNamespace(completeness_ratio=completeness),
+            **told,
+        ),
+    )
+    return THRESHOLDS.evaluate(cast(BurstInput, given))
+
+
+def _ids(result: Result) -> list[str]:
+    return [finding.id for finding in result.findings]
+
+
+def _flow(**told: Any) -> SimpleNamespace:
+    known = {"flow": "up", "rtt_mean_s": 0.02, "rtt_pairs_count": 2}
+    return SimpleNamespace(**(known | told))
+
+
+def _device(name: str = "fw", **figures: DeviceFigure | None) -> SimpleNamespace:
+    return SimpleNamespace(device=name, **({"cpu_ratio": None, "health_ratio": None} | figures))
+
+
+def _figure(value: float, **told: Any) -> DeviceFigure:
+    return DeviceFigure(
+        **({"mean": value, "p95": value, "min": value, "max": value, "covered_ratio": 1.0} | told)
+    )
+
+
+def _placement(value: float) -> DevicePlacement:
+    return DevicePlacement(mean=value, p95=value, min=value, max=value)
+
+
+def test_without_limits_everything_passes() -> None:
+    assert _judged({}) == Result(Verdict.PASS, ())
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "pairs", "completeness", "verdict", "ids"),
+    [
+        pytest.param(0.02, 2, 1.0, Verdict.PASS, [], id="at the limit"),
+        pytest.param(0.019, 2, 1.0, Verdict.FAIL, ["rtt-limit"], id="beyond it"),
+        pytest.param(0.019, 1, 0.5, Verdict.FAIL, ["rtt-limit"], id="beyond it, not of all"),
+        pytest.param(0.03, 1, 1.0, Verdict.INCONCLUSIVE, ["rtt-unproven"], id="not of all pairs"),
+        pytest.param(0.03, 2, 0.5, Verdict.INCONCLUSIVE, ["rtt-unproven"], id="not all along"),
+    ],
+)
+def test_a_flows_figure_is_held_against_its_limit(
+    limit_s: float, pairs: int, completeness: float, verdict: Verdict, ids: list[str]
+) -> None:
+    flows = (_flow(rtt_pairs_count=pairs),)
+    found = _judged({"rtt_mean_max_s": limit_s}, flows=flows, completeness=completeness)
+    assert (found.verdict, _ids(found)) == (verdict, ids)
+
+
+def test_every_flow_is_named_with_its_own_figure() -> None:
+    flows = (_flow(), _flow(flow="down", rtt_mean_s=0.04), _flow(flow="x", rtt_mean_s=None))
+    found = _judged({"rtt_mean_max_s": 0.03}, flows=flows)
+    assert found.verdict is Verdict.FAIL
+    assert _ids(found) == ["rtt-limit", "rtt-unproven"]
+    assert [finding.weight for finding in found.findings] == [90, 70]
+    assert found.findings[0].sentence == "down: the mean RTT is 40 ms, the limit 30 ms"
+    assert found.findings[0].next_step == "lower the load, or look for the queue that builds"
+    assert found.findings[1].sentence == (
+        "x: the mean RTT was seen for 2 of 2 pairs; its limit of 30 ms needs all of them"
+    )
+    assert found.findings[1].next_step == "run again with every pair"
+
+
+@pytest.mark.parametrize(
+    ("value", "pairs", "verdict"),
+    [
+        (0.99, 2, Verdict.PASS),
+        (0.98, 2, Verdict.FAIL),
+        (0.99, 1, Verdict.INCONCLUSIVE),
+        (None, 0, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_a_measures_floor_fails_below_it(value: float | None, pairs: int, verdict: Verdict) -> None:
+    told = SimpleNamespace(name="success_ratio", value=value, pairs_count=pairs)
+    found = _judged({"success_min_ratio": 0.99}, measures=() if value is None else (told,))
+    assert found.verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("p99_s", "whole", "verdict"),
+    [
+        (0.1, 2, Verdict.PASS),
+        (0.2, 2, Verdict.FAIL),
+        (0.1, 1, Verdict.INCONCLUSIVE),
+        (None, 2, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_probes_under_load_are_held_against_their_limit(
+    p99_s: float | None, whole: int, verdict: Verdict
+) -> None:
+    during = SimpleNamespace(p99_s=p99_s)
+    seen = SimpleNamespace(fleet=SimpleNamespace(during=during), whole_pairs_count=whole)
+    assert _judged({"probe_p99_max_s": 0.15}, latency=seen).verdict is verdict
+    assert _judged({"probe_p99_max_s": 0.15}).verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("covered", "verdict"),
+    [(0.8, Verdict.PASS), (0.79, Verdict.INCONCLUSIVE), (1.0, Verdict.PASS)],
+)
+def test_a_device_must_be_known_for_four_fifths_of_the_window(
+    covered: float, verdict: Verdict
+) -> None:
+    devices = (_device(cpu_ratio=_figure(0.5, covered_ratio=covered)),)
+    found = _judged({"device_cpu_p95_max_ratio": 0.9}, devices=devices)
+    assert found.verdict is verdict
+    if verdict is not Verdict.PASS:
+        assert "fw: " in found.findings[0].sentence
+        assert "79 % of the window's seconds" in found.findings[0].sentence
+        assert found.findings[0].next_step.startswith("make the witness answer")
+
+
+def test_a_device_that_tells_nothing_proves_nothing() -> None:
+    limits = {"device_cpu_p95_max_ratio": 0.9}
+    nobody, silent = _judged(limits), _judged(limits, devices=(_device(),))
+    assert nobody.verdict is silent.verdict is Verdict.INCONCLUSIVE
+    assert "no device" in nobody.findings[0].sentence
+    assert "fw: " in silent.findings[0].sentence
+    assert "0 % of the window's seconds" in silent.findings[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "verdict"),
+    [
+        pytest.param(0.5, 0.9, Verdict.PASS, id="within at every placement"),
+        pytest.param(0.5, 0.95, Verdict.INCONCLUSIVE, id="beyond at some"),
+        pytest.param(0.92, 0.95, Verdict.FAIL, id="beyond at every placement"),
+    ],
+)
+def test_a_limit_holds_for_every_placement_of_the_readings(
+    least: float, most: float, verdict: Verdict
+) -> None:
+    seen = _figure(0.7, at_least=_placement(least), at_most=_placement(most), bound_s=30.0)
+    found = _judged({"device_cpu_p95_max_ratio": 0.9}, devices=(_device(cpu_ratio=seen),))
+    assert found.verdict is verdict
+    if verdict is Verdict.INCONCLUSIVE:
+        assert _ids(found) == ["device-cpu-unproven"]
+        assert "between 50.000 % and 95.000 %" in found.findings[0].sentence
+        assert "placed within 30 s" in found.findings[0].sentence
+    if verdict is Verdict.FAIL:  # by the least that it can be
+        assert "92.000 %" in found.findings[0].sentence
+
+
+def test_a_floor_fails_by_the_most_that_a_placement_allows() -> None:
+    seen = _figure(0.7, at_least=_placement(0.4), at_most=_placement(0.6))
+    found = _judged({"device_health_min_ratio": 0.9}, devices=(_device(health_ratio=seen),))
+    assert found.verdict is Verdict.FAIL
+    assert "60.000 %" in found.findings[0].sentence
+
+
+@pytest.mark.parametrize("told", ["at_least", "at_most"])
+def test_one_end_of_a_placement_alone_is_no_interval(told: str) -> None:
+    seen = _figure(0.7, **{told: _placement(0.99)})
+    found = _judged({"device_cpu_p95_max_ratio": 0.9}, devices=(_device(cpu_ratio=seen),))
+    assert found.verdict is Verdict.PASS

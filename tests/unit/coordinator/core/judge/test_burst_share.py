@@ -1,0 +1,74 @@
+"""How far a residual moves over the lag's interval, beside an idle level."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.judge.burst_share import BinSums, BurstShare, MovedShare
+from broadside.coordinator.core.judge.device_prediction import sum_shares
+
+
+def _sums(*fleet: float) -> BinSums:
+    of = np.array(fleet)
+    return BinSums(
+        ledger=1.1 * of,
+        fleet=of,
+        width=np.ones(len(of)),
+        placed=np.stack((of, of), axis=1),
+        earlier=of,
+        later=of,
+    )
+
+
+def _share(*moved: tuple[float, float, float], **told: float) -> BurstShare:
+    """1000 bytes of payload, 1200 counted in 10 s, of which 100 are idle at 10 bytes a second."""
+    ends = [MovedShare(ledger_bytes=a, fleet_bytes=b, width_s=c) for a, b, c in moved]
+    known = {
+        "total_bytes": 1000.0,
+        "fleet_bytes": 1000.0,
+        "ledger_bytes": 1200.0,
+        "beside_bytes": 5.0,
+        "width_s": 10.0,
+        "bins_count": 10,
+        "unseen_bytes": 1.0,
+        "tail_bytes": 2.0,
+        "near_bytes_per_s": 30.0,
+        "fleet_bytes_per_s": 100.0,
+    }
+    return BurstShare(moved=(ends[0], ends[1]), parts=_sums(1, 2), full=_sums(3), **(known | told))  # type: ignore[arg-type]
+
+
+SAME = (1200.0, 1000.0, 10.0)
+
+
+def test_the_farther_end_of_the_lags_interval_counts() -> None:
+    """(1000 - 90) / 900 over 1100 / 1000 is 0.9192; (1300 - 110) / 1000 over it is 1.0818."""
+    share = _share((1000.0, 900.0, 9.0), (1300.0, 1000.0, 11.0))
+    assert share.unsure_ratio(10.0) == pytest.approx(1190 / 1100 - 1)
+    other = _share((900.0, 900.0, 9.0), (1300.0, 1000.0, 11.0))
+    assert other.unsure_ratio(10.0) == pytest.approx(1 - 810 / 900 / 1.1)
+    assert _share(SAME, SAME).unsure_ratio(10.0) == pytest.approx(0.0)
+
+
+def test_an_end_that_holds_nothing_of_the_burst_does_not_count() -> None:
+    assert _share((500.0, 0.0, 5.0), SAME).unsure_ratio(10.0) == pytest.approx(0.0)
+    assert _share((500.0, 0.0, 5.0), (500.0, 0.0, 5.0)).unsure_ratio(10.0) == 0.0
+
+
+@pytest.mark.parametrize("told", [{"ledger_bytes": 100.0}, {"fleet_bytes": 0.0}])
+def test_without_bytes_nothing_moves(told: dict[str, float]) -> None:
+    assert _share((500.0, 900.0, 5.0), SAME, **told).unsure_ratio(10.0) == 0.0
+
+
+def test_bursts_add_up_field_by_field_and_rates_are_means() -> None:
+    one, other = _share(SAME, SAME), _share(SAME, (1.0, 2.0, 3.0), width_s=30.0)
+    other = replace(other, near_bytes_per_s=10.0, fleet_bytes_per_s=200.0)
+    both = sum_shares([one, other])
+    assert (both.total_bytes, both.bins_count, both.width_s) == (2000.0, 20, 40.0)
+    assert both.moved[0] == MovedShare(ledger_bytes=2400, fleet_bytes=2000, width_s=20)
+    assert both.moved[1] == MovedShare(ledger_bytes=1201, fleet_bytes=1002, width_s=13)
+    assert list(both.parts.fleet) == [1, 2, 1, 2]
+    assert list(both.full.ledger) == pytest.approx([3.3, 3.3])
+    assert both.fleet_bytes_per_s == 150.0
+    assert both.near_bytes_per_s == (30 * 10 + 10 * 30) / 40

@@ -1,0 +1,277 @@
+"""Bytes that a device counted beside those that records predict, by worked arithmetic."""
+
+import math
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.judge.burst_share import BinSums, BurstShare, MovedShare
+from broadside.coordinator.core.judge.byte_comparison import (
+    NOISE_ASSUMED_RATIO,
+    Comparison,
+    RunComparison,
+    compare_bytes,
+    scatter_of_bursts,
+)
+from broadside.coordinator.core.judge.counter_factor import CounterFactor, ExtraBytes
+from broadside.coordinator.core.judge.idle_level import IdleLevel
+from broadside.coordinator.core.judge.lag import Lag
+from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.headers import OVERHEAD_LESS_RATIO, OVERHEAD_MORE_RATIO
+from broadside.coordinator.core.measure.steady import t95
+
+NONE = np.empty(0)
+LEDGER = FirewallLedger(
+    source="counter",
+    start_s=NONE,
+    end_s=NONE,
+    bytes=NONE,
+    grain_s=1.0,
+    read_at=datetime(2026, 3, 1, tzinfo=UTC),
+)
+FACTOR = CounterFactor(
+    ratio=1.05, less_ratio=0.0, more_ratio=0.0, how="recorded", between_ratio=0.0
+)
+IDLE = IdleLevel(
+    bytes_per_s=50.0, below=0.0, above=0.0, mean_below=0.0, mean_above=0.0, how="quiet"
+)
+
+
+def _held(**told: Any) -> RunComparison:
+    known: dict[str, Any] = {
+        "ledger": LEDGER,
+        "lag": Lag(lag_s=0.0, uncertainty_s=0.0, known=True),
+        "overhead": FACTOR,
+        "idle": None,
+        "rejected_count": 0,
+        "clock_bound_s": 0.0,
+        "neighbours": (),
+        "bypassed": False,
+        "datagrams": False,
+        "busy_bytes": 0.0,
+        "sent_bytes": 0.0,
+    }
+    return RunComparison(**(known | told))
+
+
+def _sums(ledger: list[float], fleet: list[float]) -> BinSums:
+    of = np.array(fleet)
+    return BinSums(
+        ledger=np.array(ledger),
+        fleet=of,
+        width=np.ones(len(of)),
+        placed=of[:, None],
+        earlier=of,
+        later=of,
+    )
+
+
+EMPTY = _sums([], [])
+
+
+def _share(parts: BinSums, full: BinSums = EMPTY, **told: Any) -> BurstShare:
+    counted, fleet = float(parts.ledger.sum()), float(parts.fleet.sum())
+    same = MovedShare(ledger_bytes=counted, fleet_bytes=fleet, width_s=float(parts.width.sum()))
+    known: dict[str, Any] = {
+        "total_bytes": fleet,
+        "fleet_bytes": fleet,
+        "ledger_bytes": counted,
+        "beside_bytes": 0.0,
+        "width_s": same.width_s,
+        "bins_count": len(parts.fleet),
+        "moved": (same, same),
+        "unseen_bytes": 0.0,
+        "tail_bytes": 0.0,
+        "near_bytes_per_s": 0.0,
+        "parts": parts,
+        "full": full,
+        "fleet_bytes_per_s": 100.0,
+    }
+    return BurstShare(**(known | told))
+
+
+TEN = _share(_sums([110.0] * 10, [100.0] * 10))  # 1100 of 1050 predicted
+
+
+def _compared(
+    held: RunComparison,
+    share: BurstShare = TEN,
+    extra: ExtraBytes = ExtraBytes(),  # noqa: B008 - frozen
+    ends: tuple[float, float] = (0.0, 0.0),
+    scatter: float = 0.01,
+) -> Comparison:
+    return compare_bytes(held, share, extra, ends, scatter)[0]
+
+
+def test_the_residual_is_counted_over_predicted_less_one() -> None:
+    found = _compared(_held())
+    assert found.basis == "bytes"
+    assert (found.ledger_bytes, found.expected_bytes) == (1100.0, 1050.0)
+    assert found.residual_ratio == pytest.approx(1100 / 1050 - 1)
+    assert found.below_ratio == found.above_ratio == pytest.approx(0.01)
+    assert found.between_ratio == pytest.approx(0.01)
+    assert (found.extra_ratio, found.unheard_ratio) == (0.0, 0.0)
+    assert found.noise_ratio == found.uncertainty_ratio == pytest.approx(0.01)
+
+
+def test_the_idle_level_is_taken_off_with_its_own_error() -> None:
+    """1100 - 10 x 50 are 600; 5 bytes a second below and 7 above are 50 and 70 of 1050."""
+    found = _compared(_held(idle=IDLE), ends=(5.0, 7.0))
+    assert found.residual_ratio == pytest.approx(600 / 1050 - 1)
+    assert found.below_ratio == pytest.approx(math.hypot(0.01, 70 / 1050))
+    assert found.above_ratio == pytest.approx(math.hypot(0.01, 50 / 1050))
+    assert found.uncertainty_ratio == found.below_ratio
+    assert found.between_ratio == pytest.approx(math.hypot(0.01, 70 / 1050))
+    fitted = _compared(_held(idle=replace(IDLE, how="fitted")), ends=(5.0, 7.0))
+    assert fitted.between_ratio == pytest.approx(0.01)  # all bursts share its error
+
+
+def test_headers_clocks_and_other_runs_are_unsure_in_quadrature() -> None:
+    """A clock that is off by 0.2 s of 10; 100 of 1000 bytes are other runs', of any size."""
+    factor = replace(FACTOR, less_ratio=0.03, more_ratio=0.04, between_ratio=0.05)
+    found = _compared(_held(overhead=factor, clock_bound_s=0.2), replace(TEN, beside_bytes=100.0))
+    unsure = math.hypot(0.01, 0.02)
+    assert found.below_ratio == pytest.approx(math.hypot(unsure, 0.04, 0.1 * OVERHEAD_MORE_RATIO))
+    assert found.above_ratio == pytest.approx(math.hypot(unsure, 0.03, 0.1 * OVERHEAD_LESS_RATIO))
+    assert found.between_ratio == pytest.approx(math.hypot(unsure, 0.05, 0.1 * OVERHEAD_MORE_RATIO))
+
+
+def test_an_unknown_layer_is_added_not_squared() -> None:
+    factor = replace(FACTOR, layer_ratio=0.02, layer_low_ratio=0.03)
+    found = _compared(_held(overhead=factor))
+    assert found.below_ratio == pytest.approx(0.01 + 0.03)
+    assert found.above_ratio == pytest.approx(0.01 + 0.02)
+
+
+def test_half_of_what_was_under_way_is_allowed_for() -> None:
+    """40 of 1000 bytes were sent and not received: 20 more are predicted, give or take 20."""
+    share = replace(TEN, tail_bytes=40.0, unseen_bytes=30.0)
+    found = _compared(_held(), share)
+    assert found.expected_bytes == pytest.approx(1050 * 1.02)
+    assert found.unheard_ratio == pytest.approx(math.hypot(0.03, 0.02))
+    assert found.below_ratio == pytest.approx(math.hypot(0.01, 0.03, 0.02))
+    datagrams = _compared(_held(datagrams=True), share)
+    assert datagrams.expected_bytes == 1050  # what UDP lost is lost
+    assert datagrams.unheard_ratio == pytest.approx(0.03)
+
+
+def test_bytes_that_the_counter_may_hold_beside_are_no_residual() -> None:
+    """It counts 2 % sent again; 3 % more may be: 1071 at least, 1102.5 at the most."""
+    extra = ExtraBytes(low_ratio=0.02, resent_ratio=0.05)
+    assert extra.high_ratio == pytest.approx(0.05)
+    within = _compared(_held(), extra=extra)
+    assert within.expected_bytes == pytest.approx(1071)
+    assert within.residual_ratio == pytest.approx(0.0)
+    most = 1.05 / 1.02
+    assert within.extra_ratio == pytest.approx(1 - 1100 / 1071 / most)
+    assert within.below_ratio == pytest.approx(0.01 + within.extra_ratio)
+    assert within.above_ratio == pytest.approx(0.01)
+    assert within.noise_ratio == pytest.approx(0.01)
+    over = _compared(_held(), _share(_sums([120.0] * 10, [100.0] * 10)), extra)
+    assert over.residual_ratio == pytest.approx(1200 / 1071 - most)
+    under = _compared(_held(), _share(_sums([100.0] * 10, [100.0] * 10)), extra)
+    assert under.residual_ratio == pytest.approx(1000 / 1071 - 1)
+    assert under.extra_ratio == pytest.approx(1000 / 1071 * (1 - 1 / most))
+
+
+def test_of_a_run_that_was_not_to_cross_errors_shrink_with_what_did() -> None:
+    """105 of 1050 crossed: a tenth of the errors of headers and layer; the idle level's stays."""
+    factor = replace(FACTOR, less_ratio=0.03, more_ratio=0.04, layer_ratio=0.02)
+    factor = replace(factor, layer_low_ratio=0.05)
+    share = _share(_sums([10.5] * 10, [100.0] * 10), near_bytes_per_s=999.0)
+    held = _held(overhead=factor, bypassed=True, idle=replace(IDLE, bytes_per_s=0.0))
+    found = _compared(held, share, ends=(5.0, 7.0))
+    assert found.residual_ratio == pytest.approx(0.1)
+    assert found.below_ratio == pytest.approx(
+        math.hypot(0.1 * math.hypot(0.01, 0.04), 70 / 1050) + 0.005
+    )
+    assert found.above_ratio == pytest.approx(
+        math.hypot(0.1 * math.hypot(0.01, 0.03), 50 / 1050) + 0.002
+    )
+    more = _compared(held, _share(_sums([210.0] * 10, [100.0] * 10)), ends=(0.0, 0.0))
+    assert more.above_ratio == pytest.approx(math.hypot(0.01, 0.03) + 0.02)  # never more
+    extra = _compared(_held(bypassed=True), share, ExtraBytes(resent_ratio=0.25))
+    assert extra.residual_ratio == pytest.approx(0.1)
+    assert extra.extra_ratio == pytest.approx(0.1 - 0.1 / 1.25)
+
+
+@pytest.mark.parametrize(
+    ("near", "more"), [(81.0, 31.0), (80.8, 0.0), (40.0, 0.0)], ids=["over", "noise", "below"]
+)
+def test_traffic_right_beside_a_burst_may_have_run_during_it(near: float, more: float) -> None:
+    """Over 3.09 deviations of 10 of a quiet bin, 31 bytes a second over the level of 50; the 7
+    that the level may be higher are in the interval already."""
+    held = _held(idle=replace(IDLE, bin_sigma=10.0))
+    found = _compared(held, replace(TEN, near_bytes_per_s=near), ends=(5.0, 7.0))
+    lasting = max(0.0, more - 7) * 10 / 1050
+    assert found.below_ratio == pytest.approx(math.hypot(0.01, 70 / 1050) + lasting)
+
+
+FULL = _sums([108.0, 112.0, 110.0, 109.0, 111.0], [100.0] * 5)
+
+
+def test_full_bins_are_compared_too_where_there_are_five() -> None:
+    """Their scatter: offsets -2, 2, 0, -1, 1 %, squares 10 x 5 / 4, over 5 bins and 1.1."""
+    both = compare_bytes(
+        _held(), replace(TEN, full=FULL, tail_bytes=40.0), ExtraBytes(), (0.0, 0.0), 0.01
+    )
+    assert [each.basis for each in both] == ["bytes", "rate"]
+    rate = both[1]
+    assert (rate.ledger_bytes, rate.expected_bytes) == (550.0, 525.0)  # nothing is under way
+    error = math.sqrt(10e-4 * 5 / 4) / 5
+    assert rate.above_ratio == pytest.approx(error * t95(4) / 1.1)
+    assert rate.unheard_ratio == 0.0
+    four = _sums([110.0] * 4, [100.0] * 4)
+    assert len(compare_bytes(_held(), replace(TEN, full=four), ExtraBytes(), (0, 0), 0.01)) == 1
+
+
+def test_bins_that_trade_bytes_lose_nothing_in_the_sum() -> None:
+    """Without a scatter of bursts the bins tell: those beside an edge only what they do not give
+    back (10 of 1000), the other eight -1, 1 ... %, whose neighbours take back all but 0.3 of it."""
+    ledger = [105.0, *([109.0, 111.0] * 4), 105.0]
+    found = _compared(_held(), _share(_sums(ledger, [100.0] * 10)), scatter=math.nan)
+    alone = 8e-4 * 8 / 7
+    error = 0.3 * math.sqrt(alone) / 8
+    kept = -10.0 / 1000
+    assert found.above_ratio == pytest.approx(math.hypot(error * t95(7), kept) / 1.1)
+
+
+def test_bins_that_vary_alike_are_no_trade() -> None:
+    """Offsets 1, 1, 1, -1, -1, -1 %, and two edges: 2 x 3 of the products are left over."""
+    ledger = [110.0, *([111.0] * 3), *([109.0] * 3), 110.0]
+    found = _compared(_held(), _share(_sums(ledger, [100.0] * 8)), scatter=math.nan)
+    alone, traded = 6e-4 * 6 / 5, 2 * 3e-4
+    error = math.sqrt(alone + traded) / 6
+    assert found.above_ratio == pytest.approx(error * t95(5) / 1.1)
+
+
+def test_bins_that_are_hardly_busy_tell_no_scatter() -> None:
+    """Three busy bins of six: a scatter is assumed, less for more bins."""
+    share = _share(_sums([110.0] * 3 + [40.0] * 3, [100.0] * 3 + [50.0] * 3))
+    found = _compared(_held(), share, scatter=math.nan)
+    assert found.above_ratio == pytest.approx(NOISE_ASSUMED_RATIO / math.sqrt(6))
+
+
+def test_too_few_bursts_tell_no_scatter() -> None:
+    assert all(math.isnan(each) for each in scatter_of_bursts([1.0, 1.1]))
+
+
+def test_bursts_scatter_by_their_deviation_and_from_four_on_by_its_median() -> None:
+    """1.0, 1.1, 1.2: deviation 0.1, t 4.303, mean 1.1. With an odd one the median absolute
+    deviation, 0.05, stands for one burst's."""
+    mean, one = scatter_of_bursts([1.0, 1.1, 1.2])
+    assert one == pytest.approx(0.1 * t95(2) / 1.1)
+    assert mean == pytest.approx(one / math.sqrt(3))
+    ratios = [1.0, 1.1, 1.1, 1.2, 9.0]
+    mean, one = scatter_of_bursts(ratios)
+    size = np.mean(ratios) / t95(4)
+    assert one == pytest.approx(1.4826 * 0.1 / size)
+    assert mean == pytest.approx(np.std(ratios, ddof=1) / math.sqrt(5) / size)
+
+
+def test_of_a_bypassed_device_the_scatter_is_of_a_byte() -> None:
+    _, one = scatter_of_bursts([0.0, 0.1, 0.2])
+    assert one == pytest.approx(0.1 * t95(2))

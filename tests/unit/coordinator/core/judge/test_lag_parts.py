@@ -1,0 +1,319 @@
+"""The parts of the search for a lag, each by worked arithmetic."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.judge.counter_bins import Bins, Curve, seconds_curve
+from broadside.coordinator.core.judge.lag import (
+    BIN_COST_MAX,
+    BIWEIGHT_SIGMAS,
+    FEW_BINS_RATIO,
+    JITTER_RATIO,
+    SECOND_ERROR_S,
+    Known,
+    Lag,
+    _absolute,
+    _bin_cost,
+    _biweight,
+    _drifting,
+    _inside,
+    _merged,
+    _scatter,
+    _step_s,
+    _Trials,
+    _View,
+    _within_reach,
+    estimate_lag,
+    is_clock,
+)
+from broadside.coordinator.core.measure.columns import Floats
+from broadside.coordinator.core.measure.steady import t95
+
+
+def _curve(*amounts: float, at_s: float = 0.0) -> Curve:
+    return seconds_curve(at_s + np.arange(len(amounts)), np.array(amounts))
+
+
+def _bins(*counted: float, at_s: float = 0.0, width_s: float = 1.0) -> Bins:
+    start = at_s + width_s * np.arange(len(counted))
+    return Bins(start_s=start, end_s=start + width_s, bytes=np.array(counted, dtype=np.float64))
+
+
+def _known(fleet: Curve, *bursts: tuple[float, float, float], **told: Any) -> Known:
+    return Known(fleet=fleet, bursts=bursts or [(0.0, 1.0, 1.0)], **told)
+
+
+def _trials(*lag_s: float, scale: float = 1.0, idle: float = 0.0, drift_s: float = 0.0) -> _Trials:
+    ones = np.ones(len(lag_s))
+    return _Trials(
+        lag_s=np.array(lag_s),
+        drift_s=drift_s * ones,
+        scale=scale * ones,
+        idle=idle * ones,
+        cost=0 * ones,
+    )
+
+
+def _list(values: Floats) -> list[float]:
+    return [float(value) for value in values.ravel()]
+
+
+def test_a_lag_that_grows_is_read_between_the_bursts() -> None:
+    labels = np.array([0.0, 100.0, 150.0, 300.0])
+    steady = Lag(lag_s=5.0, uncertainty_s=1.0, known=True)
+    assert _list(steady.at(labels)) == [5, 5, 5, 5]
+    assert steady.drift_s == 0.0
+    grows = Lag(
+        lag_s=5.0,
+        uncertainty_s=1.0,
+        known=True,
+        drift_at_s=np.array([100.0, 200.0]),
+        drift_lag_s=np.array([4.0, 6.0]),
+    )
+    assert _list(grows.at(labels)) == [4, 4, 5, 6]
+    assert grows.drift_s == 2.0
+
+
+@pytest.mark.parametrize(("drift_s", "clock"), [(0.05, True), (-0.05, True), (0.051, False)])
+def test_a_clock_is_off_by_500_ppm_at_most(drift_s: float, clock: bool) -> None:
+    assert is_clock(drift_s, 100.0) is clock
+
+
+def test_too_few_bytes_weigh_three_times_as_much() -> None:
+    """Other traffic fills a bin, nothing empties it: 2 + 3 x 1."""
+    assert _list(_absolute(np.array([[2.0, -1.0], [0.0, -3.0]]))) == [5.0, 9.0]
+
+
+def test_tukeys_biweight_of_a_bin() -> None:
+    """At half of the biweight's reach (1 - 1/4) is left; below the fit the reach is sqrt(3) as
+    wide, and the cost three times as high."""
+    sigma = np.array([2.0])
+    half = BIWEIGHT_SIGMAS * 2.0 / 2
+    assert _list(_inside(np.array([0.0, half, 2 * half, 9 * half]), sigma)) == pytest.approx(
+        [1, 0.75, 0, 0]
+    )
+    assert _list(_inside(np.array([-half, -2 * half, -4 * half]), sigma)) == pytest.approx(
+        [1 - 1 / 12, 1 - 1 / 3, 0]
+    )
+    costs = _bin_cost(np.array([0.0, half, 9 * half, -9 * half]), sigma)
+    assert _list(costs) == pytest.approx(
+        [0, BIN_COST_MAX * (1 - 0.75**3), BIN_COST_MAX, 3 * BIN_COST_MAX]
+    )
+    assert pytest.approx(costs.sum()) == float(
+        _biweight(np.array([0.0, half, 9 * half, -9 * half]), sigma)
+    )
+    # A small misfit costs half of its square, as a log likelihood does.
+    assert _list(_bin_cost(np.array([0.02]), sigma)) == pytest.approx([0.5 * 0.01**2], rel=1e-3)
+
+
+def test_a_scatter_is_larger_where_few_errors_tell_it() -> None:
+    """1.4826 times the median, by Student's t of 37 % of n - 3 degrees, two at least."""
+    assert _scatter(np.empty(0)) == 0.0
+    few = _scatter(np.array([1.0, 2.0, 9.0]))
+    assert few == pytest.approx(1.4826 * 2 * t95(2) / t95(math.inf))
+    many = _scatter(np.full(103, 2.0))
+    assert many == pytest.approx(1.4826 * 2 * t95(37) / t95(math.inf))
+
+
+@pytest.mark.parametrize(
+    ("bursts", "grain_s", "step_s"),
+    [
+        pytest.param([(0, 30, 1.0)], 1.0, 10.0, id="a third of the burst, ten at most"),
+        pytest.param([(0, 12, 1.0)], 1.0, 4.0, id="a third of 12"),
+        pytest.param([(30, 60, 1.0), (0, 15, 1.0)], 1.0, 5.0, id="of the shorter one"),
+        pytest.param([(0, 30, 1.0), (36, 66, 1.0)], 1.0, 2.0, id="of the gap"),
+        pytest.param([(0, 30, 1.0), (30, 60, 1.0)], 1.0, 10.0, id="no gap"),
+        pytest.param([(0, 30, 1.0), (31, 33, 0.0)], 1.0, 10.0, id="one that sent nothing"),
+        pytest.param([(0, 2, 1.0)], 1.0, 1.0, id="one at least"),
+        pytest.param([(0, 6, 1.0)], 30.0, 5.0, id="a sixth of a bin"),
+    ],
+)
+def test_trial_lags_are_as_far_apart_as_bursts_allow(
+    bursts: list[tuple[float, float, float]], grain_s: float, step_s: float
+) -> None:
+    assert _step_s(_known(_curve(1.0), *bursts), grain_s) == step_s
+
+
+def test_bins_finer_than_the_search_are_added_up_but_not_over_gaps() -> None:
+    bins = _bins(*range(7))
+    gap = Bins(
+        start_s=np.append(bins.start_s, [10.0, 11.0]),
+        end_s=np.append(bins.end_s, [11.0, 12.0]),
+        bytes=np.append(bins.bytes, [100.0, 200.0]),
+    )
+    found = _merged(gap, 3.9)
+    assert _list(found.start_s) == [0, 3, 6, 10]
+    assert _list(found.end_s) == [3, 6, 7, 12]
+    assert _list(found.bytes) == [0 + 1 + 2, 3 + 4 + 5, 6, 300]
+    assert _merged(bins, 1.9) is bins
+
+
+def test_bins_are_looked_at_that_a_burst_reaches_at_some_lag() -> None:
+    """The fleet at 1000 .. 1010, lags from -60 to 300, bins of 10 s."""
+    bins = _bins(*[1.0] * 60, at_s=800.0, width_s=10.0)
+    fleet = _curve(*[1.0] * 10, at_s=1000.0)
+    found = _within_reach(bins, _known(fleet), 10.0)
+    assert (found.start_s[0], found.end_s[-1]) == (930.0, 1320.0)
+    beside = _curve(1.0, at_s=950.0)
+    found = _within_reach(bins, _known(fleet, beside=beside), 10.0)
+    assert (found.start_s[0], found.end_s[-1]) == (880.0, 1320.0)
+    later = _within_reach(bins, _known(fleet, beside=_curve(1.0, at_s=1500.0)), 10.0)
+    assert later.start_s[0] == 930.0
+
+
+def test_a_curve_is_shifted_by_lag_and_growth() -> None:
+    """A byte each in seconds 10 and 20; at a lag of 2 they are counted in 12 and 22. A growth of
+    2 s over the bursts makes it 1 less at the first one, 1 more at the last."""
+    fleet = seconds_curve(np.array([10.0, 20.0]), np.array([1.0, 1.0]))
+    view = _View(_bins(*[0.0] * 30), _known(fleet, (11.0, 12.0, 1.0), (22.0, 23.0, 1.0)))
+    assert (view.first_s, view.last_s) == (11.0, 23.0)
+    assert _list(view.growth(np.array([0.0, 11, 17, 23, 99]))) == [-0.5, -0.5, 0, 0.5, 0.5]
+    moved = view.shifted(fleet, np.array([2.0, 0.0]), np.zeros(2))
+    assert moved.shape == (2, 30)
+    assert list(np.flatnonzero(moved[0])) == [12, 22]
+    assert list(np.flatnonzero(moved[1])) == [10, 20]
+    grown = view.shifted(fleet, np.array([2.0]), np.array([2.0]))
+    assert float(grown[0, 11]) == pytest.approx(1.0, abs=0.2)
+    assert float(grown[0, 23]) == pytest.approx(1.0, abs=0.2)
+    assert view.shifted(None, np.array([1.0, 2.0]), np.zeros(2)).shape == (1, 30)
+
+
+def test_a_misfit_is_what_unrecorded_bytes_do_not_explain() -> None:
+    """Counted 5, 9, 2, 20 less 1 of another run; predicted 2 x fleet + 1; up to 3 are free."""
+    known = _known(
+        _curve(1.0, 2.0, 3.0, 4.0),
+        unrecorded=_curve(3.0, 3.0, 3.0, 3.0),
+        beside=_curve(1.0, 1.0, 1.0, 1.0),
+    )
+    view = _View(_bins(5.0, 9.0, 2.0, 20.0), known)
+    fleet, seen, free = view.parts(np.zeros(1), np.zeros(1))
+    assert (_list(fleet), _list(seen), _list(free)) == ([1, 2, 3, 4], [4, 8, 1, 19], [3] * 4)
+    off = view.misfit(_trials(0.0, scale=2.0, idle=1.0))
+    assert _list(off) == [0.0, 0.0, -6.0, 7.0]  # 4 - 3, 8 - 5, 1 - 7, 19 - 9
+
+
+def test_scale_and_idle_level_are_fitted_by_least_squares() -> None:
+    view = _View(_bins(*[0.0] * 4, width_s=2.0), _known(_curve(1.0)))
+    fleet = np.array([[1.0, 2.0, 3.0, 4.0]])
+    ones = np.ones((1, 4))
+
+    def solved(target: list[float], least: float = 0.0, of: Floats = fleet) -> list[float]:
+        scale, idle = view._solve(ones, np.array([target]), of, np.array([least]))
+        return [float(scale[0]), float(idle[0])]
+
+    assert solved([8, 11, 14, 17]) == pytest.approx([3.0, 2.5])  # 3 a byte, 5 a bin of 2 s
+    # Below zero no level is: then the scale alone, 3 - 10 x 5 / 30.
+    below = sum(f * (3 * f - 5) for f in (1, 2, 3, 4)) / 30
+    assert solved([-2, 1, 4, 7]) == pytest.approx([below, 0.0])
+    assert solved([8, 11, 14, 17], 4.0) == pytest.approx([4.0, (50 - 40) / 8])
+    # A fleet that is as even as a level: the scale alone.
+    assert solved([6, 6, 6, 6], of=np.full((1, 4), 2.0)) == pytest.approx([3.0, 0.0])
+    weight = np.array([[1.0, 1.0, 1.0, 0.0]])
+    scale, idle = view._solve(weight, np.array([[8.0, 11, 14, 99]]), fleet, np.zeros(1))
+    assert (float(scale[0]), float(idle[0])) == pytest.approx((3.0, 2.5))
+
+
+RISE = [0.0, 0.0, 10.0, 20.0, 30.0, 10.0, 0.0, 0.0]
+
+
+def test_the_absolute_fit_is_not_moved_by_one_odd_bin() -> None:
+    counted = [2 * each + 5 for each in RISE]
+    counted[3] += 1000
+    view = _View(_bins(*counted), _known(_curve(*RISE), (2.0, 6.0, 70.0)))
+    found = view.least_absolute(np.array([0.0, 1.0]), np.zeros(2))
+    assert float(found.scale[0]) == pytest.approx(2.0, rel=0.02)
+    assert float(found.idle[0]) == pytest.approx(5.0, rel=0.02)
+    assert float(found.cost[0]) == pytest.approx(1000.0, rel=0.02)
+    assert found.best == 0
+    assert found.cost[1] > found.cost[0]
+    bounded = view.bounded(found, np.full(8, 1.0), 0.5)
+    assert float(bounded.scale[0]) == pytest.approx(2.0, rel=1e-3)
+    assert float(bounded.cost[0]) == pytest.approx(BIN_COST_MAX, rel=1e-3)
+
+
+def test_an_even_level_is_the_best_of_the_quantiles() -> None:
+    """Without the fleet 10, 10, 10, 40 are best at 10: 30 bytes are off, one bin costs all."""
+    view = _View(_bins(20.0, 20, 20, 80, width_s=2.0), _known(_curve(1.0)))
+    seen, none = np.array([20.0, 20, 20, 80]), np.zeros(4)
+    loss, cost = view.even_level(seen, none, np.full(4, 1.0))
+    assert (loss, cost) == (60.0, pytest.approx(BIN_COST_MAX))
+    loss, cost = view.even_level(seen, np.array([0, 0, 0, 60.0]), np.full(4, 1.0))
+    assert (loss, cost) == (0.0, 0.0)  # unrecorded bytes explain it
+
+
+def test_noise_of_a_bin_is_that_of_busy_or_quiet_ones() -> None:
+    """Twelve busy bins off by 30 of 1000; the edges of a second move 0.167 of a full bin."""
+    fleet = [0.0] * 4 + [1000.0] * 12 + [0.0] * 4
+    off = [0.0] * 4 + [30.0, -30.0] * 6 + [0.0] * 4
+    counted = [a + b for a, b in zip(fleet, off, strict=True)]
+    view = _View(_bins(*counted), _known(_curve(*fleet), (4.0, 16.0, 1.0)))
+    busy = 1.4826 * 30 * t95(0.37 * 9) / t95(math.inf)
+    sigma = view.sigma(_trials(0.0))
+    assert _list(sigma) == pytest.approx([math.hypot(busy, SECOND_ERROR_S * 1000)] * 20)
+    even = _View(_bins(*fleet), _known(_curve(*fleet), (4.0, 16.0, 1.0)))
+    least = math.hypot(JITTER_RATIO * 1000, SECOND_ERROR_S * 1000)
+    assert _list(even.sigma(_trials(0.0))) == pytest.approx([least] * 20)
+    few = [0.0, 1000.0, 0.0]
+    short = _View(_bins(*few), _known(_curve(*few), (1.0, 2.0, 1.0)))
+    least = math.hypot(FEW_BINS_RATIO * 1000, SECOND_ERROR_S * 1000)
+    assert _list(short.sigma(_trials(0.0))) == pytest.approx([least] * 3)
+
+
+def test_quiet_bins_that_scatter_are_noise_too() -> None:
+    """From one to the next by 400, over sqrt(2)."""
+    fleet = [0.0] * 12 + [1000.0] * 2
+    counted = [100.0, 500.0] * 6 + [1300.0, 1300.0]
+    view = _View(_bins(*counted), _known(_curve(*fleet), (12.0, 14.0, 1.0)))
+    quiet = 1.4826 * 400 / math.sqrt(2) * t95(0.37 * 8) / t95(math.inf)
+    sigma = view.sigma(_trials(0.0, idle=300.0))
+    assert _list(sigma) == pytest.approx([math.hypot(quiet, SECOND_ERROR_S * 1000)] * 14)
+
+
+def test_a_growth_is_the_middle_of_those_that_fit_and_widens_the_interval() -> None:
+    """Two bursts of 10 s, 100 s apart; the counter shows the second 2 s later than the first."""
+    fleet = [0.0] * 150
+    counted = [0.0] * 150
+    for at in range(10):
+        fleet[20 + at] = fleet[120 + at] = 1000.0
+        counted[29 + at] = counted[131 + at] = 1000.0
+    view = _View(_bins(*counted), _known(_curve(*fleet), (20.0, 30.0, 1e4), (120.0, 130.0, 1e4)))
+    lag = Lag(lag_s=10.0, uncertainty_s=0.5, known=True, scale=1.0)
+    found = _drifting(lag, view, _trials(10.0, drift_s=2.0))
+    assert found.drift_at_s is not None
+    assert found.drift_lag_s is not None
+    assert _list(found.drift_at_s) == [20.0, 130.0]
+    assert found.drift_s == pytest.approx(2.0, abs=0.4)
+    assert _list(found.drift_lag_s) == pytest.approx(
+        [10 - found.drift_s / 2, 10 + found.drift_s / 2]
+    )
+    assert found.lag_s == 10.0
+    assert 0.5 < found.uncertainty_s < 1.5
+
+
+def test_a_burst_that_is_counted_later_has_its_lag_scale_and_interval() -> None:
+    fleet = [0.0] * 40 + [1000.0] * 20 + [0.0] * 40
+    counted = [50.0] * 100
+    for at in range(20):
+        counted[47 + at] = 1150.0
+    found = estimate_lag(
+        _bins(*counted, at_s=1000.0),
+        _known(_curve(*fleet, at_s=1000.0), (1040.0, 1060.0, 2e4)),
+        grain_s=1.0,
+    )
+    assert found.known
+    assert found.lag_s == pytest.approx(7.0, abs=0.1)
+    assert found.scale == pytest.approx(1.1, rel=0.01)
+    assert 0.25 <= found.uncertainty_s < 1.5
+
+
+@pytest.mark.parametrize("hint_s", [None, 12.0])
+def test_a_counter_that_shows_nothing_has_no_lag(hint_s: float | None) -> None:
+    known = _known(_curve(*[1000.0] * 20, at_s=1040.0), (1040.0, 1060.0, 2e4))
+    for bins in (_bins(*[50.0] * 100, at_s=1000.0), _bins(*[0.0] * 100, at_s=1000.0), _bins(1, 2)):
+        found = estimate_lag(bins, known, grain_s=1.0, hint_s=hint_s)
+        assert not found.known
+        assert found.lag_s == (hint_s or 0.0)
+        assert found.uncertainty_s == 360.0

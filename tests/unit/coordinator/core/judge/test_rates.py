@@ -1,0 +1,189 @@
+"""The fleet's rate and the device's own as intervals, by worked arithmetic."""
+
+import math
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from broadside.coordinator.core.figures import Layer
+from broadside.coordinator.core.judge.rates import (
+    Interval,
+    between_bursts,
+    carried,
+    compared,
+    factor_of,
+    header_bounds,
+    limit_of,
+    received,
+    scatter_of_device,
+)
+from broadside.coordinator.core.measure.headers import (
+    OVERHEAD_KNOWN_RATIO,
+    OVERHEAD_LESS_RATIO,
+    OVERHEAD_MORE_RATIO,
+)
+from broadside.coordinator.core.plan.spec import RunSpec
+from broadside.coordinator.core.summary import BurstSummary
+from broadside.exchange.messages import Flow
+from tests.unit.coordinator.core.judge.checks.given import burst, held, spec, window
+
+PAYLOAD = cast(RunSpec, spec())
+IP = cast(RunSpec, spec(layer=Layer.IP))
+
+
+def _burst(*args: Any, **told: Any) -> BurstSummary:
+    return cast(BurstSummary, burst(*args, **told))
+
+
+def test_an_interval_reads_as_one_half_width_or_two() -> None:
+    even = Interval(value=1e9, below=1e7, above=1e7)
+    assert (even.low, even.high) == (0.99e9, 1.01e9)
+    assert str(even) == "1 Gbit/s +- 10 Mbit/s"
+    uneven = Interval(value=1e9, below=1e7, above=2e7)
+    assert (uneven.low, uneven.high) == (0.99e9, 1.02e9)
+    assert str(uneven) == "1 Gbit/s (-10 Mbit/s, +20 Mbit/s)"
+
+
+def test_the_limit_is_the_target_less_its_tolerance() -> None:
+    assert limit_of(cast(RunSpec, spec(tolerance_ratio=0.1))) == 0.9e9
+    assert limit_of(cast(RunSpec, spec(scaled_target_bits_per_second=None))) is None
+
+
+def test_headers_count_at_the_ip_layer_and_are_as_unsure_as_they_were_recorded() -> None:
+    assert (factor_of(PAYLOAD, _burst()), factor_of(IP, _burst())) == (1.0, 1.04)
+    assert header_bounds(PAYLOAD, _burst(headers_assumed=True)) == (0.0, 0.0)
+    assert header_bounds(IP, _burst()) == (OVERHEAD_KNOWN_RATIO, OVERHEAD_KNOWN_RATIO)
+    assumed = header_bounds(IP, _burst(headers_assumed=True))
+    assert assumed == (OVERHEAD_LESS_RATIO, OVERHEAD_MORE_RATIO)
+
+
+def test_what_was_received_at_the_ip_layer() -> None:
+    """1.2 x 1.04 = 1.248 Gbit/s, known to hypot(10.4, 1248 x doubt) Mbit/s."""
+    found = received(IP, _burst(headers_assumed=True))
+    assert found is not None
+    assert found.value == pytest.approx(1.248e9)
+    assert found.below == pytest.approx(math.hypot(10.4e6, 1.248e9 * OVERHEAD_LESS_RATIO))
+    assert found.above == pytest.approx(math.hypot(10.4e6, 1.248e9 * OVERHEAD_MORE_RATIO))
+
+
+@pytest.mark.parametrize(("window_s", "known"), [(7, True), (6, False)])
+def test_the_scatter_between_bursts_stands_for_that_of_one_that_is_long_enough(
+    window_s: int, known: bool
+) -> None:
+    means = _burst(half=None, window=window(window_s=window_s))
+    found = received(PAYLOAD, means, 5e6)
+    assert (None if found is None else found.below) == (5e6 if known else None)
+    own = received(PAYLOAD, _burst(), 5e6)
+    assert own is not None
+    assert own.below == 1e7
+    assert received(PAYLOAD, _burst(half=None, window=None), 5e6) is None
+    assert received(PAYLOAD, _burst(half=None)) is None
+    assert received(PAYLOAD, _burst(None)) is None
+
+
+def _flow(sent: float | None, arrived: float | None) -> SimpleNamespace:
+    return SimpleNamespace(
+        flow=Flow.UP, sent_bits_per_second=sent, received_bits_per_second=arrived
+    )
+
+
+def test_what_senders_tell_and_no_receiver_widens_the_upper_end() -> None:
+    """A quarter is not proven: a quarter of (100 + 0) Mbit/s more, at the IP layer x 1.04."""
+    flows = (_flow(0.7e9, 0.6e9), _flow(0.5e9, 0.6e9), _flow(None, 1.0), _flow(9e9, None))
+    found = received(PAYLOAD, _burst(flows=flows, proven_ratio=0.75))
+    assert found is not None
+    assert (found.below, found.above) == (1e7, pytest.approx(3.5e7))
+    more = received(IP, _burst(flows=flows, proven_ratio=0.75))
+    same = received(IP, _burst(flows=flows, proven_ratio=1.1))
+    assert more is not None
+    assert same is not None
+    assert more.above - same.above == pytest.approx(2.6e7)
+    assert same.above == same.below
+
+
+@pytest.mark.parametrize(
+    ("told", "scatter"),
+    [
+        ({}, 1.2e9 * 4.303 * 0.01),  # t of 2 degrees of freedom
+        ({"full_bins_count": 2}, None),
+        ({"ledger_cov_ratio": None}, None),
+        ({"bypassed": True}, None),
+        ({"residual_ratio": None}, None),
+    ],
+)
+def test_the_devices_bins_scatter_for_a_table_of_means(
+    told: dict[str, Any], scatter: float | None
+) -> None:
+    device = held(**({"ledger_cov_ratio": 0.01, "full_bins_count": 3} | told))
+    found = scatter_of_device(_burst(reconciliation=device))
+    assert found == (None if scatter is None else pytest.approx(scatter))
+    assert scatter_of_device(_burst(None, reconciliation=device)) is None
+    assert scatter_of_device(_burst()) is None
+
+
+def test_bursts_scatter_by_students_t() -> None:
+    """1.0, 1.1, 1.2: standard deviation 0.1, t of 2 degrees 4.303."""
+    bursts = [_burst(rate) for rate in (1.0e9, 1.1e9, 1.2e9)]
+    assert between_bursts(bursts) == pytest.approx(0.4303e9)
+    assert between_bursts(bursts[:2]) is None
+    assert between_bursts([*bursts[:2], _burst(None)]) is None
+
+
+FLEET = Interval(value=1e9, below=3e6, above=4e6)
+
+
+def test_what_the_device_carried_is_the_fleets_rate_with_the_residual() -> None:
+    """10 % more, known to 0.5 % of the fleet's rate: hypot(3, 5), hypot(4, 5) Mbit/s."""
+    found = carried(PAYLOAD, _burst(reconciliation=held(0.1)), FLEET)
+    assert found is not None
+    assert found.value == pytest.approx(1.1e9)
+    assert found.below == pytest.approx(math.hypot(3e6, 5e6))
+    assert found.above == pytest.approx(math.hypot(4e6, 5e6))
+
+
+def test_an_unknown_layer_is_no_random_error_and_is_added() -> None:
+    """Of the interval 10 Mbit/s up are the layer's; of 30 down 20 are, and 6 of bytes sent again:
+    what is left goes in quadrature."""
+    told = {
+        "residual_low_ratio": 0.07,
+        "residual_high_ratio": 0.115,
+        "layer_ratio": 0.01,
+        "layer_low_ratio": 0.02,
+        "extra_ratio": 0.006,
+    }
+    found = carried(PAYLOAD, _burst(reconciliation=held(0.1, **told)), FLEET)
+    assert found is not None
+    assert found.below == pytest.approx(math.hypot(3e6, 4e6) + 26e6)
+    assert found.above == pytest.approx(math.hypot(4e6, 5e6) + 10e6)
+    same = held(0.1, **(told | {"layer_low_ratio": None}))
+    found = carried(PAYLOAD, _burst(reconciliation=same), FLEET)
+    assert found is not None
+    assert found.below == pytest.approx(math.hypot(3e6, 14e6) + 16e6)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [None, held(0.1, bypassed=True), held(None), held(7.0, crossed_bits_per_second=8e9)],
+    ids=["none", "reference", "no residual", "bits read as bytes"],
+)
+def test_a_counter_that_does_not_tell_carries_nothing(device: Any) -> None:
+    assert carried(PAYLOAD, _burst(reconciliation=device), FLEET) is None
+
+
+def test_a_factor_that_traffic_may_make_still_tells() -> None:
+    doubled = held(1.0, crossed_bits_per_second=2e9)
+    found = carried(PAYLOAD, _burst(reconciliation=doubled), FLEET)
+    assert found is not None
+    assert found.value == 2e9
+
+
+def test_a_comparison_names_layer_window_limit_and_tolerance() -> None:
+    under = cast(RunSpec, spec(tolerance_ratio=0.1, layer=Layer.IP))
+    assert compared(under, _burst(), FLEET, 0.9e9) == (
+        "the fleet received 1 Gbit/s (-3 Mbit/s, +4 Mbit/s) at the ip layer over 30 s; the limit "
+        "is 900 Mbit/s, the target of 1 Gbit/s less 10 %"
+    )
+    assert compared(PAYLOAD, _burst(window=None), FLEET, 1e9).endswith(
+        "at the payload layer over 0 s; the limit is 1 Gbit/s"
+    )

@@ -1,0 +1,252 @@
+"""Each planned pair-second has one state, and a pair the state of what is missing most."""
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.measure.align import Aligned
+from broadside.coordinator.core.measure.completeness import (
+    PairGrade,
+    combine,
+    find_unsteady,
+    grade,
+    read_ratio,
+    unread_s,
+)
+from broadside.coordinator.core.measure.evidence import BurstEvidence, PairEvidence
+from broadside.coordinator.core.plan.spec import Burst
+from broadside.coordinator.core.summary import Completeness, State
+from broadside.exchange.messages import (
+    Claim,
+    ClockReading,
+    ClockSource,
+    Endpoint,
+    EngineReport,
+    Outcome,
+    Phase,
+    ServerTest,
+)
+from tests.unit.coordinator.core.records import job_report
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+BURST = Burst(index=0, planned_start_at=AT, duration_s=10)
+LATER = AT + timedelta(hours=1)
+CLAIM = Claim(job_id="j", agent_id="c-1", phase=Phase.RUNNING, claimed_at=AT)
+
+
+def _aligned(
+    pair: PairEvidence, seen: int, *, proven_s: float | None = None, start_s: float | None = 0.0
+) -> Aligned:
+    """One pair, of whose ten seconds the first ones were seen."""
+    flow = SimpleNamespace(
+        own_seen=(np.arange(10) < seen)[None, :],
+        proven_s=np.array([float(seen) if proven_s is None else proven_s]),
+    )
+    first = np.nan if start_s is None else AT.timestamp() + start_s
+    told = SimpleNamespace(pairs=[pair], flows=[flow], first_data_at_s=np.array([first]))
+    return cast(Aligned, told)
+
+
+def _graded(
+    pair: PairEvidence,
+    seen: int = 0,
+    *,
+    now: datetime = LATER,
+    late_after_s: float = 1.0,
+    **told: Any,
+) -> PairGrade:
+    known = {name: told.pop(name) for name in ("proven_s", "start_s") if name in told}
+    evidence = BurstEvidence(burst=BURST, pairs=(pair,), **told)
+    (found,) = grade(evidence, _aligned(pair, seen, **known), late_after_s, now)
+    return found
+
+
+def _pair(outcome: Outcome | None = None, **told: Any) -> PairEvidence:
+    fields = {name: told.pop(name) for name in ("reason", "engine") if name in told}
+    report = None if outcome is None else job_report(0, AT, outcome=outcome, **fields)
+    return PairEvidence(pair_index=0, report=report, **told)
+
+
+def test_a_pair_that_was_seen_is_measured() -> None:
+    found = _graded(_pair(Outcome.MEASURED), 10, proven_s=8.0, start_s=0.25)
+    assert (found.state, found.reason, found.measured, found.ran) == (
+        State.MEASURED, None, True, True,
+    )  # fmt: skip
+    assert (found.start_error_s, found.proven_ratio) == (0.25, 0.8)
+    assert (found.completeness.measured_s, found.completeness.planned_s) == (10, 10)
+    assert _graded(_pair(Outcome.MEASURED), 10, proven_s=11.0).proven_ratio == 1.0
+
+
+@pytest.mark.parametrize(("seen", "measured"), [(9, True), (8, False)])
+def test_nine_tenths_of_its_seconds_make_a_pair_measured(seen: int, measured: bool) -> None:
+    found = _graded(_pair(Outcome.MEASURED), seen)
+    assert found.measured is measured
+    assert found.completeness.seconds(State.MEASURED) == seen
+    assert found.completeness.seconds(State.LOST) == 10 - seen
+    if not measured:
+        assert found.state is State.LOST
+        assert found.reason == "seconds are missing from the record after 8 of 10 s"
+        assert found.ran  # by its own report
+
+
+@pytest.mark.parametrize(
+    ("outcome", "seen", "state", "reason"),
+    [
+        (Outcome.MISSED, 0, State.MISSED, "never started"),
+        (Outcome.REFUSED, 0, State.REFUSED, "stood down"),
+        (Outcome.ABANDONED, 0, State.ABANDONED, "cut short"),
+        (Outcome.FAILED, 0, State.NULL, "the engine failed"),
+        (Outcome.FAILED, 3, State.ABANDONED, "the engine failed after 3 of 10 s"),
+        (Outcome.MEASURED, 0, State.NULL, "the engine reported no bytes"),
+        (Outcome.LATE, 0, State.NULL, "the engine reported no bytes"),
+    ],
+)
+def test_a_report_says_what_became_of_the_rest(
+    outcome: Outcome, seen: int, state: State, reason: str
+) -> None:
+    found = _graded(_pair(outcome), seen)
+    assert (found.state, found.reason) == (state, reason)
+    assert found.completeness.seconds(state) == 10 - seen
+    assert not found.measured
+    assert not found.ran
+    own = _graded(_pair(outcome, reason="in its own words"), seen)
+    assert (own.reason or "").startswith("in its own words")
+    engine = EngineReport(engine="iperf3", error="connection reset")
+    engines = _graded(_pair(outcome, engine=engine), seen)
+    assert (engines.reason or "").startswith("connection reset")
+
+
+@pytest.mark.parametrize(
+    ("told", "seen", "state", "reason"),
+    [
+        ({"cancelled_at": AT}, 0, State.ABANDONED, "the run was cancelled"),
+        ({"cancelled_at": AT, "cancel_reason": "budget"}, 0, State.ABANDONED, "budget"),
+        ({"now": AT}, 0, State.PENDING, "not reported yet"),
+        ({}, 4, State.ABANDONED, "the agent fell silent after 4 of 10 s"),
+        ({"unheard": "its file is cut"}, 0, State.LOST, "its file is cut"),
+        ({}, 0, State.MISSED, "no agent took the job"),
+        ({"claim": CLAIM}, 0, State.LOST, "c-1 took the job and never reported"),
+    ],
+)
+def test_without_a_report_the_reason_is_what_is_known(
+    told: dict[str, Any], seen: int, state: State, reason: str
+) -> None:
+    of_pair = {name: told.pop(name) for name in ("unheard", "claim") if name in dict(told)}
+    found = _graded(_pair(**of_pair), seen, start_s=None, **told)
+    assert (found.state, found.reason, found.start_error_s) == (state, reason, None)
+
+
+@pytest.mark.parametrize(
+    ("start_s", "outcome", "late"),
+    [
+        (1.0, Outcome.MEASURED, False),
+        (1.5, Outcome.MEASURED, True),
+        (-1.5, Outcome.MEASURED, True),
+        (0.0, Outcome.LATE, True),
+        (None, Outcome.LATE, False),
+    ],
+)
+def test_a_pair_is_late_beyond_the_tolerance_or_by_its_own_word(
+    start_s: float | None, outcome: Outcome, late: bool
+) -> None:
+    found = _graded(_pair(outcome), 10, start_s=start_s)
+    assert (found.state is State.LATE) is late
+    assert found.completeness.seconds(State.LATE if late else State.MEASURED) == 10
+    if late and start_s:
+        assert found.reason == (
+            f"data began 1.5 s {'after' if start_s > 0 else 'before'} the start"
+        )
+
+
+def test_parts_add_up_exactly() -> None:
+    one = Completeness.of({State.MEASURED: 3, State.LOST: 1})
+    other = Completeness.of({State.MEASURED: 2, State.LATE: 4})
+    both = combine([one, other])
+    assert (both.planned_s, both.measured_s, both.late_s, both.lost_s) == (10, 5, 4, 1)
+    assert both.completeness_ratio == 0.5
+    assert combine([]) == Completeness.of({})
+
+
+def _reading(**told: Any) -> ClockReading:
+    known = {"read_at": AT, "synchronised": True, "offset_s": 0.0, "bound_s": 0.001}
+    return ClockReading(source=ClockSource.CHRONY, **(known | told))
+
+
+def _clocked(*readings: ClockReading | None, claimed: bool = False) -> PairEvidence:
+    """Client before and after, server before and after; the first by its claim."""
+    before, after, first, last = readings
+    return PairEvidence(
+        pair_index=0,
+        claim=CLAIM.model_copy(update={"clock": before}) if claimed else None,
+        report=job_report(0, AT, clock_before=None if claimed else before, clock_after=after),
+        server_test=ServerTest(
+            agent_id="s",
+            endpoint=Endpoint(agent_id="s", address="10.0.0.1", port=5201),
+            started_at=AT,
+            engine=EngineReport(engine="iperf3"),
+            clock_before=first,
+            clock_after=last,
+        ),
+    )
+
+
+GOOD = [_reading()] * 4
+MEASURED = PairGrade(
+    completeness=Completeness.of({State.MEASURED: 6, State.LOST: 4}),
+    state=State.MEASURED,
+    reason=None,
+    start_error_s=0.0,
+    proven_ratio=1.0,
+)
+
+
+@pytest.mark.parametrize("end", range(4))
+@pytest.mark.parametrize(
+    "reading",
+    [None, _reading(synchronised=False), _reading(offset_s=None), _reading(bound_s=None)],
+)
+def test_a_clock_is_read_before_and_after_at_both_ends(
+    end: int, reading: ClockReading | None
+) -> None:
+    bad = [*GOOD[:end], reading, *GOOD[end + 1 :]]
+    pairs = SimpleNamespace(pairs=[_clocked(*GOOD), _clocked(*bad)])
+    aligned = cast(Aligned, pairs)
+    assert read_ratio(aligned, [MEASURED] * 2) == 0.5
+    # A reading after the burst that says that the clock is off is a known trouble, no absent one.
+    off = reading is not None and end in {1, 3}
+    off = off and (not reading.synchronised or reading.bound_s is None)
+    assert unread_s(aligned, [MEASURED] * 2, 0.05) == (0 if off else 6)
+
+
+def test_a_claims_clock_is_the_first_reading() -> None:
+    aligned = cast(Aligned, SimpleNamespace(pairs=[_clocked(*GOOD, claimed=True)]))
+    assert read_ratio(aligned, [MEASURED]) == 1.0
+    assert unread_s(aligned, [MEASURED], 0.05) == 0
+    silent = cast(Aligned, SimpleNamespace(pairs=[PairEvidence(pair_index=0)]))
+    assert read_ratio(silent, [MEASURED]) == 0.0
+    assert read_ratio(cast(Aligned, SimpleNamespace(pairs=[])), []) is None
+
+
+def test_clocks_that_moved_are_counted_and_three_are_named() -> None:
+    moved = [*GOOD[:3], _reading(offset_s=9.0, bound_s=9.5)]
+    held, bad = _clocked(*GOOD), _clocked(*moved)
+    nothing = PairGrade(
+        completeness=Completeness.of({State.LOST: 10}), state=State.LOST, reason="",
+        start_error_s=None, proven_ratio=0.0,
+    )  # fmt: skip
+    late = PairGrade(
+        completeness=Completeness.of({State.LATE: 10}), state=State.LATE, reason="",
+        start_error_s=9.0, proven_ratio=0.0,
+    )  # fmt: skip
+    pairs = [bad, held, bad, bad, bad, bad]
+    aligned = cast(Aligned, SimpleNamespace(pairs=pairs))
+    found = find_unsteady(aligned, [MEASURED, MEASURED, nothing, late, MEASURED, MEASURED], 0.05)
+    assert found is not None
+    assert (found.pairs_count, found.measured_s) == (4, 18)
+    assert len(found.said) == 3
+    assert all(each.startswith("pair-001 (") for each in found.said)
+    steady = cast(Aligned, SimpleNamespace(pairs=[held, bad]))
+    assert find_unsteady(steady, [MEASURED, nothing], 0.05) is None

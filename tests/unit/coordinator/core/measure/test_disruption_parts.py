@@ -1,0 +1,279 @@
+"""One pair's seconds against its own median, and what its report says of their end."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from broadside.coordinator.core.measure.completeness import PairGrade
+from broadside.coordinator.core.measure.disruptions import (
+    Levels,
+    _absence,
+    _cluster,
+    _Ending,
+    _ending,
+    _Event,
+    _groups,
+    _median,
+    _moving_median,
+    _of_pair,
+    _spans,
+    _whole_readings,
+    judge_levels,
+)
+from broadside.coordinator.core.measure.evidence import PairEvidence
+from broadside.coordinator.core.plan.spec import Burst, RunSpec
+from broadside.coordinator.core.summary import Completeness, DisruptionKind, State
+from broadside.exchange.messages import Claim, EngineReport, Outcome, Phase
+from tests.unit.coordinator.core.records import job_report
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+AT_S = AT.timestamp()
+BURST = Burst(index=3, planned_start_at=AT, duration_s=10)
+SPEC = cast(RunSpec, SimpleNamespace(clock_bound_max_s=0.05))
+
+
+def test_runs_of_true_cells() -> None:
+    flags = np.array([True, True, False, True, False, False, True])
+    assert list(_spans(flags)) == [(0, 2), (3, 4), (6, 7)]
+    assert list(_spans(np.zeros(3, bool))) == []
+
+
+@pytest.mark.parametrize(
+    ("begin", "stop", "reading_s", "span"),
+    [
+        (3, 5, None, (3, 5)),
+        (3, 5, 2.0, (2, 6)),
+        (4, 6, 2.0, (4, 6)),
+        (0, 1, 5.0, (0, 5)),
+        (8, 9, 5.0, (5, 9)),  # no further than the burst
+    ],
+)
+def test_a_span_is_widened_to_the_readings_that_it_lies_in(
+    begin: int, stop: int, reading_s: float | None, span: tuple[float, float]
+) -> None:
+    assert _whole_readings(begin, stop, reading_s, 9) == span
+
+
+def test_medians_are_of_finite_values_by_the_lower_middle() -> None:
+    rows = np.array([[5.0, 1, 3, 2, 4, 6], [9.0, 9, 9, np.inf, np.inf, np.inf]])
+    assert float(_median(rows)[0]) == 3.0
+    assert np.isnan(_median(np.full((1, 6), np.inf))[0])
+
+
+def test_the_usual_rate_is_the_median_of_the_minute_before() -> None:
+    """A first minute at 10, then 20: the median moves once half of a minute has passed."""
+    rates = np.array([[10.0] * 60 + [20.0] * 90])
+    usual = _moving_median(rates)[0]
+    assert set(usual[:60]) == {10.0}
+    assert usual[60] == 10.0
+    assert usual[-1] == 20.0
+    assert (np.diff(usual) >= 0).all()
+    changed = int(np.flatnonzero(np.diff(usual))[0]) + 1
+    assert 90 <= changed <= 96
+
+
+def test_a_fall_to_the_floor_is_low_and_next_to_nothing_is_empty() -> None:
+    rates = np.full((3, 30), 100.0)
+    rates[0, 10:12] = 50.0  # half of the usual: at the floor
+    rates[1, 10:12] = 51.0
+    rates[2, 10:12] = 0.0
+    levels = judge_levels(rates, np.ones_like(rates), 0.5)
+    assert [list(np.flatnonzero(row)) for row in levels.low] == [[10, 11], [], [10, 11]]
+    assert [list(np.flatnonzero(row)) for row in levels.empty] == [[], [], [10, 11]]
+    assert set(levels.median.ravel()) == {100.0}
+
+
+def test_seconds_that_were_not_seen_are_unknown_and_others_count_in_full() -> None:
+    rates = np.full((1, 30), 100.0)
+    coverage = np.ones((1, 30))
+    rates[0, 10], coverage[0, 10] = 0.0, 0.0
+    rates[0, 11], coverage[0, 11] = 90.0, 0.9  # as much in the part that was seen
+    levels = judge_levels(rates, coverage, 0.5)
+    assert np.isnan(levels.rates[0, 10])
+    assert levels.rates[0, 11] == 100.0
+    assert not levels.low.any()
+
+
+def test_a_ramp_is_no_fall() -> None:
+    rates = np.full((1, 30), 100.0)
+    rates[0, :3] = [10.0, 20.0, 40.0]
+    assert not judge_levels(rates, np.ones_like(rates), 0.5).low.any()
+
+
+def test_a_level_that_lasts_for_more_than_a_minute_is_the_pairs_own() -> None:
+    rates = np.array([[100.0] * 60 + [30.0] * 100])
+    low = judge_levels(rates, np.ones_like(rates), 0.5).low[0]
+    assert low[60:100].all()
+    assert not low[125:].any()
+
+
+def _grade(state: State, reason: str | None = "why") -> PairGrade:
+    return PairGrade(
+        completeness=Completeness.of({state: 10}), state=state, reason=reason,
+        start_error_s=None, proven_ratio=0.0,
+    )  # fmt: skip
+
+
+CLAIM = Claim(job_id="j", agent_id="c-1", phase=Phase.RUNNING, claimed_at=AT)
+
+
+@pytest.mark.parametrize(
+    ("pair", "state", "kind", "cause"),
+    [
+        ({"claim": CLAIM}, State.LOST, DisruptionKind.CUT, "c-1 fell silent: killed, or cut off"),
+        ({"claim": CLAIM}, State.PENDING, DisruptionKind.GAP, "why"),
+        ({}, State.MISSED, DisruptionKind.ABSENT, "why"),
+        ({}, State.LOST, DisruptionKind.GAP, "why"),
+    ],
+)
+def test_without_a_report_an_end_is_what_is_known(
+    pair: dict[str, Any], state: State, kind: DisruptionKind, cause: str
+) -> None:
+    found = _ending(PairEvidence(pair_index=0, **pair), _grade(state))
+    assert found == _Ending(kind=kind, cause=cause, broken=False)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [
+        (Outcome.FAILED, DisruptionKind.RESET),
+        (Outcome.ABANDONED, DisruptionKind.CUT),
+        (Outcome.MISSED, DisruptionKind.ABSENT),
+        (Outcome.REFUSED, DisruptionKind.ABSENT),
+        (Outcome.MEASURED, DisruptionKind.GAP),
+        (Outcome.LATE, DisruptionKind.GAP),
+    ],
+)
+def test_a_report_says_how_it_ended(outcome: Outcome, kind: DisruptionKind) -> None:
+    def ended(**told: Any) -> _Ending:
+        report = job_report(0, AT, outcome=outcome, **told)
+        return _ending(PairEvidence(pair_index=0, report=report), _grade(State.LOST))
+
+    found = ended(reason="its words")
+    assert (found.kind, found.broken) == (kind, outcome is Outcome.FAILED)
+    if kind is DisruptionKind.GAP:
+        assert found.cause == "why"
+        return
+    assert found.cause == "client-0: its words"
+    assert ended().cause == f"client-0: {outcome}"
+    engine = EngineReport(engine="iperf3", error="reset by peer")
+    assert ended(engine=engine).cause == "client-0: reset by peer"
+
+
+def test_a_pair_of_which_nothing_is_known_was_absent_all_along() -> None:
+    cut = _Ending(kind=DisruptionKind.CUT, cause="killed", broken=False)
+    found = _absence(2, BURST, cut)
+    assert (found.kind, found.row, found.cause) == (DisruptionKind.ABSENT, 2, "killed")
+    assert (found.start_s, found.end_s, found.short_bytes) == (AT_S, AT_S + 10, None)
+    reset = _Ending(kind=DisruptionKind.RESET, cause="x", broken=True)
+    assert _absence(2, BURST, reset).kind is DisruptionKind.RESET
+
+
+GOES_ON = _Ending(kind=DisruptionKind.GAP, cause="lost rows", broken=False)
+BROKE = _Ending(kind=DisruptionKind.RESET, cause="reset", broken=True)
+
+
+def _events(
+    rates: list[float],
+    low: list[int] = [],  # noqa: B006 - not changed
+    empty: list[int] = [],  # noqa: B006
+    *,
+    ending: _Ending = GOES_ON,
+    over: bool = True,
+    server_only: bool = False,
+    reading_s: float | None = None,
+) -> list[tuple[DisruptionKind, float, float, float | None, str | None]]:
+    """Of a pair that usually has 100 bytes a second, from the burst's start."""
+    row = np.array([rates])
+    levels = Levels(
+        rates=row,
+        median=np.full(row.shape, 100.0),
+        low=np.isin(np.arange(row.shape[1]), low)[None, :],
+        empty=np.isin(np.arange(row.shape[1]), empty)[None, :],
+    )
+    known = np.flatnonzero(~np.isnan(row[0]))
+    found = _of_pair(
+        0,
+        PairEvidence(pair_index=0),
+        levels,
+        ending,
+        AT_S,
+        int(known[-1]) + 1,
+        over=over,
+        server_only=server_only,
+        spec=SPEC,
+        reading_s=reading_s,
+    )
+    return [
+        (each.kind, each.start_s - AT_S, each.end_s - AT_S, each.short_bytes, each.cause)
+        for each in found
+    ]
+
+
+NAN = float("nan")
+
+
+def test_a_drop_lacks_what_is_below_the_median() -> None:
+    found = _events([100, 20, 30, 100], [1, 2])
+    assert found == [(DisruptionKind.DROP, 1.0, 3.0, 150.0, None)]
+    stalled = _events([100, 0, 30, 100], [1, 2], [1])
+    assert stalled == [(DisruptionKind.STALL, 1.0, 3.0, 170.0, None)]
+
+
+def test_unknown_seconds_between_known_ones_are_a_gap() -> None:
+    found = _events([100, NAN, NAN, 100], server_only=True)
+    assert found == [(DisruptionKind.GAP, 1.0, 3.0, None, "the server's record only")]
+
+
+def test_what_is_missing_at_the_end_is_of_the_reports_kind() -> None:
+    assert _events([100, 100, NAN, NAN]) == [(DisruptionKind.GAP, 2.0, 4.0, None, "lost rows")]
+    assert _events([100, 100, NAN, NAN], over=False) == []
+    broke = _events([100, 100, NAN, NAN], ending=BROKE, over=False, server_only=True)
+    assert broke == [(DisruptionKind.RESET, 2.0, 4.0, 200.0, "reset; the server's record only")]
+
+
+def test_a_fall_that_did_not_come_back_is_one_with_its_ending() -> None:
+    found = _events([100, 100, 40, 0, NAN], [2, 3], [3], ending=BROKE)
+    assert found == [(DisruptionKind.RESET, 2.0, 5.0, 60.0 + 100.0 + 100.0, "reset")]
+    apart = _events([100, 100, 40, 0, NAN], [2, 3], [3])
+    assert [each[0] for each in apart] == [DisruptionKind.STALL, DisruptionKind.GAP]
+
+
+def test_events_are_as_wide_as_readings() -> None:
+    found = _events([100, 100, 100, 0, 100, 100], [3], [3], reading_s=2.0)
+    assert found == [(DisruptionKind.STALL, 2.0, 4.0, 100.0, None)]
+
+
+def _event(row: int, start_s: float, **told: Any) -> _Event:
+    known = {"kind": DisruptionKind.STALL, "end_s": start_s + 1, "short_bytes": 10.0, "cause": None}
+    return _Event(row=row, start_s=start_s, **(known | told))
+
+
+def test_events_of_one_kind_that_began_together_are_one() -> None:
+    events = [
+        _event(0, 0.0), _event(1, 1.5), _event(2, 90.0),
+        _event(3, 0.5, kind=DisruptionKind.DROP),
+    ]  # fmt: skip
+    assert [[each.row for each in group] for group in _groups(events)] == [[3], [0, 1], [2]]
+    assert list(_groups([])) == []
+
+
+def test_a_group_is_summed_and_names_its_pairs_and_causes() -> None:
+    events = [_event(2, 5.0, cause="a"), _event(0, 3.0, cause="a"), _event(2, 4.0, cause="b")]
+    found = _cluster(BURST, ["p0", "p1", "p2"], events)
+    assert (found.kind, found.burst_index) == (DisruptionKind.STALL, 3)
+    assert (found.start_at.timestamp(), found.end_at.timestamp()) == (3.0, 6.0)
+    assert (found.duration_s, found.scope, found.pairs_count) == (3.0, "some", 2)
+    assert (found.pairs, found.short_bytes, found.causes) == (("p0", "p2"), 30.0, ("a", "b"))
+    assert found.resolution_s is None
+    unknown = _cluster(BURST, ["p0"], [_event(0, 3.0, short_bytes=None), _event(0, 4.0)])
+    assert (unknown.scope, unknown.short_bytes) == ("one", None)
+    coarse = [_event(0, 3.0, resolution_s=5.0), _event(1, 3.0, resolution_s=10.0)]
+    all_of_them = _cluster(BURST, ["p0", "p1"], coarse)
+    assert (all_of_them.scope, all_of_them.resolution_s) == ("all", 10.0)
+    many = [_event(0, 3.0, cause=f"cause {number}") for number in range(9)]
+    causes = _cluster(BURST, ["p0", "p1"], many).causes
+    assert causes[-1] == f"and {9 - (len(causes) - 1)} more"

@@ -1,0 +1,76 @@
+"""What Terraform keeps in its state: a code or a secret only where it is marked sensitive."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deploy_check.hcl import Module, load
+
+ROOT = Path(__file__).parents[3]
+FOLDERS = ("deploy/azure", "deploy/hosts/terraform/aws", "deploy/hosts/terraform/gcp")
+SECRET = re.compile(
+    r"(^|_)(codes?|secrets?|tokens?|passwords?|passphrase|sas)($|_)|private_key|access_key|api_key"
+    r"|connection_string|instrumentation_key"
+)
+NO_SECRETS = re.compile(r"secret_id$|^http_tokens$")  # where a secret is; what a request must have
+
+
+def modules(folder: str) -> dict[str, Module]:
+    base = ROOT / folder
+    return load(
+        {
+            str(path.relative_to(base)): path.read_text("utf-8")
+            for path in base.rglob("*.tf")
+            if "tests" not in path.parts
+        }
+    )
+
+
+def is_secret(name: str) -> bool:
+    return SECRET.search(name) is not None and not NO_SECRETS.search(name)
+
+
+def unmarked(found: dict[str, Module]) -> Iterator[str]:
+    """Variables and outputs that hold a secret by their name or value, and are not marked."""
+    for module in found.values():
+        for name, variable in module.variables.items():
+            if is_secret(name) and variable.literal("sensitive") is not True:
+                yield f"{module}: variable {name}"
+        for name, output in module.outputs.items():
+            value = str(output.arguments.get("value"))
+            parts = [name, *re.findall(r"\w+", value)]
+            if any(map(is_secret, parts)) and output.literal("sensitive") is not True:
+                yield f"{module}: output {name}"
+        for kind, name in module.resources:
+            if kind in ("tls_private_key", "random_password", "local_file", "null_resource"):
+                yield f"{module}: {kind}.{name} keeps what it makes in the state"
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_secret_is_in_a_state_that_is_not_marked(folder: str) -> None:
+    found = modules(folder)
+    assert found
+    assert list(unmarked(found)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'variable "join_codes" {\n  type = string\n}\n',
+        'variable "api_token" {\n  type = string\n  sensitive = false\n}\n',
+        'output "key" {\n  value = azurerm_storage_account.this.primary_access_key\n}\n',
+        'output "join_code" {\n  value = "x"\n}\n',
+        'resource "tls_private_key" "this" {\n  algorithm = "ED25519"\n}\n',
+    ],
+)
+def test_one_that_is_not_marked_is_seen(text: str) -> None:
+    assert list(unmarked(load({"main.tf": text})))
+
+
+def test_the_join_codes_of_instances_stay_marked_on_their_way() -> None:
+    """A value made of a sensitive variable is sensitive, unless somebody takes the mark off."""
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*.tf"):
+            assert "nonsensitive(" not in path.read_text("utf-8"), path

@@ -1,0 +1,21 @@
+"""docs/validation.md names a test for each finding of the outside review."""
+
+import re
+
+from tests.compat.write import ROOT
+
+PAGE = (ROOT / "docs" / "validation.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| (M\d+) \|.*\| (.*) \|$", PAGE, re.MULTILINE)
+TESTS = {
+    name
+    for folder in ("review", "live")
+    for path in (ROOT / "tests" / folder).glob("test_*.py")
+    for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))
+}
+
+
+def test_every_finding_has_a_test() -> None:
+    assert {finding for finding, _ in ROWS} == {f"M{number}" for number in range(1, 23)}
+    named = {name for _, tests in ROWS for name in re.findall(r"`(test_\w+)`", tests)}
+    assert named <= TESTS
+    assert {name for name in TESTS if re.match(r"test_m\d+_", name)} <= named
