@@ -48,7 +48,7 @@ APPLIED = {
     Rule.ANNOUNCED: ("refused", "not checked: agents read it"),
     Rule.UNSET: ("refused", "left out, finding"),
     Rule.SIDE: ("refused", "left out, finding"),
-    Rule.NOT_AHEAD: ("refused", "placed in the burst, or not counted"),
+    Rule.PLACED: ("stored", "seconds outside of the burst are not counted"),
     Rule.LIVE: ("stored", "the agent counts as silent"),
     Rule.OWN: ("stored", "used for the writer's own pair or host"),
 }

@@ -294,7 +294,7 @@ _FOREIGN: Final[Mapping[str, tuple[object, ...]]] = {  # by the field's last nam
 
 def foreign_values(kind: Kind, path: str, field: FieldRule) -> tuple[object, ...]:
     """Return values of another agent, endpoint, run, pair, burst, test or time for a field."""
-    if field.rule in (Rule.NOT_AHEAD, Rule.LIVE):
+    if field.rule in (Rule.PLACED, Rule.LIVE):
         return (9e9,) if path.endswith("_at_s") else (_LATE,)
     if field.rule is Rule.HELD and kind is Kind.PRESENCE:  # see held_cases
         return ()
@@ -302,6 +302,9 @@ def foreign_values(kind: Kind, path: str, field: FieldRule) -> tuple[object, ...
     if kind is Kind.ASK and name == "port":
         return (5201, 53)
     return _FOREIGN.get(name, ())
+
+
+STORED: Final = frozenset({Rule.OWN, Rule.PLACED, Rule.LIVE})  # not refused: nobody else's matter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from pydantic import ValidationError
@@ -28,7 +27,6 @@ from broadside.exchange.records.row_rules import (
     ROW_RULES,
     Kind,
     Place,
-    late_property,
     place_of,
     raw_place,
     wrong_field,
@@ -286,9 +284,8 @@ class AgentRights:
         if place is None or row.partition_key != place.facts.get("partition", row.partition_key):
             raise self._no(row.partition_key, row.row_key)
         facts = {**await self._facts(do, place, row_name(row)), "agent": self.agent_id}
-        rule, now = ROW_RULES[place.kind], datetime.now(UTC)
-        wrong = rule.foreign_property(row.properties) or late_property(row, now)
-        if wrong is not None:
+        rule = ROW_RULES[place.kind]
+        if (wrong := rule.foreign_property(row.properties)) is not None:
             raise self._broken(row, wrong)
         if rule.model is None:
             return row
@@ -296,7 +293,7 @@ class AgentRights:
             message = parse_row(rule.model, row)
         except RecordUnreadable as error:
             raise EntityRefused(f"{self.name}: {error}") from error
-        wrong = wrong_field(place.kind, message, facts, now=now)
+        wrong = wrong_field(place.kind, message, facts)
         if wrong is not None:
             raise self._broken(row, wrong)
         if isinstance(message, Presence):

@@ -15,7 +15,7 @@ A field that no rule names is a figure or a text: a test lists those, and fails 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -50,9 +50,6 @@ from broadside.exchange.rows import leave_out, row_name
 from broadside.exchange.second_rows import TAIL
 
 BROKEN_MAX_COUNT: Final = 1_000  # rows that one reading remembers as breaking a rule
-# By which an instant may be later than the coordinator's now: a host whose clock is days off is
-# shown as such.
-AHEAD_MAX: Final = timedelta(days=366)
 
 
 class Kind(StrEnum):
@@ -82,7 +79,7 @@ class Rule(StrEnum):
     ANNOUNCED = "is the address of the writer's own heartbeat"
     UNSET = "is not set: the coordinator alone sets it"
     SIDE = "is the writer's own end"
-    NOT_AHEAD = "is at most one year after the coordinator's clock"
+    PLACED = "is placed in the pair's own burst, or not counted"
     LIVE = "is within 15 s of the coordinator's clock, else no plan uses the agent"
     OWN = "counts for the writer's own pair or host alone"
 
@@ -130,7 +127,7 @@ def _key(names: str, fact: str) -> FieldRule:
 
 
 _WRITER: Final = FieldRule(names="agent", rule=Rule.WRITER, fact="agent")
-_TIME: Final = FieldRule(names="time", rule=Rule.NOT_AHEAD)
+_TIME: Final = FieldRule(names="time", rule=Rule.PLACED)
 _OWN_TEST: Final = FieldRule(names="test", rule=Rule.OWN)
 _OWN_ENDPOINT: Final = FieldRule(names="endpoint", rule=Rule.OWN)
 _HELD: Final = FieldRule(names="endpoint", rule=Rule.HELD)
@@ -442,9 +439,7 @@ def _of_test(kind: Kind, key: str) -> Place | None:
     return Place(kind=kind, facts=facts)
 
 
-def wrong_field(
-    kind: Kind, message: Message, facts: Mapping[str, Any], *, now: datetime | None = None
-) -> str | None:
+def wrong_field(kind: Kind, message: Message, facts: Mapping[str, Any]) -> str | None:
     """Return the first field that breaks its rule; None: none does.
 
     Args:
@@ -452,32 +447,12 @@ def wrong_field(
         message: Its content, as its reader reads it.
         facts: By name, what the key, the credential and the job say. A field whose fact is not
             known is not checked.
-        now: The coordinator's clock; None: instants are not checked.
     """
     for path, field in ROW_RULES[kind].fields.items():
-        values = list(_values(message, path.split(".")))
         is_known = field.fact in facts or field.rule is Rule.UNSET
-        if is_known and not _equals(values, field, facts):
-            return path
-        if field.names == "time" and now is not None and any(_is_ahead(at, now) for at in values):
+        if is_known and not _equals(list(_values(message, path.split("."))), field, facts):
             return path
     return None
-
-
-def late_property(row: Entity, now: datetime) -> str | None:
-    """Return the first property of packed seconds or probes that is an instant ahead of ``now``."""
-    return next(
-        (
-            name
-            for name, value in row.properties.items()
-            if name.endswith("_at_s") and not _is_epoch(value, now)
-        ),
-        None,
-    )
-
-
-def _is_epoch(value: object, now: datetime) -> bool:
-    return isinstance(value, float | int) and 0 <= value <= (now + AHEAD_MAX).timestamp()
 
 
 def _values(value: Any, path: list[str]) -> Iterator[Any]:
@@ -498,10 +473,6 @@ def _equals(values: list[Any], field: FieldRule, facts: Mapping[str, Any]) -> bo
         return not any(values)
     said = [epoch_ms(value) if field.fact == "started_ms" else value for value in values]
     return said == [facts[field.fact]]
-
-
-def _is_ahead(value: Any, now: datetime) -> bool:
-    return value is not None and value > now + AHEAD_MAX
 
 
 def check_row(row: Entity, message: Message | None) -> Violation | None:

@@ -12,11 +12,21 @@ from broadside.coordinator.runs.evidence_rows import read_evidence
 from broadside.exchange.fabric import Fabric, FabricSettings, open_fabric
 from broadside.exchange.messages import Presence, Role
 from broadside.exchange.ports import Entity
-from broadside.exchange.records.row_rules import Kind, Rule
+from broadside.exchange.records.row_rules import Kind
 from broadside.exchange.row_text import entity_fields
 from tests.attack import Attack, each, lasting
 from tests.contract.test_foreign_rows import PLAN, hostile_rows, told
-from tests.written_rows import CLIENTS, SERVERS, Case, cases, held_cases, job, presence, written
+from tests.written_rows import (
+    CLIENTS,
+    SERVERS,
+    STORED,
+    Case,
+    cases,
+    held_cases,
+    job,
+    presence,
+    written,
+)
 
 FIELD: Final = "agent's row to coordinator"
 READER: Final = "Azure's table to reader"
@@ -123,7 +133,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
         FIELD,
         "a row in another's name",
         _case,
-        {str(case)[:90]: case for case in cases() if case.field.rule is not Rule.OWN},
+        {str(case)[:90]: case for case in cases() if case.field.rule not in STORED},
     ),
     *(
         Attack(

@@ -26,6 +26,7 @@ from tests.contract.adapters import Place
 from tests.written_rows import (
     AT,
     BURST,
+    STORED,
     Written,
     cases,
     endpoint,
@@ -190,6 +191,20 @@ async def test_no_foreign_value_of_any_field_is_evidence(fleet: tuple[Table, Rec
         assert _stands(evidence, case.written) is None, case
         await table.upsert(written()[case.kind].row)
     assert (await read(records)).foreign_rows == ()
+
+
+async def test_what_counts_for_the_writer_alone_changes_no_other_pair(
+    fleet: tuple[Table, Records],
+) -> None:
+    """Foreign instants, cookies, addresses: stored, and the burst is measured all the same."""
+    table, records = fleet
+    other = told(await read(records), 1)
+    for case in [case for case in cases() if case.field.rule in STORED]:
+        await table.upsert(case.written.row)
+        assert told(await read(records), 1) == other, case
+        measured = measure_burst(PLAN.spec, await read(records), AT + timedelta(hours=1))
+        assert measured.summary.pairs_planned == 2, case
+        await table.upsert(written()[case.kind].row)
 
 
 def _stands(evidence: BurstEvidence, row: Written) -> object:
