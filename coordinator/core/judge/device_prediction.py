@@ -44,7 +44,7 @@ UNSEEN_MARGIN_S: Final = 5.0  # round a burst with pairs that nobody saw
 SEEN_RATIO: Final = 0.995  # of a burst's pair-seconds: nothing to speak of is unseen
 FREE_RATIO: Final = 0.1  # of a bin: what unseen pairs may add before it is no use
 LAGS_COUNT: Final = 33  # of the lag's interval at which the shape is compared
-BESIDE_BINS: Final = 2  # at either side of a burst: one alone may hold the burst's own last bytes
+BESIDE_BINS: Final = 2  # at either side of a burst: traffic in both fills the nearer one
 # Of a bin, that traffic which ended at any instant in it filled at least, at 95 %
 FILLED_LEAST_RATIO: Final = 0.05
 
@@ -364,8 +364,8 @@ class DevicePrediction:
         """Return the most bytes a second over the idle level that may have run during a burst.
 
         Other traffic that began with the burst and ended after it, or the reverse, shows right
-        beside the burst and nowhere else. The first bin after a burst may hold the burst's own last
-        bytes, at most what was sent and not received; the bin behind it holds none of them.
+        beside the burst and nowhere else. These bins begin two seconds behind the burst, when its
+        own last bytes have passed: what senders claim to have sent more excuses nothing.
 
         Where two bins in a row show it, the first is full of it. Where it ended inside the first,
         its rate was higher than that bin's mean: at most what the bins at the burst's own edge
@@ -388,12 +388,11 @@ class DevicePrediction:
         before = np.flatnonzero(quiet & (end <= step.first_s) & (end > step.first_s - reach_s))
         over = (self.bins.bytes - self._beside(start, end)) / self.bins.width_s - idle.bytes_per_s
         found = 0.0
-        for bins, own_bytes, toward in ((after, share.tail_bytes, -1), (before[::-1], 0.0, 1)):
+        for bins, toward in ((after, -1), (before[::-1], 1)):
             near = bins[:BESIDE_BINS]
             if not len(near):
                 continue
             rates = over[near]
-            rates[0] -= own_bytes / self.bins.width_s[near[0]]
             shows = rates > NORMAL_RARE * idle.bin_sigma
             most = float(rates[shows].max(initial=0.0))
             # A bin's deviation holds what both of its edges move.
@@ -422,10 +421,8 @@ class DevicePrediction:
         step = self.steps[number]
         start, end = self.true_bins(lag)
         unsure_s = lag.uncertainty_s
-        own_bytes = 0.0
         if start[first] >= step.last_s:
             edge = (end > step.last_s - unsure_s) & (start < start[first])
-            own_bytes = share.tail_bytes
         else:
             edge = (start < step.first_s + unsure_s) & (end > end[first])
         edge &= (end > step.first_s - self.grain_s) & (start < step.last_s + self.grain_s)
@@ -440,7 +437,7 @@ class DevicePrediction:
             inside = np.minimum(stop, step.last_s) - np.maximum(begin, step.first_s)
             beside_s = float((bins.width_s - np.maximum(0.0, inside)).sum())
             net = bins.bytes - self._beside(begin, stop) - idle.bytes_per_s * bins.width_s
-            left = float((net - scale * fleet).sum()) - own_bytes
+            left = float((net - scale * fleet).sum())
             if beside_s > 0:
                 most = max(most, left / beside_s)
         return most

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from broadside.coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
-from broadside.coordinator.core.measure.evidence import FirewallLedger
+from broadside.coordinator.core.measure.evidence import FirewallLedger, PairEvidence
 from broadside.coordinator.core.summary import RunSummary, Verdict
 from tests.planted import ids, summarise
 from tests.synthetic import Fleet, Plant, fleet
@@ -98,3 +98,28 @@ def test_traffic_that_outlasts_the_bursts_may_have_hidden_a_bypass(
     summary = judged(built, replace(ledger, bytes=ledger.bytes + others))
     assert summary.verdict is verdict
     assert ("residual" in ids(summary)) == bool(after_s)
+
+
+def test_rows_that_senders_add_do_not_excuse_traffic_behind_the_bursts() -> None:
+    """As above, 15 s; the senders' records end one second of bytes later."""
+    built = fleet(replace(PLANT, period_s=600), target_bits_per_second=30e9)
+    ledger = built.ledger
+    assert ledger is not None
+    level = 0.06 * float(np.median(ledger.bytes[ledger.bytes > 0.9 * ledger.bytes.max()]))
+    others = np.zeros(len(ledger))
+    for burst in built.plan.bursts:
+        from_s = burst.planned_end_at.timestamp() + PLANT.lag_s
+        before_s = np.minimum(ledger.end_s, from_s + 15)
+        others += np.clip(before_s - np.maximum(ledger.start_s, from_s), 0, None) / 10 * level
+
+    def longer(pair: PairEvidence) -> PairEvidence:
+        tracks = []
+        for track in pair.client_tracks:
+            more = track.transferred_bytes.copy()
+            more[-2] += more[:-1].mean()
+            tracks.append(replace(track, transferred_bytes=more))
+        return replace(pair, client_tracks=tuple(tracks))
+
+    summary = judged(built.told(longer), replace(ledger, bytes=ledger.bytes + others))
+    assert summary.verdict is Verdict.INCONCLUSIVE
+    assert "residual" in ids(summary)
