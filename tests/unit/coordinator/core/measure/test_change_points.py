@@ -96,14 +96,13 @@ def test_what_does_not_vary_at_all_has_its_steps_too() -> None:
 
 
 def test_the_long_run_variance_takes_the_autocorrelation_at_its_upper_end() -> None:
-    """3, 2, 2, 3, -3, -2, -2, -3 about zero: squares 52, products of neighbours 23; the mean that
-    was taken off lowered the correlation by (1 + 3 rho) / 8."""
-    values = 100 + np.array([3.0, 2, 2, 3, -3, -2, -2, -3])
-    rho = (6 + 4 + 6 - 9 + 6 + 4 + 6) / 52
-    rho += (1 + 3 * rho) / 8
-    rho = min(0.95, rho + 1.645 * np.sqrt(max(1 - rho**2, 0.05) / 8))
-    expected = 52 / 7 * (1 + rho) / (1 - rho)
-    assert long_run_variance(values) == pytest.approx(expected)
+    """Ten times 1, 1, -1, -1: of the 39 products of neighbours one more is 1 than -1, and the mean
+    that was taken off lowered the correlation by (1 + 3 rho) / 40."""
+    values = 100 + np.array([1.0, 1.0, -1.0, -1.0] * 10)
+    rho = 1 / 40
+    rho += (1 + 3 * rho) / 40
+    rho += 1.645 * np.sqrt((1 - rho**2) / 40)
+    assert long_run_variance(values) == pytest.approx(40 / 39 * (1 + rho) / (1 - rho))
 
 
 def test_the_upper_end_of_a_small_autocorrelation() -> None:

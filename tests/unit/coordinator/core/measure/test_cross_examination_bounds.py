@@ -307,6 +307,14 @@ def test_windows_that_are_known_for_a_part_stand_for_all() -> None:
     assert _rules(_pair(None, _windows(SENDER, most, least - 1))) == []
 
 
+def test_a_window_of_nothing_is_unknown() -> None:
+    most = (TOTAL - 2 * BLOCK) / rules.WINDOW_FACTOR * 1.001
+    sent = _windows(SENDER, most)
+    cwnd = sent.cwnd_bytes.copy()
+    cwnd[9] = 0.0
+    assert _rules(_pair(None, replace(sent, cwnd_bytes=cwnd))) == []
+
+
 def _clocked(client_s: float, server_s: float, *, bound_s: float | None = 0.01) -> PairEvidence:
     """Ends whose engine time begins then, by clocks that are within a bound."""
     reading = ClockReading(

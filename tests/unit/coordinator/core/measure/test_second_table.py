@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broadside.coordinator.core.measure import second_table
 from broadside.coordinator.core.measure.second_table import (
     Column,
     TableTooLong,
@@ -130,3 +131,12 @@ def test_a_fleets_table_begins_with_when_and_which_way() -> None:
         ("from_start_s", "s"),
         ("flow", "name"),
     ]
+
+
+def test_figures_have_nine_digits_and_what_is_no_figure_stays() -> None:
+    values = np.array([123456789012.0, -0.00123456789012, 0.0, np.nan, np.inf])
+    found = second_table._rounded(values)
+    assert found.tolist()[:3] == [123456789000.0, pytest.approx(-0.00123456789, rel=1e-12), 0.0]
+    assert np.isnan(found[3])
+    assert np.isinf(found[4])
+    assert found[1] != values[1]
