@@ -123,13 +123,15 @@ def carried(spec: RunSpec, burst: BurstSummary, fleet: Interval) -> Interval | N
     """What the device's own ledger says that it carried of the fleet's rate.
 
     The ledger's bytes over the fleet's, times the fleet's rate; None where no ledger tells, or
-    its metric is declared wrongly.
+    its metric is declared wrongly. A counter that is higher than the fleet may hold what unseen
+    pairs sent: then no factor shows a wrong declaration.
     """
     held = burst.reconciliation
     if held is None or held.bypassed or held.residual_ratio is None:
         return None
     wrong = misreading(held, rates_of([burst]))
-    if wrong is not None and wrong.is_sure:
+    whole = burst.completeness.completeness_ratio >= WHOLE_RATIO
+    if wrong is not None and wrong.is_sure and (whole or wrong.factor < 1):
         return None
     low, high = held.residual_ends
     layer, extra = fleet.value * held.layer_ratio, fleet.value * held.extra_ratio

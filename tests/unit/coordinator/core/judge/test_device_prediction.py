@@ -18,6 +18,7 @@ from broadside.coordinator.core.judge.device_prediction import (
     _unrecorded_curve,
     _usual_rate,
 )
+from broadside.coordinator.core.judge.idle_level import IdleLevel
 from broadside.coordinator.core.judge.lag import Lag
 from broadside.coordinator.core.measure.evidence import FirewallLedger
 from broadside.coordinator.core.measure.headers import Headers
@@ -155,7 +156,6 @@ def test_a_burst_alone_in_its_bins_has_all_of_their_bytes() -> None:
     assert (share.ledger_bytes, share.width_s) == (1150 + 4 * 5, 14.0)
     assert share.tail_bytes == 30.0
     assert share.fleet_bytes_per_s == 100.0
-    assert share.near_bytes_per_s == 5.0
     assert list(share.parts.fleet) == [0, 0, *EVEN, 0, 0]
     assert list(share.parts.width) == [1.0] * 14
     assert share.parts.placed.shape == (14, 33)
@@ -216,17 +216,37 @@ def test_bins_that_unseen_pairs_of_another_burst_may_fill_are_left_out() -> None
     assert own.fleet_bytes == 500.0
 
 
-def test_what_runs_right_beside_a_burst_is_told_by_the_higher_side() -> None:
-    """The last bytes under way may be in the first bin behind it; the second holds none."""
-    counted = [5.0] * 6 + [9.0] * 4 + [100.0] * 10 + [0.0] * 2 + [40.0, 20.0] + [5.0] * 10
-    sent = [103.0] * 10
-    made = _predicted(counted, _burst(10, EVEN, sent=sent))
-    # Quiet from 2 s behind the burst on: 40 less 30 under way, 20; before it 9.
-    assert made.share(0, NO_LAG).near_bytes_per_s == 20.0
+IDLE = IdleLevel(
+    bytes_per_s=5.0,
+    below=0.0,
+    above=0.0,
+    mean_below=0.0,
+    mean_above=0.0,
+    bin_sigma=1.0,
+    how="quiet",
+)
+
+
+def _beside(counted: list[float]) -> float:
     made = _predicted(counted, _burst(10, EVEN))
-    assert made.share(0, NO_LAG).near_bytes_per_s == 40.0
-    counted[22:24] = [1.0, 2.0]
-    assert _predicted(counted, _burst(10, EVEN)).share(0, NO_LAG).near_bytes_per_s == 9.0
+    return made.beside_burst(0, made.share(0, NO_LAG), NO_LAG, IDLE, 0.0)
+
+
+def test_what_runs_right_beside_a_burst_is_shown_by_the_higher_side() -> None:
+    """Quiet from 2 s behind the burst on: 40 and 20 a second over a level of 5; before it 9."""
+    before, behind = [5.0] * 6 + [9.0] * 4, [5.0] * 10
+    assert _beside([*before, *EVEN, 5.0, 5.0, 40.0, 20.0, *behind]) == 35.0
+    assert _beside([*before, *EVEN, 5.0, 5.0, 5.0, 5.0, *behind]) == 4.0
+    # 3 over the level are within its deviation of 1 (3.09 of it: one bin in 1,000).
+    assert _beside([5.0] * 6 + [8.0] * 4 + [*EVEN, 5.0, 5.0, 8.0, 8.0, *behind]) == 0.0
+
+
+def test_what_ended_inside_the_first_quiet_bin_ran_faster_before() -> None:
+    """A first bin of 10 over the level: the burst's edge had room for as much as it counted."""
+    counted = [5.0] * 10 + [each + 25.0 for each in EVEN] + [25.0, 25.0, 15.0, 5.0] + [5.0] * 10
+    assert _beside(counted) == pytest.approx(20.0)
+    counted[20:22] = [5.0, 5.0]
+    assert _beside(counted) == pytest.approx(10.0)
 
 
 def test_quiet_bins_tell_the_idle_level() -> None:

@@ -24,7 +24,7 @@ from broadside.coordinator.core.measure.headers import (
     OVERHEAD_MORE_RATIO,
 )
 from broadside.coordinator.core.plan.spec import RunSpec
-from broadside.coordinator.core.summary import BurstSummary
+from broadside.coordinator.core.summary import BurstSummary, Completeness
 from broadside.exchange.messages import Flow
 from tests.unit.coordinator.core.judge.checks.check_input import burst, held, spec, window
 
@@ -169,6 +169,15 @@ def test_an_unknown_layer_is_no_random_error_and_is_added() -> None:
 )
 def test_a_counter_that_does_not_tell_carries_nothing(device: Any) -> None:
     assert carried(PAYLOAD, _burst(reconciliation=device), FLEET) is None
+
+
+def test_no_factor_shows_a_wrong_declaration_where_pairs_are_unseen() -> None:
+    """What the counter holds more may be theirs: 10/8 is no bin length of 10 in place of 8 s."""
+    told = held(7.0, crossed_bits_per_second=8e9)
+    part = Completeness(planned_s=100, measured_s=80, lost_s=20, completeness_ratio=0.8)
+    found = carried(PAYLOAD, _burst(reconciliation=told, completeness=part), FLEET)
+    assert found is not None
+    assert found.value == 8e9
 
 
 def test_a_factor_that_traffic_may_make_still_tells() -> None:

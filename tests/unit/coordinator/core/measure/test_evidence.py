@@ -106,14 +106,13 @@ def test_a_cookie_on_another_pairs_endpoint_is_a_stray() -> None:
 
 def test_only_the_planned_agent_records_a_pairs_test() -> None:
     """S2 of November 2026: a pair that was lost became *measured* by another server's record."""
-    forged = record(5201, "a")
-    rogue = replace(forged, test=forged.test.model_copy(update={"agent_id": "rogue"}))
-    for claims, reports in (
-        ({}, {0: report(Outcome.MEASURED, "a")}),  # by cookie
-        ({0: claim(None)}, {}),  # by endpoint
+    for own, claims, reports in (
+        (record(5201, "a"), {}, {0: report(Outcome.MEASURED, "a")}),  # by cookie
+        (record(5201, None), {0: claim(None)}, {}),  # by endpoint
     ):
+        rogue = replace(own, test=own.test.model_copy(update={"agent_id": "rogue"}))
         assert join_tests(BURST, [pair(0)], claims, reports, [rogue]).records == {}
-        assert join_tests(BURST, [pair(0)], claims, reports, [rogue, forged]).records == {0: forged}
+        assert join_tests(BURST, [pair(0)], claims, reports, [rogue, own]).records == {0: own}
 
 
 def test_two_pairs_with_one_endpoint_keep_their_own_servers_records() -> None:

@@ -78,7 +78,7 @@ def test_every_flow_is_named_with_its_own_figure() -> None:
     assert _ids(found) == ["rtt-limit", "rtt-unproven"]
     assert [finding.weight for finding in found.findings] == [90, 70]
     assert found.findings[0].sentence == "down: the mean RTT is 40 ms, the limit 30 ms"
-    assert found.findings[0].next_step == "lower the load, or look for the queue that builds"
+    assert found.findings[0].next_step == GOALS[0].next_step
     assert found.findings[1].sentence == (
         "x: the mean RTT was seen for 2 of 2 pairs; its limit of 30 ms needs all of them"
     )
