@@ -14,7 +14,7 @@ import httpx
 WHOLE_S: Final = 30.0  # s of a request: connecting, headers and body
 SENT_BYTES_PER_S: Final = 16_384  # a body that is sent adds its time at the least rate accepted
 _GZIP_FORM: Final = 16 + zlib.MAX_WBITS  # as zlib takes it
-_OF_WIRE: Final = ("content-encoding", "content-length", "transfer-encoding")
+_OF_WIRE: Final = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 
 async def ask(
@@ -50,7 +50,8 @@ async def ask(
                 body = b"" if max_bytes is None else await _body(response, max_bytes, unpacks)
     except TimeoutError as error:
         raise httpx.ReadTimeout(f"no whole answer within {whole_s:g} s") from error
-    headers = [(name, value) for name, value in response.headers.items() if name not in _OF_WIRE]
+    # As bytes: a header may hold any of them.
+    headers = [each for each in response.headers.raw if each[0].lower() not in _OF_WIRE]
     return httpx.Response(
         response.status_code, headers=headers, content=body, request=response.request
     )

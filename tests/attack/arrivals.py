@@ -20,7 +20,7 @@ from broadside.exchange.second_rows import CHUNK_ROWS_MAX_COUNT
 from tests.attack import Attack, each, memory_within
 from tests.attack.on_door import CALLER, site
 from tests.attack.on_hosts import BASE, PORT, Port, at_port, make_row, write
-from tests.attack.unfolding import forged
+from tests.attack.unfolding_rows import forged
 from tests.unit.coordinator.api.test_arrivals import BODIES
 from tests.unit.coordinator.notices.test_slow_places import DRIPS, dripping
 

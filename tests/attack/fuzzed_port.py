@@ -26,7 +26,7 @@ from tests.attack.between import WIRE, Listening, listening
 from tests.attack.fuzzed import mangled
 from tests.attack.injections import INJECTIONS
 from tests.attack.on_hosts import BASE, claim, make_row, write
-from tests.attack.unfolding import forged
+from tests.attack.unfolding_rows import forged
 from tests.unit.coordinator.presences import presence
 
 ASKERS_COUNT: Final = 4

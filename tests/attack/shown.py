@@ -37,7 +37,7 @@ from broadside.exchange.ports import Outgoing
 from tests.attack import Attack, each
 from tests.attack.fuzzed import planned_job
 from tests.attack.on_door import bearer, site
-from tests.attack.unfolding import forged
+from tests.attack.unfolding_rows import forged
 from tests.loopback_server import Quiet, served
 from tests.one_table import records_in
 from tests.unit.agent.doubles import MemoryTable, make_tools
