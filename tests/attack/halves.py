@@ -3,11 +3,13 @@
 import asyncio
 import json
 from collections.abc import Coroutine, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
+from urllib.parse import quote
 
 from broadside.coordinator.auth.audit import Audit
+from broadside.coordinator.hosts.enrolment import TOLD_S
 from broadside.exchange.messages import Role
 from broadside.exchange.ports import Entity
 from tests.attack import Attack, each
@@ -43,14 +45,15 @@ def _in_a_batch(field: str, operation: dict[str, Any]) -> Coroutine[Any, Any, st
 
 async def _batched(own: Port, field: str, operation: dict[str, Any]) -> str:
     """It is refused by its field's name, its neighbours are done, and it is on record."""
-    since = datetime.now(UTC)
+    since = datetime.now(UTC) - timedelta(seconds=TOLD_S)  # each refusal once in that time
     before, answer, after = await own.do("c1", [{"do": "ping"}, operation, {"do": "ping"}])
     assert before == after == {"ok": None}, "its neighbours are done"
     assert answer["said"].startswith(f"{field}: half a character"), answer
     async with asyncio.timeout(30):
         while True:  # the row is written beside the answer
-            rows, _ = await Audit(own.fabric.private).read(datetime.now(UTC), limit=20)
-            if any(row.at >= since and row.by == "client.c1" for row in rows):
+            rows, _ = await Audit(own.fabric.private).read(datetime.now(UTC), limit=100)
+            kept = [row.path for row in rows if row.at >= since and row.by == "client.c1"]
+            if any(quote(f"{field}: half") in path for path in kept):
                 return str(answer["said"])
             await asyncio.sleep(0.02)
 
