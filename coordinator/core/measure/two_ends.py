@@ -218,6 +218,8 @@ def _fit(pieces: Sequence[_Piece], shifts_s: Floats) -> _Fit:
         blocks = range(0, len(shifts_s), at_once)
         compared = [_compare(piece, shifts_s[at : at + at_once]) for at in blocks]
         residual, spread, count = map(np.concatenate, zip(*compared, strict=True))
+        if not count.any():  # a flow with too few rows shows nothing, and hides no other one
+            continue
         # Of shifts that lose rows, what they would come to.
         least = len(piece.amount) / np.maximum(1, count)
         left += np.where(count > 0, residual * least, np.inf)

@@ -83,6 +83,20 @@ def test_bytes_show_by_how_much_one_end_began_later(late_s: float) -> None:
     assert found.drift_ratio == 0.0
 
 
+def test_a_flow_with_few_rows_does_not_hide_the_other_one() -> None:
+    rates, few = _rates(60), _rates(5)
+    found = place_ends(
+        [_read(Side.CLIENT, rates), _read(Side.CLIENT, few, flow=Flow.DOWN)],
+        [
+            _read(Side.SERVER, rates, zero_s=ZERO_S + 2),
+            _read(Side.SERVER, few, zero_s=ZERO_S + 2, flow=Flow.DOWN),
+        ],
+    )
+    assert found is not None
+    assert found.by_series
+    assert found.offset_s == pytest.approx(2.0, abs=0.1)
+
+
 def test_a_round_trip_widens_the_interval_on_both_sides() -> None:
     rates = _rates(60)
     ends = [_read(Side.CLIENT, rates)], [_read(Side.SERVER, rates)]
