@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-import anyio
 from limits import RateLimitItemPerMinute
 from limits.aio.storage import MemoryStorage
 from limits.aio.strategies import MovingWindowRateLimiter
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -45,10 +43,8 @@ log = logging.getLogger(__name__)
 
 _PATH_MAX_CHARS: Final = 300  # of a path that is kept in the audit
 _IMPORTS: Final = "/v1/imports/"
-_DEPARTURES: Final = (
-    *(anyio.BrokenResourceError, anyio.ClosedResourceError),  # between the tasks of a stream
-    *(ClientDisconnect, ConnectionError),
-)
+# By name: anyio's, between the tasks of a stream, and Starlette's are no dependencies of ours.
+_DEPARTURES: Final = ("BrokenResourceError", "ClosedResourceError", "ClientDisconnect")
 IMPORTS_AT_ONCE: Final = 2  # of one caller: each holds its whole body in memory
 _LOCATION: Final = re.compile(r"/v1/runs/([a-z0-9-]+)")
 
@@ -248,7 +244,7 @@ def _is_departure(error: BaseException) -> bool:
     """Whether an error says only that there is nobody to send to any more."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_departure, error.exceptions))
-    return isinstance(error, _DEPARTURES)
+    return isinstance(error, ConnectionError) or type(error).__name__ in _DEPARTURES
 
 
 def _row(principal: Principal, scope: Scope, right: Right, status: int | None = None) -> AuditRow:

@@ -50,11 +50,23 @@ async def ask(
                 body = b"" if max_bytes is None else await _body(response, max_bytes, unpacks)
     except TimeoutError as error:
         raise httpx.ReadTimeout(f"no whole answer within {whole_s:g} s") from error
+    except httpx.ConnectError as error:
+        raise httpx.ConnectError(_reason(error)) from error
     # As bytes: a header may hold any of them.
     headers = [each for each in response.headers.raw if each[0].lower() not in _OF_WIRE]
     return httpx.Response(
         response.status_code, headers=headers, content=body, request=response.request
     )
+
+
+def _reason(error: BaseException) -> str:
+    """Return what the system said of a connection; libraries say that all attempts failed."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return str(error)
 
 
 def ask_now(url: str, max_bytes: int | None, whole_s: float, method: str = "GET") -> httpx.Response:

@@ -488,6 +488,7 @@ def test_a_host_says_what_is_wrong_with_its_credential(tmp_path: Path) -> None:
             said = (spool / "agent.log").read_text()
             assert "the credential of client.c1, and this is " + f"{role}.{agent_id}: set" in said
     shutil.rmtree(tmp_path / "data" / "tls")
+    enroll(tmp_path / "data", "new-authority")
     with serving(tmp_path) as (_, at):
         agent = agent_on_loopback(spool, at, "c1", "client")
         try:
@@ -520,11 +521,15 @@ def revoke_first_code(data: Path) -> str:
         return name
 
     name = asyncio.run(first())
+    enroll(data, "revoke", name)
+    return name
+
+
+def enroll(data: Path, *arguments: str) -> None:
     subprocess.run(
-        [sys.executable, "-m", "broadside.coordinator", "enroll", "revoke", name],
+        [sys.executable, "-m", "broadside.coordinator", "enroll", *arguments],
         env=os.environ | {"BROADSIDE_DATA_DIR": str(data), "PYTHONPATH": str(ROOT)},
         check=True,
         timeout=60,
         capture_output=True,
     )
-    return name

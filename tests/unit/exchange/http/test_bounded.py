@@ -1,4 +1,7 @@
+import socket
+
 import httpx
+import pytest
 
 from broadside.exchange.http.bounded import ask
 
@@ -12,3 +15,12 @@ async def test_a_header_of_any_bytes_is_part_of_the_answer() -> None:
     assert response.status_code == 429
     assert response.headers["Retry-After"] == "\xb2"
     assert response.headers["Server"] == "n"
+
+
+async def test_a_refused_connection_is_reported_in_the_systems_words() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/"
+        async with httpx.AsyncClient() as client:
+            with pytest.raises(httpx.ConnectError, match="Connection refused"):
+                await ask(client, "GET", url, 10)

@@ -134,7 +134,7 @@ async def test_pairs_that_do_not_count_are_named_beside_the_headline(fabric: Fab
         ({"target_bits_per_second": None}, "there is no pass", "the coverage; no contradiction"),
         (
             {"target_bits_per_second": None, "retransmit_max_ratio": 0.01},
-            "Verdict. Pass needs the coverage; share of segments sent again",
+            "Verdict. Pass needs the coverage; share of retransmitted segments",
             "no contradiction",
         ),
     ],
