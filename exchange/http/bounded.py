@@ -6,6 +6,7 @@ another way.
 """
 
 import asyncio
+import os
 import zlib
 from typing import Any, Final
 
@@ -63,8 +64,8 @@ def _reason(error: BaseException) -> str:
     """Return what the system said of a connection; libraries say that all attempts failed."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
+        if isinstance(cause, OSError) and cause.errno:
+            return os.strerror(cause.errno)
         cause = cause.__cause__ or cause.__context__
     return str(error)
 
