@@ -33,6 +33,7 @@ UNTIL_THERE = "until [ $(broadside agents | grep -c laptop) = 2 ]; do sleep 1; d
 pytestmark = [
     pytest.mark.live,
     pytest.mark.needs_root,
+    pytest.mark.alone,  # its verdict is documented for a host that is not full
     pytest.mark.timeout(400),
 ]
 
