@@ -101,7 +101,7 @@ def test_agents_of_other_hosts_carry_the_same_demo(site: Site) -> None:
 def test_the_real_azure_sdks_carry_the_same_demo(site: Site) -> None:
     # The stand-ins of Azure take a core themselves: a rate that two busy ones carry beside them.
     # A counter that does not say whether it counts what it drops is known to some 4 % only.
-    options = ["--bursts", "1", "--seconds", "45", "--pairs", "8", "--scale", "400"]
+    options = ["--bursts", "1", "--seconds", "60", "--pairs", "8", "--scale", "400"]
     summary = passed(site, "--fabric", "azure-local", *options)
     assert summary["pairs_measured"] == 8
     held = summary["reconciliation"]
