@@ -19,12 +19,12 @@ from broadside.coordinator.core.summary import (
     Limiter,
     LimiterName,
     PairSummary,
-    Reconciliation,
     State,
 )
 from broadside.exchange.messages import Direction, Flow, Traffic
 from tests.judged import judged_burst
 from tests.synthetic import Plant, fleet
+from tests.unit.coordinator.core.judge.bottleneck.bottleneck_input import counted
 
 
 def pairs_of(count: int, **figures: Any) -> list[PairSummary]:
@@ -40,20 +40,6 @@ def pairs_of(count: int, **figures: Any) -> list[PairSummary]:
         )
         for index in range(count)
     ]
-
-
-def ledger(bits_per_second: float, cov_ratio: float | None) -> Reconciliation:
-    """What the device counted, second by second."""
-    return Reconciliation(
-        source="lab",
-        layer="ip",
-        grain_s=1.0,
-        basis="rate",
-        overhead_ratio=1.036,
-        overhead_how="recorded",
-        firewall_bits_per_second=bits_per_second,
-        ledger_cov_ratio=cov_ratio,
-    )
 
 
 def found(
@@ -222,7 +208,7 @@ def sessions(
         retransmit_ratio=ratio,
         mss_bytes=mss_bytes,
     )
-    told = ledger(rate * 1.036, 0.005)
+    told = counted(rate * 1.036, 0.005)
     return find_bottleneck(
         BottleneckInput(
             traffic=traffic, flows=[lead], pairs=each, reconciliation=told, devices=devices
@@ -338,7 +324,7 @@ def burst(
             traffic=Traffic(streams_count=64),
             flows=[lead],
             pairs=each,
-            reconciliation=ledger(30e9, ledger_cov),
+            reconciliation=counted(30e9, ledger_cov),
             sku=sku,
             window_s=30,
             drops_per_second=drops,

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from broadside.coordinator.core.judge.residual_cause import UNSEEN_BY_BYTES
 from broadside.coordinator.core.measure.evidence import FirewallLedger, PairEvidence
@@ -73,6 +74,23 @@ def test_what_cannot_be_true_of_a_ledger_is_no_pass(odd: float) -> None:
     assert "ledger-untrue" in ids(summary)
 
 
+def outlasted(after_s: int) -> tuple[Fleet, FirewallLedger, NDArray[np.float64]]:
+    """Return a fleet, its counter, and others' bytes in each bin for some seconds after each burst.
+
+    Others send 6 % of the rate of a full bin.
+    """
+    built = fleet(replace(PLANT, period_s=600), target_bits_per_second=30e9)
+    ledger = built.ledger
+    assert ledger is not None
+    level = 0.06 * float(np.median(ledger.bytes[ledger.bytes > 0.9 * ledger.bytes.max()]))
+    others = np.zeros(len(ledger))
+    for burst in built.plan.bursts:
+        from_s = burst.planned_end_at.timestamp() + PLANT.lag_s
+        before_s = np.minimum(ledger.end_s, from_s + after_s)
+        others += np.clip(before_s - np.maximum(ledger.start_s, from_s), 0, None) / 10 * level
+    return built, ledger, others
+
+
 @pytest.mark.parametrize(
     ("after_s", "verdict"),
     [(0, Verdict.PASS), (15, Verdict.INCONCLUSIVE), (40, Verdict.INCONCLUSIVE)],
@@ -85,15 +103,7 @@ def test_traffic_that_outlasts_the_bursts_may_have_hidden_a_bypass(
     It begins with each burst. Where it ends 40 s later, the bins after the burst show it. Where it
     ends 15 s later, half of one bin holds it, and the bin before that tells how much it was.
     """
-    built = fleet(replace(PLANT, period_s=600), target_bits_per_second=30e9)
-    ledger = built.ledger
-    assert ledger is not None
-    level = 0.06 * float(np.median(ledger.bytes[ledger.bytes > 0.9 * ledger.bytes.max()]))
-    others = np.zeros(len(ledger))
-    for burst in built.plan.bursts:
-        from_s = burst.planned_end_at.timestamp() + PLANT.lag_s
-        before_s = np.minimum(ledger.end_s, from_s + after_s)
-        others += np.clip(before_s - np.maximum(ledger.start_s, from_s), 0, None) / 10 * level
+    built, ledger, others = outlasted(after_s)
     assert others.any() == bool(after_s)
     summary = judged(built, replace(ledger, bytes=ledger.bytes + others))
     assert summary.verdict is verdict
@@ -102,15 +112,7 @@ def test_traffic_that_outlasts_the_bursts_may_have_hidden_a_bypass(
 
 def test_rows_that_senders_add_do_not_excuse_traffic_behind_the_bursts() -> None:
     """As above, 15 s; the senders' records end one second of bytes later."""
-    built = fleet(replace(PLANT, period_s=600), target_bits_per_second=30e9)
-    ledger = built.ledger
-    assert ledger is not None
-    level = 0.06 * float(np.median(ledger.bytes[ledger.bytes > 0.9 * ledger.bytes.max()]))
-    others = np.zeros(len(ledger))
-    for burst in built.plan.bursts:
-        from_s = burst.planned_end_at.timestamp() + PLANT.lag_s
-        before_s = np.minimum(ledger.end_s, from_s + 15)
-        others += np.clip(before_s - np.maximum(ledger.start_s, from_s), 0, None) / 10 * level
+    built, ledger, others = outlasted(15)
 
     def longer(pair: PairEvidence) -> PairEvidence:
         tracks = []
