@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from broadside.exchange.messages import ClockReading, ClockSource
+from broadside.exchange.programs import program_environment
 
 CHRONYC_TIMEOUT_S: Final = 2.0
 TIME_ERROR: Final = 5  # adjtimex(2): the clock is not synchronised
@@ -249,6 +250,7 @@ async def _ask_chronyc(socket: str | None) -> str | None:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
+            env=program_environment(),
         )
     except OSError:
         return None

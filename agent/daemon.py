@@ -34,6 +34,7 @@ from broadside.exchange.engines.port import (
     word,
 )
 from broadside.exchange.messages import ClockReading, EngineState
+from broadside.exchange.programs import program_environment
 
 _DAYS: Final = 30  # a self-signed one is made anew at every start of a service
 _TIMEOUT_S: Final = 30.0
@@ -75,7 +76,12 @@ def _self_signed(address: str) -> tuple[str, str]:
     argv += ["-addext", name, "-keyout", "-", "-out", "-"]
     try:
         made = subprocess.run(
-            argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
+            argv,
+            env=program_environment(),
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=True,
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise NoCertificate(

@@ -105,6 +105,7 @@ def _try_iperf3(name: str) -> Iperf3:
     try:
         said = subprocess.run(
             [path, "--version"],
+            env=program_environment(),
             capture_output=True,
             timeout=_VERSION_TIMEOUT_S,
             check=False,
@@ -464,6 +465,7 @@ def _watch(group_id: int, hard_stop_at_s: float) -> subprocess.Popen[bytes]:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env=program_environment(),
             process_group=0,
             preexec_fn=_leash(hard_stop_at_s, None, signal.SIGKILL),
         )

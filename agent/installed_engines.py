@@ -13,7 +13,7 @@ from broadside.agent.engine_process import Iperf3
 from broadside.exchange.engines import engines
 from broadside.exchange.engines.port import Engine, Program, Tool, Toolset
 from broadside.exchange.messages import DEFAULT_ENGINE, EngineState, Role
-from broadside.exchange.programs import program_path
+from broadside.exchange.programs import program_environment, program_path
 
 _TOOLS: Final = Path(__file__).resolve().parents[1] / ".tools"
 _VERSION_TIMEOUT_S: Final = 10.0
@@ -103,6 +103,7 @@ def _ask_version(argv: list[str]) -> str:
                 stdin=writing,
                 stdout=writing,
                 stderr=writing,
+                env=program_environment(),
                 timeout=_VERSION_TIMEOUT_S,
                 check=False,
             )

@@ -19,6 +19,7 @@ from typing import Final
 from broadside.agent.counters import NET_DEV, parse_net_dev
 from broadside.exchange.engines.port import Unwritable, word
 from broadside.exchange.messages import VXLAN_BYTES, Role, Tunnel
+from broadside.exchange.programs import program_environment
 
 IP_TIMEOUT_S: Final = 5.0
 _PREFIX: Final = "bsx"
@@ -183,6 +184,7 @@ def _guardian(name: str) -> subprocess.Popen[bytes]:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env=program_environment(),
             start_new_session=True,
         )
         guard.wait(IP_TIMEOUT_S)
@@ -197,6 +199,7 @@ def _ip(arguments: list[str], commands: str | None = None) -> str:
         done = subprocess.run(
             ["ip", *arguments],
             input=commands,
+            env=program_environment(),
             capture_output=True,
             text=True,
             timeout=IP_TIMEOUT_S,

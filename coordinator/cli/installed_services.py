@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from broadside.exchange.checks import Check
+from broadside.exchange.programs import program_environment
 
 Service = Literal["agent", "coordinator"]
 SERVICES: Final[Sequence[Service]] = ("agent", "coordinator")
@@ -37,7 +38,12 @@ def check_service(name: Service) -> Check:
     asked = ["systemctl", "show", unit, "--property=ActiveState,NRestarts,Result"]
     try:
         done = subprocess.run(
-            asked, capture_output=True, text=True, timeout=SYSTEMCTL_TIMEOUT_S, check=True
+            asked,
+            env=program_environment(),
+            capture_output=True,
+            text=True,
+            timeout=SYSTEMCTL_TIMEOUT_S,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
         return Check(name=f"service {name}", ok=False, detail=f"systemctl: {error}")
@@ -76,6 +82,7 @@ def run_in_sandbox(
         try:
             code = subprocess.run(
                 ["systemctl", "start", unit.name],
+                env=program_environment(),
                 capture_output=True,
                 timeout=timeout_s,
                 check=False,
@@ -83,7 +90,12 @@ def run_in_sandbox(
             texts = [path.read_text() if path.exists() else "" for path in (output, errors)]
         finally:
             for verb in ("stop", "reset-failed"):
-                subprocess.run(["systemctl", verb, unit.name], capture_output=True, check=False)
+                subprocess.run(
+                    ["systemctl", verb, unit.name],
+                    env=program_environment(),
+                    capture_output=True,
+                    check=False,
+                )
             unit.unlink()
     return subprocess.CompletedProcess(list(argv), code, *texts)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broadside.exchange.installation import bring_extra
+from broadside.exchange.programs import program_environment
 
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _OTHER_TAG: Final = re.compile(r"<(?!/?(?:b|i|br|sub|sup|extra)\s*/?>)")  # than our figures have
@@ -55,7 +56,9 @@ def print_pdf(page: str) -> bytes:
             source.as_uri(),
         ]
         try:
-            done = subprocess.run(argv, capture_output=True, timeout=_PDF_S, check=False)
+            done = subprocess.run(
+                argv, env=program_environment(), capture_output=True, timeout=_PDF_S, check=False
+            )
         except subprocess.TimeoutExpired as error:
             raise BrowserError(f"{browser}: no PDF within {_PDF_S:g} s") from error
         if not target.is_file():

@@ -7,6 +7,8 @@ another way.
 
 import asyncio
 import os
+import socket
+import ssl
 import zlib
 from typing import Any, Final
 
@@ -64,6 +66,8 @@ def _reason(error: BaseException) -> str:
     """Return what the system said of a connection; libraries say that all attempts failed."""
     cause: BaseException | None = error
     while cause is not None:
+        if isinstance(cause, ssl.SSLError | socket.gaierror):
+            return cause.strerror or str(cause)  # its number is not the system's
         if isinstance(cause, OSError) and cause.errno:
             return os.strerror(cause.errno)
         cause = cause.__cause__ or cause.__context__

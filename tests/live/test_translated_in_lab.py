@@ -247,7 +247,7 @@ def test_connections_without_keep_alive_are_one_test(site: Range, traffic: str) 
 def test_loss_cuts_no_test_in_two(site: Range, traffic: str) -> None:
     lossy = """chain forward {
  type filter hook forward priority 0
- numgen random mod 100 < 5 drop
+ numgen random mod 100 < 3 drop
 }"""
     with firewall_rules(site.lab, lossy):
         summary = site.carry_out(**(RUNS[traffic] | {"burst_s": 15}))

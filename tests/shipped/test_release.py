@@ -41,9 +41,10 @@ COMMIT: Final = {
     for name, value in {
         "NAME": "test",
         "EMAIL": "test@example.org",
-        "DATE": "2026-11-26T12:00:00Z",
+        "DATE": "2026-10-01T12:00:00Z",
     }.items()
 }
+COMMIT_DAY: Final = 20_727  # that day, in days since 1970
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(2 * BUILD_TIMEOUT_S)]
 
@@ -293,7 +294,25 @@ def test_two_images_of_a_commit_are_the_same(
         assert written.read().decode().strip() == images[0].commit
     assert any(name.endswith(f"broadside-{VERSION}.dist-info/licenses/LICENSE") for name in names)
     assert any(name.endswith("usr/share/doc/iperf3/copyright") for name in names)
+    # An account says the day on which its password was set. Two builds may have a midnight between.
+    days = {
+        int(line.split(":")[2])
+        for line in file_of_layers(layout, manifest, "etc/shadow").splitlines()
+        if line.split(":")[0] in {"_chrony", "broadside"}
+    }
+    assert days == {COMMIT_DAY}
     shipped_row("image", "two folders, two umasks", "OCI archive, the same bytes")
+
+
+def file_of_layers(layout: Mapping[str, bytes], manifest: Any, name: str) -> str:
+    """Return a file's text as the last layer that has it leaves it."""
+    found = ""
+    for layer in manifest["layers"]:
+        packed = layout[f"blobs/{layer['digest'].replace(':', '/')}"]
+        with tarfile.open(fileobj=io.BytesIO(packed)) as opened:
+            if name in opened.getnames() and (file := opened.extractfile(name)):
+                found = file.read().decode()
+    return found
 
 
 def blob(layout: Mapping[str, bytes], name: str) -> Any:

@@ -203,7 +203,11 @@ def counters_noise(blocks: Sequence[tuple[Floats, Floats]]) -> float:
     found = np.concatenate(
         [
             np.zeros(0),
-            *(np.diff(counted / fleet) * fleet.sum() / counted.sum() for counted, fleet in blocks),
+            *(
+                np.diff(counted / fleet) * fleet.sum() / counted.sum()
+                for counted, fleet in blocks
+                if counted.sum() > 0
+            ),
         ]
     )
     if len(found) < FIT_BINS_MIN:

@@ -43,9 +43,9 @@ WINDOW_KNOWN_RATIO: Final = 0.9  # of a track's time, of which the kernel told b
 STAMPS_APART_S: Final = 0.5  # s beyond both clocks' bounds: the first data of either end is told
 # to some ms from lines as they arrive, to some 100 ms from a process's exit (iperf3 before 3.17)
 # s, instead, of an engine without a start gate: one end reports its connection or log-in, the other
-# its first data. One lost SYN and one lost segment delay that by 1 s each (RFC 6298, sections 2.1
-# and 2.4).
-LOGIN_APART_S: Final = 2.0
+# its first data. Three losses of one segment in a row delay that by 1 + 2 + 4 s (RFC 6298, sections
+# 2.1 and 5.5).
+LOGIN_APART_S: Final = 7.0
 COPIED_COUNT: Final = 5  # different values that an account must have before another may not be
 # the same
 # The same, of paced pairs that read whole blocks: they share two or three regular values and one at

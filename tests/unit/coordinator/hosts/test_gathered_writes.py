@@ -1,6 +1,7 @@
 """Writes of many agents at about one moment share a commit; those of few wait for nobody."""
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,15 +48,23 @@ async def test_writes_of_one_moment_share_a_commit(
     await anext(stream)
     database = fabric.results._database  # type: ignore[attr-defined]  # the embedded table's
     await database.read(lambda connection: connection.set_trace_callback(said.append))
+    held, released = threading.Event(), threading.Event()
+    # Its thread takes up nothing from here until it is released.
+    database.submit(lambda _: (held.set(), released.wait(60)), reads=True)
+    await asyncio.to_thread(held.wait, 60)
     writes = []
-    for number in range(WRITES_COUNT):
+    for number in range(1, WRITES_COUNT + 1):
         writes.append(asyncio.create_task(_write(service, number)))
         await asyncio.sleep(0)  # each comes by itself
     given_up = writes.pop()
     given_up.cancel()
+    while not database._due:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.01)
+    assert len(database._due) == WRITES_COUNT - 1  # all in one turn of the loop
+    released.set()
     assert all("ok" in answer for answer in await asyncio.gather(*writes))
     assert said.count("COMMIT") == 1
     assert [row.row_key async for row in fabric.results.scan("p")] == [
-        f"{number:03d}" for number in range(WRITES_COUNT - 1)
+        f"{number:03d}" for number in range(WRITES_COUNT)
     ]
     await stream.aclose()

@@ -1,9 +1,13 @@
+import asyncio
 import socket
+import ssl
+from pathlib import Path
 
 import httpx
 import pytest
 
 from broadside.exchange.http.bounded import ask
+from tests.live.certificates import make_certificates
 
 
 async def test_a_header_of_any_bytes_is_part_of_the_answer() -> None:
@@ -24,3 +28,25 @@ async def test_a_refused_connection_is_reported_in_the_systems_words() -> None:
         async with httpx.AsyncClient() as client:
             with pytest.raises(httpx.ConnectError, match="Connection refused"):
                 await ask(client, "GET", url, 10)
+
+
+async def test_a_refused_certificate_is_reported_in_openssls_words(tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates.chain, certificates.key)
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    async with server, httpx.AsyncClient(trust_env=False) as client:
+        with pytest.raises(httpx.ConnectError, match=r"CERTIFICATE_VERIFY_FAILED.*certificate"):
+            await ask(client, "GET", f"https://127.0.0.1:{port}/", 10)
+
+
+async def test_an_unknown_name_is_reported_in_the_resolvers_words() -> None:
+    def unknown(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("all attempts failed") from socket.gaierror(
+            socket.EAI_NONAME, "Name or service not known"
+        )
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(unknown)) as client:
+        with pytest.raises(httpx.ConnectError, match=r"^Name or service not known$"):
+            await ask(client, "GET", "http://device/metrics", 10)

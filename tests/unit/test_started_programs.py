@@ -1,0 +1,65 @@
+"""Every program that is started gets an environment without this process's secrets.
+
+A program's environment may be read by its user, and a traffic engine is open to strangers.
+"""
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from broadside.exchange.programs import program_environment
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGES: Final = ("agent", "coordinator", "exchange")  # a lab is a user's own processes
+STARTERS: Final = frozenset(
+    {
+        *(f"subprocess.{name}" for name in ("run", "Popen", "call", "check_call", "check_output")),
+        "asyncio.create_subprocess_exec",
+        "asyncio.create_subprocess_shell",
+        "subprocess.getoutput",
+        "os.system",
+        "os.popen",
+    }
+)
+# File and function: why the program needs the whole environment.
+WHOLE: Final[Mapping[tuple[str, str], str]] = {
+    ("coordinator/backups.py", "_back_up"): "Broadside itself, which reads its settings there",
+    ("coordinator/cli/doctor.py", "agent_checks"): "Broadside itself",
+    ("coordinator/cli/capacity_commands.py", "set_capacity"): "the user's own command",
+    ("coordinator/cli/terraform.py", "_run"): "terraform takes its credentials there",
+    ("coordinator/cli/terraform.py", "attempt"): "terraform takes its credentials there",
+    ("exchange/version.py", "read_commit"): "git; setup.py runs the file before anything is there",
+    ("coordinator/studies/switch.py", "run_argv"): "the user's own command, which may sign in",
+}
+
+
+def _starts() -> set[tuple[str, str]]:
+    """Where a program is started with no environment of its own, by file and function."""
+    found = set()
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            tree = ast.parse(path.read_text())
+            for function in ast.walk(tree):
+                if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    continue
+                for call in ast.walk(function):
+                    if not isinstance(call, ast.Call) or ast.unparse(call.func) not in STARTERS:
+                        continue
+                    if not any(word.arg == "env" for word in call.keywords):
+                        found.add((str(path.relative_to(ROOT)), function.name))
+    return found
+
+
+def test_programs_that_get_the_whole_environment_are_known_with_their_reason() -> None:
+    assert _starts() == WHOLE.keys()
+
+
+def test_secrets_settings_and_proxies_are_kept_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("BROADSIDE_AGENT_JOIN", "AZURE_CLIENT_SECRET", "HTTPS_PROXY", "MY_TOKEN"):
+        monkeypatch.setenv(name, "x")
+    kept = program_environment()
+    assert "x" not in kept.values()
+    assert "PATH" in kept
