@@ -1,0 +1,85 @@
+"""Prints how often a fleet that is 2 % above its limit passes, by the scatter of its rate.
+
+Run: ``python -m tests.bench.bench_power [--cases 600] [--seed 7] [--room 0.02]``. The worlds are
+the hunt's kind ``clean-30s``: bursts of 30 s with a correlation of up to 0.5 from second to second.
+Each world's target is set so that its slowest burst is above the limit by exactly the room.
+"""
+
+import argparse
+import math
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from typing import Final
+
+import numpy as np
+
+from tests.hunt.adapter import conclude
+from tests.worlds import generate
+
+KIND: Final = "clean-30s"
+EDGE_S: Final = 2  # that a start or an end may take
+# Upper ends of the rows, in parts of the mean.
+ERRORS: Final = (0.001, 0.002, 0.003, 0.004, 0.005, math.inf)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One world.
+
+    Attributes:
+        error_ratio: Standard error of the mean of 30 s, by the true seconds and the true
+            correlation.
+        bursts_count: Bursts of the world. Each has to hold the limit.
+        verdict: The engine's verdict.
+    """
+
+    error_ratio: float
+    bursts_count: int
+    verdict: str
+
+
+def judged(seed: int, room_ratio: float) -> Judged:
+    """Judge one world with that room above the limit."""
+    world = generate(KIND, seed)
+    bursts, plan, rho = world.truth.bursts, world.recording.plan, world.spec.noise.rho
+    slowest = min(burst.low_bits_per_second for burst in bursts)
+    factor = slowest / ((1 + room_ratio) * world.truth.limit_bits_per_second)
+    moved = replace(plan, target_bits_per_second=plan.target_bits_per_second * factor)
+    steady = [burst.seconds[EDGE_S:-EDGE_S] for burst in bursts]
+    scatter = float(np.concatenate([each / each.mean() for each in steady]).std())
+    return Judged(
+        error_ratio=scatter * math.sqrt((1 + rho) / (1 - rho) / world.spec.duration_s),
+        bursts_count=len(bursts),
+        verdict=conclude(replace(world.recording, plan=moved)).verdict.value,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_power", description=__doc__)
+    parser.add_argument("--cases", type=int, default=600)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--room", type=float, default=0.02)
+    asked = parser.parse_args()
+    seeds = range(asked.seed * 1_000_000, asked.seed * 1_000_000 + asked.cases)
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        cases = list(pool.map(partial(judged, room_ratio=asked.room), seeds, chunksize=8))
+    out = sys.stdout
+    out.write("| standard error of the mean | worlds | pass | fail | pass, of one burst |\n")
+    out.write("| --- | --- | --- | --- | --- |\n")
+    for low, high in zip((0.0, *ERRORS), ERRORS, strict=False):
+        row = [each for each in cases if low <= each.error_ratio < high]
+        single = [each for each in row if each.bursts_count == 1]
+        passed, failed = (sum(each.verdict == word for each in row) for word in ("pass", "fail"))
+        alone = sum(each.verdict == "pass" for each in single)
+        out.write(
+            f"| {low:.1%} to {high:.1%} | {len(row)} | {passed} ({passed / max(1, len(row)):.0%}) "
+            f"| {failed} | {alone} of {len(single)} |\n"
+        )
+
+
+if __name__ == "__main__":
+    main()
