@@ -1,3 +1,3 @@
-"""What runs on every generator host: pulls jobs, fires the engine at the instant, reports."""
+"""Agent that runs on every generator host, starts traffic engines and reports results."""
 
 import broadside.exchange  # noqa: F401 - before pydantic

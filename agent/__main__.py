@@ -1,6 +1,7 @@
-"""``python -m broadside.agent``: the agent that the environment describes.
+"""Entry point for ``python -m broadside.agent``.
 
-``--remove-tunnels`` removes what an agent that was killed left of its tunnels, and starts nothing.
+The agent reads its settings from the environment. With ``--remove-tunnels`` it deletes the tunnel
+devices that a killed agent left, and exits.
 """
 
 import sys

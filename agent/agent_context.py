@@ -1,4 +1,4 @@
-"""What an agent of either role works with."""
+"""Objects shared by client and server agents."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -18,29 +18,48 @@ from broadside.exchange.troubles import TroubleLog
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """Made once, when the engine was found; handed down to whatever the agent does."""
+    """Dependencies for an agent, created once the engine is found.
+
+    Attributes:
+        settings: Settings to use.
+        host: Address, interface and other host data.
+        engine: The iperf3 to run.
+        gate: Path to the start gate library, or None to start engines at the planned start instead.
+        records: Records to write without the spool, for data that is useless when it is late.
+        results: Records to write through the spool, for data that should not be lost.
+        troubles: Outages and losses that this agent has recorded.
+        host_log: Host counters, one entry per second.
+        stopping: Set when the agent should stop.
+        changed: Set this event when the agent's condition has changed. A heartbeat will follow
+            soon.
+        tunnels: True if VXLAN devices are allowed and can be created on this host.
+        installed_engines: Engines by name, set once the search for their programs is complete.
+    """
 
     settings: AgentSettings
     host: Host
     engine: Iperf3
-    gate: Path | None  # None: engines are started at the instant
-    records: AgentRecords  # of the bare tables: what is worth something only now
-    results: BurstRecords  # of the spooled table: what is worth keeping
-    troubles: TroubleLog  # what this agent lived through
+    gate: Path | None
+    records: AgentRecords
+    results: BurstRecords
+    troubles: TroubleLog
     host_log: HostLog
-    stopping: asyncio.Event  # set when the agent is told to stop
-    changed: asyncio.Event  # to be set when the agent's condition is new: the heart beats soon
-    tunnels: bool = False  # VXLAN devices may be made, and can be
-    installed_engines: dict[str, InstalledEngine] = field(default_factory=dict)  # once looked for
+    stopping: asyncio.Event
+    changed: asyncio.Event
+    tunnels: bool = False
+    installed_engines: dict[str, InstalledEngine] = field(default_factory=dict)
 
     def host_seconds(self, from_s: float, to_s: float, peer: str | None) -> tuple[HostSecond, ...]:
-        """Return the host's seconds, with the counters of the interface that carries a test.
+        """Return the host's counters per second, for the interface that carries a test.
 
         Args:
-            from_s: Epoch s.
-            to_s: Epoch s.
-            peer: The other end's address; None where it is not known, or behind a tunnel: then the
-                interface that has this host's address is taken.
+            from_s: Unix timestamp to start from.
+            to_s: Unix timestamp to stop at.
+            peer: Address to test against, or None if it is unknown or behind a tunnel. With None
+                the interface with this host's address is used.
+
+        Returns:
+            The seconds that overlap the interval.
         """
         nic = None if peer is None else route_interface(peer, self.host.address)
         return self.host_log.between(from_s, to_s, nic)
@@ -48,17 +67,18 @@ class Tools:
     def with_host_counters(
         self, report: EngineReport, from_s: float, to_s: float, peer: str | None
     ) -> EngineReport:
-        """Return a report with what the host's counters say of a test.
+        """Return a copy of an engine report with values from the host counters.
 
         Args:
-            report: The engine's.
-            from_s: The test's first data, epoch s.
-            to_s: Its end, epoch s.
-            peer: As in :meth:`host_seconds`.
+            report: Report of the engine.
+            from_s: Unix timestamp of the first data in the test.
+            to_s: Unix timestamp of the end of the test.
+            peer: Address to test against, as in :meth:`host_seconds`.
 
         Returns:
-            The report with the share of CPU time that the hypervisor took, the CPU time of the
-            whole host where it is the agent's alone, and how often the egress queue was filled.
+            The report with the share of CPU time taken by the hypervisor, and with the share of
+            samples in which the egress queue was filled. If only the agent runs on this host, the
+            CPU time of the whole host is set as well.
         """
         seconds = self.host_log.between(from_s, to_s)
         if not seconds:
@@ -73,7 +93,7 @@ class Tools:
         return report.model_copy(update=told)
 
     def installed(self, name: str) -> InstalledEngine:
-        """An engine with its programs; one that cannot be used here says why."""
+        """Return an engine with its programs, or with the problem that makes it unusable here."""
         if name == DEFAULT_ENGINE:
             return installed_iperf3(self.engine)
         return self.installed_engines.get(name) or unknown_engine(name)

@@ -1,7 +1,7 @@
-"""What an operator tells an agent: environment variables ``BROADSIDE_AGENT_*``.
+"""Settings for an agent, read from environment variables ``BROADSIDE_AGENT_*``.
 
-Nothing here looks at the host (the lab builds settings in one network namespace and runs the
-agent in another); what is left unset is found by :mod:`broadside.agent.host` when the agent starts.
+This module does not inspect the host. The lab creates settings in one network namespace and runs
+the agent in another. :mod:`broadside.agent.host` detects unset values when the agent starts.
 """
 
 import os
@@ -20,17 +20,26 @@ from broadside.exchange.messages import Identifier, RawPolicy, Role, parse_addre
 Network = IPv4Network | IPv6Network
 
 PRIVATE_NETWORKS: Final = (
-    "10.0.0.0/8",  # RFC 1918
+    # RFC 1918.
+    "10.0.0.0/8",
     "172.16.0.0/12",
     "192.168.0.0/16",
-    "127.0.0.0/8",  # loopback
+    # Loopback.
+    "127.0.0.0/8",
     "::1/128",
-    "fc00::/7",  # RFC 4193
+    # RFC 4193.
+    "fc00::/7",
 )
 
 
 def parse_ports(value: object) -> object:
-    """``"5201-5204,5210"`` to ``(5201, 5202, 5203, 5204, 5210)``; other types pass through."""
+    """Convert ``"5201-5204,5210"`` to ``(5201, 5202, 5203, 5204, 5210)``.
+
+    Other types are returned unchanged.
+
+    Raises:
+        ValueError: A part is not a port or a range of ports.
+    """
     if not isinstance(value, str):
         return value
     ports: list[int] = []
@@ -44,9 +53,12 @@ def parse_ports(value: object) -> object:
 
 
 def parse_services(value: object) -> object:
-    """``"http=8080-8083 ftp=2121"`` to ports by engine.
+    """Convert ``"http=8080-8083 ftp=2121"`` to a dictionary with ports by engine.
 
-    Other types pass through.
+    Other types are returned unchanged.
+
+    Raises:
+        ValueError: A part has no ``=``, or its ports are invalid.
     """
     if not isinstance(value, str):
         return value
@@ -60,7 +72,13 @@ def parse_services(value: object) -> object:
 
 
 def parse_networks(value: object) -> object:
-    """``"10.0.0.0/8, fd00::/8"`` to networks; other types pass through."""
+    """Convert ``"10.0.0.0/8, fd00::/8"`` to networks.
+
+    Other types are returned unchanged.
+
+    Raises:
+        ValueError: A part is not a network in CIDR notation.
+    """
     if not isinstance(value, str):
         return value
     networks: list[Network] = []
@@ -73,16 +91,24 @@ def parse_networks(value: object) -> object:
 
 
 def state_folder(agent_id: str, role: Role) -> Path:
-    """Where an agent keeps its spool when not told: under ``$XDG_STATE_HOME``.
+    """Return the default spool folder for an agent, under ``$XDG_STATE_HOME``.
 
-    A client and a server on one host share the host's name, but must not share a spool.
+    The path contains the role. A client and a server on one host have the same name but need
+    separate spools.
+
+    Args:
+        agent_id: Agent name.
+        role: Agent role.
     """
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(base).expanduser() / "broadside" / agent_id / role
 
 
 class AgentSettings(BaseSettings):
-    """One agent's settings. Where a job names the same limit, the tighter of the two holds."""
+    """Settings for one agent.
+
+    If a job sets the same limit, the stricter value will be used.
+    """
 
     model_config = SettingsConfigDict(env_prefix="BROADSIDE_AGENT_", frozen=True)
 
@@ -166,7 +192,8 @@ class AgentSettings(BaseSettings):
     arm_lead_s: float = Field(
         5.0,
         ge=1.5,
-        le=8,  # a server waits 10 s for the held connection (agent/gate.c)
+        # A server waits 10 s for the held connection (agent/gate.c).
+        le=8,
         description="seconds before the instant at which the engine is started behind the gate",
     )
     nic: str | None = Field(
@@ -243,13 +270,20 @@ class AgentSettings(BaseSettings):
         return self.spool_dir or state_folder(self.agent_id, self.role)
 
     def reaching(self, own_address: str) -> "AgentSettings":
-        """The settings by which agents of one host may test each other, unless set otherwise."""
+        """Return settings that also allow tests between agents on this host.
+
+        The address is added only if ``allowed_networks`` was not set by the operator.
+        """
         if "allowed_networks" in self.model_fields_set or self.is_allowed(own_address):
             return self
         networks = (*self.allowed_networks, ip_network(own_address))
         return self.model_copy(update={"allowed_networks": networks})
 
     def is_allowed(self, address: str) -> bool:
-        """Whether a literal address lies in the allowed networks. Raises ``ValueError``."""
+        """Return True if a literal IP address is in an allowed network.
+
+        Raises:
+            ValueError: The text is not an IP address.
+        """
         target = ip_address(parse_address(address))
         return any(target in network for network in self.allowed_networks)

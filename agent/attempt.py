@@ -1,4 +1,4 @@
-"""An engine process together with the reader of what it says, and what it wrote, bounded."""
+"""Engine process with a parser for its output, and a copy of the output with limited size."""
 
 import asyncio
 import fcntl
@@ -29,17 +29,20 @@ from broadside.exchange.documents import Packed
 from broadside.exchange.engines.port import EndBy, Event, Process, Reader, Reading, Started, Watch
 from broadside.exchange.programs import program_environment
 
-_TAIL_BYTES: Final = 65_536  # of the newest lines: an engine's last ones are its totals
-_MEMORY_BYTES: Final = 262_144  # of the head, deflated: what is more goes to disk
+# Size of the newest lines. The last lines contain the totals.
+_TAIL_BYTES: Final = 65_536
+# Size of the compressed first lines in memory. Larger output will be written to disk.
+_MEMORY_BYTES: Final = 262_144
 
 log = logging.getLogger(__name__)
 
 
 class Transcript:
-    """The first lines of an output and its newest ones; in between nothing, if it grows too long.
+    """Engine output, limited to the first and the newest lines when it is too long.
 
-    A short output is kept to the byte. In a long one a line ``{"event": "cut", ...}`` stands where
-    lines are missing, as iperf3's own stream would have it; on a full disk the first ones are.
+    A short output is stored completely. In a long output, a line ``{"event": "cut", ...}`` replaces
+    the missing lines. This is the same format as in iperf3's stream. If the disk is full, the first
+    lines are dropped.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -52,6 +55,7 @@ class Transcript:
         self._cut_bytes = 0
 
     def add(self, line: bytes) -> None:
+        """Append a line, given without its newline."""
         size = len(line) + 1
         if not self._tail and self._head_bytes + size <= self._head_max_bytes:
             deflated = self._head.compress(b"\n" + line if self._head_bytes else line)
@@ -77,14 +81,14 @@ class Transcript:
         self.discard()
 
     def discard(self) -> None:
-        """Free the disk: of the first lines nothing is kept from here on."""
+        """Release the disk space. The first lines are dropped and only the newest ones remain."""
         _close(self._file)
         self._open_head()
         self._head_max_bytes = 0
 
     def _open_head(self) -> None:
         self._head, self._head_bytes, self._head_count = zlib.compressobj(), 0, 0
-        self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES)  # noqa: SIM115 - goes with us
+        self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES)  # noqa: SIM115 - see _close
         weakref.finalize(self, _close, self._file)
 
     @property
@@ -92,7 +96,7 @@ class Transcript:
         return self._cut_count > 0
 
     def packed(self) -> Packed:
-        """The text, deflated as it was read: it never lies in memory in one piece."""
+        """Return the compressed text. The full text is never loaded into memory."""
         try:
             self._file.seek(0)
             first = self._file.read()
@@ -106,15 +110,18 @@ class Transcript:
             rest.append(json.dumps({"event": "cut", "data": said}).encode())
         rest += self._tail
         text = b"\n".join([b"", *rest] if self._head_bytes and rest else rest)
-        head = self._head.copy()  # the output may go on
+        # The output may continue, so work on a copy.
+        head = self._head.copy()
         return Packed(b"".join([first, head.compress(text), head.flush()]))
 
     def text(self) -> bytes:
+        """Return the uncompressed text."""
         return zlib.decompress(self.packed())
 
 
 def _close(file: IO[bytes]) -> None:
-    with suppress(OSError):  # a full disk takes the last of it no more
+    # A full disk does not accept the last buffered bytes.
+    with suppress(OSError):
         file.close()
 
 
@@ -122,27 +129,39 @@ def _watched_path(watch: Watch, pid: int) -> Path:
     return Path(watch.path.replace("{pid}", str(pid)))
 
 
-WATCH_S: Final = (
-    0.25  # s between looks at a watched file, at quarters of UTC seconds: each second's
-)
-# bytes are then what was counted from its start to its end
-WATCH_SOON_S: Final = 0.02  # s between them until data flows: also the error of its start
-TAIL_MAX_BYTES: Final = 4 * 2**20  # of a watched log: then it is emptied
-PLANNED_END: Final = "its time was over"  # why we stop an engine that has no end of its own
+# Read a watched file every quarter second in UTC, to get the bytes for each full second.
+WATCH_S: Final = 0.25
+# Interval to use until data flows. This is also the error of the measured start.
+WATCH_SOON_S: Final = 0.02
+# Bytes read from a watched log before it is emptied.
+TAIL_MAX_BYTES: Final = 4 * 2**20
+# Reason to use when stopping an engine that runs until it is stopped.
+PLANNED_END: Final = "its time was over"
 
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """One try at one test by one process, from either end."""
+    """One attempt to run a test with one process, at either end.
+
+    Attributes:
+        process: The engine process.
+        argv: Command line used.
+        reader: Parser for the engine's output.
+        transcript: Standard output so far.
+        exit: Task that waits for the process to end. Cancel it to kill the engine.
+        endless: True if the engine should run until it is stopped. If it exits before, it has
+            failed.
+    """
 
     process: EngineProcess
     argv: tuple[str, ...]
     reader: Reader
-    transcript: Transcript  # of standard output so far
-    exit: asyncio.Task[Exit]  # cancel it to kill the engine
-    endless: bool = False  # it has no end of its own: one that we did not bring about is a failure
+    transcript: Transcript
+    exit: asyncio.Task[Exit]
+    endless: bool = False
     _take: Callable[[Iterator[Event], float], None]
-    _watched: dict[Watch, int] = field(default_factory=dict)  # bytes of a tail that were read
+    # Bytes already read from each watched log.
+    _watched: dict[Watch, int] = field(default_factory=dict)
 
     @classmethod
     async def spawn(
@@ -157,10 +176,20 @@ class Attempt:
         identity: Identity | None = None,
         on_event: Callable[[Event, float], None] | None = None,
     ) -> "Attempt":
-        """Start an engine; ``on_event`` gets each event with its epoch second.
+        """Start an engine.
 
-        ``instant_s`` is the epoch second from which ``stop_after_s`` counts. Raises
-        :class:`~broadside.agent.engine_process.EngineUnusable`.
+        Args:
+            process: Command line and options.
+            reader: Parser for the output.
+            raw_max_bytes: Maximum size for the stored output.
+            instant_s: Unix timestamp to add ``process.stop_after_s`` to.
+            deadline_at_s: Unix timestamp to stop the engine at, or None for no deadline.
+            env: Environment to use, or None for the default one for all programs.
+            identity: User to run as, or None for the agent's user.
+            on_event: Callback to be used for each event, with a Unix timestamp.
+
+        Raises:
+            EngineUnusable: The program cannot be executed.
         """
         transcript = Transcript(min(raw_max_bytes, process.raw_max_bytes or raw_max_bytes))
 
@@ -173,13 +202,17 @@ class Attempt:
             transcript.add(line)
             try:
                 events = reader.feed(line, at_s)
-            except Exception:  # a fault of ours must not end a test; the line is kept
+            except Exception:
+                # An internal error must not end a test. The line itself is already stored.
                 log.exception("unreadable line", extra={"action": "read"})
                 return
             tell(iter(events), at_s)
 
         def first_look(pid: int) -> None:
-            """Read counters before a program moves data: starting a second one takes a while."""
+            """Read counters before the program moves data.
+
+            Starting a second process takes time.
+            """
             for watch in process.watches:
                 if not watch.tail:
                     with suppress(OSError):
@@ -238,7 +271,7 @@ class Attempt:
         return attempt
 
     async def _watch(self, watches: tuple[Watch, ...], stop_at_s: float | None) -> None:
-        """Look at watched files until the process is over, which this brings about on time."""
+        """Read watched files until the process ends, and stop it at ``stop_at_s``."""
         begun = False
         while True:
             now_s = time.time()
@@ -251,10 +284,11 @@ class Attempt:
             await asyncio.sleep(min(pause_s, left_s))
 
     def look(self, watches: tuple[Watch, ...]) -> bool:
-        """Read watched files now; whether one of them says that data flows."""
+        """Read the watched files now and return True if one of them shows that data flows."""
         begun = False
         for watch in watches:
-            with suppress(OSError):  # not there yet, or no longer
+            # The file does not exist yet, or was removed.
+            with suppress(OSError):
                 text, at_s = self._read(watch, _watched_path(watch, self.process.pid))
                 events = self.reader.sample(watch.name, text, at_s)
                 begun = begun or any(isinstance(event, Started) for event in events)
@@ -262,7 +296,10 @@ class Attempt:
         return begun
 
     def _read(self, watch: Watch, path: Path) -> tuple[str, float]:
-        """Return what a watch shows, and the epoch second: of a log that of its last line."""
+        """Return a watched file's text and the matching Unix timestamp.
+
+        For a log, this is the time when the last line was written.
+        """
         at_s = time.time()
         if not watch.tail:
             return path.read_text(errors="replace"), at_s
@@ -279,22 +316,22 @@ class Attempt:
 
     @property
     def over(self) -> Exit | None:
-        """How the process ended; None while it runs, and when it was killed for a fault of ours."""
+        """The exit of the process, or None while it runs and after an internal error."""
         done = self.exit.done() and not self.exit.cancelled() and self.exit.exception() is None
         return self.exit.result() if done else None
 
     @property
     def held(self) -> bool:
-        """The start gate said that every connection stands."""
+        """True if the start gate has reported that all connections are established."""
         return holds(self.process.stderr)
 
     @property
     def release(self) -> Release | None:
-        """The start gate's own account, once the process is over; None without a gate."""
+        """Report of the start gate, or None while the process runs or if there is no gate."""
         return read_release(self.over.stderr) if self.over else None
 
     def read(self) -> Reading:
-        """What the engine said so far, or in all, with the argv that it was asked by."""
+        """Return the measurements so far, with the command line in the report."""
         over, release = self.over, self.release
         reading = self.reader.finish(
             over.exit_code if over else None,
@@ -308,7 +345,7 @@ class Attempt:
         return replace(reading, report=report)
 
     def _cut_short(self, over: Exit | None) -> str | None:
-        """What ended an engine that runs until we stop it, where that was not us."""
+        """Return how an endless engine ended, if the agent did not stop it."""
         if over is None or not self.endless or self.process.stopping:
             return None
         code = over.exit_code or 0
@@ -319,10 +356,11 @@ class Attempt:
 
 
 def _is_unwritten(file: IO[bytes], rest_bytes: int) -> bool:
-    """Return whether a log may be emptied without losing a line.
+    """Return True if a log can be emptied without losing a line.
 
-    Its writer holds a lock while it writes, as vsftpd does; ours goes when the file is closed.
-    ``rest_bytes`` is what was read behind the last whole line, and its newline.
+    The writer holds a lock while it writes, as vsftpd does. The agent's lock is released when the
+    file is closed. ``rest_bytes`` is the number of bytes read after the last complete line,
+    including its newline.
     """
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -333,7 +371,7 @@ def _is_unwritten(file: IO[bytes], rest_bytes: int) -> bool:
 
 @contextmanager
 def _pipe(wanted: bool) -> Iterator[tuple[int | None, int | None]]:
-    """Both ends of a pipe between two processes, closed here once both have them."""
+    """Yield a pipe to connect two processes, and close it here when done."""
     if not wanted:
         yield None, None
         return
@@ -346,9 +384,9 @@ def _pipe(wanted: bool) -> Iterator[tuple[int | None, int | None]]:
 
 
 async def _wait(process: EngineProcess, second: EngineProcess | None) -> Exit:
-    """The end of a process, and of the one that reads what it writes.
+    """Wait for a process to end, and for the second process that reads from it.
 
-    One that we ended when its time was over was not stopped: it did what it was asked.
+    A process that was stopped because its time was over counts as not stopped.
     """
     if second is None:
         exit_ = await process.wait()
@@ -370,6 +408,6 @@ async def _wait(process: EngineProcess, second: EngineProcess | None) -> Exit:
 
 
 def known_until_s(reading: Reading) -> float:
-    """Engine seconds up to which every flow of a reading has intervals; 0 without any."""
+    """Return the engine time up to which all flows have intervals, or 0 if there are none."""
     ends_s = [intervals[-1].end_s for intervals in reading.intervals.values() if intervals]
     return min(ends_s, default=0.0)

@@ -1,12 +1,13 @@
-"""``python -m broadside.agent.check``: what an agent on this host would find, as a JSON list of
-checks.
+"""Checks for the agent on this host.
 
-Arguments are addresses of servers, to be held against the allowed networks. It runs as a process of
-its own, because the coordinator never imports the agent. ``--rights`` in their place tries what the
-identity of this host's agent may do with queue and tables, and what it may not; the exit code is 4
-where a right is missing, or is one too many. ``--ready [ENGINE...]`` in their place is
-``broadside agent --check``: plain lines instead of JSON, and exit code 4 where something that the
-agent's role needs is missing.
+``python -m broadside.agent.check`` prints them as a JSON list. The arguments are server addresses,
+which are compared with the allowed networks. The checks run in a separate process because the
+coordinator never imports the agent.
+
+- ``--rights`` instead of addresses checks the permissions on queue and tables that are given to the
+  agent's identity. The exit code is 4 if a permission is missing or excessive.
+- ``--ready [ENGINE...]`` instead of addresses is ``broadside agent --check``. It prints plain
+  lines. The exit code is 4 if something required by the agent's role is missing.
 """
 
 import asyncio
@@ -37,12 +38,22 @@ from broadside.exchange.ports import ExchangeMisconfigured
 
 RIGHTS: Final = "--rights"
 READY: Final = "--ready"
-GATE_BOUND_S = 0.05  # s, a job's usual clock gate
+# Default for a job's clock gate, in seconds.
+GATE_BOUND_S = 0.05
 
 
 def checks(settings: AgentSettings, servers: Sequence[str] = ()) -> list[Check]:
-    """Try everything an agent needs; ``servers`` are addresses that it may be sent to."""
-    with contextlib.suppress(HostUnknown):  # a check of its own says so
+    """Check everything that an agent on this host needs.
+
+    Args:
+        settings: Settings to use.
+        servers: Addresses that the agent may have to send to.
+
+    Returns:
+        One entry for each check.
+    """
+    # A separate check reports this.
+    with contextlib.suppress(HostUnknown):
         settings = settings.reaching(find_host(settings).address)
     return [
         _engine(settings),
@@ -72,7 +83,7 @@ def _engine(settings: AgentSettings) -> Check:
 
 
 def _other_engines() -> list[Check]:
-    """Whether this host could be either end of another engine; none of them is needed."""
+    """Check if this host can be used for other engines. These are optional."""
     found = []
     for name, engine in engines().items():
         if name == DEFAULT_ENGINE:
@@ -161,11 +172,11 @@ def _networks(settings: AgentSettings, servers: Sequence[str]) -> Check:
 
 
 def readiness_checks(settings: AgentSettings, engine_names: Sequence[str] = ()) -> list[Check]:
-    """Check the programs without which an installed agent of a role cannot do its work.
+    """Check the programs that an installed agent needs for its role.
 
     Args:
-        settings: those of the agent; its role decides which programs are needed.
-        engine_names: the engines that must be usable; none: all of them.
+        settings: Settings to use. The role decides which programs are needed.
+        engine_names: Engines that must be usable. Empty means all engines.
 
     Returns:
         One check for iperf3, one for a client's start gate, and one for each other engine.
@@ -188,7 +199,7 @@ def readiness_checks(settings: AgentSettings, engine_names: Sequence[str] = ()) 
 
 
 def _streaming_iperf3(settings: AgentSettings) -> list[Check]:
-    """Check for an iperf3 that reports while it runs and, for a client, that the gate holds it."""
+    """Check that iperf3 reports while it runs and, on a client, that the start gate works in it."""
     found = [_engine(settings)]
     if not found[0].ok:
         return found
@@ -204,10 +215,10 @@ def _streaming_iperf3(settings: AgentSettings) -> list[Check]:
 
 
 def report_readiness(engine_names: Sequence[str]) -> int:
-    """Print a line for each problem with its fix, or one line that nothing is missing.
+    """Print one line for each problem with its fix, or one line if nothing is missing.
 
     Returns:
-        The exit code: 0 ready, 3 a setting is wrong, 4 something is missing.
+        The exit code. 0 means ready, 3 an invalid setting, 4 that something is missing.
     """
     try:
         settings = AgentSettings()
@@ -238,7 +249,7 @@ def _settings_problem(error: ValidationError) -> Check:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the checks of an agent with this environment's settings."""
+    """Print the checks for the settings in the environment and return the exit code."""
     if arguments[:1] == [READY]:
         return report_readiness(arguments[1:])
     rights = list(arguments) == [RIGHTS]
@@ -255,8 +266,10 @@ def main(arguments: Sequence[str]) -> int:
     try:
         sys.stdout.write(TypeAdapter(list[Check]).dump_json(found).decode() + "\n")
         sys.stdout.flush()
-    except OSError:  # nobody reads it, or the disk is full
-        os._exit(EXIT_CANNOT_RUN)  # else Python flushes it again, and ends with 120
+    except OSError:
+        # The reader has gone, or the disk is full.
+        # Without this, Python flushes again and exits with code 120.
+        os._exit(EXIT_CANNOT_RUN)
     wrong = any(check.required and not check.ok for check in found)
     return EXIT_CANNOT_RUN if rights and wrong else 0
 

@@ -1,13 +1,14 @@
-"""One job from its claim to its report: arm, hold, run, and end whatever happens.
+"""Run a claimed job, from arming to the report.
 
-Beside :meth:`ClaimedJob.conduct` go on, until the job is over:
+These tasks run beside :meth:`ClaimedJob.conduct` until the job is over:
 
-- the *engine*, in its own process, ended at its deadline;
+- the *engine*, in a separate process, which is stopped at its deadline
 - the *guard*, which reads the run's control row every second and the clock once more before the
-  instant, and ends with the reason to stop;
-- the *narrator*, which says armed and running, and uploads the seconds so far.
+  planned start. It ends with the reason to stop.
+- the *narrator*, which marks the claim as armed and running and uploads the measured seconds.
 
-Only the guard and the agent's own end may cut a burst short: a fault in telling about it must not.
+A burst can be stopped early only by the guard or when the agent is stopping. If the progress cannot
+be reported, this should not stop it.
 """
 
 import asyncio
@@ -58,24 +59,33 @@ from broadside.exchange.messages import (
 )
 from broadside.exchange.pacing import ARMED_TURN_MAX_S, turn_s
 
-ENGINE_GRACE_S: Final = 10.0  # s past its planned end at which a stuck engine is ended
-ARMED_POLL_S: Final = 0.1  # s between looks at whether all connections stand
-RETRY_S: Final = 0.2  # s between two tries to arm
-UNTOLD_S: Final = 1e-6  # s: the first upload is a tail, one row, as those after it are
+# Seconds to wait after the planned end before a stuck engine is stopped.
+ENGINE_GRACE_S: Final = 10.0
+# Seconds to wait between checks for all connections.
+ARMED_POLL_S: Final = 0.1
+# Seconds to wait before trying to arm again.
+RETRY_S: Final = 0.2
+# Engine time to start with. It is not 0, so that the first upload is a tail in a single row, like
+# all the following ones.
+UNTOLD_S: Final = 1e-6
 CLAIM_TIMEOUT_S: Final = 5.0
-CLOCK_WORD_S: Final = 0.2  # s before the instant: time enough to end an engine that is held
-EDGE_S: Final = 2.0  # s of host counters kept on both sides of a burst
-TROUBLES_BEFORE: Final = timedelta(minutes=1)  # the claim: trouble that a report still tells of
+# Seconds needed to stop a held engine before the planned start.
+CLOCK_WORD_S: Final = 0.2
+# Seconds of host counters to add before and after a burst.
+EDGE_S: Final = 2.0
+# Outages up to this long before the claim are added to the report.
+TROUBLES_BEFORE: Final = timedelta(minutes=1)
 
 log = logging.getLogger(__name__)
 
 
 def utc(epoch_s: float) -> datetime:
+    """Return a Unix timestamp as a UTC datetime."""
     return datetime.fromtimestamp(epoch_s, UTC)
 
 
 class ClaimedJob:
-    """A claimed job under way. Use once."""
+    """A claimed job in progress. Each instance executes one job."""
 
     def __init__(self, job: Job, claim: Claim, tools: Tools) -> None:
         self._job = job
@@ -87,22 +97,31 @@ class ClaimedJob:
         self._prober: Prober | None = None
         self._pings: DevicePings | None = None
         self._tunnel: ClientTunnel | None = None
-        self._failures: list[str] = []  # what earlier tries to arm ended with
-        self._waiting = False  # without a gate: nothing is left to do but wait for the instant
-        self._sent_s = UNTOLD_S  # engine seconds that are uploaded
+        # Errors from earlier attempts to arm.
+        self._failures: list[str] = []
+        # True if there is no gate and only the planned start is awaited.
+        self._waiting = False
+        # Engine time in seconds up to which data has been uploaded.
+        self._sent_s = UNTOLD_S
         self._clock_before: ClockReading | None = None
-        self._idle_rtt: IdleRtt | None = None  # None: not measured
-        self._clock_looked = False  # once more, after arming
-        self._clock_moved: str | None = None  # what that look made the guard stop for
+        # None means that the RTT was not measured.
+        self._idle_rtt: IdleRtt | None = None
+        # True after the second clock reading, which follows arming.
+        self._clock_looked = False
+        # Problem found by that reading, for which the guard stopped the job.
+        self._clock_moved: str | None = None
         self._context = {"job_id": job.job_id}
 
     @property
     def claim(self) -> Claim:
-        """The claim row as it now stands."""
+        """The claim row in its current state."""
         return self._claim
 
     async def conduct(self) -> JobReport:
-        """Carry the job out; when this returns, every row but the report's own is written."""
+        """Execute the job and return its report.
+
+        All rows except the report itself are written before this method returns.
+        """
         guard = asyncio.create_task(self._watch_run())
         narrator = asyncio.create_task(self._narrate())
         prober = self._start_probing()
@@ -113,7 +132,8 @@ class ClaimedJob:
                 ending = Ending(outcome=Outcome.REFUSED, reason=self._clock_moved)
             if prober is not None and ending.outcome in (Outcome.MEASURED, Outcome.LATE):
                 await asyncio.wait({prober, guard}, return_when=asyncio.FIRST_COMPLETED)
-        except Exception as error:  # a fault of ours must not leave a claim without a report
+        except Exception as error:
+            # After an internal error, the claim must still get a report.
             log.exception("burst failed", extra={"action": "error", **self._context})
             ending = Ending(outcome=Outcome.FAILED, reason=f"the agent erred: {error!r}")
         finally:
@@ -180,7 +200,7 @@ class ClaimedJob:
         return await self._fire(installed, launch, guard)
 
     def _env(self, process: Process) -> dict[str, str] | None:
-        """What makes one process hold at the start gate; None without one."""
+        """Return the environment for a process held at the start gate, or None without a gate."""
         if self._tools.gate is None or not self._gated:
             return None
         own = {"streams_count": process.streams_count or self._job.traffic.streams_count}
@@ -189,14 +209,16 @@ class ClaimedJob:
 
     @property
     def _gated(self) -> bool:
-        """Whether the start gate holds this job's engine."""
+        """True if the start gate holds this job's engine."""
         installed = self._tools.installed(self._job.traffic.engine)
         return self._tools.gate is not None and installed.engine.gated
 
     def _prepare(self, installed: InstalledEngine) -> Launch:
-        """What the engine starts, with its files in place.
+        """Return the processes to start, after writing their files.
 
-        Raises :class:`~broadside.exchange.engines.port.Unsupported`, ``OSError``.
+        Raises:
+            Unsupported: The engine does not support the job.
+            OSError: The folder or a file cannot be written.
         """
         if installed.engine.needs_folder:
             self._workspace = Workspace(self._tools.settings.agent_id)
@@ -217,7 +239,10 @@ class ClaimedJob:
     async def _fire(
         self, installed: InstalledEngine, launch: Launch, guard: asyncio.Task[str]
     ) -> Ending:
-        """Run the engine, again while it is refused before the instant, and judge its end."""
+        """Run the engine and return the outcome.
+
+        If the engine is rejected before the planned start, it is started again.
+        """
         asked_s = self._job.duration_s + self._job.traffic.omit_s
         while True:
             try:
@@ -259,12 +284,13 @@ class ClaimedJob:
             )
 
     async def _race(self, guard: asyncio.Task[str], until_s: float | None) -> str | None:
-        """Wait for an epoch second, the engine's end, or a reason to stop, which is returned."""
+        """Wait for a time or the end of the engine, or return the guard's reason to stop."""
         waiting: set[asyncio.Task[str] | asyncio.Task[Exit]] = {guard}
         if self._attempt is not None and not self._attempt.exit.done():
             waiting.add(self._attempt.exit)
         while True:
-            # In steps, as a wall clock that is being slewed moves against the loop's own.
+            # Wait in short steps, because a wall clock that is being adjusted drifts against the
+            # loop's clock.
             step_s = 1.0 if until_s is None else min(until_s - time.time(), 1.0)
             if step_s <= 0:
                 return None
@@ -277,12 +303,12 @@ class ClaimedJob:
                 return guard.result()
 
     def _bind_address(self) -> str | None:
-        """The address the operator named, where it is of the target's family."""
+        """Return the address in the settings if it has the same IP version as the target."""
         own, target = self._tools.settings.address, ip_address(self._job.endpoint.address)
         return str(own) if own is not None and own.version == target.version else None
 
     def _source_address(self) -> str | None:
-        """Whence the server will see its connections come, unless the path rewrites addresses."""
+        """Return the source address of this end as seen by the server, without translation."""
         if self._tunnel is not None:
             return self._tunnel.bind
         target = ip_address(self._job.endpoint.address)
@@ -290,7 +316,7 @@ class ClaimedJob:
         return self._bind_address() or find_source(family, str(target))
 
     def _start_probing(self) -> asyncio.Task[None] | None:
-        """Probe the path from before the instant to after the end; None: nobody asked for it."""
+        """Probe the path from before the planned start to after the end, if the job requests it."""
         endpoint = self._job.endpoint
         if self._job.traffic.probe is None or endpoint.echo_port is None:
             return None
@@ -299,7 +325,7 @@ class ClaimedJob:
         return asyncio.create_task(safely(run, "probe", self._context))
 
     def _start_pinging(self) -> asyncio.Task[None] | None:
-        """Ping the device itself; None: nobody asked for it, or this agent may not send there."""
+        """Ping the device itself, if the job requests it and it is in an allowed network."""
         probe = self._job.traffic.probe
         if probe is None or probe.device is None:
             return None
@@ -316,10 +342,10 @@ class ClaimedJob:
     # Guard ------------------------------------------------------------------------------------
 
     async def _watch_run(self) -> str:
-        """Read the control row until the run must stop, and return why.
+        """Read the control row until the run must stop, and return the reason.
 
-        An abort is seen a poll and a read after it at the latest: with a table that takes up to 2 s
-        the engine is dead within 5.
+        An abort will be detected after one poll interval and one read. If reads take up to 2 s, the
+        engine will be stopped within 5 s.
         """
         tools, now_s = self._tools, asyncio.get_running_loop().time
         watch = ControlWatch(instant_s=self._instant_s)
@@ -344,9 +370,9 @@ class ClaimedJob:
             await reads.close()
 
     async def _look_at_clock(self) -> str | None:
-        """Why a clock that was good at arming is not any more; None while it is not yet time.
+        """Return why the clock is no longer good after arming, or None if it is good or not due.
 
-        A chronyd that is slow to answer now is no news.
+        If chronyd is slow to answer, this is ignored.
         """
         left_s = self._instant_s - time.time()
         if self._clock_looked or self._clock_before is None or left_s > LAST_LOOK_S:
@@ -371,7 +397,7 @@ class ClaimedJob:
 
     async def _narrate(self) -> None:
         while not self._is_armed() and time.time() < self._instant_s:  # noqa: ASYNC110 - the
-            # gate says so on the engine's standard error, not by an event
+            # gate reports this on the engine's standard error and does not set an event
             await asyncio.sleep(ARMED_POLL_S)
         if self._is_armed():
             now_at = utc(time.time())
@@ -392,7 +418,7 @@ class ClaimedJob:
             await asyncio.sleep(self._tools.settings.upload_s)
 
     async def _measure_idle_rtt(self) -> None:
-        """Measure the path before anything loads it; where that fails it stays unknown."""
+        """Measure the path's RTT before there is any load. If this fails, it will be unknown."""
         job = self._tunnel.job if self._tunnel else self._job
         engine = self._tools.installed(job.traffic.engine).engine
         left_s = self._instant_s - MARGIN_S - time.time()
@@ -409,7 +435,7 @@ class ClaimedJob:
                     )
 
     def _is_armed(self) -> bool:
-        """All connections stand, or without a gate: all is ready to open them at the instant."""
+        """Return True if all connections are established or, without a gate, ready to be opened."""
         return self._waiting or (self._attempt is not None and self._attempt.held)
 
     async def _tell(self, attempt: ClientProcesses) -> None:
@@ -432,7 +458,7 @@ class ClaimedJob:
             await self._mark(cookie=cookie)
 
     async def _mark(self, **changes: object) -> None:
-        """Move the claim row on. Losing one costs a word of progress, nothing else."""
+        """Update the claim row. This is only used to show progress, so a lost write is fine."""
         self._claim = self._claim.model_copy(update=changes)
 
         async def save() -> None:
@@ -449,11 +475,11 @@ class ClaimedJob:
         await self._tools.results.save_seconds(self._job, reading.tracks(), host, from_s=from_s)
 
     async def _save_all(self, ending: Ending) -> None:
-        """Write all seconds once more, now that engine time zero is settled, and the raw text
-        where the job has it kept.
+        """Save all seconds again using the final engine time, and the raw output if requested.
 
-        Pairs take turns, for they all end at one instant; an agent that is told to stop does not.
-        The raw text leaves the disk first, which may be full, and rows go before it.
+        All pairs in a run end at the same time, so they take turns. If the agent is stopping, it
+        does not wait. The raw output is moved from disk to memory first, because the disk might be
+        full and the rows are more important.
         """
         if self._attempt is None:
             return

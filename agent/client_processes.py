@@ -1,4 +1,4 @@
-"""The processes of one pair's client end, as if they were one: started, ended and read together."""
+"""All client processes for a pair, used like a single process."""
 
 import asyncio
 import time
@@ -20,11 +20,17 @@ ALONE: Final = "another process of its pair ended before the instant"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientProcesses:
-    """One try at one test by all of a pair's client processes."""
+    """One attempt to run a test with all client processes for a pair.
+
+    Attributes:
+        attempts: One attempt for each process.
+        texts: Text in the files given to the processes, by name.
+        exit: Task that waits for all processes to end. Cancel it to kill them.
+    """
 
     attempts: tuple[Attempt, ...]
-    texts: Mapping[str, str]  # of the files that they were given
-    exit: asyncio.Task[Exit]  # of all of them; cancel it to kill them
+    texts: Mapping[str, str]
+    exit: asyncio.Task[Exit]
 
     @classmethod
     async def spawn(
@@ -38,13 +44,25 @@ class ClientProcesses:
         workspace: Workspace | None,
         raw_max_bytes: int,
     ) -> "ClientProcesses":
-        """Start them all. Raises :class:`~broadside.agent.engine_process.EngineUnusable`; then
-        none runs."""
+        """Start all processes. If one cannot be started, the others are killed.
+
+        Args:
+            engine: The engine that creates the parsers.
+            launch: Processes and files to use.
+            job: The job to run.
+            deadline_at_s: Unix timestamp to stop the processes at.
+            env: Callback to get the environment for a process, or None to use the default.
+            workspace: Folder for the engine, or None if no folder is needed.
+            raw_max_bytes: Maximum size for each process's stored output.
+
+        Raises:
+            EngineUnusable: A program cannot be executed.
+        """
         instant_s = job.planned_start_at.timestamp()
         attempts: list[Attempt] = []
         try:
             for process in launch.processes:
-                attempts.append(  # noqa: PERF401 - one that fails must find those before it
+                attempts.append(  # noqa: PERF401 - after an error we need the first ones
                     await Attempt.spawn(
                         process,
                         engine.client_reader(job),
@@ -66,48 +84,48 @@ class ClientProcesses:
         )
 
     def stop(self, reason: str) -> None:
-        """End every process that still runs; the first reason stands."""
+        """Stop all processes that still run. Only the first reason is stored."""
         for attempt in self.attempts:
             attempt.process.stop(reason)
 
     @property
     def over(self) -> Exit | None:
-        """How they ended, as one; None while any runs, and after a fault of ours."""
+        """Combined exit of all processes, or None while one runs and after an internal error."""
         exits = [exit_ for attempt in self.attempts if (exit_ := attempt.over) is not None]
         return _one(exits) if len(exits) == len(self.attempts) else None
 
     @property
     def held(self) -> bool:
-        """The start gate said that every connection of every process stands."""
+        """True if the start gate has reported all connections for all processes."""
         return all(attempt.held for attempt in self.attempts)
 
     @property
     def release(self) -> Release | None:
-        """The gate's account of the process that was held last; None without a gate."""
+        """Gate report for the process that was held last, or None if there is no gate."""
         releases = [attempt.release for attempt in self.attempts]
         known = [release for release in releases if release is not None]
         return max(known, key=lambda release: release.held_at_s, default=None)
 
     def read(self) -> Reading:
-        """What they said so far, or in all, as one."""
+        """Return the merged measurements so far."""
         reading = merge([attempt.read() for attempt in self.attempts])
         report = reading.report.model_copy(update={"files": self.texts})
         return replace(reading, report=report)
 
     def packed(self) -> Packed:
-        """What they printed, one after another."""
+        """Return the compressed output from all processes."""
         if len(self.attempts) == 1:
             return self.attempts[0].transcript.packed()
         return packed(b"\n".join(attempt.transcript.text() for attempt in self.attempts))
 
     def discard(self) -> None:
-        """Free what their output takes of the disk."""
+        """Release the disk space used for the stored output."""
         for attempt in self.attempts:
             attempt.transcript.discard()
 
 
 async def _wait_all(attempts: list[Attempt], instant_s: float) -> Exit:
-    """Wait for the end of all; before the instant the end of one is the end of all."""
+    """Wait for all processes to end. If one ends before the planned start, stop all."""
     exits = {attempt.exit for attempt in attempts}
     try:
         _, running = await asyncio.wait(exits, return_when=asyncio.FIRST_COMPLETED)
@@ -121,7 +139,7 @@ async def _wait_all(attempts: list[Attempt], instant_s: float) -> Exit:
 
 
 def _one(exits: list[Exit]) -> Exit:
-    """Several ends as one: the first of each fault, the last of the ends."""
+    """Combine several exits, using the first error, the first start and the last end."""
     lead = exits[0]
     if len(exits) == 1:
         return lead

@@ -1,4 +1,7 @@
-"""The client's end of a burst's tunnel: asks the server's agent for the other, and holds both."""
+"""Client end for a burst's tunnel.
+
+It requests the other end from the server's agent and renews the request while the job runs.
+"""
 
 import asyncio
 import contextlib
@@ -11,15 +14,17 @@ from broadside.agent.tunnel import TunnelEnd, TunnelFailed, clash, mark_of
 from broadside.exchange.messages import Job, Tunnel, tunnel_of
 from broadside.exchange.ports import ExchangeError
 
-LEAD_S: Final = 4.0  # s before the engine is started: the server's agent looks every second
+# Seconds to open the tunnel before the engine. The server's agent polls every second.
+LEAD_S: Final = 4.0
 BEAT_S: Final = 2.0
 LOOK_S: Final = 0.3
-ANSWER_BEFORE_S: Final = 1.5  # s before the instant by which both ends must stand
+# Seconds before the planned start by which both ends should be up.
+ANSWER_BEFORE_S: Final = 1.5
 TABLE_TIMEOUT_S: Final = 5.0
 
 
 class ClientTunnel:
-    """A tunnel under one job. Close it, whatever happens."""
+    """Tunnel to use for one job's traffic. Always close it when done."""
 
     def __init__(self, job: Job, tools: Tools) -> None:
         self._tools = tools
@@ -30,8 +35,11 @@ class ClientTunnel:
         self._holder: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Both ends stand when this returns. Raises
-        :class:`~broadside.agent.tunnel.TunnelFailed`."""
+        """Open this end and wait until the other end is up.
+
+        Raises:
+            TunnelFailed: If either end cannot be opened in time.
+        """
         tunnel, host, settings = self._tunnel, self._tools.host, self._tools.settings
         self._end = await TunnelEnd.open(
             tunnel,
@@ -57,7 +65,7 @@ class ClientTunnel:
         raise TunnelFailed(f"{self._server_id} did not bring its end up in time{await self._why()}")
 
     async def _why(self) -> str:
-        """Whose tunnel stands in the way, as far as the rows tell."""
+        """Return which job has a tunnel that conflicts with this one, or an empty string."""
         with contextlib.suppress(ExchangeError, TimeoutError):
             async with asyncio.timeout(TABLE_TIMEOUT_S):
                 rows = await self._tools.records.fleet.read_tunnels(self._server_id)
@@ -68,29 +76,33 @@ class ClientTunnel:
 
     @property
     def job(self) -> Job:
-        """The job as its engine has it: to the inner address."""
+        """The job with the inner address as its target."""
         inner = {"address": self._tunnel.inner_server_address}
         endpoint = self._job.endpoint.model_copy(update=inner)
         return self._job.model_copy(update={"endpoint": endpoint})
 
     @property
     def bind(self) -> str:
-        """The inner address of this end."""
+        """The inner address to bind to."""
         return self._tunnel.inner_client_address
 
     async def close(self) -> None:
-        """Take our end away, and tell the server's agent that it may do so too."""
+        """Delete this end and the request.
+
+        The server's agent then deletes the other end.
+        """
         if self._holder is not None:
             self._holder.cancel()
             await asyncio.gather(self._holder, return_exceptions=True)
         if self._end is not None:
             await self._end.close()
-        with contextlib.suppress(ExchangeError, TimeoutError):  # its silence says the same
+        # If this fails, the server's agent detects the silence.
+        with contextlib.suppress(ExchangeError, TimeoutError):
             async with asyncio.timeout(TABLE_TIMEOUT_S):
                 await self._tools.records.fleet.drop_tunnel(self._server_id, self._tunnel)
 
     async def _hold(self) -> None:
-        """Say again and again that the tunnel is wanted; a slow write holds up no later one."""
+        """Renew the request in intervals. A slow write does not delay the next one."""
         async with asyncio.TaskGroup() as beats:
             for beat in count():
                 beats.create_task(self._say(beat))

@@ -1,7 +1,7 @@
-"""What this host knows of its own clock, and the gate that stands an agent down.
+"""Clock readings for this host, and the clock gate that stops an agent with a bad clock.
 
-Two sources: chronyd, asked with ``chronyc -c tracking``; or the kernel's own account
-(``adjtimex(2)``), which whatever disciplines the clock keeps up to date.
+There are two sources. The first is chronyd, with ``chronyc -c tracking``. The second is the kernel
+(``adjtimex(2)``), which every time service updates.
 """
 
 import asyncio
@@ -17,31 +17,39 @@ from broadside.exchange.messages import ClockReading, ClockSource
 from broadside.exchange.programs import program_environment
 
 CHRONYC_TIMEOUT_S: Final = 2.0
-TIME_ERROR: Final = 5  # adjtimex(2): the clock is not synchronised
+# Returned by adjtimex(2) if the clock is not synchronised.
+TIME_ERROR: Final = 5
 STA_UNSYNC: Final = 0x0040
 STA_NANO: Final = 0x2000
 LEAPS_SYNCHRONISED: Final = ("Normal", "Insert second", "Delete second")
-# chronyd's reference id (127.127.1.1) when it serves its own clock: the directive `local`, with or
-# without `orphan`. Every 127.127.1.x is such a clock (ntpd's undisciplined local clock driver).
+# chronyd's reference id (127.127.1.1) when it serves its own clock, set with the directive `local`,
+# with or without `orphan`. All 127.127.1.x addresses are such clocks (ntpd's undisciplined local
+# clock driver).
 LOCAL_REFERENCE: Final = "7F7F0101"
 LOCAL_PREFIX: Final = LOCAL_REFERENCE[:6]
-STRATUM_UNSYNCHRONISED: Final = 16  # RFC 5905, section 7.3
-# RFC 5905, section 7.2: PHI, the frequency tolerance of a clock that nothing corrects.
+# RFC 5905, section 7.3.
+STRATUM_UNSYNCHRONISED: Final = 16
+# RFC 5905, section 7.2: PHI, the frequency tolerance for a clock that is not being corrected.
 FREQUENCY_TOLERANCE: Final = 15e-6
 # RFC 5905, section 7.2 and chrony's defaults: polls are 2^6 to 2^10 s apart.
 POLL_MIN_S, POLL_MAX_S = 64.0, 1024.0
-MISSED_POLLS_COUNT: Final = 2  # one update may be lost or filtered without saying anything
-# s by which a hypervisor host's clock may be off UTC. chrony counts such a clock as exact.
-# Microsoft, "Windows Server 2016 Accurate Time": 1 ms with respect to UTC. Azure's hosts run it.
+# One update may be lost or filtered without notice.
+MISSED_POLLS_COUNT: Final = 2
+# Possible UTC error for a hypervisor host's clock, in seconds. chrony treats such a clock as exact.
+# Source: Microsoft, "Windows Server 2016 Accurate Time", 1 ms with respect to UTC. Azure hosts run
+# it.
 HOST_ERROR_S: Final = 1e-3
 HYPERVISOR_CLOCKS: Final = ("hyperv", "KVM virtual PTP", "ptp_vmw", "vmclock")
 
 
 async def read_clock(chronyc_socket: str | None = None) -> ClockReading:
-    """Ask chronyd, or the kernel where no chronyd answers; never raises.
+    """Read the clock state from chronyd, or from the kernel if no chronyd answers.
 
-    A chronyd that was *named* and does not answer is an unknown clock: the kernel may be
-    disciplined by something else, or by nothing.
+    This function never raises. If a chronyd was configured and does not answer, the clock is
+    unknown. The kernel's clock may then be controlled by another service, or not at all.
+
+    Args:
+        chronyc_socket: chronyd's command socket or host, or None to use chronyc's default.
     """
     text = await _ask_chronyc(chronyc_socket)
     now_at = datetime.now(UTC)
@@ -52,19 +60,20 @@ async def read_clock(chronyc_socket: str | None = None) -> ClockReading:
     if reading is None:
         reading = _with_host_error(read_kernel_clock(now_at), on_host_clock)
     elif _is_local(reading.reference):
-        # A free-running chronyd, on this host or beside it in another container, says nothing of
-        # this kernel's clock. Other software may discipline that, and report so to the kernel.
+        # A free-running chronyd, on this host or in another container on it, has no information
+        # about this kernel's clock. Another service may synchronise that clock and report it to the
+        # kernel.
         kernel = _with_host_error(read_kernel_clock(now_at), on_host_clock)
         reading = kernel if kernel.synchronised else reading
     elif chronyc_socket is not None:
-        # It knows how far its clock is off, which may be another one than this kernel's.
+        # This chronyd knows its own error. Its clock may differ from this kernel's clock.
         return reading
     return reading.model_copy(update={"boot_id": _boot_id()})
 
 
 @cache
 def _boot_id() -> str | None:
-    """Which boot of a kernel this is: its containers and namespaces read the same clock."""
+    """Return the kernel's boot id. Containers with the same id use the same clock."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or None
     except (OSError, UnicodeError):
@@ -72,7 +81,7 @@ def _boot_id() -> str | None:
 
 
 def has_hypervisor_clock(folder: Path = Path("/sys/class/ptp")) -> bool:
-    """Return whether this kernel has a PTP clock that a hypervisor provides."""
+    """Return True if this kernel has a PTP clock that a hypervisor provides."""
     for path in folder.glob("ptp*/clock_name"):
         with contextlib.suppress(OSError, UnicodeError):
             if path.read_text(encoding="ascii").strip() in HYPERVISOR_CLOCKS:
@@ -81,7 +90,7 @@ def has_hypervisor_clock(folder: Path = Path("/sys/class/ptp")) -> bool:
 
 
 def _with_host_error(reading: ClockReading, on_host_clock: bool) -> ClockReading:
-    """Add the host's own error where the kernel's clock may follow the host's."""
+    """Add the hypervisor host's error if the kernel's clock might follow that host."""
     if reading.bound_s is None or not on_host_clock:
         return reading
     return reading.model_copy(update={"bound_s": reading.bound_s + HOST_ERROR_S})
@@ -92,25 +101,28 @@ def _is_local(reference: str | None) -> bool:
 
 
 def parse_tracking(text: str, now_at: datetime, *, on_host_clock: bool = False) -> ClockReading:
-    """One line of ``chronyc -c tracking`` as a reading; anything else as an unknown clock.
+    """Parse one line of ``chronyc -c tracking``, or return an unknown clock.
 
-    Fields: reference id, name, stratum, reference time, system time, last offset, RMS offset,
-    frequency, residual frequency, skew, root delay, root dispersion, update interval, leap.
-    A positive *system time* means that the local clock is slow (measured with 4.3), hence the
-    change of sign. The bound is the one chrony documents:
-    ``|system time| + root dispersion + root delay / 2``, and what these figures leave out:
+    The fields are: reference id, name, stratum, reference time, system time, last offset, RMS
+    offset, frequency, residual frequency, skew, root delay, root dispersion, update interval, leap.
+    A positive *system time* means that the local clock is slow (measured with chrony 4.3), so the
+    sign is changed.
 
-    - A source that vanished: chrony's dispersion grows by the skew that it last estimated. From the
-      second update that is due and missing, :data:`FREQUENCY_TOLERANCE` is added.
-    - The error of a hypervisor's clock (``refclock PHC``): :data:`HOST_ERROR_S`.
+    The error bound is the one that chrony documents, ``|system time| + root dispersion + root delay
+    / 2``. Two errors are not included there and are added:
 
-    A chronyd that serves its own clock (``local``) reports zero for all three, although nothing
-    disciplines it: its bound is unknown.
+    - A lost source. chrony's dispersion grows by the last estimated skew. After two missing
+      updates, :data:`FREQUENCY_TOLERANCE` is added.
+    - The error of a hypervisor's clock (``refclock PHC``), which is :data:`HOST_ERROR_S`.
+
+    A chronyd that serves its own clock (``local``) reports zero for all three values, although the
+    clock is not synchronised. Its bound is unknown.
 
     Args:
-        text: The output of chronyc.
-        now_at: When it was read, by the clock that it describes.
-        on_host_clock: The kernel has a hypervisor's PTP clock, so any reference clock may be it.
+        text: chronyc output.
+        now_at: When this was read, using the clock that it is for.
+        on_host_clock: True if the kernel has a hypervisor's PTP clock. In this case any reference
+            clock might be that clock.
     """
     unknown = ClockReading(source=ClockSource.UNKNOWN, read_at=now_at, synchronised=False)
     fields = text.strip().split(",")
@@ -147,15 +159,15 @@ def parse_tracking(text: str, now_at: datetime, *, on_host_clock: bool = False) 
 
 
 def _overdue_s(age_s: float, interval_s: float) -> float:
-    """Return for how long a source has been silent, beyond the updates that may be missed."""
+    """Return how long a source has been silent beyond the updates that may be missed."""
     due_s = MISSED_POLLS_COUNT * min(max(interval_s, POLL_MIN_S), POLL_MAX_S)
     return max(0.0, age_s - due_s)
 
 
 def _reference_clock(reference_id: str, name: str) -> str | None:
-    """Return the name of a reference clock such as ``PHC0``; None for a server's address.
+    """Return the name of a reference clock such as ``PHC0``, or None for a server address.
 
-    Only a reference clock's id is its name in ASCII.
+    Only for a reference clock, the id is the name in ASCII.
     """
     try:
         said = bytes.fromhex(reference_id).decode("ascii").rstrip("\0 ")
@@ -165,24 +177,28 @@ def _reference_clock(reference_id: str, name: str) -> str | None:
 
 
 class _Timex(ctypes.Structure):
-    """``struct timex`` of the 64-bit Linux ABI, to the fields read here; padded generously."""
+    """``struct timex`` in the 64-bit Linux ABI, with padding after the fields used here.
+
+    ``offset`` is still to be added to the clock, in us, or in ns if ``STA_NANO`` is set.
+    ``maxerror`` is in us and does not include the offset. ``esterror`` is in us.
+    """
 
     _fields_ = (
         ("modes", ctypes.c_uint),
-        ("offset", ctypes.c_long),  # us, or ns with STA_NANO, still to be added to the clock
+        ("offset", ctypes.c_long),
         ("freq", ctypes.c_long),
-        ("maxerror", ctypes.c_long),  # us, without the offset
-        ("esterror", ctypes.c_long),  # us
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
         ("status", ctypes.c_int),
         ("rest", ctypes.c_long * 40),
     )
 
 
 def read_kernel_clock(now_at: datetime) -> ClockReading:
-    """Return the kernel's account of its clock.
+    """Return the kernel's clock state.
 
-    The bound is ``maxerror`` plus the offset that is still to be corrected: the kernel counts the
-    first from the time at which the second will be gone.
+    The bound is ``maxerror`` plus the remaining offset. The kernel counts ``maxerror`` from the
+    time at which the offset will be corrected.
     """
     timex = _Timex(modes=0)
     state = ctypes.CDLL(None).adjtimex(ctypes.byref(timex))
@@ -192,7 +208,15 @@ def read_kernel_clock(now_at: datetime) -> ClockReading:
 def judge_timex(
     state: int, status: int, offset: int, maxerror_us: int, now_at: datetime
 ) -> ClockReading:
-    """The values of ``adjtimex(2)`` as a reading. ``offset`` is in us, or ns with STA_NANO."""
+    """Convert the values of ``adjtimex(2)`` to a reading.
+
+    Args:
+        state: Value returned by ``adjtimex(2)``. A negative value is an error.
+        status: Bit mask ``STA_*``.
+        offset: Remaining offset in us, or in ns if ``STA_NANO`` is set.
+        maxerror_us: Maximum error without the offset, us.
+        now_at: When this was read.
+    """
     if state < 0:
         return ClockReading(source=ClockSource.UNKNOWN, read_at=now_at, synchronised=False)
     synchronised = state != TIME_ERROR and not status & STA_UNSYNC
@@ -209,10 +233,16 @@ def judge_timex(
 def clock_problem(
     reading: ClockReading, bound_max_s: float, shared_boot_id: str | None = None
 ) -> str | None:
-    """Why this clock may not start a burst, with the fix; None when it may.
+    """Return why a burst cannot start with this clock, and the fix.
 
-    ``shared_boot_id``: every end of the burst reads that kernel's clock, so that between them
-    none is off.
+    Args:
+        reading: Clock state to check.
+        bound_max_s: Largest accepted error bound in seconds.
+        shared_boot_id: The kernel's boot id if all ends in the burst use this clock. In this case
+            there is no clock difference between them.
+
+    Returns:
+        The problem in one line, or None if the burst can start.
     """
     if shared_boot_id is not None and reading.boot_id == shared_boot_id:
         return None
@@ -242,7 +272,7 @@ def clock_problem(
 
 
 async def _ask_chronyc(socket: str | None) -> str | None:
-    """The output of ``chronyc -c tracking``, or None where there is no chronyc or no answer."""
+    """Return the output of ``chronyc -c tracking``, or None if there is no answer."""
     argv = ["chronyc", "-c", *(["-h", socket] if socket else []), "tracking"]
     try:
         process = await asyncio.create_subprocess_exec(

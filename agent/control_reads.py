@@ -1,5 +1,6 @@
-"""Reads of a run's control row that overlap, so that a slow answer holds up no later question; and
-the watch that keeps them going while a job is under way.
+"""Overlapping reads for a run's control row, and the decision to stop based on them.
+
+Reads overlap so that a slow answer does not delay the next read.
 """
 
 import asyncio
@@ -12,36 +13,42 @@ from broadside.agent.decide import control_problem
 from broadside.exchange.messages import Control
 from broadside.exchange.ports import ExchangeError
 
-READ_S: Final = 3.0  # s that one read may take
-READS_MAX_COUNT: Final = 3  # under way at a time
+# Timeout for a single read.
+READ_S: Final = 3.0
+# Maximum number of reads to run at a time.
+READS_MAX_COUNT: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The row, as it was when it was asked for, or later; None: there is none."""
+    """The control row as it was for this request, or later. None if there is no row."""
 
     control: Control | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoAnswer:
-    """The row could not be read, or not yet."""
+    """The row could not be read, or has not been read yet."""
 
     why: str
 
 
 class ControlReads:
-    """Questions for the row, and the answers in the order of asking; :meth:`close` it."""
+    """Reads for the control row, with answers in the same order as the requests.
+
+    Call :meth:`close` at the end.
+    """
 
     def __init__(
         self, read: Callable[[], Awaitable[Control | None]], stopping: asyncio.Event
     ) -> None:
         self._read = read
         self._stop = asyncio.create_task(stopping.wait())
-        self._asked: list[asyncio.Task[Answer | NoAnswer]] = []  # oldest first
+        # The oldest is the first.
+        self._asked: list[asyncio.Task[Answer | NoAnswer]] = []
 
     def ask(self) -> None:
-        """Begin a read, unless too many are under way."""
+        """Start a read, unless too many reads are in progress."""
         if len(self._asked) < READS_MAX_COUNT:
             self._asked.append(asyncio.create_task(self._ask()))
 
@@ -51,13 +58,19 @@ class ControlReads:
                 return Answer(control=await self._read())
         except (ExchangeError, TimeoutError) as error:
             return NoAnswer(why=str(error) or "no answer in time")
-        except Exception as error:  # whatever the row is made of: it says nothing
+        except Exception as error:
+            # The row cannot be parsed, for any reason.
             return NoAnswer(why=f"the row is unreadable: {type(error).__name__}")
 
     async def next(self, within_s: float) -> Answer | NoAnswer | None:
-        """The newest answer as soon as there is one, else what is known by then.
+        """Wait for an answer and return the newest one.
 
-        None: nothing is asked and not answered, or the agent is stopping.
+        Args:
+            within_s: Maximum waiting time in seconds.
+
+        Returns:
+            An answer as soon as there is one, otherwise the last failure. None means that no read
+            is in progress or that the agent is stopping.
         """
         await asyncio.wait(
             {self._stop, *self._asked},
@@ -72,7 +85,8 @@ class ControlReads:
                 continue
             match task.result():
                 case Answer() as answer:
-                    for older in self._asked[:at]:  # theirs would be older news
+                    # Their answers would be older.
+                    for older in self._asked[:at]:
                         older.cancel()
                     del self._asked[: at + 1]
                     return answer
@@ -81,37 +95,55 @@ class ControlReads:
         return failure
 
     async def close(self) -> None:
+        """Cancel all reads."""
         tasks = (self._stop, *self._asked)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-LAST_LOOK_S: Final = 1.2  # s before the instant at which the control row is read once more
-LAST_WORD_S: Final = 0.5  # s before the instant by which the row must have been read once
+# Seconds before the planned start to read the control row again.
+LAST_LOOK_S: Final = 1.2
+# Seconds before the planned start by which the row should have been read.
+LAST_WORD_S: Final = 0.5
 
 
 @dataclass(slots=True, kw_only=True)
 class ControlWatch:
-    """What to make of a control row that cannot always be read.
+    """Decides if a run should stop, also when its control row cannot always be read.
 
-    Before the instant it must have been read at least once, and until the last look a lapsed lease
-    is no news: the coordinator may be back in time to renew it. Its answer may take until the last
-    word; from then on an outage of the table stops nothing while the lease last read still runs.
-    When that lapses the agent stops, table or no table. A dead-man switch that waits for better
-    news is none.
+    The row has to be read at least once before the planned start. An expired lease is ignored until
+    :data:`LAST_LOOK_S` before the start, because the coordinator might still renew it. The last
+    answer can take until :data:`LAST_WORD_S` before the start.
+
+    After that, a table outage is ignored while the last known lease is valid. When the lease
+    expires, the agent will stop, even if the table is not available. This is used as a dead-man
+    switch, so it should not wait for new data.
+
+    Attributes:
+        instant_s: Unix timestamp for the planned start.
     """
 
-    instant_s: float  # epoch s
+    instant_s: float
     _last: Control | None = None
 
     def pause_s(self, poll_s: float, now_s: float) -> float:
-        """How long until the row is read again: at the last look and the last word anyway."""
+        """Return the seconds to wait until the next read, which will also be done at both marks.
+
+        Args:
+            poll_s: Regular interval between reads in seconds.
+            now_s: Current Unix timestamp.
+        """
         marks_s = (self.instant_s - LAST_LOOK_S, self.instant_s - LAST_WORD_S)
         return min([poll_s, *(mark_s - now_s for mark_s in marks_s if mark_s > now_s)])
 
     def judge(self, news: Answer | NoAnswer | None, now_s: float) -> str | None:
-        """Why the run must stop after this news, or None."""
+        """Return why the run should stop after this answer, or None if it can continue.
+
+        Args:
+            news: Answer or failure to use, or None if there is no news.
+            now_s: Current Unix timestamp.
+        """
         match news:
             case Answer(control=control):
                 return self.see(control, now_s)
@@ -121,12 +153,22 @@ class ControlWatch:
                 return None
 
     def see(self, control: Control | None, now_s: float) -> str | None:
-        """The row was read: why the run must stop, or None."""
+        """Store a row that was read, and return why the run should stop, or None.
+
+        Args:
+            control: The row, or None if there is no row.
+            now_s: Current Unix timestamp.
+        """
         self._last = control
         return self._problem(now_s)
 
     def miss(self, why: str, now_s: float) -> str | None:
-        """The row could not be read: why the run must stop, or None."""
+        """Return why the run should stop after a failed read, or None.
+
+        Args:
+            why: Error message.
+            now_s: Current Unix timestamp.
+        """
         if now_s < self.instant_s - LAST_WORD_S:
             return None
         if self._last is None:

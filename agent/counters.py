@@ -1,8 +1,9 @@
-"""Host counters beside a burst: bytes, packets and drops of interfaces, TCP retransmits, CPU.
+"""Host counters beside a burst for interfaces, TCP retransmits and CPU.
 
-The files of ``/proc`` are opened once and read again with ``pread`` (0.12 ms CPU a sample). The
-network files are those of ``/proc/thread-self/net``, which belong to the network namespace of the
-thread that opens them; ``/proc/net`` of a forked child would too, but says so less plainly.
+The files of ``/proc`` are opened once and read again with ``pread`` (0.12 ms CPU time for each
+sample). The network files are in ``/proc/thread-self/net``. They belong to the thread's network
+namespace when they are opened. ``/proc/net`` in a forked child would be the same, but this is more
+explicit.
 """
 
 import asyncio
@@ -22,52 +23,75 @@ READ_MAX_BYTES: Final = 1 << 20
 NET_DEV: Final = "/proc/thread-self/net/dev"
 NET_SNMP: Final = "/proc/thread-self/net/snmp"
 STAT: Final = "/proc/stat"
-LOOKS_MIN_COUNT: Final = 5  # looks at an egress queue: fewer are no share
-LOOKS_EDGE_S: Final = 0.5  # s at either end of a test: queues fill at first, and drain at last
-NICS_MAX_COUNT: Final = 16  # interfaces that are counted: a node of Kubernetes has hundreds
+# Minimum number of egress queue samples to get a ratio.
+LOOKS_MIN_COUNT: Final = 5
+# Seconds to ignore at the start and the end of a test, when queues fill and drain.
+LOOKS_EDGE_S: Final = 0.5
+# Maximum number of interfaces to count. A Kubernetes node can have hundreds.
+NICS_MAX_COUNT: Final = 16
 
 
 class CountersUnreadable(Exception):
-    """A counter file is missing or not what the kernel documents; says which."""
+    """A counter file is missing or has an unexpected format. The message names the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NicCounts:
-    """Totals of one interface since it came up."""
+    """Totals for an interface since it was created.
+
+    ``drops_count`` is for receive and transmit.
+    """
 
     rx_bytes: int
     rx_packets_count: int
     tx_bytes: int
     tx_packets_count: int
-    drops_count: int  # receive and transmit
+    drops_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreTicks:
-    """Totals of one core since boot, in clock ticks."""
+    """Totals for a core since boot, in clock ticks.
 
-    busy: int  # all but idle and waiting for I/O; stolen time counts as busy
+    Attributes:
+        busy: All ticks except idle and waiting for I/O. Stolen time counts as busy.
+        total: All ticks.
+        taken: Ticks in ``busy`` that were taken by a hypervisor.
+    """
+
+    busy: int
     total: int
-    taken: int = 0  # of the busy ones, those that a hypervisor took away
+    taken: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTotals:
-    """One reading of everything."""
+    """A single reading with all counters.
 
-    read_at_s: float  # epoch s
-    nics: Mapping[str, NicCounts]  # by interface
+    Attributes:
+        read_at_s: Unix timestamp for the reading.
+        nics: Counters by interface.
+        tcp_retransmits_count: Retransmitted TCP segments since boot.
+        cores: Clock ticks for each core.
+        filled: True for each interface with packets in its egress queue.
+    """
+
+    read_at_s: float
+    nics: Mapping[str, NicCounts]
     tcp_retransmits_count: int
     cores: tuple[CoreTicks, ...]
-    filled: Mapping[str, bool] = field(default_factory=dict)  # by interface: its egress queue
-    # holds packets
+    filled: Mapping[str, bool] = field(default_factory=dict)
 
 
 def parse_net_dev(text: str, nic: str | None = None) -> Mapping[str, NicCounts]:
-    """Return the counters of the interfaces that have carried anything, and of ``nic``.
+    """Parse the counters for interfaces that have carried traffic, and for ``nic``.
 
-    In ``/proc/net/dev`` a line is an interface: eight receive columns, then eight transmit columns.
-    At most :data:`NICS_MAX_COUNT` interfaces beside ``nic`` are counted.
+    In ``/proc/net/dev`` each line is an interface with eight receive columns and eight transmit
+    columns. At most :data:`NICS_MAX_COUNT` interfaces are returned in addition to ``nic``.
+
+    Args:
+        text: Text from ``/proc/net/dev``.
+        nic: Interface that is returned even without traffic.
     """
     found: dict[str, NicCounts] = {}
     for line in text.splitlines()[2:]:
@@ -87,7 +111,13 @@ def parse_net_dev(text: str, nic: str | None = None) -> Mapping[str, NicCounts]:
 
 
 def parse_retransmits(text: str) -> int:
-    """``RetransSegs`` of the Tcp group in ``/proc/net/snmp`` (a line of names, one of values)."""
+    """Return ``RetransSegs`` for the Tcp group in ``/proc/net/snmp``.
+
+    A group has a line with names and a line with values.
+
+    Raises:
+        CountersUnreadable: The value is missing.
+    """
     groups = [line.split() for line in text.splitlines() if line.startswith("Tcp:")]
     if len(groups) == 2 and "RetransSegs" in groups[0]:
         return int(groups[1][groups[0].index("RetransSegs")])
@@ -95,9 +125,13 @@ def parse_retransmits(text: str) -> int:
 
 
 def parse_stat(text: str) -> tuple[CoreTicks, ...]:
-    """The ``cpuN`` lines of ``/proc/stat``: user nice system idle iowait irq softirq steal ..
+    """Parse the ``cpuN`` lines of ``/proc/stat``.
 
-    The two guest columns after them are part of user and nice already (proc(5)).
+    The columns are user, nice, system, idle, iowait, irq, softirq and steal. The two guest columns
+    after them are already part of user and nice (proc(5)).
+
+    Raises:
+        CountersUnreadable: There are no such lines.
     """
     cores = []
     for line in text.splitlines():
@@ -113,10 +147,15 @@ def parse_stat(text: str) -> tuple[CoreTicks, ...]:
 
 
 def difference(earlier: HostTotals, later: HostTotals) -> Mapping[str, HostSecond]:
-    """Return what happened between two readings, by interface.
+    """Return the change between two readings, by interface.
 
-    Nothing is returned when no clock tick lies between them. A counter that went backwards (an
-    interface made anew) counts from zero again; a core that was taken off or added is left out.
+    The result is empty if there is no clock tick between the readings. If a counter decreases, the
+    interface was created again and its new value is the change. A core that was added or removed is
+    ignored.
+
+    Args:
+        earlier: First reading.
+        later: Second reading.
     """
 
     def since(before: int, now: int) -> int:
@@ -127,7 +166,8 @@ def difference(earlier: HostTotals, later: HostTotals) -> Mapping[str, HostSecon
     for before, now in zip(earlier.cores, later.cores, strict=False):
         core_total = now.total - before.total
         core_busy = min(max(now.busy - before.busy, 0), max(core_total, 0))
-        if core_total > 0:  # idle time may step back by a tick (proc(5))
+        # The idle time may decrease by a tick (proc(5)).
+        if core_total > 0:
             busy, total = busy + core_busy, total + core_total
             taken += min(max(now.taken - before.taken, 0), core_busy)
             busy_ratios.append(core_busy / core_total)
@@ -156,16 +196,16 @@ def difference(earlier: HostTotals, later: HostTotals) -> Mapping[str, HostSecon
 
 
 class HostCounters:
-    """The host's counter files, kept open. A context manager."""
+    """Open counter files on this host. To be used as a context manager."""
 
     def __init__(self, nic: str | None) -> None:
         """Open the files.
 
         Args:
-            nic: An interface that is counted also while it carries nothing.
+            nic: Interface that is counted even without traffic.
 
         Raises:
-            CountersUnreadable: A file or that interface is missing.
+            CountersUnreadable: A file or the interface is missing.
         """
         self._nic = nic
         self._files: dict[str, int] = {}
@@ -188,11 +228,13 @@ class HostCounters:
         self.close()
 
     def close(self) -> None:
+        """Close the files."""
         for file in self._files.values():
             os.close(file)
         self._files.clear()
 
     def read(self) -> HostTotals:
+        """Read all counters now."""
         dev, snmp, stat = (
             os.pread(self._files[path], READ_MAX_BYTES, 0).decode()
             for path in (NET_DEV, NET_SNMP, STAT)
@@ -210,52 +252,60 @@ class HostCounters:
 
 
 class HostLog:
-    """The host's latest seconds, counted all the time so that no burst has to start it."""
+    """Host counters for the latest seconds.
+
+    They are counted all the time, so a burst does not need to start it.
+    """
 
     def __init__(self, keep_s: float, nic: str | None = None) -> None:
-        """Keep the newest seconds.
+        """Create an empty log.
 
         Args:
-            keep_s: How many.
-            nic: The interface whose counters are returned where no other is asked for.
+            keep_s: Number of seconds to keep.
+            nic: Interface that is returned by default.
         """
         self._nic = nic
         self._seconds: deque[Mapping[str, HostSecond]] = deque(maxlen=math.ceil(keep_s))
         self._looks: deque[tuple[float, Mapping[str, bool]]] = deque(maxlen=math.ceil(keep_s))
 
     def keep(self, second: Mapping[str, HostSecond]) -> None:
-        """Append a second, by interface."""
+        """Add the values for a second, by interface."""
         self._seconds.append(second)
 
     def between(self, from_s: float, to_s: float, nic: str | None = None) -> tuple[HostSecond, ...]:
-        """Return the seconds that lie wholly or partly between two epoch seconds.
+        """Return the seconds that overlap an interval.
 
         Args:
-            from_s: Epoch s.
-            to_s: Epoch s.
-            nic: The interface whose counters are wanted; None for the host's own. A second in
-                which there was no such interface is left out.
+            from_s: Unix timestamp to start from.
+            to_s: Unix timestamp to stop at.
+            nic: Interface to return, or None for the default. Seconds without this interface are
+                omitted.
         """
         wanted = nic or self._nic
         found = (second.get(wanted or next(iter(second))) for second in self._seconds)
         return tuple(s for s in found if s and s.end_at_s > from_s and s.start_at_s < to_s)
 
     def look(self, at_s: float, filled: Mapping[str, bool]) -> None:
-        """Append a look at the egress queues, by interface."""
+        """Add a sample for the egress queues.
+
+        Args:
+            at_s: Unix timestamp for the sample.
+            filled: True for each interface with packets in its queue.
+        """
         self._looks.append((at_s, filled))
 
     def egress_queued_ratio(
         self, from_s: float, to_s: float, nic: str | None = None
     ) -> float | None:
-        """Return the share of looks between two epoch seconds that found a queue filled.
+        """Return how often the egress queue was filled in an interval.
 
         Args:
-            from_s: Epoch s.
-            to_s: Epoch s.
-            nic: The interface; None for the host's own.
+            from_s: Unix timestamp to start from.
+            to_s: Unix timestamp to stop at.
+            nic: Interface, or None for the default.
 
         Returns:
-            0..1; None where the queue was looked at less than :data:`LOOKS_MIN_COUNT` times.
+            A ratio from 0 to 1, or None with fewer than :data:`LOOKS_MIN_COUNT` samples.
         """
         wanted = nic or self._nic or ""
         looks = [
@@ -266,13 +316,14 @@ class HostLog:
         return sum(looks) / len(looks) if len(looks) >= LOOKS_MIN_COUNT else None
 
     async def watch(self, counters: HostCounters) -> None:
-        """Take a reading at every whole second of the wall clock, until cancelled."""
+        """Take a reading on every full second, until cancelled."""
         earlier = counters.read()
         while True:
             await asyncio.sleep(1.0 - time.time() % 1.0)
             later = counters.read()
             self.look(later.read_at_s, later.filled)
-            if later.read_at_s - earlier.read_at_s < 0.5:  # woken a hair before the second
+            # The task woke up slightly before the second.
+            if later.read_at_s - earlier.read_at_s < 0.5:
                 continue
             second = difference(earlier, later)
             if second:

@@ -1,8 +1,8 @@
-"""CPU time of engines: what a payload cost at this end.
+"""CPU time used for the payload on this host.
 
-A process's own time (user and system, of itself and the children it waited for) is the kernel's
-account of that process, and right on a shared host. It leaves out what the kernel did for it in
-interrupts. The host's counters hold all of that, and everything else that ran.
+A process's CPU time (user and system, with the children that it waited for) is correct on a shared
+host. It does not include kernel work in interrupts. The host's counters include that, but also all
+other programs.
 """
 
 import os
@@ -19,25 +19,37 @@ _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessTime:
-    """One process as ``/proc/<pid>/stat`` shows it."""
+    """Values for a process from ``/proc/<pid>/stat``.
+
+    Attributes:
+        group_id: Process group.
+        cpu_s: User and system time in seconds, for the process and the children that it waited for.
+    """
 
     group_id: int
-    cpu_s: float  # s, user and system, of itself and the children that it waited for
+    cpu_s: float
 
 
 def parse_process_time(text: str) -> ProcessTime:
-    """Fields 5 and 14 to 17 of ``/proc/<pid>/stat`` (proc(5)); the name may hold anything."""
+    """Parse fields 5 and 14 to 17 of ``/proc/<pid>/stat`` (proc(5)).
+
+    The process name before these fields can contain any character.
+    """
     fields = text.rpartition(")")[2].split()
     return ProcessTime(group_id=int(fields[2]), cpu_s=sum(map(int, fields[11:15])) * _TICK_S)
 
 
 def group_cpu_s(group_id: int) -> float:
-    """CPU time so far of a process group that runs: a daemon and its workers."""
+    """Return the CPU time used so far by a running process group in seconds.
+
+    For a daemon, this includes its workers.
+    """
     total_s = 0.0
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             found = parse_process_time(path.read_text(errors="replace"))
-        except (OSError, ValueError, IndexError):  # it ended while we looked
+        except (OSError, ValueError, IndexError):
+            # The process ended in the meantime.
             continue
         if found.group_id == group_id:
             total_s += found.cpu_s
@@ -45,7 +57,14 @@ def group_cpu_s(group_id: int) -> float:
 
 
 def host_cpu_s(seconds: Iterable[HostSecond], from_s: float, to_s: float, cores: int) -> float:
-    """CPU time of all cores between two epoch seconds, from the host's counters."""
+    """Return the CPU time for all cores in an interval, based on the host counters.
+
+    Args:
+        seconds: Host counters per second.
+        from_s: Unix timestamp to start from.
+        to_s: Unix timestamp to stop at.
+        cores: Number of cores.
+    """
     return cores * sum(
         second.cpu_busy_ratio
         * max(0.0, min(second.end_at_s, to_s) - max(second.start_at_s, from_s))
@@ -54,7 +73,7 @@ def host_cpu_s(seconds: Iterable[HostSecond], from_s: float, to_s: float, cores:
 
 
 def taken_ratio(seconds: Iterable[HostSecond]) -> float | None:
-    """Of all cores' time in some seconds, what the hypervisor took; None: none tells."""
+    """Return the CPU time share taken by the hypervisor, or None if it is unknown."""
     taken_s = whole_s = 0.0
     for second in seconds:
         if second.cpu_taken_ratio is not None:
@@ -64,9 +83,14 @@ def taken_ratio(seconds: Iterable[HostSecond]) -> float | None:
 
 
 def with_cpu(reading: Reading, cpu_s: float | None) -> EngineReport:
-    """The report with what this end's payload cost; without a byte nothing is said.
+    """Return the report with CPU time and payload set.
 
-    The payload is all that the process moved, its warm-up included, as its CPU time is.
+    The payload includes the warm-up, as the CPU time does. Without payload, the report is returned
+    unchanged.
+
+    Args:
+        reading: Measurements to use.
+        cpu_s: CPU time used, or None if it is unknown.
     """
     payload_bytes = sum(
         row.transferred_bytes for rows in reading.intervals.values() for row in rows

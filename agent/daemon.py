@@ -1,9 +1,9 @@
-"""A service on one port of a server agent: nginx, an FTP daemon; and each of its tests on record.
+"""Services of a server agent that run until they are stopped, such as nginx or an FTP daemon.
 
-Unlike an iperf3 server a daemon serves anybody until it is stopped, and does not know what a test
-is. Its own log does: each request of a test carries the token of its job
-(:mod:`broadside.exchange.engines.served_log`). The kernel's socket tables say only whether the port
-listens and whether it is free.
+Unlike an iperf3 server, a daemon serves any client and does not know about tests. We use its log
+instead, where each request of a test has the token of the job (see
+:mod:`broadside.exchange.engines.served_log`). The kernel's socket tables only show if the port is
+listening and if it is free.
 """
 
 import asyncio
@@ -36,18 +36,31 @@ from broadside.exchange.engines.port import (
 from broadside.exchange.messages import ClockReading, EngineState
 from broadside.exchange.programs import program_environment
 
-_DAYS: Final = 30  # a self-signed one is made anew at every start of a service
+# Days for which a self-signed certificate is valid. A new one is made when a service starts.
+_DAYS: Final = 30
 _TIMEOUT_S: Final = 30.0
 
 
 class NoCertificate(Exception):
-    """There is none to show; says why, and the fix."""
+    """There is no certificate to use. The message has the reason and the fix."""
 
 
 def place_certificate(settings: AgentSettings, address: str, workspace: Workspace) -> Certificate:
-    """Put certificate and key into a service's folder, readable by it alone.
+    """Put certificate and key into the folder of a service, where only the service can open them.
 
-    Blocking, some tens of milliseconds. Raises :class:`NoCertificate`, ``OSError``.
+    This call can block for some tens of milliseconds.
+
+    Args:
+        settings: Settings with the certificate to use, if any.
+        address: IP address of the service, for a self-signed certificate.
+        workspace: Folder of the service.
+
+    Returns:
+        The paths of both files.
+
+    Raises:
+        NoCertificate: The files cannot be loaded, or ``openssl`` failed.
+        OSError: The files cannot be written.
     """
     if settings.certificate is not None and settings.certificate_key is not None:
         certificate, key = _given(settings.certificate), _given(settings.certificate_key)
@@ -69,7 +82,7 @@ def _given(path: Path) -> str:
 
 
 def _self_signed(address: str) -> tuple[str, str]:
-    """A new certificate for an address and its key, both PEM."""
+    """Create a certificate for an address and return it with its key, both as PEM."""
     argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
     argv += ["-noenc", "-days", str(_DAYS), "-subj", "/CN=broadside"]
     name = f"subjectAltName=IP:{word(address, 'address')}"
@@ -92,53 +105,73 @@ def _self_signed(address: str) -> tuple[str, str]:
     return made[at:], made[:at]
 
 
-TICK_S: Final = 0.5  # s between looks at the tests
-LATE_S: Final = 10.0  # s past its planned end at which a stuck client is ended
-CPU_SAMPLE_S: Final = 5.0  # s between readings of the CPU time while strangers are connected
+# Seconds to wait between two checks of the tests.
+TICK_S: Final = 0.5
+# Seconds after its planned end at which a stuck client is ignored.
+LATE_S: Final = 10.0
+# Seconds between samples of the CPU time while other clients are connected.
+CPU_SAMPLE_S: Final = 5.0
 CPU_SAMPLES_COUNT: Final = 64
-KEY_STEP_S: Final = 0.001  # s between the keys of two tests that began at one instant
-PRIVILEGED_PORTS: Final = 1024  # below it, unless the kernel is told otherwise
+# Seconds to add to the key of a test if another test has the same key.
+KEY_STEP_S: Final = 0.001
+# Lower ports need privileges, unless the kernel is configured in a different way.
+PRIVILEGED_PORTS: Final = 1024
 
 
 @dataclass(slots=True, kw_only=True)
 class SavedTest:
-    """What is on record of one test. All times are epoch seconds."""
+    """State of the records that have been written for a test. All times are Unix timestamps.
 
-    started_s: float | None = None  # part of the record's key; None: nothing is on record
-    heard_s: float = 0.0  # of the log's last line that is on record
+    Attributes:
+        started_s: Start of the test, used in the key of the record. None if no record has been
+            written.
+        heard_s: Time of the last line of the log that has been recorded.
+        uploaded_s: Time of the last upload.
+        sent_s: Engine time in seconds up to which data has been recorded.
+        over: True if the whole test has been recorded, as far as the log is complete.
+        clock_before: Clock reading taken when the test was first seen.
+    """
+
+    started_s: float | None = None
+    heard_s: float = 0.0
     uploaded_s: float = 0.0
-    sent_s: float = 0.0  # engine seconds that are on record
-    over: bool = False  # the whole test is on record, as far as the log tells
+    sent_s: float = 0.0
+    over: bool = False
     clock_before: ClockReading | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class DaemonPort(ServedPort):
-    """Keeps one port served by one engine's daemon."""
+    """Port that is served by the daemon of an engine."""
 
-    _reader: DaemonReader | None = None  # of the daemon that runs
-    _saved: dict[str, SavedTest] = field(default_factory=dict)  # by cookie
+    # Parser for the log of the daemon that is running.
+    _reader: DaemonReader | None = None
+    # Records by cookie of the test.
+    _saved: dict[str, SavedTest] = field(default_factory=dict)
     _listening: bool = False
     _connected: bool = False
-    _connected_s: float = 0.0  # epoch s at which somebody was last seen connected, or had just left
-    # CPU time of the daemon between tests: epoch s, s.
+    # Unix timestamp at which a client was last connected, or had just disconnected.
+    _connected_s: float = 0.0
+    # CPU time of the daemon between tests, as pairs of Unix timestamp and seconds.
     _cpu: deque[tuple[float, float]] = field(
         default_factory=lambda: deque(maxlen=CPU_SAMPLES_COUNT)
     )
-    _stop_cpu_s: float | None = None  # when it was told to end: afterwards nothing shows it
+    # CPU time when the daemon was stopped. It cannot be measured after that.
+    _stop_cpu_s: float | None = None
 
     @property
     def busy(self) -> bool:
-        """A test is under way. Connections that belong to none leave the port free."""
+        """True if a test is running. Connections that do not belong to a test are ignored."""
         tests = () if self._reader is None else self._reader.tests.values()
         now_s = time.time()
         return any(not self._is_quiet(test, now_s) for test in tests)
 
     def _is_quiet(self, test: DaemonTest, now_s: float) -> bool:
-        """Return whether a test counts as over.
+        """Return True if a test can be treated as done.
 
-        A log tells of a transfer at its end: while somebody is connected, one may be under way.
-        Strangers who stay connected can hold a test open until its own time is over.
+        A log shows a transfer when it ends, so one might be running as long as a client is
+        connected. Other clients that stay connected can delay the end, but not past the time of the
+        test itself.
         """
         connected_s = min(self._connected_s, test.until_s + LATE_S)
         return now_s - max(test.heard_s, connected_s) >= test.quiet_s
@@ -214,13 +247,19 @@ class DaemonPort(ServedPort):
         return True
 
     def _stop(self, attempt: Attempt, reason: str) -> None:
-        """End the daemon, its CPU time read first: a session may be under way."""
+        """Stop the daemon, after getting the CPU time for the session that might be running."""
         if attempt.over is None and not attempt.process.stopping:
             self._stop_cpu_s = group_cpu_s(attempt.process.pid)
         attempt.process.stop(reason)
 
     def _prepare(self, workspace: Workspace) -> Launch:
-        """Everything in place for the daemon (blocking). Raises what can be wrong with it."""
+        """Create all files for the daemon and return its command line. This call can block.
+
+        Raises:
+            Unsupported: The engine cannot be used.
+            NoCertificate: There is no certificate to use.
+            OSError: A file cannot be written.
+        """
         settings, engine = self.tools.settings, self.installed.engine
         if self.installed.problem is not None:
             raise Unsupported(self.installed.problem)
@@ -244,13 +283,13 @@ class DaemonPort(ServedPort):
     # Records ----------------------------------------------------------------------------------
 
     async def _keep(self, attempt: Attempt, reader: DaemonReader) -> None:
-        """Keep the record of test after test."""
+        """Save new data of all tests, until cancelled."""
         while True:
             await asyncio.sleep(TICK_S)
             await self._save_tests(attempt, reader, ended=False)
 
     async def _save_tests(self, attempt: Attempt, reader: DaemonReader, *, ended: bool) -> None:
-        """Write what is new of every test; ``ended``: the daemon is."""
+        """Save all new data of each test. ``ended`` is True if the daemon has ended."""
         for gone in self._saved.keys() - reader.tests.keys():
             del self._saved[gone]
         for cookie, test in list(reader.tests.items()):
@@ -267,7 +306,7 @@ class DaemonPort(ServedPort):
     async def _save_one(
         self, attempt: Attempt, test: DaemonTest, saved: SavedTest, *, over: bool
     ) -> None:
-        """Write one test so far, or whole."""
+        """Save the data of a test so far, or the whole test if it is over."""
         saved.heard_s, saved.uploaded_s, saved.over = test.heard_s, time.time(), over
         reading = test.finish()
         first_s = reading.first_data_at_s
@@ -289,14 +328,17 @@ class DaemonPort(ServedPort):
             self.tools.changed.set()
 
     def _key_s(self, began_s: float) -> float:
-        """Return the instant under which a test is on record; no two of a port have the same."""
+        """Return a start time for the key of a test, which is unique for this port."""
         taken = {saved.started_s for saved in self._saved.values()}
         while began_s in taken:
             began_s += KEY_STEP_S
         return began_s
 
     def _cpu_s(self, attempt: Attempt, since_s: float) -> float | None:
-        """Return the CPU time that the daemon has used since; None: it ended by itself."""
+        """Return the CPU time used since a Unix timestamp.
+
+        None if the daemon has ended by itself, because its CPU time is not available then.
+        """
         running = attempt.over is None and not attempt.process.stopping
         now_s = group_cpu_s(attempt.process.pid) if running else self._stop_cpu_s
         if now_s is None:
@@ -310,7 +352,12 @@ class DaemonPort(ServedPort):
 
 
 def service_states(ports: Sequence[DaemonPort], *, own_certificate: bool) -> list[EngineState]:
-    """What a presence says of each engine that is served, from its ports."""
+    """Return the state of each served engine, to be used in the presence.
+
+    Args:
+        ports: Ports of all engines.
+        own_certificate: True if the operator has set a certificate.
+    """
     by_engine: dict[str, list[DaemonPort]] = {}
     for served in ports:
         by_engine.setdefault(served.installed.engine.name, []).append(served)

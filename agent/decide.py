@@ -1,7 +1,7 @@
-"""What an agent decides about a job, without doing anything: pure functions of values and ``now``.
+"""Decisions of an agent on jobs, as pure functions of values and ``now``.
 
-The rule behind all of them: a job that cannot be measured as planned ends with an outcome and a
-reason that a person can act on, and never sends a byte it was not asked to.
+If a job cannot be measured as planned, it gets an outcome and a reason that the user can act on. An
+agent never sends data that was not requested.
 """
 
 import json
@@ -28,62 +28,77 @@ from broadside.exchange.messages import (
 )
 from broadside.exchange.rows import TooMuch, bounded_json
 
-JOB_MAX_BYTES: Final = 65_536  # of a message: ours have some 700
+# Maximum size of a message. A normal job has about 700 bytes.
+JOB_MAX_BYTES: Final = 65_536
 _SAID_MAX_CHARS: Final = 200
-# How the engine says that the server is not ready *yet*: a server restarts after each test.
+# Messages of the engine when the server is not ready *yet*. A server is restarted after each test.
 NOT_READY: Final = (
     *("server is busy", "unable to connect", "closed unexpectedly", "reset by peer"),
-    "read from stream socket",  # a UDP stream whose first datagrams were lost
+    # A UDP stream has lost its first datagrams.
+    "read from stream socket",
 )
 
 
-DEADLINE: Final = "deadline"  # why an engine was stopped: its time was over
+# Reason to use for an engine that was stopped because its time was over.
+DEADLINE: Final = "deadline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poison:
-    """A body that no agent can act on; goes to the dead letters."""
+    """Message that cannot be used by any agent, to be sent to the dead-letter queue.
 
-    reason: str  # one word, for lists
-    description: str  # a sentence
+    Attributes:
+        reason: A single word, to be used in lists.
+        description: A sentence with the details.
+    """
+
+    reason: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfamiliar:
-    """A job that asks for what this version does not know; it is refused on record."""
+    """Job with fields or values that this version does not know. It will be refused with a report.
 
-    job: Job  # without what is not known: enough to say whose it is, and never carried out
+    Attributes:
+        job: The job without the unknown parts. It is used in the report and should not be run.
+        problem: The unknown field and its value.
+    """
+
+    job: Job
     problem: str
 
     @property
     def reason(self) -> str:
+        """The problem and its fix, to be used in the report."""
         return f"{self.problem}; install the coordinator's Broadside on the agent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a job ends, and why; ``reason`` is None only for a measured one."""
+    """Outcome of a job and its reason, which is None only for a measured job."""
 
     outcome: Outcome
     reason: str | None
 
 
-# Of a field or a value that came with a later version.
+# Errors for a field or a value that was added in a later version.
 _LATER: Final = frozenset({"extra_forbidden", "enum", "literal_error"})
 
 
 def read_job(body: bytes) -> Job | Unfamiliar | Poison:
-    """Return the job in a message, or why there is none.
+    """Return the job in a message, or the reason why there is none.
 
-    A job of a later version may have fields and words that this agent does not know. What they
-    ask for cannot be guessed, so such a job is refused on record, unless all of them are named in
-    its ``may_ignore``: docs/compatibility.md.
+    A job of a later version can have fields and values that this agent does not know. We cannot
+    guess what they do, so the job will be refused with a report. This does not apply if all of them
+    are listed in its ``may_ignore``. See docs/compatibility.md.
     """
     try:
         return _read_job(body)
     except TooMuch as error:
         return Poison(reason="TooMuch", description=f"the message body is too much: {error}")
-    except Exception as error:  # whatever it is made of, it is this message's end
+    except Exception as error:
+        # Any error in the body should only affect this message.
         said = plain_text(f"{type(error).__name__}: {error}", _SAID_MAX_CHARS)
         return Poison(reason="NotJson", description=f"the message body is not JSON: {said}")
 
@@ -118,7 +133,8 @@ def _read_job(body: bytes) -> Job | Unfamiliar | Poison:
         for fault in later
         if fault["type"] != "extra_forbidden" or _dotted(fault["loc"]) not in job.may_ignore
     ]
-    if not unknown or version != PROTOCOL_VERSION:  # another version is refused by `check`
+    # Another version will be refused by ``check``.
+    if not unknown or version != PROTOCOL_VERSION:
         return job
     first, more = unknown[0], len(unknown) - 1
     value = plain_text(repr(first["input"]), _SAID_MAX_CHARS)
@@ -132,14 +148,21 @@ def _dotted(place: tuple[int | str, ...]) -> str:
 
 def _leave_out(fields: dict[str, Any], place: tuple[int | str, ...]) -> None:
     holder: Any = fields
-    with suppress(LookupError, TypeError):  # then it stays, and there is no job
+    # In this case the field is not removed and there will be no job.
+    with suppress(LookupError, TypeError):
         for part in place[:-1]:
             holder = holder[part]
         del holder[place[-1]]
 
 
 def check(job: Job, settings: AgentSettings, now: datetime) -> Ending | None:
-    """Why this agent does not take part in a job; None when it does."""
+    """Return the outcome for a job that this agent should not run, or None to run it.
+
+    Args:
+        job: Job to check.
+        settings: Limits and allowed networks of this agent.
+        now: Current time.
+    """
     refusal = _refusal(job, settings)
     if refusal is not None:
         return Ending(outcome=Outcome.REFUSED, reason=refusal)
@@ -199,7 +222,12 @@ def _rate_refusal(job: Job, bits_per_second_max: int | None) -> str | None:
 
 
 def control_problem(control: Control | None, now: datetime) -> str | None:
-    """Why a run may not go on; None when it may."""
+    """Return why a run should not continue, or None if it can.
+
+    Args:
+        control: Control row of the run, or None if there is none.
+        now: Current time.
+    """
     if control is None:
         return "the run has no control row"
     if control.cancelled_at is not None:
@@ -211,12 +239,20 @@ def control_problem(control: Control | None, now: datetime) -> str | None:
 
 
 def may_retry(error: str | None) -> bool:
-    """Whether arming again may help: the server is between two tests, or about to be."""
+    """Return True if it can help to arm again, because the server is between two tests."""
     return error is not None and any(words in error.casefold() for words in NOT_READY)
 
 
 def start_error_s(job: Job, reading: Reading) -> float | None:
-    """How far the first data was from the instant (s, positive: late); None when unknown."""
+    """Return the time from the planned start to the first data, or None if it is unknown.
+
+    Args:
+        job: Job with the planned start.
+        reading: Data of the engine.
+
+    Returns:
+        Seconds, which are positive if the data was late.
+    """
     if reading.first_data_at_s is None:
         return None
     return reading.first_data_at_s - job.planned_start_at.timestamp()
@@ -231,11 +267,17 @@ def judge_outcome(
     stood_down: str | None = None,
     late_after_s: float,
 ) -> Ending:
-    """How a job ended whose engine was started, from what the engine said.
+    """Return the outcome of a job for which the engine was started.
 
-    ``release`` is the gate's own account; ``stood_down`` our reason for ending the engine
-    (cancelled, lease, agent stopping).
-    The exit code plays no part: it lies.
+    The exit code is not used because it is not reliable.
+
+    Args:
+        job: Job that was run.
+        reading: Data of the engine.
+        exit_: How the process ended.
+        release: Report of the start gate, or None if there is none.
+        stood_down: Reason if we stopped the engine (cancelled, lease, agent stopping).
+        late_after_s: Seconds after the planned start at which data is late.
     """
     if stood_down is not None:
         return Ending(outcome=Outcome.ABANDONED, reason=stood_down)
@@ -267,7 +309,7 @@ def _why_late(job: Job, release: Release | None) -> str:
 
 
 def _unopened(job: Job, reading: Reading, exit_: Exit) -> str | None:
-    """Return that UDP streams did not open, where that is why a test did not run."""
+    """Return an error if UDP streams did not open and the test could not run because of that."""
     opening = read_opening(exit_.stderr)
     error = reading.report.error or ""
     if job.traffic.protocol is not Protocol.UDP or any(reading.intervals.values()):

@@ -1,4 +1,4 @@
-"""Pings from a client to the device itself, beside what goes through it: idle, then loaded."""
+"""Pings from a client to the device itself, first without load and then during the burst."""
 
 import asyncio
 import time
@@ -9,12 +9,16 @@ from broadside.exchange.engines.buckets import Buckets
 from broadside.exchange.messages import Combine, EngineReport, Job, Measure
 from broadside.exchange.ping import Way, echo, handshake, may_echo, timed
 
-EVERY_S: Final = 0.2  # s from one round to the next
+# Seconds from the start of a round to the start of the next one.
+EVERY_S: Final = 0.2
 IDLE, LOADED = "idle", "loaded"
 
 
 class DevicePings:
-    """One job's. An echo and a handshake a round, from before the instant to the burst's end."""
+    """Pings for a job, from before the planned start to the end of the burst.
+
+    Each round has an ICMP echo and a TCP handshake, if they are possible.
+    """
 
     def __init__(self, job: Job, address: str, tcp_port: int | None) -> None:
         asked = job.traffic.probe
@@ -31,10 +35,11 @@ class DevicePings:
             for way in self._ways
             for phase in (IDLE, LOADED)
         }
-        self._sent: Mapping[str, list[int]] = {way: [0, 0] for way in self._ways}  # sent, lost
+        # Number of pings and number of losses.
+        self._sent: Mapping[str, list[int]] = {way: [0, 0] for way in self._ways}
 
     async def run(self) -> None:
-        """All rounds, each at its time; one that is missed is left out."""
+        """Run all rounds on time. A round that was missed is skipped."""
         number = 0
         while (at_s := self._from_s + number * EVERY_S) < self._until_s and self._ways:
             await asyncio.sleep(max(0.0, at_s - time.time()))
@@ -52,7 +57,7 @@ class DevicePings:
             self._sent[way][1] += took_s is None
 
     def told_in(self, report: EngineReport) -> EngineReport:
-        """The report of the job's engine, with what these say beside it."""
+        """Return a copy of the engine's report with the results of the pings."""
         times = tuple(one for each in self._times.values() for one in each.distribution())
         losses = tuple(
             Measure(

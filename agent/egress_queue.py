@@ -1,8 +1,8 @@
-"""Whether packets wait in this host's own egress queues (qdiscs), read from the kernel.
+"""State of the egress queues (qdiscs) of this host, from the kernel.
 
-A queue that sends whenever its link is free holds packets only while the link is busy. So the
-share of looks that find it filled is at most the link's use, and shows a full NIC, or a full limit
-on it, whether or not anybody knows its rate.
+A queue that sends whenever its link is free has packets only while the link is busy. The share of
+samples with a filled queue is at most the utilization of the link. It shows that a NIC or its limit
+is full, even if the rate is not known.
 """
 
 import struct
@@ -12,25 +12,30 @@ from typing import Final
 
 from broadside.agent.netlink import REQUEST_DUMP, ask, attributes
 
-_RTM_NEWQDISC: Final = 36  # linux/rtnetlink.h
+# linux/rtnetlink.h.
+_RTM_NEWQDISC: Final = 36
 _RTM_GETQDISC: Final = 38
-_TCMSG: Final = struct.Struct("=BxxxiIII")  # struct tcmsg: family, index, handle, parent, info
-_TC_H_ROOT: Final = 0xFFFF_FFFF  # linux/pkt_sched.h
+# ``struct tcmsg``: family, index, handle, parent, info.
+_TCMSG: Final = struct.Struct("=BxxxiIII")
+# linux/pkt_sched.h.
+_TC_H_ROOT: Final = 0xFFFF_FFFF
 _TCA_KIND: Final = 1
 _TCA_STATS2: Final = 7
-_TCA_STATS_QUEUE: Final = 3  # struct gnet_stats_queue: packets, bytes, drops, ...
-# Kinds that hold packets while the link is free, by a time of departure or a delay; and no queue.
+# ``struct gnet_stats_queue``: packets, bytes, drops, ...
+_TCA_STATS_QUEUE: Final = 3
+# Kinds that can delay packets while the link is free, by departure time or by a fixed delay.
+# ``noqueue`` has no queue.
 _NOT_WORK_CONSERVING: Final = frozenset({"etf", "fq", "netem", "noqueue", "plug", "taprio"})
 
 
 def filled_queues() -> Mapping[str, bool]:
-    """Return by interface whether its egress queue holds packets just now.
+    """Return for each interface if there are packets in its egress queue.
 
-    Interfaces without a queue, or with one that holds packets while the link is free, are left
-    out.
+    Interfaces are skipped if they have no queue, or a queue that can delay packets while the link
+    is free.
 
     Raises:
-        OSError: The kernel did not answer.
+        OSError: The kernel did not respond.
     """
     kinds: dict[int, set[str]] = {}
     packets: dict[int, int] = {}

@@ -1,16 +1,17 @@
-"""Runs one engine process: its own group, timed lines, a deadline, and no survivors.
+"""Single engine process with its own group, timed lines and a deadline.
 
-An engine never outlives its agent: the kernel kills it when the agent dies (PR_SET_PDEATHSIG), and
-ends it at ``hard_stop_at_s`` even if the agent hangs (an interval timer, which survives exec). Some
-programs live through that timer's SIGALRM, as all that are written in Go: these get a *watchdog*, a
-shell of a megabyte that the timer wakes and that kills the engine's process group.
+An engine should never outlive its agent. The kernel kills it when the agent dies
+(``PR_SET_PDEATHSIG``). If the agent hangs, the kernel ends it at ``hard_stop_at_s``, using an
+interval timer that is not reset by exec. Some programs ignore the SIGALRM of this timer, such as
+all programs written in Go. For these we start a *watchdog*, which is a small shell (1 MB). It gets
+the timer's signal and kills the process group of the engine.
 
 Errors::
 
     EngineError
-    ├── EngineMissing   no iperf3 where we looked
-    ├── EngineTooOld    an iperf3 below the minimum
-    └── EngineUnusable  it is there and does not run; says why
+    ├── EngineMissing   iperf3 was not found
+    ├── EngineTooOld    iperf3 is below the minimum version
+    └── EngineUnusable  it was found but does not run
 """
 
 import asyncio
@@ -37,19 +38,25 @@ from broadside.exchange.programs import program_environment, program_path
 
 OnLine = Callable[[bytes, float], None]
 
-KILL_AFTER_S: Final = 2.0  # s between SIGTERM and SIGKILL
-HARD_STOP_AFTER_S: Final = 15.0  # s between the deadline and the kernel's timer
+# Seconds to wait between SIGTERM and SIGKILL.
+KILL_AFTER_S: Final = 2.0
+# Seconds to wait between the deadline and the kernel's timer.
+HARD_STOP_AFTER_S: Final = 15.0
 STDERR_MAX_BYTES: Final = 65_536
-LINE_MAX_BYTES: Final = 16 * 2**20  # the totals of 128 streams are under one
+# The totals for 128 streams are below 1 MiB.
+LINE_MAX_BYTES: Final = 16 * 2**20
 _VERSION_TIMEOUT_S: Final = 10.0
 _CHECKOUT: Final = Path(__file__).resolve().parents[1]
 _TOOLS: Final = _CHECKOUT / ".tools" / DEFAULT_ENGINE / "bin" / DEFAULT_ENGINE
-_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
-_WATCHDOG: Final = 'trap "kill -9 -$0; exit" ALRM; read -r _'  # its input ends with the agent
+# linux/prctl.h.
+_PR_SET_PDEATHSIG: Final = 1
+# The input of the shell is closed when the agent ends, so the shell will end as well.
+_WATCHDOG: Final = 'trap "kill -9 -$0; exit" ALRM; read -r _'
 _BROKEN: Final = "its reader failed"
 _FIX: Final = bring("apt-get install iperf3", target="setup")
 
-_libc = ctypes.CDLL(None)  # opened here, as little may happen between fork and exec
+# Loaded here, because as little as possible should happen between fork and exec.
+_libc = ctypes.CDLL(None)
 
 
 class EngineError(Exception):
@@ -57,40 +64,54 @@ class EngineError(Exception):
 
 
 class EngineMissing(EngineError):
-    """No iperf3 where we looked."""
+    """iperf3 was not found."""
 
 
 class EngineTooOld(EngineError):
-    """An iperf3 below the minimum."""
+    """iperf3 is below the minimum version."""
 
 
 class EngineUnusable(EngineError):
-    """It is there and does not run."""
+    """The engine was found, but it does not run."""
 
 
-# Finding ---------------------------------------------------------------------------------------
+# Search ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iperf3:
-    """An iperf3 that runs."""
+    """An iperf3 that can be used.
 
-    binary: tuple[str, ...]  # argv prefix
+    Attributes:
+        binary: First words of the command line.
+        version: Version of the program.
+        preloadable: True if the start gate is built and works with this iperf3.
+        build: Version text in a single line, if any.
+    """
+
+    binary: tuple[str, ...]
     version: Version
-    preloadable: bool  # the start gate is built and takes hold in it
-    build: str | None = None  # what it says of itself, in one line
+    preloadable: bool
+    build: str | None = None
 
 
 def find_iperf3(setting: str | None = None) -> Iperf3:
-    """The iperf3 to use: the setting, else the checkout's ``.tools``, else ``PATH``.
+    """Return the iperf3 to use, from the setting, the ``.tools`` of the checkout or ``PATH``.
 
-    Runs it twice (blocking, milliseconds). Raises :class:`EngineError` with one line that names
-    what was tried and the fix.
+    The program is run twice, which takes some milliseconds and will block.
+
+    Args:
+        setting: Path or name of the program, or None to search for it.
+
+    Raises:
+        EngineError: There is no usable iperf3. The message has the path and the fix in a single
+            line.
     """
     if setting is not None:
         return _try_iperf3(setting)
     if _TOOLS.exists():
-        with suppress(EngineError):  # it may have been unpacked for another machine
+        # It might have been built for a different machine.
+        with suppress(EngineError):
             return _try_iperf3(str(_TOOLS))
     return _try_iperf3(DEFAULT_ENGINE)
 
@@ -125,7 +146,7 @@ def _try_iperf3(name: str) -> Iperf3:
 
 
 def _build_of(text: str) -> str | None:
-    """Without the line of `uname -a`: the host's name would make each host another."""
+    """Return the version text without the ``uname -a`` line, which is different on each host."""
     lines = [line.strip() for line in text.splitlines() if not line.startswith("Linux")]
     return plain_text("; ".join(filter(None, lines)))[:500] or None
 
@@ -135,18 +156,32 @@ def _build_of(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """How an engine process ended. Expected endings are values: this never is an exception."""
+    """Exit of an engine process.
 
-    exit_code: int | None  # negative: killed by that signal; None: not known
-    stderr: str  # the last 64 KiB
-    started_at_s: float  # epoch s at which it was spawned
-    ended_at_s: float  # epoch s
-    stopped: str | None = None  # why we stopped it: "deadline", or stop's reason
-    cpu_s: float | None = None  # s, user and system, of it and the children that it waited for
+    This is a value and not an exception, because an exit is expected.
+
+    Attributes:
+        exit_code: Exit code, negative for the signal that killed it. None if it is not known.
+        stderr: The last 64 KiB of the standard error.
+        started_at_s: Unix timestamp when the process was started.
+        ended_at_s: Unix timestamp when it ended.
+        stopped: Reason if we stopped it, such as "deadline". None otherwise.
+        cpu_s: User and system time in seconds, for the process and the children that it waited for.
+    """
+
+    exit_code: int | None
+    stderr: str
+    started_at_s: float
+    ended_at_s: float
+    stopped: str | None = None
+    cpu_s: float | None = None
 
 
 class EngineProcess:
-    """One engine under way. Create with :meth:`spawn`; end with :meth:`stop` or by waiting."""
+    """A running engine.
+
+    Create it with :meth:`spawn`. To end it, call :meth:`stop` or wait for it.
+    """
 
     def __init__(self, pipes: "_Pipes", started_at_s: float) -> None:
         self._pipes = pipes
@@ -171,27 +206,37 @@ class EngineProcess:
         ends_at_alarm: bool = True,
         on_start: Callable[[int], None] = lambda _: None,
     ) -> "EngineProcess":
-        """Start the engine. Raises :class:`EngineUnusable` when it cannot be executed.
+        """Start an engine.
 
-        ``stdin`` and ``stdout`` may be a pipe's descriptor in place of the usual; with a
-        ``stdout`` of its own there are no lines. ``identity`` is who it runs as, where not as the
-        agent; ``end_by`` is what the kernel sends it when the agent dies.
+        This has to be called from the main thread, because the kernel ties the process to its
+        thread.
 
-        ``on_line`` gets every line of standard output (without its end) and the epoch second at
-        which its first byte arrived; what it raises ends the engine, and comes out of
-        :meth:`wait`. From ``deadline_at_s`` on the engine is ended as by ``stop("deadline")``.
-        ``hard_stop_at_s`` (default: 15 s after the deadline) is the kernel's timer, for an agent
-        that hangs; ``ends_at_alarm`` of False sets a watchdog beside an engine that lives through
-        it. Call from the main thread: the kernel ties the engine's life to the thread.
-        ``on_start`` gets the process's id as soon as its program runs, before all else.
+        Args:
+            argv: Command line.
+            on_line: Callback for each line of the output, without its newline. It also gets a Unix
+                timestamp for the first byte. If it raises, the engine is stopped and :meth:`wait`
+                raises the error.
+            deadline_at_s: Unix timestamp at which to call ``stop("deadline")``.
+            hard_stop_at_s: Unix timestamp for the kernel's timer. The default is 15 s after the
+                deadline.
+            env: Environment, or None to use the default.
+            stdin: File descriptor to use as the input.
+            stdout: File descriptor of a pipe to write to. In this case there are no lines.
+            identity: User to run as, or None for the agent's user.
+            end_by: Signal that the kernel will send if the agent dies.
+            ends_at_alarm: Set to False to add a watchdog for an engine that ignores the timer.
+            on_start: Callback with the process id, called as soon as the program runs.
+
+        Raises:
+            EngineUnusable: The program cannot be executed.
         """
         if hard_stop_at_s is None and deadline_at_s is not None:
             hard_stop_at_s = deadline_at_s + HARD_STOP_AFTER_S
         loop = asyncio.get_running_loop()
         started_at_s = time.time()
         try:
-            started = subprocess.Popen(  # noqa: ASYNC220 - as asyncio itself does it, but what
-                # a process cost is told only to who waits for it
+            started = subprocess.Popen(  # noqa: ASYNC220 - same as in asyncio, but we
+                # need to call wait4 to get the CPU time of the process
                 argv,
                 bufsize=0,
                 stdin=stdin,
@@ -217,7 +262,8 @@ class EngineProcess:
             pipes.close()
             raise
         pipes.stop = process.stop
-        if pipes.broken is not None:  # by the first lines already
+        # The first lines have already failed.
+        if pipes.broken is not None:
             process.stop(_BROKEN)
         if deadline_at_s is not None:
             process._timers.append(
@@ -227,17 +273,19 @@ class EngineProcess:
 
     @property
     def stderr(self) -> str:
-        """What it said on standard error so far, at most the last 64 KiB."""
+        """The standard error so far, up to the last 64 KiB."""
         return self._pipes.stderr.decode(errors="replace")
 
     @property
     def stopping(self) -> bool:
-        """It was told to end."""
+        """True if the process was asked to stop."""
         return self._stopped is not None
 
     def stop(self, reason: str) -> None:
-        """SIGTERM now, which makes iperf3 print what it has; SIGKILL 2 s later. The first reason
-        stands."""
+        """Send SIGTERM now and SIGKILL 2 s later. Only the first reason is used.
+
+        With SIGTERM, iperf3 will print the results that it has.
+        """
         if self._stopped is not None or self._pipes.ended.done():
             return
         self._stopped = reason
@@ -246,7 +294,10 @@ class EngineProcess:
         self._timers.append(loop.call_later(KILL_AFTER_S, self._signal, signal.SIGKILL))
 
     async def wait(self) -> Exit:
-        """Wait for the end of process and output. Cancelling the waiter kills the engine."""
+        """Wait for the process and its output to end.
+
+        If the waiting task is cancelled, the engine is killed.
+        """
         try:
             await asyncio.shield(self._pipes.ended)
         except asyncio.CancelledError:
@@ -271,24 +322,33 @@ class EngineProcess:
         )
 
     def _signal(self, number: signal.Signals) -> None:
-        """To the whole group: a wrapper may stand between us and the engine."""
+        """Send a signal to the whole group.
+
+        The engine might have been started by a wrapper.
+        """
         if self._pipes.exit_code is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
 
 class LineCutter:
-    """Cuts chunks into lines, each with the arrival of its first byte.
+    """Splits chunks into lines, using the time when the first byte of each line was received.
 
-    A line that has no end is cut at :data:`LINE_MAX_BYTES`.
+    A line that is too long is split at :data:`LINE_MAX_BYTES`.
     """
 
     def __init__(self) -> None:
-        self._rest = b""  # a line that has not ended
+        # A line that is not complete yet.
+        self._rest = b""
         self._rest_at_s = 0.0
 
     def cut(self, chunk: bytes, at_s: float) -> Iterator[tuple[bytes, float]]:
-        """Take a chunk that arrived at ``at_s``; yield the lines that end in it."""
+        """Add a chunk and yield the lines that end in it.
+
+        Args:
+            chunk: Bytes that were received.
+            at_s: Unix timestamp when they were received.
+        """
         if not self._rest:
             self._rest_at_s = at_s
         first, *others = chunk.split(b"\n")
@@ -301,16 +361,17 @@ class LineCutter:
             self._rest, self._rest_at_s = line, at_s
 
     def flush(self) -> Iterator[tuple[bytes, float]]:
-        """The last line, where it has no end of its own."""
+        """Yield the last line if it has no newline."""
         if self._rest:
             yield self._rest, self._rest_at_s
             self._rest = b""
 
 
 class _Pipes:
-    """Hands on standard output by lines, keeps the end of standard error, and reaps.
+    """Output and exit of a process.
 
-    Both pipes are always drained, so neither can block the engine.
+    Passes lines of the standard output to a callback, and keeps the last part of the standard
+    error. Both pipes are always drained, so they cannot block the engine.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], on_line: OnLine) -> None:
@@ -320,13 +381,16 @@ class _Pipes:
         self._transports: list[asyncio.BaseTransport] = []
         files = ((1, process.stdout), (2, process.stderr))
         self._files = [(number, file) for number, file in files if file is not None]
-        self._open_count = 0  # pipes that did not end yet
+        # Number of pipes that have not ended yet.
+        self._open_count = 0
         self.pid = process.pid
         self.stderr = bytearray()
         self.exit_code: int | None = None
         self.cpu_s: float | None = None
-        self.broken: Exception | None = None  # what on_line raised
-        self.stop: Callable[[str], None] | None = None  # the engine's
+        # Error that was raised by the callback.
+        self.broken: Exception | None = None
+        # Method to stop the engine.
+        self.stop: Callable[[str], None] | None = None
         self.watchdog: subprocess.Popen[bytes] | None = None
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[float] = self._loop.create_future()
@@ -334,7 +398,7 @@ class _Pipes:
         self._loop.add_reader(self._pidfd, self._reap)
 
     async def open(self) -> None:
-        """Begin to read."""
+        """Start to receive data."""
         self._open_count = len(self._files)
         while self._files:
             number, file = self._files.pop()
@@ -342,10 +406,11 @@ class _Pipes:
             self._transports.append(transport)
 
     def close(self) -> None:
-        """Read no more. The process is reaped all the same, once it ends."""
+        """Stop receiving data. The exit of the process will still be handled."""
         for transport in self._transports:
             transport.close()
-        for _, file in self._files:  # not opened yet
+        # Pipes that have not been opened yet.
+        for _, file in self._files:
             file.close()
 
     def received(self, number: int, data: bytes) -> None:
@@ -362,15 +427,17 @@ class _Pipes:
         self._end()
 
     def _reap(self) -> None:
-        """Take the exit code, and with it what the process cost."""
+        """Get the exit code and the CPU time of the process."""
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
-        if self.watchdog is not None:  # before the number of its group is free for another
+        # Stop it before its group id can be used by another process.
+        if self.watchdog is not None:
             self.watchdog.kill()
             self.watchdog.communicate()
         try:
             _, status, usage = os.wait4(self.pid, 0)
-        except ChildProcessError:  # somebody else reaped it
+        except ChildProcessError:
+            # Another part of the program has already waited for it.
             self.exit_code = 255
         else:
             self.exit_code = os.waitstatus_to_exitcode(status)
@@ -379,7 +446,7 @@ class _Pipes:
         self._end()
 
     def _end(self) -> None:
-        """The process has ended and both pipes are empty."""
+        """Set the result if the process has ended and both pipes are empty."""
         if self.exit_code is not None and not self._open_count and not self.ended.done():
             self.ended.set_result(time.time())
 
@@ -396,7 +463,7 @@ class _Pipes:
 
 
 class _Pipe(asyncio.Protocol):
-    """One of a process's pipes."""
+    """Protocol for one of the pipes."""
 
     def __init__(self, pipes: _Pipes, number: int) -> None:
         self._pipes = pipes
@@ -411,16 +478,21 @@ class _Pipe(asyncio.Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who a process runs as."""
+    """User and group to run a process as."""
 
     user_id: int
     group_id: int
 
 
 def least_privileged(program: str) -> Identity | None:
-    """Nobody, for an agent that is root; None: as the agent, which is no one special.
+    """Return the user ``nobody`` if the agent is root.
 
-    Also None where nobody cannot reach the program, as in a checkout in root's own folder.
+    Args:
+        program: Path of the program to run.
+
+    Returns:
+        None to use the agent's user, which is the case if it is not root. Also None if ``nobody``
+        has no access to the program, for example in a checkout in root's home.
     """
     if os.geteuid() != 0:
         return None
@@ -437,20 +509,26 @@ def least_privileged(program: str) -> Identity | None:
 def _leash(
     hard_stop_at_s: float | None, identity: Identity | None, end_by: signal.Signals
 ) -> Callable[[], None]:
-    """What the child does between fork and exec: tie its life to ours, and to the clock."""
+    """Return the function to run in the child between fork and exec.
+
+    It ties the process to the agent and to the kernel's timer.
+    """
     parent = os.getpid()
     hard_stop_s = None if hard_stop_at_s is None else max(0.001, hard_stop_at_s - time.time())
 
     def leash() -> None:
         if identity is not None:
-            for fd in (1, 2):  # a daemon may open /dev/stdout anew
+            # A daemon might open /dev/stdout again.
+            for fd in (1, 2):
                 os.fchown(fd, identity.user_id, identity.group_id)
             os.setgroups([])
             os.setgid(identity.group_id)
-            os.setuid(identity.user_id)  # clears what follows, hence first
+            # This clears the settings below, so it has to be done first.
+            os.setuid(identity.user_id)
         _libc.prctl(_PR_SET_PDEATHSIG, end_by)
         if os.getppid() != parent:
-            os._exit(1)  # the agent died before it could be tied
+            # The agent died before the process could be tied to it.
+            os._exit(1)
         if hard_stop_s is not None:
             signal.setitimer(signal.ITIMER_REAL, hard_stop_s)
 
@@ -458,7 +536,11 @@ def _leash(
 
 
 def _watch(group_id: int, hard_stop_at_s: float) -> subprocess.Popen[bytes]:
-    """A process that kills a group at an epoch second. Raises :class:`EngineUnusable`."""
+    """Start a process that kills a group at a Unix timestamp.
+
+    Raises:
+        EngineUnusable: The shell cannot be executed.
+    """
     try:
         return subprocess.Popen(
             ["sh", "-c", _WATCHDOG, str(group_id)],

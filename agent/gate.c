@@ -1,56 +1,64 @@
-/* The start gate: preloaded into an iperf3 client, it holds the test back until one instant.
+/* Start gate, a library that is preloaded into an iperf3 client to delay a test until its planned
+ * start.
  *
- * iperf3 opens one control connection, then one a stream, each with a first write (TCP: its
- * cookie; UDP: a hello). The server starts its test when it has read the last of these, and sends
- * the client a TEST_START byte. So there are two places to hold:
+ * iperf3 opens a control connection and then a connection for each stream. Each one starts with a
+ * first write, which is the cookie for TCP and a hello for UDP. The server starts its test when it
+ * has received the last of these, and sends a TEST_START byte to the client. So there are two
+ * places to wait in:
  *
- *   1. The first write on the last stream's socket. All connections are open by then, and no clock
- *      runs yet. Released a settling time before the instant, or at it.
- *   2. The TEST_START byte, as it comes in, until the instant: the server is ready and only this
- *      client's sending is missing. Where the server sends (reverse, bidirectional) this would
- *      hold one end only, so these settle for no time, and the first place releases.
+ *   1. The first write on the socket of the last stream. All connections are open at this point,
+ *      and no clock is running yet. It is released at the planned start or a settling time before
+ *      it.
+ *   2. The TEST_START byte when it is received, until the planned start. The server is ready, and
+ *      only this client has to start sending. If the server sends (reverse, bidirectional), this
+ *      would only delay one end. In this case there is no settling time, and the first place is
+ *      released at the planned start.
  *
- * The server's readings count from its own start. The settling time is therefore one whole reading
- * of the server (gate.py), and the first place releases half a round trip earlier, so that the
- * server's readings begin at whole seconds from the instant.
+ * The intervals of the server are counted from its own start. For this reason the settling time is
+ * one full interval of the server (see gate.py). The first place is released half a round trip
+ * earlier, so that the intervals of the server begin at full seconds from the planned start.
  *
- * A server from 3.16 to 3.19 that waited long for its client ends a test without data in its first
- * reading. A server with this gate does not (QUIET_MAX_S). For one without it one byte is sent
- * ahead, while the server settles: of TCP the first byte of the first write, of UDP a datagram with
- * sequence number 0, which counts as no packet. On a busy host that byte may come too late.
+ * A server with version 3.16 to 3.19 that has been waiting for its client for a long time will end
+ * a test if there is no data in its first interval. This does not happen if the server uses this
+ * gate (see QUIET_MAX_S). For other servers we send a single byte while the server is settling. For
+ * TCP this is the first byte of the first write. For UDP it is a datagram with sequence number 0,
+ * which is not counted as a packet. If the host is busy, this byte might be sent too late.
  *
- * UDP: iperf3 sends each stream's hello once, and waits 30 s for one reply. Either may be lost. The
- * gate sends the hello again. A copy that the server does not need is read as data later, so
- * copies are valid datagrams with sequence number 0. The server answers once only: after
- * HELLOS_COUNT copies without an answer the reply is taken to be lost, and iperf3 is given one.
- * Whether the server has all streams shows at TEST_START: until it comes, unanswered streams are
- * sent copies, and after OPENING_MAX_S the test is given up.
+ * UDP: iperf3 sends the hello of each stream once, and waits 30 s for a single reply. Both can be
+ * lost. The gate will send the hello again. If the server does not need a copy, it will be received
+ * as data later, so all copies are valid datagrams with sequence number 0. The server replies only
+ * once. After HELLOS_COUNT copies without a reply, we assume that the reply was lost, and return
+ * one to iperf3. TEST_START shows that the server has all streams. Until then, we send copies on
+ * the streams without a reply. After OPENING_MAX_S the test is stopped.
  *
- * A server waits 10 s for a cookie, so the first hold must be shorter.
+ * A server waits 10 s for a cookie, so the time in the first place must be less than that.
  *
- * Of many clients that a host releases at one instant the first would fill its buffers before the
- * last had a turn. So a held client wakes with real-time priority, where the host allows that
- * (RLIMIT_RTPRIO). In the second place each sending thread keeps it until its first write; not in
- * the first one, where iperf3 before 3.16 asks without a pause whether the server has started.
+ * If a host starts many clients at the same time, the first one could fill its buffers before the
+ * last one gets any CPU time. So a client wakes up with real-time priority, if this is allowed on
+ * the host (RLIMIT_RTPRIO). In the second place, each sending thread has this priority until its
+ * first write. This is not done in the first place, because iperf3 before 3.16 polls without a
+ * pause to see if the server has started.
  *
- * In a server (BROADSIDE_GATE_SERVES) it holds nothing: it prints when the server's clock starts,
- * and lets it wait for the first data.
+ * In a server (BROADSIDE_GATE_SERVES) there is nothing to delay. We print the time when the
+ * server's clock starts, and make the server wait for the first data.
  *
- * At both ends: iperf3 from 3.16 on receives whole blocks, and counts nothing of a block before its
- * last byte has come. At the end of a reading each stream has up to a block (128 KiB) that is
- * received and not counted. So a short read ends its block here.
+ * On both ends: iperf3 3.16 and later receives full blocks, and does not count any bytes of a block
+ * until it is complete. At the end of an interval, each stream can have up to one block (128 KiB)
+ * that has been received but not counted. So we end a block after a short read.
  *
- * Environment (gate.py sets it; without BROADSIDE_GATE_AT or _SERVES nothing happens):
- *   BROADSIDE_GATE_AT        the instant, epoch s
- *   BROADSIDE_GATE_CONNECTS  connections in all, control included; without it only place 2 holds
- *   BROADSIDE_GATE_SETTLE    s between the server's start and the instant; 0 or unset: none
- *   BROADSIDE_GATE_SERVES    this is a server
- *   BROADSIDE_GATE_PROBE     say so on the first connection: proves that the gate takes hold here
+ * Environment (set by gate.py, nothing is done without BROADSIDE_GATE_AT or _SERVES):
+ *   BROADSIDE_GATE_AT        Unix timestamp of the planned start
+ *   BROADSIDE_GATE_CONNECTS  number of connections, including the control connection; if not set,
+ *                            only place 2 is used
+ *   BROADSIDE_GATE_SETTLE    seconds from the start of the server to the planned start; 0 or not
+ *                            set for none
+ *   BROADSIDE_GATE_SERVES    set in a server
+ *   BROADSIDE_GATE_PROBE     print a line on the first connection to show that the gate can be used
  *
- * What it did goes to standard error, a line each:
- *   broadside-gate: armed <epoch s>
+ * The gate writes these lines to standard error, using Unix timestamps:
+ *   broadside-gate: armed <time>
  *   broadside-gate: unanswered <streams without a reply> of <streams opened>
- *   broadside-gate: released <epoch s> started <epoch s at which the server's clock ran, or 0>
+ *   broadside-gate: released <time> started <time when the server's clock was started, or 0>
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -73,13 +81,19 @@
 
 enum {
     TEST_START = 1,
-    HELLOS_COUNT = 6, /* 5 % loss: all of them are lost once in 64 million streams */
-    SILENT_COUNT = 3, /* first streams without any reply: not loss, the path is closed */
-    WAIT_MIN_MS = 50, /* for a reply: a busy host's turn; three round trips where that is more */
+    /* With a loss of 5 %, all of them are lost for one in 64 million streams. */
+    HELLOS_COUNT = 6,
+    /* If the first streams do not get any reply, this is not loss but a closed path. */
+    SILENT_COUNT = 3,
+    /* Time to wait for a reply on a busy host. Three round trips are used if this is more. */
+    WAIT_MIN_MS = 50,
 };
-#define OPENING_MAX_S 3.0 /* after the release: the server has all streams, or never will */
-#define QUIET_MAX_S 5.0 /* after its start, in which a server waits for data whatever its age */
-#define UDP_REPLY 0x39383736u /* iperf.h, UDP_CONNECT_REPLY */
+/* Seconds after the release for the server to get all streams. */
+#define OPENING_MAX_S 3.0
+/* Seconds after its start for which a server waits for data in any case. */
+#define QUIET_MAX_S 5.0
+/* UDP_CONNECT_REPLY in iperf.h. */
+#define UDP_REPLY 0x39383736u
 
 static int (*real_connect)(int, const struct sockaddr *, socklen_t);
 static ssize_t (*real_read)(int, void *, size_t);
@@ -89,25 +103,37 @@ static ssize_t (*real_write)(int, const void *, size_t);
 
 static double at_s, settle_s;
 static int connects_expected, connects_seen;
-static int control_fd = -1; /* -1 once there is nothing left to hold there */
+/* Set to -1 when there is nothing left to wait for. */
+static int control_fd = -1;
 static int last_fd = -1;
-static int final_fd = -1; /* the last stream's, also after its first write */
-static int ahead_fd = -1; /* the stream whose first byte was sent ahead */
+/* Socket of the last stream, also after its first write. */
+static int final_fd = -1;
+/* Stream with a first byte that has already been sent. */
+static int ahead_fd = -1;
 static int probing, serving;
-static double server_started_s; /* epoch s of a server's TEST_START; 0: none yet */
+/* Unix timestamp of TEST_START in a server, or 0 before that. */
+static double server_started_s;
 
-static bool opening[FD_SETSIZE]; /* a UDP stream that waits for the server's reply */
-static bool unanswered[FD_SETSIZE]; /* one that was given a reply which did not come */
+/* True for a UDP stream that is waiting for the reply of the server. */
+static bool opening[FD_SETSIZE];
+/* True if we have returned a reply to iperf3 that was not received. */
+static bool unanswered[FD_SETSIZE];
 static int streams_count, answered_count, unanswered_count;
-static double released_s; /* epoch s at which the last stream's first write went */
+/* Unix timestamp of the first write on the last stream. */
+static double released_s;
 
-static bool receiving; /* the test runs */
-static int talking_fd = -1; /* the control connection meanwhile; its messages are read whole */
-static bool was_short[FD_SETSIZE]; /* by stream: the last read gave less than was asked for */
+/* True while the test is running. */
+static bool receiving;
+/* Control connection during the test. Its messages are always complete. */
+static int talking_fd = -1;
+/* True for a stream if the last read has returned less than requested. */
+static bool was_short[FD_SETSIZE];
 
-static bool urgent; /* real-time, as are the threads that it starts */
+/* True for real-time priority, which is also used by new threads. */
+static bool urgent;
 static int usual_policy;
-static atomic_bool unsent[FD_SETSIZE]; /* by stream: no data yet; select() takes no higher one */
+/* True for a stream without data so far. select() does not support higher descriptors. */
+static atomic_bool unsent[FD_SETSIZE];
 static atomic_int unsent_count;
 
 static double number(const char *name)
@@ -137,7 +163,7 @@ static double now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Absolute and on the real-time clock, so that a clock step moves the wait with it. */
+/* Use an absolute time on the real-time clock, so that the end changes with a step of the clock. */
 static void hold_until(double epoch_s)
 {
     struct timespec until = {(time_t)epoch_s, (long)((epoch_s - (double)(time_t)epoch_s) * 1e9)};
@@ -145,7 +171,7 @@ static void hold_until(double epoch_s)
         ;
 }
 
-/* The least round trip that the control connection has seen. */
+/* Return the minimum round trip time of the control connection in seconds. */
 static double round_trip_s(void)
 {
     struct tcp_info info = {0};
@@ -177,14 +203,14 @@ static void calm_down(pid_t thread)
     sched_setscheduler(thread, usual_policy, &none);
 }
 
-/* Whether the server has also said that the test runs, so that nothing is left to wait for. */
+/* Return true if the server has already reported a running test, so there is no need to wait. */
 static bool is_running(void)
 {
     char word;
     return real_recv(control_fd, &word, sizeof word, MSG_PEEK | MSG_DONTWAIT) == sizeof word;
 }
 
-/* In the second place, or where the server's clock starts with the test, as that is read. */
+/* Report the release, after TEST_START was received and there is nothing left to wait for. */
 static void say_released(double started_s)
 {
     control_fd = -1;
@@ -204,8 +230,8 @@ static void hold_client(double until_s, double started_s)
     }
 }
 
-/* The control connection is silent during a test, and cloud firewalls forget it after four minutes.
- * Before 3.19 iperf3 has no option against that. */
+/* The control connection is idle during a test, and cloud firewalls drop it after four minutes.
+ * iperf3 before 3.19 does not have an option for this. */
 static void keep_alive(int fd)
 {
     int on = 1, idle_s = 60, interval_s = 10, probes = 5;
@@ -222,7 +248,7 @@ static bool is_socket(int fd, int wanted)
     return getsockopt(fd, SOL_SOCKET, SO_TYPE, &kind, &length) == 0 && kind == wanted;
 }
 
-/* Whether iperf3 asks for the rest of a block that a short read has ended. */
+/* Return true if iperf3 requests the rest of a block that was ended by a short read. */
 static bool ends_block(int fd)
 {
     if (!receiving || !may_be_stream(fd) || !was_short[fd])
@@ -239,9 +265,9 @@ static ssize_t received(int fd, ssize_t got, size_t asked)
     return got;
 }
 
-/* A datagram that opens a stream, and that counts as no packet where it is read as data: its time,
- * by the clock that iperf3 stamps with, and a sequence number of 0. It is sent when the server's
- * clock starts, or as if. */
+/* Send a datagram that opens a stream, and that is not counted as a packet if it is received as
+ * data. It has a timestamp of the clock used by iperf3 and the sequence number 0. The timestamp is
+ * the time when the server's clock starts, or the current time after that. */
 static void send_copy(int fd)
 {
     struct timespec now;
@@ -253,7 +279,7 @@ static void send_copy(int fd)
     (void)!real_write(fd, header, sizeof header);
 }
 
-/* Some data, before the server misses it. */
+/* Send some data before the server ends the test without any. */
 static void send_ahead(void)
 {
     if (!may_be_stream(final_fd))
@@ -298,7 +324,7 @@ static ssize_t give_up(int fd)
     return -1;
 }
 
-/* Opens one UDP stream: what iperf3 reads as the server's reply to its hello. */
+/* Open a UDP stream and return the data that iperf3 uses as the server's reply to its hello. */
 static ssize_t await_reply(int fd, void *bytes, size_t count, int flags)
 {
     bool is_final = fd == final_fd;
@@ -311,13 +337,15 @@ static ssize_t await_reply(int fd, void *bytes, size_t count, int flags)
         if (ready[0].revents) {
             uint32_t reply = 0;
             ssize_t size = real_recv(fd, &reply, sizeof reply, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
-            if (size > (ssize_t)sizeof reply) /* a server that sends: its reply was lost */
+            /* The server is sending data, so its reply was lost. */
+            if (size > (ssize_t)sizeof reply)
                 return give_reply(fd, bytes, count, true);
             opening[fd] = false;
             answered_count++;
             return real_recv(fd, bytes, count, flags);
         }
-        if (ready[1].revents) /* the server has all streams, or something to say */
+        /* The server has all streams, or it has sent a message. */
+        if (ready[1].revents)
             return give_reply(fd, bytes, count, true);
         if (!is_final && sent_count >= HELLOS_COUNT) {
             if (answered_count == 0 && unanswered_count + 1 >= SILENT_COUNT)
@@ -333,7 +361,7 @@ static ssize_t await_reply(int fd, void *bytes, size_t count, int flags)
     }
 }
 
-/* A reply that came after all is no data. */
+/* Drop replies that were received late, because they are not data. */
 static void drop_late_replies(void)
 {
     uint32_t reply;
@@ -391,7 +419,8 @@ ssize_t write(int fd, const void *bytes, size_t count)
         ssize_t wrote = write_rest(fd, bytes, count);
         calm_down(0);
         if (atomic_fetch_sub(&unsent_count, 1) == 1)
-            calm_down(getpid()); /* iperf3's main thread, which has started all of them */
+            /* This is the main thread of iperf3, which has started all others. */
+            calm_down(getpid());
         return wrote;
     } else if (serving && count == 1 && *(const signed char *)bytes == TEST_START) {
         serving = 0;
@@ -406,8 +435,8 @@ ssize_t write(int fd, const void *bytes, size_t count)
     return write_rest(fd, bytes, count);
 }
 
-/* A server looks for missing data where its select() ends with nothing to read. An interrupted one
- * it repeats. */
+/* A server checks for missing data if its select() returns without anything to read. If it was
+ * interrupted, the server calls it again. */
 int select(int count, fd_set *to_read, fd_set *to_write, fd_set *odd, struct timeval *timeout)
 {
     if (!real_select)

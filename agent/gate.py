@@ -1,7 +1,8 @@
-"""The start gate: a library preloaded into iperf3 that holds a test back until the instant.
+"""Start gate, a library that is preloaded into iperf3 to delay a test until its planned start.
 
-``agent/gate.c`` says how. Without it (no C compiler at build time, a static iperf3) the agent
-starts the engine at the instant and says so (``StartMethod.TIMED_EXEC``).
+See ``agent/gate.c`` for the details. If it cannot be used (no C compiler for the build, a static
+iperf3), the agent starts the engine at the planned start instead. The report will then have
+``StartMethod.TIMED_EXEC``.
 """
 
 import re
@@ -16,33 +17,44 @@ from broadside.exchange.installation import bring_gate
 from broadside.exchange.messages import Direction, Traffic
 from broadside.exchange.programs import program_environment
 
-# s for servers to become ready. One reading of the server (iperf3's default interval), so that its
-# readings begin at whole seconds from the instant.
+# Seconds that servers get to become ready. This is one interval of the server (iperf3's default),
+# so that its intervals start at full seconds from the planned start.
 SETTLE_S: Final = 1.0
-HOLD_MAX_S: Final = 9.0  # s; a server gives a held connection up after 10
+# A server closes a held connection after 10 s.
+HOLD_MAX_S: Final = 9.0
 _PROBE_TIMEOUT_S: Final = 5.0
 _HELD: Final = re.compile(r"(?m)^broadside-gate: armed (\d+\.\d+)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """The gate's own account of what it did."""
+    """Report of the start gate.
 
-    held_at_s: float  # epoch s at which every connection stood
-    released_at_s: float  # epoch s at which it let the test go
-    server_ahead_s: float  # s for which the server's clock ran before that; 0 unless it receives
+    Attributes:
+        held_at_s: Unix timestamp when all connections were established.
+        released_at_s: Unix timestamp when the test was started.
+        server_ahead_s: Seconds that the server's clock was running before that. This is 0 unless
+            the server receives.
+    """
+
+    held_at_s: float
+    released_at_s: float
+    server_ahead_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """UDP streams that the server did not answer when they were opened."""
+    """UDP streams that did not get an answer from the server when they were opened.
+
+    ``streams_count`` is the number of streams opened so far, in both directions.
+    """
 
     unanswered_count: int
-    streams_count: int  # opened so far, in both directions
+    streams_count: int
 
 
 def find_gate() -> Path | None:
-    """The built library, or None."""
+    """Return the path of the library, or None if it was not built or cannot be used."""
     folder = Path(__file__).parent
     built = (folder / f"libgate{suffix}" for suffix in EXTENSION_SUFFIXES)
     # The loader splits LD_PRELOAD at spaces and colons.
@@ -52,7 +64,7 @@ def find_gate() -> Path | None:
 
 
 def explain_no_gate() -> str:
-    """One line: why there is no gate, what that costs, and the fix."""
+    """Return a line with the reason why there is no gate, its effect and the fix."""
     cost = "tests start up to seconds apart"
     folder = Path(__file__).parent
     if find_gate() is not None:
@@ -68,13 +80,18 @@ def explain_no_gate() -> str:
 def gate_env(
     gate: Path, release_at_s: float, traffic: Traffic, *, base: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The environment that makes a client engine hold until epoch ``release_at_s``.
+    """Return the environment to make a client engine wait for the planned start.
 
-    ``base`` is the environment to add to (None: what programs are told). Start the engine at most
-    :data:`HOLD_MAX_S` before the instant.
+    The engine should be started at most :data:`HOLD_MAX_S` before that time.
 
-    Where only the client sends, the servers get :data:`SETTLE_S` to become ready first. The
-    warm-up (omit) runs by both ends' clocks, so a test that has one settles for no time.
+    If only the client sends, the servers get :data:`SETTLE_S` to become ready. The warm-up (omit)
+    is based on the clocks of both ends, so this time is 0 for a test with a warm-up.
+
+    Args:
+        gate: Path of the library.
+        release_at_s: Unix timestamp of the planned start.
+        traffic: Traffic of the job.
+        base: Environment to extend, or None to use the default one for programs.
     """
     env = dict(program_environment() if base is None else base)
     settles = traffic.direction is Direction.FORWARD and traffic.omit_s == 0
@@ -87,12 +104,12 @@ def gate_env(
 
 
 def holds(stderr: str) -> bool:
-    """Whether the gate said that every connection stands."""
+    """Return True if the gate has reported that all connections are established."""
     return _HELD.search(stderr) is not None
 
 
 def read_release(stderr: str) -> Release | None:
-    """What the gate said on the engine's standard error; None when it never let go."""
+    """Parse the report of the gate, or return None if it did not start the test."""
     held = _HELD.search(stderr)
     released = re.search(r"(?m)^broadside-gate: released (\d+\.\d+) started (\d+\.\d+)$", stderr)
     if held is None or released is None:
@@ -106,11 +123,11 @@ def read_release(stderr: str) -> Release | None:
 
 
 def serving_env(gate: Path, *, base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment in which a server says when its clock starts.
+    """Return the environment to make a server report when its clock starts.
 
     Args:
-        gate: The built library.
-        base: The environment to add to; None: what programs are told.
+        gate: Path of the library.
+        base: Environment to extend, or None to use the default one for programs.
     """
     env = dict(program_environment() if base is None else base)
     return env | {
@@ -120,7 +137,7 @@ def serving_env(gate: Path, *, base: Mapping[str, str] | None = None) -> dict[st
 
 
 def read_opening(stderr: str) -> Opening | None:
-    """Return what the gate said of opening UDP streams; None where it opened none."""
+    """Parse the report on UDP streams, or return None if no stream was opened."""
     said = re.search(r"(?m)^broadside-gate: unanswered (\d+) of (\d+)$", stderr)
     if said is None:
         return None
@@ -128,7 +145,14 @@ def read_opening(stderr: str) -> Opening | None:
 
 
 def takes_hold(gate: Path, binary: Sequence[str]) -> bool:
-    """Whether the gate works in this engine, tried on a connection to nobody."""
+    """Return True if the gate works with an engine.
+
+    This is tested with a connection to a port without a server.
+
+    Args:
+        gate: Path of the library.
+        binary: First words of the engine's command line.
+    """
     argv = [*binary, "--client", "127.0.0.1", "--port", "1", "--connect-timeout", "500"]
     env = program_environment() | {"LD_PRELOAD": str(gate), "BROADSIDE_GATE_PROBE": "1"}
     try:

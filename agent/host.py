@@ -1,4 +1,4 @@
-"""What an agent finds out about the host it runs on, once, when it starts."""
+"""Host data that an agent detects when it starts."""
 
 import os
 import platform
@@ -12,34 +12,48 @@ from broadside.agent.interfaces import interface_of, mtu_bytes
 from broadside.agent.passport import read_passport
 from broadside.exchange.messages import Passport
 
-# Connecting a UDP socket sends nothing: it only asks the kernel for a route. Documentation
-# addresses (RFC 5737, RFC 3849) stand for "anywhere".
+# We connect a UDP socket to get a route from the kernel. This does not send any data. The
+# documentation addresses (RFC 5737, RFC 3849) are used for "any address".
 ANYWHERE: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 _NIC_FIX: Final = "set BROADSIDE_AGENT_NIC to the interface of the test's traffic"
 
 
 class HostUnknown(Exception):
-    """Something about this host cannot be told; says what, and which setting tells it."""
+    """A value of this host cannot be detected.
+
+    The message has the name of the setting to use instead.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """The facts that a presence carries."""
+    """Host data to be used in the presence.
+
+    Attributes:
+        address: IP address for the test traffic.
+        nic: Interface with this address. None if it was not found, in this case there are no host
+            counters.
+        nic_mtu_bytes: MTU of the interface, if known.
+        kernel: Kernel release.
+        cpu_count: Number of CPUs, if known.
+        passport: Hardware and kernel settings.
+        warnings: Values that could not be detected, with the fix.
+    """
 
     address: str
-    nic: str | None  # None: could not be found, so there are no host counters
+    nic: str | None
     nic_mtu_bytes: int | None
     kernel: str
     cpu_count: int | None
     passport: Passport
-    warnings: tuple[str, ...] = ()  # what could not be read, with the fix
+    warnings: tuple[str, ...] = ()
 
 
 def find_host(settings: AgentSettings) -> Host:
-    """Return what settings and kernel say of this host; settings win.
+    """Return the data of this host. Values in the settings are used first.
 
     Raises:
-        HostUnknown: Its address cannot be found.
+        HostUnknown: The address cannot be detected.
     """
     address = str(settings.address) if settings.address is not None else find_address()
     nic, mtu, warnings = _network(settings, address)
@@ -56,7 +70,11 @@ def find_host(settings: AgentSettings) -> Host:
 
 
 def find_address() -> str:
-    """The source address of the default route. Raises :class:`HostUnknown`."""
+    """Return the source address of the default route.
+
+    Raises:
+        HostUnknown: There is no default route.
+    """
     for family, anywhere in ANYWHERE:
         if (address := find_source(family, anywhere)) is not None:
             return address
@@ -66,7 +84,12 @@ def find_address() -> str:
 
 
 def find_source(family: socket.AddressFamily, target: str) -> str | None:
-    """The address from which this host would send to a target; None where it has no route."""
+    """Return the source address that is used to send to a target, or None if there is no route.
+
+    Args:
+        family: Address family of the target.
+        target: IP address to send to.
+    """
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((target, 9))
@@ -77,7 +100,7 @@ def find_source(family: socket.AddressFamily, target: str) -> str | None:
 
 
 def _network(settings: AgentSettings, address: str) -> tuple[str | None, int | None, list[str]]:
-    """Return interface, MTU in bytes, and a warning for each part that could not be read."""
+    """Return the interface, the MTU in bytes, and a warning for each value that is missing."""
     try:
         nic = settings.nic or interface_of(address)
     except OSError as error:
@@ -91,7 +114,7 @@ def _network(settings: AgentSettings, address: str) -> tuple[str | None, int | N
 
 
 def _unread(nic: str | None, passport: Passport) -> list[str]:
-    """Return a warning where the parts of a passport that every host has could not be read."""
+    """Return a warning if any data is missing that should be available on all hosts."""
     parts = {
         "driver of " + str(nic): nic in (None, "lo") or passport.nic_driver,
         "/proc/sys/net": passport.sysctls,

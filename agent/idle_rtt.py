@@ -1,10 +1,10 @@
-"""Round-trip time of the idle path, between arming and the planned instant.
+"""Round-trip time of the path between arming and the planned start, when there is no load.
 
-A queue is a round trip that is longer under load than this one. Where the start gate holds an
-engine, its connections stand, and the kernel has measured each one's handshake: ``TCP_INFO`` is
-read by sock_diag(7), and no packet is sent. An engine without a start gate connects at the
-instant; its server is a daemon, to whose port a few handshakes are made. Neither needs ICMP, a
-port of its own, or a path without address translation.
+If the RTT under load is longer than this one, there is a queue in the path. An engine at the start
+gate has open connections, and the kernel has measured each handshake. We get ``TCP_INFO`` using
+sock_diag(7), so no packet is sent. An engine without a start gate will connect at the planned
+start. Its server is a daemon, so we make some handshakes with its port. Both ways work without
+ICMP, without another port, and with address translation.
 """
 
 import asyncio
@@ -17,29 +17,39 @@ from typing import Final
 from broadside.agent.netlink import REQUEST_DUMP, ask, attributes
 from broadside.exchange.messages import IdleRtt
 
-HANDSHAKES_COUNT: Final = 3  # a lost SYN or a late wake-up spoils one
-HANDSHAKE_MAX_S: Final = 1.0  # the first retransmission of a SYN (RFC 6298): later it is no RTT
-MARGIN_S: Final = 0.1  # s before the instant from which on nothing is measured: others may send
-_SOCK_DIAG: Final = getattr(socket, "NETLINK_SOCK_DIAG", 4)  # linux/netlink.h
-_SOCK_DIAG_BY_FAMILY: Final = 20  # linux/sock_diag.h
-_ESTABLISHED: Final = 1  # net/tcp_states.h
-_INET_DIAG_INFO: Final = 2  # linux/inet_diag.h: struct tcp_info
-# struct inet_diag_req_v2: family, protocol, extensions, states, and a socket id that matches all.
+# A lost SYN or a delay in the scheduler can affect one of them.
+HANDSHAKES_COUNT: Final = 3
+# A SYN is sent again after this time (RFC 6298), so a longer time would not be the RTT.
+HANDSHAKE_MAX_S: Final = 1.0
+# Seconds before the planned start at which to stop, because other clients might send.
+MARGIN_S: Final = 0.1
+# linux/netlink.h.
+_SOCK_DIAG: Final = getattr(socket, "NETLINK_SOCK_DIAG", 4)
+# linux/sock_diag.h.
+_SOCK_DIAG_BY_FAMILY: Final = 20
+# net/tcp_states.h.
+_ESTABLISHED: Final = 1
+# linux/inet_diag.h: ``struct tcp_info``.
+_INET_DIAG_INFO: Final = 2
+# ``struct inet_diag_req_v2``: family, protocol, extensions, states, and a socket id that matches
+# all.
 _REQUEST: Final = struct.Struct("=BBBxI48x")
-# The head of struct inet_diag_msg: family, state, and of its socket id the two ports (in network
-# order) and addresses.
+# Start of ``struct inet_diag_msg``: family, state, and from its socket id both ports (in network
+# order) and both addresses.
 _MESSAGE: Final = struct.Struct("=BBxx2s2s16s16s")
 _MESSAGE_BYTES: Final = 72
-_RTT_AT: Final = 68  # struct tcp_info: tcpi_rtt, us
-_MIN_RTT_AT: Final = 148  # tcpi_min_rtt, us; since Linux 4.6
+# ``tcpi_rtt`` in ``struct tcp_info``, in us.
+_RTT_AT: Final = 68
+# ``tcpi_min_rtt``, in us. Available since Linux 4.6.
+_MIN_RTT_AT: Final = 148
 _UNMEASURED: Final = 0xFFFF_FFFF
 
 
 def parse_tcp_info(info: bytes) -> float | None:
-    """Return the smallest RTT of a connection so far, s; None where none was measured.
+    """Return the smallest RTT of a connection in seconds, or None if it was not measured.
 
     Args:
-        info: The kernel's ``struct tcp_info``; an older kernel's is shorter.
+        info: ``struct tcp_info`` from the kernel. It is shorter in an older kernel.
     """
     for at in (_MIN_RTT_AT, _RTT_AT):
         if len(info) >= at + 4:
@@ -50,10 +60,14 @@ def parse_tcp_info(info: bytes) -> float | None:
 
 
 def connection_rtts(address: str, ports: Collection[int]) -> list[float]:
-    """Return the smallest RTT of each connection of this host to some ports of an address, s.
+    """Return the smallest RTT in seconds for each connection from this host to an address.
+
+    Args:
+        address: Target address.
+        ports: Target ports to use.
 
     Raises:
-        OSError: The kernel did not answer.
+        OSError: The kernel did not respond.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     wanted = socket.inet_pton(family, address)
@@ -75,7 +89,13 @@ def connection_rtts(address: str, ports: Collection[int]) -> list[float]:
 
 
 async def handshake_rtts(address: str, port: int, bind: str | None) -> list[float]:
-    """Return the RTT of a few handshakes with a port, s; fewer, or none, where they fail."""
+    """Return the RTT in seconds for some handshakes with a port, up to the first failure.
+
+    Args:
+        address: Target address.
+        port: Target port.
+        bind: Source address, or None to use the default.
+    """
     found: list[float] = []
     for _ in range(HANDSHAKES_COUNT):
         local = None if bind is None else (bind, 0)
@@ -92,7 +112,12 @@ async def handshake_rtts(address: str, port: int, bind: str | None) -> list[floa
 
 
 def from_connections(address: str, ports: Collection[int]) -> IdleRtt | None:
-    """Return the idle RTT by the connections that the start gate holds; None: unknown."""
+    """Return the RTT of the connections at the start gate, or None if it is unknown.
+
+    Args:
+        address: Target address.
+        ports: Target ports to use.
+    """
     try:
         return _summary(connection_rtts(address, ports), held=True)
     except OSError:
@@ -100,7 +125,13 @@ def from_connections(address: str, ports: Collection[int]) -> IdleRtt | None:
 
 
 async def from_handshakes(address: str, port: int, bind: str | None) -> IdleRtt | None:
-    """Return the idle RTT by handshakes with the engine's port; None: unknown."""
+    """Return the RTT of handshakes with the port of the engine, or None if it is unknown.
+
+    Args:
+        address: Target address.
+        port: Target port.
+        bind: Source address, or None to use the default.
+    """
     return _summary(await handshake_rtts(address, port, bind), held=False)
 
 

@@ -1,4 +1,4 @@
-"""Which engines this host can run: their programs, looked for and asked for their versions."""
+"""Engines that can be used on this host, with the paths and versions of their programs."""
 
 import os
 import re
@@ -21,15 +21,21 @@ _VERSION_TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledEngine:
-    """One engine with its programs on this host."""
+    """An engine with its programs on this host.
+
+    Attributes:
+        engine: The engine.
+        tools: Programs that were found, by name.
+        problem: Reason why the engine cannot be used here, with the fix. None if it can be used.
+    """
 
     engine: Engine
     tools: Toolset
-    problem: str | None = None  # why it cannot be used here, with the fix
+    problem: str | None = None
 
     @property
     def state(self) -> EngineState:
-        """As a presence says it."""
+        """State of the engine, to be used in the presence."""
         versions = [f"{name} {tool.version}" for name, tool in self.tools.items()]
         return EngineState(
             name=self.engine.name,
@@ -39,7 +45,14 @@ class InstalledEngine:
 
 
 def find_installed_engine(engine: Engine, role: Role) -> InstalledEngine:
-    """Look for one engine's programs, and run each for its version (blocking, milliseconds)."""
+    """Search for the programs of an engine and run each to get its version.
+
+    This takes some milliseconds and will block.
+
+    Args:
+        engine: Engine to search for.
+        role: Role of the agent, which sets the programs that are needed.
+    """
     tools: dict[str, Tool] = {}
     programs = engine.client_programs if role is Role.CLIENT else engine.server_programs
     for program in programs:
@@ -53,9 +66,14 @@ def find_installed_engine(engine: Engine, role: Role) -> InstalledEngine:
 def find_installed_engines(
     role: Role, names: Iterable[str] | None = None
 ) -> dict[str, InstalledEngine]:
-    """Every engine with its programs here, or those of some names.
+    """Search for all engines except iperf3, which is found before the agent starts.
 
-    iperf3's is found before the agent starts.
+    Args:
+        role: Role of the agent, which sets the programs that are needed.
+        names: Names of the engines to search for, or None for all.
+
+    Returns:
+        The engines by name.
     """
     return {
         name: find_installed_engine(engine, role)
@@ -65,13 +83,13 @@ def find_installed_engines(
 
 
 def installed_iperf3(found: Iperf3) -> InstalledEngine:
-    """The iperf3 that the agent was set up with."""
+    """Return the iperf3 that is used by the agent."""
     tool = Tool(argv=tuple(map(str, found.binary)), version=str(found.version))
     return InstalledEngine(engine=engines()[DEFAULT_ENGINE], tools={DEFAULT_ENGINE: tool})
 
 
 def unknown_engine(name: str) -> InstalledEngine:
-    """An engine that was not looked for, or not found yet."""
+    """Return an entry for an engine that is not known or has not been found yet."""
     return InstalledEngine(
         engine=engines().get(name) or engines()[DEFAULT_ENGINE],
         tools={},
@@ -80,7 +98,7 @@ def unknown_engine(name: str) -> InstalledEngine:
 
 
 def find_program(program: Program) -> Tool | str:
-    """The program, or in one line why there is none."""
+    """Return a program, or the reason in a single line if it cannot be used."""
     own = _TOOLS / program.name / "bin" / program.name
     path = program_path(str(own)) or program_path(program.name)
     if path is None:
@@ -94,7 +112,7 @@ def find_program(program: Program) -> Tool | str:
 
 
 def _ask_version(argv: list[str]) -> str:
-    """What a program writes of itself, wherever to: vsftpd uses its standard input."""
+    """Return the version text of a program from any of its streams. vsftpd writes to its input."""
     reading, writing = os.pipe()
     try:
         with suppress(OSError, subprocess.SubprocessError):

@@ -1,7 +1,7 @@
-"""Network interfaces of this host, read from the kernel.
+"""Network interfaces of this host, from the kernel.
 
-No program is started. Debian's ``ip`` calls ``capset`` where it does not run as root, the service's
-unit denies that call, and ``ip`` then prints nothing that could be used.
+No program is started. If Debian's ``ip`` does not run as root, it calls ``capset``. The systemd
+unit denies this call, so there would be no output to use.
 """
 
 import fcntl
@@ -13,26 +13,30 @@ from typing import Final
 
 from broadside.agent.netlink import REQUEST, REQUEST_DUMP, ask, attribute, attributes
 
-_RTM_GETADDR: Final = 22  # linux/rtnetlink.h
+# linux/rtnetlink.h.
+_RTM_GETADDR: Final = 22
 _RTM_NEWADDR: Final = 20
 _RTM_GETROUTE: Final = 26
 _RTM_NEWROUTE: Final = 24
-_ADDRESS: Final = struct.Struct("=BBBBI")  # struct ifaddrmsg: family, prefix, flags, scope, index
-# struct rtmsg: family, lengths of the two prefixes, tos, table, protocol, scope, type, flags
+# ``struct ifaddrmsg``: family, prefix, flags, scope, index.
+_ADDRESS: Final = struct.Struct("=BBBBI")
+# ``struct rtmsg``: family, lengths of both prefixes, tos, table, protocol, scope, type, flags.
 _ROUTE: Final = struct.Struct("=BBBBBBBBI")
-_RTA_DST: Final = 1  # linux/rtnetlink.h
+_RTA_DST: Final = 1
 _RTA_SRC: Final = 2
 _RTA_OIF: Final = 4
-_IFA_ADDRESS: Final = 1  # linux/if_addr.h: of a point-to-point link the other end's
+# linux/if_addr.h. For a point-to-point link this is the address of the other end.
+_IFA_ADDRESS: Final = 1
 _IFA_LOCAL: Final = 2
-_SIOCGIFMTU: Final = 0x8921  # linux/sockios.h
+# linux/sockios.h.
+_SIOCGIFMTU: Final = 0x8921
 
 
 def interface_of(address: str) -> str | None:
-    """Return the name of the interface that has an address; None where none has it.
+    """Return the name of the interface with an address, or None if there is none.
 
     Raises:
-        OSError: The kernel did not answer.
+        OSError: The kernel did not respond.
     """
     wanted = ip_address(address)
     if wanted.is_loopback:
@@ -42,16 +46,16 @@ def interface_of(address: str) -> str | None:
 
 
 def route_interface(target: str, source: str) -> str | None:
-    """Return the interface by which the kernel sends from one address to another.
+    """Return the interface that the kernel will use to send from one address to another.
 
-    Policy rules, bonds and the loopback between addresses of one host are all the kernel's answer.
+    The kernel takes policy rules, bonds and the loopback between local addresses into account.
 
     Args:
-        target: The other end's address.
-        source: This host's address.
+        target: Address to send to.
+        source: Address of this host.
 
     Returns:
-        The interface's name; None where there is no route, or the kernel did not answer.
+        The name of the interface, or None if there is no route or the kernel did not respond.
     """
     packed, own = ip_address(target).packed, ip_address(source).packed
     if len(packed) != len(own):
@@ -71,10 +75,10 @@ def route_interface(target: str, source: str) -> str | None:
 
 
 def mtu_bytes(interface: str) -> int:
-    """Return an interface's MTU.
+    """Return the MTU of an interface.
 
     Raises:
-        OSError: There is no such interface, or the kernel did not answer.
+        OSError: There is no such interface, or the kernel did not respond.
     """
     request = struct.pack("16si12x", interface.encode()[:15], 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -83,7 +87,7 @@ def mtu_bytes(interface: str) -> int:
 
 
 def _addresses() -> Iterator[tuple[int, IPv4Address | IPv6Address]]:
-    """Every address of this host, with the index of its interface (rtnetlink(7))."""
+    """Yield all addresses of this host with the index of the interface (rtnetlink(7))."""
     request = _ADDRESS.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
     for kind, content in ask(_RTM_GETADDR, REQUEST_DUMP, request):
         if kind == _RTM_NEWADDR:

@@ -1,4 +1,4 @@
-"""Requests to the kernel over netlink(7), without a program that would need rights."""
+"""Requests to the kernel using netlink(7), without a program that would need privileges."""
 
 import errno
 import os
@@ -7,13 +7,18 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-REQUEST: Final = 0x1  # linux/netlink.h: NLM_F_REQUEST
-REQUEST_DUMP: Final = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
+# linux/netlink.h: NLM_F_REQUEST.
+REQUEST: Final = 0x1
+# NLM_F_REQUEST | NLM_F_DUMP.
+REQUEST_DUMP: Final = 0x301
 _NLMSG_ERROR: Final = 2
 _NLMSG_DONE: Final = 3
-_TYPE_MASK: Final = 0x3FFF  # NLA_TYPE_MASK
-_HEADER: Final = struct.Struct("=IHHII")  # struct nlmsghdr: length, type, flags, sequence, port
-_ATTRIBUTE: Final = struct.Struct("=HH")  # struct nlattr: length, type
+# NLA_TYPE_MASK.
+_TYPE_MASK: Final = 0x3FFF
+# ``struct nlmsghdr``: length, type, flags, sequence, port.
+_HEADER: Final = struct.Struct("=IHHII")
+# ``struct nlattr``: length, type.
+_ATTRIBUTE: Final = struct.Struct("=HH")
 _READ_BYTES: Final = 65_536
 _TIMEOUT_S: Final = 5.0
 
@@ -21,10 +26,16 @@ _TIMEOUT_S: Final = 5.0
 def ask(
     kind: int, flags: int, content: bytes, protocol: int = socket.NETLINK_ROUTE
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield type and content of each message with which the kernel answers one request.
+    """Send a request to the kernel and yield the type and content of each response message.
+
+    Args:
+        kind: Message type.
+        flags: Message flags, :data:`REQUEST` or :data:`REQUEST_DUMP`.
+        content: Body of the request.
+        protocol: Netlink protocol.
 
     Raises:
-        OSError: The kernel refused, or did not answer.
+        OSError: The kernel returned an error, or did not respond.
     """
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol) as kernel:
         kernel.settimeout(_TIMEOUT_S)
@@ -40,7 +51,7 @@ def ask(
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Type and content of each netlink message."""
+    """Yield the type and content of each netlink message."""
     at = 0
     while at + _HEADER.size <= len(data):
         length, kind, *_ = _HEADER.unpack_from(data, at)
@@ -51,7 +62,7 @@ def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield type and value of each attribute."""
+    """Yield the type and value of each attribute."""
     at = 0
     while at + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, at)
@@ -62,7 +73,12 @@ def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """Return one attribute, padded."""
+    """Return an attribute with padding.
+
+    Args:
+        kind: Attribute type.
+        value: Attribute value.
+    """
     length = _ATTRIBUTE.size + len(value)
     return _ATTRIBUTE.pack(length, kind) + value + bytes(_aligned(length) - length)
 

@@ -1,8 +1,8 @@
-"""What this host is made of, as far as it decides what its NIC can carry. Read while nothing is
-measured.
+"""Hardware and kernel settings of this host that can limit the throughput of its NIC.
 
-Drivers are asked by ioctl (``linux/ethtool.h``), so no program is needed, and in the network
-namespace of the agent; the rest stands in ``/proc`` and ``/sys``. What cannot be read is unknown.
+They are collected while no test is running. Driver data is requested by ioctl
+(``linux/ethtool.h``). It does not need a program and works in the network namespace of the agent.
+All other data is in ``/proc`` and ``/sys``. Values that are not available are unknown.
 """
 
 import array
@@ -20,7 +20,8 @@ from broadside.exchange.messages import Passport
 
 SIOCETHTOOL: Final = 0x8946
 GET_DRIVER, GET_RINGS, GET_CHANNELS = 0x03, 0x10, 0x3C
-OFFLOADS: Final = {  # by ethtool's own names: the command that gets it
+# Name used by ethtool, and the command to get the value.
+OFFLOADS: Final = {
     "rx-checksumming": 0x14,
     "tx-checksumming": 0x16,
     "scatter-gather": 0x18,
@@ -50,15 +51,22 @@ SYSCTLS: Final = (
 )
 CPU_FLAGS: Final = frozenset(
     {"aes", "avx", "avx2", "avx512f", "pclmulqdq", "sha_ni", "vaes", "constant_tsc", "hypervisor"}
-    | {"pmull", "sha2", "asimd", "sve"}  # Arm's
+    # Flags for Arm.
+    | {"pmull", "sha2", "asimd", "sve"}
 )
-ACCELERATED: Final = frozenset({"mlx4_en", "mlx5_core", "mana"})  # Azure's virtual functions
+# Azure's virtual functions.
+ACCELERATED: Final = frozenset({"mlx4_en", "mlx5_core", "mana"})
 READ_MAX_BYTES: Final = 1 << 16
 
 
 def read_passport(nic: str | None) -> Passport:
-    """Whatever of it can be read (blocking, milliseconds); the engine, once found, tells its own
-    build."""
+    """Return all data that is available for this host.
+
+    This takes some milliseconds and will block. The engine's build is added later.
+
+    Args:
+        nic: Name of the interface, or None if it is not known.
+    """
     driver = {} if nic is None else _driver(nic)
     counts = {} if nic is None else _counts(nic)
     cpu = _cpu(_read(Path("/proc/cpuinfo")))
@@ -84,7 +92,7 @@ def read_passport(nic: str | None) -> Passport:
 
 
 def _ask(nic: str, request: bytearray) -> bytes | None:
-    """The driver's answer to one ethtool command; None where it has none."""
+    """Return the driver's response to an ethtool command, or None if there is none."""
     buffer = array.array("B", request)
     name = nic.encode()[:15].ljust(16, b"\0")
     try:
@@ -97,13 +105,13 @@ def _ask(nic: str, request: bytearray) -> bytes | None:
 
 
 def _value(nic: str, command: int) -> int | None:
-    """``struct ethtool_value``."""
+    """Return the value in ``struct ethtool_value`` for a command, or None."""
     answer = _ask(nic, bytearray(struct.pack("II", command, 0)))
     return None if answer is None else int(struct.unpack("II", answer)[1])
 
 
 def _driver(nic: str) -> Mapping[str, str]:
-    """``struct ethtool_drvinfo``: driver, version, firmware."""
+    """Return driver, version and firmware from ``struct ethtool_drvinfo``."""
     answer = _ask(nic, bytearray(struct.pack("I", GET_DRIVER)).ljust(196, b"\0"))
     if answer is None:
         return {}
@@ -114,7 +122,7 @@ def _driver(nic: str) -> Mapping[str, str]:
 
 
 def _counts(nic: str) -> Mapping[str, int]:
-    """``struct ethtool_ringparam`` and ``struct ethtool_channels``: what is set now."""
+    """Return the current values in ``struct ethtool_ringparam`` and ``struct ethtool_channels``."""
     found: dict[str, int] = {}
     if (rings := _ask(nic, bytearray(struct.pack("I8I", GET_RINGS, *[0] * 8)))) is not None:
         values = struct.unpack("9I", rings)
@@ -136,7 +144,7 @@ def _offloads(nic: str) -> Mapping[str, bool]:
 
 
 def _accelerated(nic: Path, driver: str | None) -> bool | None:
-    """Of an Azure host: whether a virtual function stands below its synthetic NIC."""
+    """Return True if a synthetic Azure NIC has a virtual function, or None on other hosts."""
     if driver in ACCELERATED:
         return True
     if driver != "hv_netvsc":
@@ -150,7 +158,10 @@ def _sysctls() -> Mapping[str, str]:
 
 
 def _cpu(cpuinfo: str | None) -> Mapping[str, str]:
-    """The first core's; of Arm the implementer and part stand for the model."""
+    """Return model and flags of the first core.
+
+    For Arm, implementer and part are used as the model.
+    """
     fields = dict(re.findall(r"^([\w ]+?)\s*:\s*(.*)$", (cpuinfo or "").split("\n\n")[0], re.M))
     model = fields.get("model name") or " ".join(
         fields[name] for name in ("CPU implementer", "CPU part") if name in fields
@@ -178,5 +189,5 @@ def _read(path: Path) -> str | None:
 
 
 def _whole(text: str | None) -> int | None:
-    """A number that is known: drivers say -1 for unknown."""
+    """Return a number, or None if it is unknown. Drivers use -1 for unknown."""
     return int(text) if text is not None and text.isdigit() else None

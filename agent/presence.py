@@ -1,4 +1,4 @@
-"""Says that this agent is there: a heartbeat row, read by the coordinator before it plans."""
+"""Heartbeat of an agent, a row that the coordinator uses to plan a run."""
 
 import asyncio
 import contextlib
@@ -20,9 +20,12 @@ from broadside.exchange.ports import ExchangeError, StorageGone
 from broadside.exchange.records import FleetRecords
 from broadside.exchange.version import version_text
 
-CLOCK_AGE_MAX_S: Final = 30.0  # s after which a good clock reading is taken anew
-PASSPORT_AGE_MAX_S: Final = 30.0  # s after which an idle host is looked at anew
-BEAT_GAP_MIN_S: Final = 0.5  # s between beats, however often the state changes
+# Seconds after which a good clock reading should be replaced.
+CLOCK_AGE_MAX_S: Final = 30.0
+# Seconds after which the data of an idle host should be updated.
+PASSPORT_AGE_MAX_S: Final = 30.0
+# Seconds to wait between heartbeats, even if the state changes more often.
+BEAT_GAP_MIN_S: Final = 0.5
 BEAT_TIMEOUT_S: Final = 10.0
 
 log = logging.getLogger(__name__)
@@ -30,15 +33,27 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """The part of a presence that changes: what an agent's role says of itself just now."""
+    """The part of a presence that changes, set by the role of the agent.
 
-    busy: bool = False  # holds a job, or a test is in progress
-    engine: Iperf3 | None = None  # None: no usable engine, and ``problem`` says why
+    Attributes:
+        busy: True if there is a job, or a test is running.
+        engine: The iperf3 to use. None if there is no usable one, in this case see ``problem``.
+        gate: True if the start gate can be used.
+        ports: Ports that are free.
+        busy_ports: Ports that are in use.
+        problem: Reason why the agent cannot be used, or None if it can.
+        engines: State of the other engines.
+        echo_port: Port of the echo service, or None if there is none.
+        tunnels: True if tunnels can be created.
+    """
+
+    busy: bool = False
+    engine: Iperf3 | None = None
     gate: bool = False
     ports: tuple[int, ...] = ()
     busy_ports: tuple[int, ...] = ()
     problem: str | None = None
-    engines: tuple[EngineState, ...] = ()  # beside iperf3
+    engines: tuple[EngineState, ...] = ()
     echo_port: int | None = None
     tunnels: bool = False
 
@@ -53,7 +68,17 @@ def describe(
     started_at: datetime,
     now: datetime,
 ) -> Presence:
-    """One heartbeat."""
+    """Return the presence to be sent as a heartbeat.
+
+    Args:
+        settings: Settings of the agent.
+        host: Data of the host.
+        condition: State of the role.
+        clock: Last reading of the clock, if any.
+        stopping: True if the agent is stopping.
+        started_at: Time when the agent was started.
+        now: Current time.
+    """
     state = AgentState.BUSY if condition.busy else AgentState.IDLE
     build = condition.engine.build if condition.engine else None
     return Presence(
@@ -89,23 +114,39 @@ def describe(
 
 @dataclass(slots=True, kw_only=True)
 class Heart:
-    """Beats at least every ``heartbeat_s`` seconds, and soon after each change."""
+    """Sends heartbeats at least every ``heartbeat_s`` seconds, and soon after each change.
 
-    fleet: FleetRecords  # of the bare table: a stale beat is worth nothing, so none is spooled
+    Attributes:
+        fleet: Records to write without the spool, because an old heartbeat should not be sent.
+        settings: Settings of the agent.
+        host: Data of the host.
+        stopping: Set when the agent should stop.
+        changed: Set when the condition has changed.
+        condition: Callback to get the state of the role, once there is one.
+        spread_s: Maximum random delay for a change in seconds, because all agents of a fleet might
+            change at the same time.
+        storage_gone: True if the storage no longer exists.
+        has_moved: True if the host has a new address, so the agent should start again.
+    """
+
+    fleet: FleetRecords
     settings: AgentSettings
     host: Host
     stopping: asyncio.Event
-    changed: asyncio.Event  # set by whoever changes the condition
-    condition: Callable[[], Condition] = Condition  # the role's own, once there is one
-    spread_s: float = 0.0  # within which a change is told: a fleet's agents change at one instant
+    changed: asyncio.Event
+    condition: Callable[[], Condition] = Condition
+    spread_s: float = 0.0
     storage_gone: bool = False
-    has_moved: bool = False  # this host has another address: the agent is to start again with it
+    has_moved: bool = False
     _started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     _clock: ClockReading | None = None
-    _looked_s: float = field(default_factory=time.monotonic)  # at the host
-    _new_address: str | None = None  # as the last look found it, where it is another
+    # Monotonic time of the last update of the host data.
+    _looked_s: float = field(default_factory=time.monotonic)
+    # Address from the last check, if it was different.
+    _new_address: str | None = None
 
     async def beat_forever(self) -> None:
+        """Send heartbeats until cancelled."""
         while True:
             self.changed.clear()
             await self.beat()
@@ -116,7 +157,10 @@ class Heart:
                     await asyncio.sleep(random.uniform(0, self.spread_s))  # noqa: S311 - no secret
 
     async def beat(self) -> None:
-        """One heartbeat; a table that is away is logged and tried again at the next."""
+        """Send a heartbeat.
+
+        If the table is not available, this is logged. The next heartbeat will try again.
+        """
         await self._refresh_clock()
         await self._refresh_passport()
         self._refresh_address()
@@ -133,7 +177,8 @@ class Heart:
                         now=datetime.now(UTC),
                     )
                 )
-        except StorageGone as error:  # nothing that is measured from here on would be found
+        except StorageGone as error:
+            # Data that is measured after this would be lost.
             log.error("%s", error, extra={"action": "storage_gone"})
             self.storage_gone = True
             self.stopping.set()
@@ -141,7 +186,7 @@ class Heart:
             log.warning("no heartbeat: %s", _why(error), extra={"action": "beat_failed"})
 
     async def say_goodbye(self) -> None:
-        """Take the row away, so that nobody waits for this agent."""
+        """Delete the row, so that the coordinator will not wait for this agent."""
         try:
             async with asyncio.timeout(BEAT_TIMEOUT_S):
                 await self.fleet.leave(self.settings.role, self.settings.agent_id)
@@ -149,7 +194,7 @@ class Heart:
             log.warning("no goodbye: %s", _why(error), extra={"action": "leave_failed"})
 
     async def _refresh_clock(self) -> None:
-        """Read the clock anew when the last reading is old, or was no good."""
+        """Get a new clock reading if the last one is too old or was not good."""
         if self._clock is not None and self._clock.bound_s is not None:
             age_s = (datetime.now(UTC) - self._clock.read_at).total_seconds()
             if 0 <= age_s < CLOCK_AGE_MAX_S:
@@ -157,10 +202,11 @@ class Heart:
         self._clock = await read_clock(self.settings.chronyc_socket)
 
     def _refresh_address(self) -> None:
-        """Stop an idle agent whose detected address is another one, at two looks in a row.
+        """Stop an idle agent if two checks in a row have detected a new address.
 
-        Its servers, its echo and its presence hold the old one, which leads nowhere now. An address
-        that was set is not looked at, and a host without any may get the same one back.
+        Its servers, its echo service and its presence use the old address, which no longer works.
+        An address in the settings is not checked. If the host has no address at all, the agent is
+        not stopped, because the host might get the same address again.
         """
         if self.settings.address is not None or self.stopping.is_set():
             return
@@ -183,7 +229,10 @@ class Heart:
             self.stopping.set()
 
     async def _refresh_passport(self) -> None:
-        """Offloads and sysctls are changed between runs; while a test runs nobody asks."""
+        """Update offloads and sysctls, which can change between runs.
+
+        This is skipped during a test.
+        """
         age_s = time.monotonic() - self._looked_s
         if age_s > PASSPORT_AGE_MAX_S and not self.condition().busy:
             passport = await asyncio.to_thread(read_passport, self.host.nic)

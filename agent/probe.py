@@ -1,10 +1,10 @@
-"""Small datagrams beside a burst: what the path does to them while it is loaded.
+"""Small datagrams to measure how a path handles them under load.
 
-The client sends one every step of a grid that is tied to the instant and writes down when the echo
-came; the server's agent (:class:`Echo`) sends back what it got and nothing else. A probe carries
-the token of its job: an answer is recognised by it, whatever addresses and ports a device on the
-path has rewritten. A round trip holds both agents' own wake-ups: some 0.1 ms on a quiet host, more
-on one whose cores are full.
+The client sends one on every step of a grid, which is based on the planned start, and stores the
+time of the response. The server's agent (:class:`Echo`) sends all data back without changes. A
+probe has the token of its job. We use the token to find the job of a response, because a device in
+the path can change addresses and ports. The round trip includes the time for both agents to wake
+up. This is about 0.1 ms on a quiet host and more if all cores are busy.
 """
 
 import asyncio
@@ -22,29 +22,36 @@ from broadside.agent.agent_settings import AgentSettings
 from broadside.exchange.messages import Job
 from broadside.exchange.second_rows import UNSENT, Probes
 
-WAIT_S: Final = 1.0  # s after which a probe without an answer is lost
-LATE_S: Final = 0.05  # s behind its time, at most half a step, by which a probe is still sent
-ECHO_MAX_PER_S: Final = 20_000  # answers a second: 1,000 pairs' probes, and no more
-# Probes that came from the port of an echo and were answered. More than are under way between two
-# echoes at the bounded rate: 0.2 s.
+# Seconds after which a probe without a response is lost.
+WAIT_S: Final = 1.0
+# Maximum delay in seconds for a probe to be sent, limited to half a step.
+LATE_S: Final = 0.05
+# Maximum number of responses per second. This is enough for the probes of 1,000 pairs.
+ECHO_MAX_PER_S: Final = 20_000
+# Number of probes to remember if they were sent from the port of an echo service. Using the rate
+# limit, this is 0.2 s, which is longer than a round trip between two echo services.
 REMEMBERED_COUNT: Final = ECHO_MAX_PER_S // 5
-_PROBE: Final = struct.Struct("!4sIQ")  # magic, number, the job's own token
+# Magic, number, and the token of the job.
+_PROBE: Final = struct.Struct("!4sIQ")
 _MAGIC: Final = b"BSP1"
 
 log = logging.getLogger(__name__)
 
 
 def probe_token(job: Job) -> int:
-    """Return the 64 bits by which the probes of a job are recognised."""
+    """Return a 64-bit token to be used in all probes of a job."""
     return int.from_bytes(hashlib.sha256(job.job_id.encode()).digest()[:8])
 
 
 class Prober(asyncio.DatagramProtocol):
-    """One job's probes. Opened before the first is due; :meth:`run` sends them all."""
+    """Probes of a single job.
+
+    Create it before the first probe is due, and call :meth:`run` to send all of them.
+    """
 
     def __init__(self, job: Job) -> None:
         asked = job.traffic.probe
-        assert asked is not None  # noqa: S101 - the caller asked
+        assert asked is not None  # noqa: S101 - checked by the caller
         self._step_s = asked.every_s
         before = math.ceil(asked.before_s / self._step_s)
         span_s = job.duration_s + job.traffic.omit_s + asked.after_s
@@ -56,7 +63,16 @@ class Prober(asyncio.DatagramProtocol):
         self._transport: asyncio.DatagramTransport | None = None
 
     async def run(self, address: str, port: int, bind: str | None) -> None:
-        """Send every probe on time and wait for the last answer. Raises ``OSError``."""
+        """Send all probes on time and wait for the last response.
+
+        Args:
+            address: Address of the echo service.
+            port: UDP port of the echo service.
+            bind: Source address, or None to use the default.
+
+        Raises:
+            OSError: The socket cannot be opened.
+        """
         await asyncio.sleep(max(0.0, self._first_at_s - time.time() - LATE_S))
         self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
             lambda: self,
@@ -77,7 +93,7 @@ class Prober(asyncio.DatagramProtocol):
             self._transport.close()
 
     def _send(self, number: int) -> None:
-        assert self._transport is not None  # noqa: S101 - run opened it
+        assert self._transport is not None  # noqa: S101 - opened in run
         self._sent_ns[number] = time.monotonic_ns()
         self._rtt_s[number] = math.nan
         self._transport.sendto(_PROBE.pack(_MAGIC, number, self._token))
@@ -94,11 +110,11 @@ class Prober(asyncio.DatagramProtocol):
             self._rtt_s[number] = rtt_s
 
     def error_received(self, exc: Exception) -> None:
-        """Nobody there, or no route: the probe is lost, which its silence says already."""
+        """Ignore the error, because the probe will be lost if there is no service or no route."""
 
     @property
     def probes(self) -> Probes:
-        """What is known so far; a probe still under way is neither answered nor lost."""
+        """Results so far. A probe that is still on its way is marked as not sent."""
         since_ns = time.monotonic_ns() - WAIT_S * 1e9
         rtt_s = array(
             "f",
@@ -111,7 +127,10 @@ class Prober(asyncio.DatagramProtocol):
 
 
 class Echo(asyncio.DatagramProtocol):
-    """Answers probes of allowed networks: what came goes back, once, at a bounded rate."""
+    """Echo service for probes from allowed networks.
+
+    It sends each probe back once, with a rate limit.
+    """
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
@@ -123,7 +142,16 @@ class Echo(asyncio.DatagramProtocol):
 
     @classmethod
     async def open(cls, settings: AgentSettings, address: str) -> Self | None:
-        """Listen at the agent's address; None, and a word in the log, where that cannot be."""
+        """Open the service on the address of the agent.
+
+        Args:
+            settings: Settings with the port and the allowed networks.
+            address: Address of the agent.
+
+        Returns:
+            The service, or None if it is disabled or the port cannot be opened. The latter is
+            logged.
+        """
         if settings.echo_port is None:
             return None
         echo = cls(settings)
@@ -143,7 +171,7 @@ class Echo(asyncio.DatagramProtocol):
 
     @property
     def port(self) -> int | None:
-        """Where it listens."""
+        """Port of the service, or None if it is not open."""
         if self._transport is None:
             return None
         name = self._transport.get_extra_info("sockname")
@@ -154,10 +182,10 @@ class Echo(asyncio.DatagramProtocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]  # of datagrams, as asked
+        self._transport = transport  # type: ignore[assignment]  # always for datagrams
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        # Never more than came.
+        # Never send more data than was received.
         if len(data) != _PROBE.size or not data.startswith(_MAGIC):
             return
         if addr[1] == self.port and self._is_repeated(data):
@@ -183,10 +211,11 @@ class Echo(asyncio.DatagramProtocol):
                 )
 
     def _is_repeated(self, data: bytes) -> bool:
-        """Return whether a probe from an echo's own port was answered before.
+        """Return True if a probe from the port of an echo service has already been sent back.
 
-        A device that rewrites ports may give a client that port. Another echo would send the same
-        bytes back without end, so each is answered once.
+        A device that changes ports might use this port for a client, so we cannot drop such a
+        probe. If it was sent by another echo service, both would send it back and forth forever.
+        For this reason each one is sent back once.
         """
         if data in self._answered:
             return True

@@ -1,7 +1,8 @@
-"""Engines' output on its way to where it is kept: first to disk, then there.
+"""Spool for the raw output of engines, which is written to disk first and uploaded later.
 
-It always goes by the disk, so that no report waits for a store that is slow or away; and it shares
-the spool's bound with the rows, to which it gives way (:class:`~broadside.agent.spool.Spool`).
+The output is always written to disk, so that no report has to wait for a store that is slow or not
+available. It shares its size limit with the rows, which are more important. See
+:class:`~broadside.agent.spool.Spool`.
 """
 
 import asyncio
@@ -16,7 +17,10 @@ log = logging.getLogger(__name__)
 
 
 class SpooledRaw:
-    """A :class:`~broadside.exchange.ports.RawStore` whose saves neither wait nor fail."""
+    """A :class:`~broadside.exchange.ports.RawStore` with a spool on disk.
+
+    :meth:`save` does not wait for the store and does not fail.
+    """
 
     def __init__(self, raw: RawStore, spool: Spool, troubles: TroubleLog | None = None) -> None:
         self._raw = raw
@@ -27,6 +31,12 @@ class SpooledRaw:
             self._kept.set()
 
     async def save(self, name: RawName, text: bytes) -> None:
+        """Write output to the spool. If it cannot be written, the loss is logged and counted.
+
+        Args:
+            name: Name of the output.
+            text: Output to save.
+        """
         try:
             kept = await asyncio.to_thread(self._spool.put_raw, name, text)
             problem = "the spool is full; raise BROADSIDE_AGENT_SPOOL_MAX_BYTES"
@@ -41,7 +51,11 @@ class SpooledRaw:
         log.error("LOST %s: %s", name, why, extra={"action": "spool_lost"})
 
     async def drain(self) -> None:
-        """Send what is kept, oldest first. Raises :class:`ExchangeUnavailable` when it cannot."""
+        """Upload all output in the spool, using the oldest one first.
+
+        Raises:
+            ExchangeUnavailable: The store is not available.
+        """
         while (oldest := self._spool.oldest_raw()) is not None:
             name, path = oldest
             try:
@@ -56,7 +70,7 @@ class SpooledRaw:
                 self._spool.drop_raw(name)
 
     async def drain_forever(self) -> None:
-        """Drain whenever something is kept, with growing pauses while the store is away."""
+        """Upload new output when it is added, with longer pauses while the store is away."""
         while True:
             await self._kept.wait()
             self._kept.clear()
@@ -69,7 +83,7 @@ class SpooledRaw:
                     await asyncio.sleep(pause_s)
                     pause_s = min(pause_s * 2, RETRY_MAX_S)
 
-    # Passed on -------------------------------------------------------------------------------
+    # Methods of the store --------------------------------------------------------------------
 
     async def read(self, name: RawName) -> bytes | None:
         return await self._raw.read(name)

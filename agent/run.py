@@ -1,7 +1,7 @@
-"""Starts an agent: settings and fabric in, an exit code out.
+"""Start of an agent from its settings and the settings of the fabric.
 
-Nothing is opened at import, so that a warmed process may fork and run agents in other network
-namespaces.
+Nothing is opened when this module is imported. A process that has loaded it can fork and run agents
+in other network namespaces.
 """
 
 import asyncio
@@ -45,7 +45,15 @@ CONTEXT: Final = ("action", "agent_id", "job_id", "port", "outcome")
 
 
 def start_log(agent_id: str, *, level: str, as_json: bool) -> None:
-    """Send this process's log to standard error. Replaces what a parent process had set up."""
+    """Write the log of this process to the standard error.
+
+    This replaces the log settings of a parent process.
+
+    Args:
+        agent_id: Name of the agent, added to each line.
+        level: Level such as "INFO".
+        as_json: True to write JSON lines.
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if as_json else TextLines())
     handler.addFilter(_stamp(agent_id))
@@ -62,12 +70,12 @@ def _stamp(agent_id: str) -> logging.Filter:
 
 
 def context(record: logging.LogRecord) -> dict[str, str]:
-    """The fields of :data:`CONTEXT` that a record has, as text."""
+    """Return the fields of a log record that are listed in :data:`CONTEXT`, as text."""
     return {key: str(getattr(record, key)) for key in CONTEXT if hasattr(record, key)}
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """Formatter that writes a JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -82,7 +90,10 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """``time level agent action [job]: message``, to be read by a person."""
+    """Formatter for people.
+
+    A line is ``time level agent action [job]: message``.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC)
@@ -91,45 +102,63 @@ class TextLines(logging.Formatter):
         return f"{' '.join(words)}: {log_text(record, self)}"
 
 
-EXIT_STOPPED: Final = 0  # it was told to stop
-EXIT_USAGE: Final = 3  # a setting is wrong
-EXIT_CANNOT_RUN: Final = 4  # settings are right, but something they name is missing
+# The agent was asked to stop.
+EXIT_STOPPED: Final = 0
+# There is an error in the settings.
+EXIT_USAGE: Final = 3
+# The settings are valid, but something that they need is missing.
+EXIT_CANNOT_RUN: Final = 4
 
-ENGINE_PAUSE_S: Final = 15.0  # s between looks for an engine that was not there
-JOIN_PAUSE_S: Final = 5.0  # s between tries to join a coordinator that does not answer
-REFUSED_LOOK_S: Final = 3.0  # s for the coordinator's word on a credential, before engines start
+# Seconds to wait before searching for a missing engine again.
+ENGINE_PAUSE_S: Final = 15.0
+# Seconds to wait before trying to join a coordinator again.
+JOIN_PAUSE_S: Final = 5.0
+# Seconds to wait for the coordinator to check a credential, before engines are started.
+REFUSED_LOOK_S: Final = 3.0
 REVOKED: Final = (
     "the coordinator refuses this agent's credential: it was revoked (`broadside enroll list` "
     "there); join with a new code"
 )
-FAREWELL_S: Final = 5.0  # s for the spool's last try
+# Seconds to send the spool when the agent stops.
+FAREWELL_S: Final = 5.0
 
 log = logging.getLogger(__name__)
 
 
 def run_agent(settings: AgentSettings, fabric_settings: FabricSettings | None = None) -> int:
-    """Be an agent until SIGTERM or SIGINT; return the exit code."""
+    """Run an agent until SIGTERM or SIGINT and return the exit code.
+
+    Args:
+        settings: Settings of the agent.
+        fabric_settings: Settings of the fabric, or None to use the environment.
+    """
     start_log(settings.agent_id, level=settings.log_level, as_json=settings.log_json)
     try:
         return asyncio.run(main(settings, fabric_settings))
     except ExchangeMisconfigured as error:
         log.error("%s", error, extra={"action": "settings"})
         return EXIT_USAGE
-    except Exception as error:  # 1, which Python would end with, says *fail* elsewhere
+    except Exception as error:
+        # Python would use exit code 1, which means *fail* in other commands.
         log.critical("unexpected %s", type(error).__name__, exc_info=True, extra={"action": "end"})
         return EXIT_CANNOT_RUN
 
 
 def run_from_environment() -> int:
-    """Be the agent that ``BROADSIDE_AGENT_*`` describes."""
-    # A thread that is started in mid-burst takes no heap of its own: it grew by 2 to 5 MB.
+    """Run the agent that is configured in ``BROADSIDE_AGENT_*`` and return the exit code."""
+    # Use a single heap. A thread that starts during a burst would otherwise add a heap of 2 to 5
+    # MB.
     set_heap({HEAPS_MAX_COUNT: 1})
     settings = _settings()
     return EXIT_USAGE if settings is None else run_agent(settings)
 
 
 def remove_tunnels() -> int:
-    """Delete the tunnel devices that a killed agent of this environment's settings left."""
+    """Delete the tunnel devices that a killed agent with these settings has left.
+
+    Returns:
+        The exit code.
+    """
     settings = _settings()
     if settings is None:
         return EXIT_USAGE
@@ -138,7 +167,7 @@ def remove_tunnels() -> int:
 
 
 def _settings() -> AgentSettings | None:
-    """Read the environment's settings; None after a log line that says which one is wrong."""
+    """Load the settings from the environment, or log the error and return None."""
     try:
         return AgentSettings()
     except ValidationError as error:
@@ -148,7 +177,7 @@ def _settings() -> AgentSettings | None:
 
 
 def one_line(error: ValidationError) -> str:
-    """What is wrong with which setting."""
+    """Return the names of all invalid settings with their errors in a single line."""
     return "; ".join(
         f"BROADSIDE_AGENT_{'_'.join(map(str, problem['loc'][:1])).upper()}: {problem['msg']}"
         for problem in error.errors(include_url=False, include_context=False, include_input=False)
@@ -156,12 +185,20 @@ def one_line(error: ValidationError) -> str:
 
 
 async def main(settings: AgentSettings, fabric_settings: FabricSettings | None = None) -> int:
-    """Be an agent on the running loop until a signal says stop; return the exit code.
+    """Run an agent on the current event loop until there is a signal to stop.
 
-    ``fabric_settings`` of None are the environment's. Raises
-    :class:`~broadside.exchange.ports.ExchangeMisconfigured`.
+    Args:
+        settings: Settings of the agent.
+        fabric_settings: Settings of the fabric, or None to use the environment.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ExchangeMisconfigured: The settings of the fabric are invalid.
     """
-    told = asyncio.Event()  # by a signal, to end
+    # Set by a signal.
+    told = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
@@ -184,7 +221,10 @@ async def _pass_on(told: asyncio.Event, stopping: asyncio.Event) -> None:
 async def _run_once(
     settings: AgentSettings, fabric_settings: FabricSettings, stopping: asyncio.Event
 ) -> int | None:
-    """Be an agent until ``stopping`` is set; the exit code, or None where the host has moved."""
+    """Run an agent until ``stopping`` is set.
+
+    Returns the exit code, or None if the host has a new address and the agent should start again.
+    """
     try:
         host = find_host(settings)
         for warning in host.warnings:
@@ -219,7 +259,7 @@ async def _run_once(
 async def _open_fabric(
     settings: AgentSettings, fabric_settings: FabricSettings, stopping: asyncio.Event
 ) -> Fabric | None:
-    """The fabric, once this host is enrolled where it has to be; None: told to stop before."""
+    """Open the fabric, and enroll this host first if needed. None if the agent was stopped."""
     if fabric_settings.fabric != "http":
         return open_fabric(fabric_settings)
     path = fabric_settings.credential_file or settings.spool_path / "credential.json"
@@ -245,7 +285,10 @@ async def _open_fabric(
 
 
 async def _refuse_revoked(path: Path, fabric_settings: FabricSettings) -> None:
-    """Start no engine for a credential that is refused. Raises ``ExchangeMisconfigured``."""
+    """Check the credential, because no engine should be started with one that has been revoked.
+
+    Raises ``ExchangeMisconfigured`` if it has been revoked.
+    """
     from broadside.exchange.http.credential import coordinator_addresses, load_credential
     from broadside.exchange.http.joining import is_refused
 
@@ -261,8 +304,11 @@ async def _refuse_revoked(path: Path, fabric_settings: FabricSettings) -> None:
 
 
 def _hold_name(settings: AgentSettings, path: Path) -> None:
-    """A credential is one agent's: a host that was renamed, or made from another's image, has that
-    other's. Raises :class:`~broadside.exchange.ports.ExchangeMisconfigured`."""
+    """Check that the credential belongs to this agent.
+
+    It might belong to a different agent if the host was renamed or created from an image of another
+    host. Raises ``ExchangeMisconfigured`` in this case.
+    """
     from broadside.exchange.http.credential import load_credential
 
     kept = load_credential(path)
@@ -278,7 +324,7 @@ def _hold_name(settings: AgentSettings, path: Path) -> None:
 async def _be_agent(
     settings: AgentSettings, host: Host, fabric: Fabric, spool: Spool, stopping: asyncio.Event
 ) -> Heart:
-    """Work until told to stop; the heart knows why, where it was not by a signal."""
+    """Run the role of an agent until it is stopped, and return the heart with the reason."""
     spooled = SpooledTable(fabric.results, spool, fabric.troubles)
     spooled_raw = SpooledRaw(fabric.raw_store, spool, fabric.troubles)
     host_log = HostLog(keep_s=settings.duration_max_s + 120, nic=host.nic)
@@ -340,7 +386,10 @@ async def _be_agent(
 
 
 async def _stop_once_revoked(fabric: Fabric, stopping: asyncio.Event) -> None:
-    """End a revoked agent with its engines: no control row can stop its traffic any more."""
+    """Stop the agent and its engines if its credential is revoked.
+
+    After that, the control row could not be used to stop its traffic.
+    """
     await fabric.revoked.wait()
     log.error("%s", REVOKED, extra={"action": "revoked"})
     stopping.set()
@@ -349,7 +398,10 @@ async def _stop_once_revoked(fabric: Fabric, stopping: asyncio.Event) -> None:
 async def _find_engine(
     settings: AgentSettings, heart: Heart, stopping: asyncio.Event
 ) -> Iperf3 | None:
-    """Look until there is one, while the heartbeat says what is wrong; None when told to stop."""
+    """Search for iperf3 until it is found, or return None when the agent is stopping.
+
+    The heartbeat will show the problem.
+    """
     while not stopping.is_set():
         try:
             return find_iperf3(str(settings.iperf3) if settings.iperf3 else None)
@@ -364,13 +416,13 @@ async def _find_engine(
 
 
 async def _find_installed_engines(tools: Tools) -> None:
-    """Look for the other engines' programs, off the loop: they are not needed to start."""
+    """Search for the other engines in a thread, because they are not needed to start."""
     tools.installed_engines.update(await asyncio.to_thread(find_installed_engines, Role.CLIENT))
     tools.changed.set()
 
 
 def _find_gate(settings: AgentSettings, engine: Iperf3) -> Path | None:
-    """The start gate, for a client that is to use one."""
+    """Return the start gate, or None if it should not or cannot be used."""
     if settings.role is not Role.CLIENT or not settings.use_gate:
         return None
     gate = find_gate() if engine.preloadable else None
@@ -380,7 +432,7 @@ def _find_gate(settings: AgentSettings, engine: Iperf3) -> Path | None:
 
 
 async def _count_host(host: Host, host_log: HostLog) -> None:
-    """Keep the host's counters; an agent without them measures all the same."""
+    """Collect the host counters. An agent without them can still measure."""
     try:
         with HostCounters(host.nic) as counters:
             await host_log.watch(counters)
@@ -391,7 +443,10 @@ async def _count_host(host: Host, host_log: HostLog) -> None:
 async def _empty(
     spooled: SpooledTable, raw: SpooledRaw, spool: Spool, settings: AgentSettings
 ) -> None:
-    """Try to send what is spooled before this process ends; the next one tries again."""
+    """Try to send all data in the spool before the process ends.
+
+    If it fails, the next process will try again.
+    """
     try:
         async with asyncio.timeout(FAREWELL_S):
             await spooled.drain()

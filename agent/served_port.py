@@ -1,7 +1,7 @@
-"""One port of a server agent, with an engine's server behind it: what holds whatever it serves.
+"""Base class for a port of a server agent, with the parts that are the same for all engines.
 
-:class:`broadside.agent.server.OneTestPort` has a process a test,
-:class:`broadside.agent.daemon.DaemonPort` one that serves until it is stopped.
+:class:`broadside.agent.server.OneTestPort` uses a process per test.
+:class:`broadside.agent.daemon.DaemonPort` uses a process that runs until it is stopped.
 """
 
 import asyncio
@@ -28,65 +28,77 @@ from broadside.exchange.messages import (
     peer_address,
 )
 
-HEALTHY_S: Final = 1.0  # s that a server must have lived for its end to be no failure to start
-PAUSE_FIRST_S: Final = 0.25  # s before one that could not start is tried again; doubles
+# If a server ends before this many seconds, it has failed to start.
+HEALTHY_S: Final = 1.0
+# Seconds to wait before trying to start a server again. This is doubled each time.
+PAUSE_FIRST_S: Final = 0.25
 PAUSE_MAX_S: Final = 15.0
-EDGE_S: Final = 2.0  # s of host counters kept on both sides of a test
+# Seconds of host counters to add before and after a test.
+EDGE_S: Final = 2.0
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
 class ServedPort(ABC):
-    """Keeps one port served."""
+    """Port that is always served.
+
+    Attributes:
+        port: Port number.
+        installed: Engine to use.
+        tools: Dependencies of the agent.
+        problem: Reason why the port cannot be served, or None if it can.
+        address: Address to use inside a tunnel, or None for the default.
+    """
 
     port: int
     installed: InstalledEngine
     tools: Tools
     problem: str | None = None
-    address: str | None = None  # where it listens inside a tunnel; None: as usual
+    address: str | None = None
     _attempt: Attempt | None = None
     _recorders: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     @abstractmethod
     def busy(self) -> bool:
-        """A test is in progress, or a client connected."""
+        """True if a test is running or a client is connected."""
 
     @property
     @abstractmethod
     def listening(self) -> bool:
-        """Its server was seen to listen."""
+        """True if the server was seen to be listening."""
 
     @abstractmethod
     def _see(self, view: PortView, now_s: float) -> None:
-        """Take in what the socket tables show."""
+        """Update the state using the socket tables."""
 
     @abstractmethod
     async def _serve_once(self) -> bool:
-        """Run one server to its end; False when it could not serve."""
+        """Run a server until it ends. Return False if it could not serve."""
 
     @property
     def free(self) -> bool:
-        """Seen listening, with nobody connected, and not being replaced."""
+        """True if the server is listening without a client and is not being replaced."""
         if self._attempt is None or self._attempt.process.stopping:
             return False
         return self.listening and not self.busy
 
     @property
     def unsettled(self) -> bool:
-        """A server runs of which nothing is known yet."""
+        """True if a server is running, but its state is not known yet."""
         return self._attempt is not None and not self.listening and not self.busy
 
     def bind(self, address: str | None) -> None:
-        """Listen at another address from now on; a test under way is over."""
+        """Listen on a different address from now on. A test that is running will be stopped."""
         self.address = address
         if self._attempt is not None:
             self._stop(self._attempt, "it is to listen elsewhere")
-            self.tools.changed.set()  # it is free no more
+            # The port is no longer free.
+            self.tools.changed.set()
 
     async def serve(self) -> None:
-        """Serve until the agent is stopping; all records are then written."""
+        """Serve the port until the agent is stopping, and wait until all records are written."""
         pause_s = 0.0
         while not self.tools.stopping.is_set():
             if await self._serve_once():
@@ -97,7 +109,12 @@ class ServedPort(ABC):
         await asyncio.gather(*self._recorders)
 
     def look(self, view: PortView, now_s: float) -> None:
-        """Take in what the socket tables show."""
+        """Update the state using the socket tables, and report a change.
+
+        Args:
+            view: State of the port in the socket tables.
+            now_s: Current Unix timestamp.
+        """
         before = (self.free, self.busy)
         self._see(view, now_s)
         if (self.free, self.busy) != before:
@@ -107,7 +124,7 @@ class ServedPort(ABC):
         attempt.process.stop(reason)
 
     async def _until_over(self, attempt: Attempt) -> Exit:
-        """Wait for a server's end, which comes at the agent's at the latest."""
+        """Wait for a server to end, and stop it when the agent is stopping."""
         stop = asyncio.create_task(self.tools.stopping.wait())
         try:
             await asyncio.wait({attempt.exit, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -123,11 +140,14 @@ class ServedPort(ABC):
         report: EngineReport,
         *,
         started_s: float,
-        ended_s: float | None,  # None: it goes on
+        ended_s: float | None,
         clock_before: ClockReading | None,
         from_s: float,
     ) -> ServerTest:
-        """Write a test so far, or whole."""
+        """Save a test so far, or the whole test if it is over.
+
+        ``ended_s`` is None while the test is running.
+        """
         agent_id, address = self.tools.settings.agent_id, self.tools.host.address
         started_at = _utc(started_s)
         over = ended_s is not None

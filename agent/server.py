@@ -1,9 +1,9 @@
-"""The server agent: an ``iperf3 -s -1`` on every endpoint port, and each of its tests on record.
+"""Server agent, which runs ``iperf3 -s -1`` on each endpoint port and records all tests.
 
-A server serves one test and exits; its successor listens within milliseconds. Every few seconds the
-kernel's socket tables are read, which tell what no process says of itself: whether it listens,
-whether a client is connected, and so whether it is free, busy, or stuck. Reading them costs the
-kernel milliseconds, so a server that was seen to listen, or said that a test started, can wait.
+A server runs a single test and exits. The next one is listening within milliseconds. The kernel's
+socket tables are checked every few seconds. They show if a server is listening and if a client is
+connected, so we know if it is free, busy or stuck. This takes some milliseconds in the kernel. It
+is not done more often for a server that is known to be listening or running a test.
 """
 
 import asyncio
@@ -31,42 +31,66 @@ from broadside.exchange.background import keep_going
 from broadside.exchange.engines.port import Event, Reading, ServerAsk, Started
 from broadside.exchange.messages import DEFAULT_ENGINE, ClockReading, Role, ServerTest
 
-LOOK_S: Final = 5.0  # s between looks at the socket tables
-LOOK_SOON_S: Final = 0.5  # s between them while a new server is not seen to listen yet
-YOUNG_S: Final = 0.4  # s by which a server that cannot have its port is gone: until then, whoever
-# listens there may be somebody else
-DEAF_S: Final = 5.0  # s after its start by which a server must listen
-SILENT_S: Final = 15.0  # s that a client may be connected without its streams
-OVERDUE_S: Final = 13.0  # s that a test may last beyond what was asked: its client has 12
+# Seconds to wait between checks of the socket tables.
+LOOK_S: Final = 5.0
+# Seconds to use instead while a new server is not known to be listening.
+LOOK_SOON_S: Final = 0.5
+# Seconds until a server has exited if it could not open its port. Before that, a different process
+# might be listening.
+YOUNG_S: Final = 0.4
+# Seconds after which a server should be listening.
+DEAF_S: Final = 5.0
+# Seconds for which a client can be connected without streams.
+SILENT_S: Final = 15.0
+# Seconds that a test can take longer than requested. The client has 12 s.
+OVERDUE_S: Final = 13.0
 
 
 @dataclass(slots=True, kw_only=True)
 class ServedTest:
-    """One server process from its start, as seen from outside."""
+    """State of a server process. All times are Unix timestamps.
 
-    spawned_at_s: float  # epoch s, as all here
+    Attributes:
+        spawned_at_s: Start of the process.
+        seen_listening: True if it was listening in the last check.
+        connected_at_s: Time since when a client has been connected, or None.
+        left_at_s: Time since when all clients have been disconnected in the kernel, or None.
+        started_at_s: Start of a test as reported by the engine, or None.
+        asked_s: Requested time of the test in seconds, with the warm-up. None if it is not known.
+        replaced: True if it was stuck and is being stopped.
+    """
+
+    spawned_at_s: float
     seen_listening: bool = False
-    connected_at_s: float | None = None  # a client has been connected since
-    left_at_s: float | None = None  # every client has been gone since, by the kernel's account
-    started_at_s: float | None = None  # the engine said that a test started
-    asked_s: float | None = None  # how long that test is to take, warm-up included
-    replaced: bool = False  # it was found stuck and is being ended
+    connected_at_s: float | None = None
+    left_at_s: float | None = None
+    started_at_s: float | None = None
+    asked_s: float | None = None
+    replaced: bool = False
 
     @property
     def busy(self) -> bool:
-        """A test is in progress, or a client connected."""
+        """True if a test is running or a client is connected."""
         return self.started_at_s is not None or self.connected_at_s is not None
 
     def see(self, view: PortView, now_s: float) -> None:
-        """Take in what the socket tables show of its port."""
+        """Update the state using the socket tables.
+
+        Args:
+            view: State of the port in the socket tables.
+            now_s: Current Unix timestamp.
+        """
         self.seen_listening = view.listening and now_s - self.spawned_at_s >= YOUNG_S
         self.connected_at_s = _since(self.connected_at_s, now_s, view.connected)
         self.left_at_s = _since(self.left_at_s, now_s, view.connected and not view.tcp_count)
 
     def stuck_reason(self, view: PortView, now_s: float, *, duration_max_s: float) -> str | None:
-        """Why this server should be replaced, or None.
+        """Return why this server should be replaced, or None if it should not.
 
-        ``duration_max_s`` bounds a test of which the engine says nothing until it is over.
+        Args:
+            view: State of the port in the socket tables.
+            now_s: Current Unix timestamp.
+            duration_max_s: Maximum time of a test in seconds, if the requested time is not known.
         """
         busy_since_s = self.connected_at_s if self.started_at_s is None else self.started_at_s
         if busy_since_s is not None:
@@ -86,15 +110,19 @@ class ServedTest:
 
 @dataclass(slots=True, kw_only=True)
 class OneTestPort(ServedPort):
-    """Keeps one port served by a process a test."""
+    """Port that is served by a new process for each test.
 
-    begun: asyncio.Event  # set when a new server wants to be looked at
+    ``begun`` is set if there is a new server to check.
+    """
+
+    begun: asyncio.Event
     _served: ServedTest | None = None
-    _noticed: asyncio.Event = field(default_factory=asyncio.Event)  # of this served: a client
+    # Set if a client was seen for the current server.
+    _noticed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def busy(self) -> bool:
-        """A test is in progress, or a client connected."""
+        """True if a test is running or a client is connected."""
         return self._served is not None and self._served.busy
 
     @property
@@ -103,11 +131,11 @@ class OneTestPort(ServedPort):
 
     @property
     def _gate(self) -> Path | None:
-        """The library that says when a server's clock starts; None where it cannot be loaded."""
+        """Path of the library that reports when a server's clock starts, or None."""
         return find_gate() if self.tools.engine.preloadable else None
 
     def _see(self, view: PortView, now_s: float) -> None:
-        """A stuck server is ended, so that it is replaced."""
+        """Update the state, and stop the server if it is stuck. It will be replaced."""
         served, attempt = self._served, self._attempt
         if served is None or attempt is None:
             return
@@ -120,7 +148,7 @@ class OneTestPort(ServedPort):
             self._log(logging.WARNING, "stuck", f"replacing the server: {reason}")
             attempt.process.stop(reason)
 
-    # One served ------------------------------------------------------------------------------
+    # One server ------------------------------------------------------------------------------
 
     async def _serve_once(self) -> bool:
         installed, own = self.installed, self.tools.settings.address
@@ -129,7 +157,8 @@ class OneTestPort(ServedPort):
                 port=self.port,
                 address=self.address or (str(own) if own else None),
                 tools=installed.tools,
-                folder="",  # it needs none
+                # No folder is needed.
+                folder="",
                 duration_max_s=self.tools.settings.duration_max_s,
             )
         ).processes
@@ -168,7 +197,7 @@ class OneTestPort(ServedPort):
         return self._judge(attempt.read(), exit_)
 
     def _judge(self, reading: Reading, exit_: Exit) -> bool:
-        """Whether a served that is over did its work, or failed to start."""
+        """Return True if a server that has ended was able to serve."""
         lived_s = exit_.ended_at_s - exit_.started_at_s
         if is_test(reading) or exit_.stopped is not None or lived_s >= HEALTHY_S:
             self._set_problem(None)
@@ -181,7 +210,7 @@ class OneTestPort(ServedPort):
     # Records ----------------------------------------------------------------------------------
 
     async def _record(self, attempt: Attempt, served: ServedTest, noticed: asyncio.Event) -> None:
-        """Write one served's test, if there is one, while it runs and when it is over."""
+        """Save the test of a server, if there is one, while it is running and when it is over."""
         context = {"port": self.port}
         notice = asyncio.create_task(noticed.wait())
         try:
@@ -207,7 +236,7 @@ class OneTestPort(ServedPort):
     async def _save_whole(
         self, attempt: Attempt, reading: Reading, served: ServedTest, clock: ClockReading | None
     ) -> None:
-        """Write a test that is over, and what its engine printed where that is kept."""
+        """Save a test that is over, and its raw output if this is enabled."""
         exit_ = attempt.over
         test = await self._save_test(reading, served, clock_before=clock, exit_=exit_)
         ended_well = exit_ is not None and not exit_.exit_code and exit_.stopped is None
@@ -224,8 +253,9 @@ class OneTestPort(ServedPort):
         exit_: Exit | None = None,
         from_s: float = 0.0,
     ) -> ServerTest:
-        if served.started_at_s is None:  # an engine that speaks only at its end
-            # Its stamp may be of whole seconds; two tests of one port need two keys.
+        # The engine reports data only when it ends.
+        if served.started_at_s is None:
+            # Its timestamp might be in full seconds, but two tests on a port need different keys.
             served.started_at_s = max(reading.started_at_s or 0.0, served.spawned_at_s)
         return await self._save(
             reading,
@@ -238,7 +268,7 @@ class OneTestPort(ServedPort):
 
 
 class Supervisor:
-    """One server agent: all its ports."""
+    """Server agent with all its ports."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -253,9 +283,11 @@ class Supervisor:
             for port in tools.settings.ports
         ]
         self._echo: Echo | None = None
-        self._daemons: list[DaemonPort] = []  # once their programs were looked for
+        # Created when the search for their programs is complete.
+        self._daemons: list[DaemonPort] = []
 
     def condition(self) -> Condition:
+        """Return the state of all ports for the heartbeat."""
         free = tuple(served.port for served in self._ports if served.free)
         busy = tuple(served.port for served in self._ports if served.busy)
         problems = [served.problem for served in self._ports if served.problem is not None]
@@ -264,7 +296,7 @@ class Supervisor:
             engine=self._tools.engine,
             ports=free,
             busy_ports=busy,
-            # One port that works makes the agent useful, and a problem would rule it out.
+            # An agent with a single working port can be used, but not if there is a problem.
             problem="; ".join(problems[:3]) if problems and not free and not busy else None,
             engines=tuple(service_states(self._daemons, own_certificate=self._has_certificate)),
             echo_port=self._echo.port if self._echo else None,
@@ -276,7 +308,7 @@ class Supervisor:
         return self._tools.settings.certificate is not None
 
     async def run(self) -> None:
-        """Serve every port until the agent is stopping."""
+        """Serve all ports until the agent is stopping."""
         self._echo = await Echo.open(self._tools.settings, self._tools.host.address)
         background = [asyncio.create_task(keep_going(self._look_forever))]
         if self._tools.tunnels:
@@ -295,14 +327,14 @@ class Supervisor:
                 self._echo.close()
 
     def _bind(self, ports: Sequence[int], address: str | None) -> None:
-        """Have the servers of some ports listen at a tunnel's inner address, or as usual."""
+        """Make the servers of some ports listen on a tunnel's inner address, or on the default."""
         served_ports: list[ServedPort] = [*self._ports, *self._daemons]
         for served in served_ports:
             if served.port in ports:
                 served.bind(address)
 
     async def _open_services(self, serving: asyncio.TaskGroup) -> None:
-        """Look for the other engines' programs, off the loop, and serve what was asked of them."""
+        """Search for the other engines in a thread, and start the services in the settings."""
         services = self._tools.settings.services
         if not services:
             return
@@ -322,7 +354,8 @@ class Supervisor:
             for served in served_ports:
                 served.look(views[served.port], time.time())
             if self._daemons or any(served.unsettled for served in served_ports):
-                await asyncio.sleep(LOOK_SOON_S)  # a daemon's sessions show nowhere else
+                # The connections of a daemon are not reported anywhere else.
+                await asyncio.sleep(LOOK_SOON_S)
                 continue
             self._begun.clear()
             with contextlib.suppress(TimeoutError):
@@ -332,18 +365,18 @@ class Supervisor:
 
 
 def is_test(reading: Reading) -> bool:
-    """Whether a client got as far as starting a test."""
+    """Return True if a client has started a test."""
     return reading.started_at_s is not None or any(reading.intervals.values())
 
 
 def _since(since_s: float | None, now_s: float, holds: bool) -> float | None:
-    """Since when something holds that held since ``since_s``, if it still does."""
+    """Return the time since when a condition has been true, or None if it is false."""
     if not holds:
         return None
     return now_s if since_s is None else since_s
 
 
 def _asked_s(reading: Reading) -> float | None:
-    """How long the test is to take by the engine's word, warm-up included."""
+    """Return the requested time of a test with its warm-up, or None if it is not known."""
     report = reading.report
     return None if report.duration_s is None else float(report.duration_s + (report.omit_s or 0))

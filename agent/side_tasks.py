@@ -1,4 +1,4 @@
-"""Waiting and working beside a measurement, without ever getting in its way."""
+"""Helpers for tasks that should never affect a measurement."""
 
 import asyncio
 import logging
@@ -10,7 +10,12 @@ log = logging.getLogger(__name__)
 
 
 async def pause(stopping: asyncio.Event, pause_s: float) -> None:
-    """Wait, but not for an agent that is stopping."""
+    """Wait for some seconds, or until the agent is stopping.
+
+    Args:
+        stopping: Set when the agent should stop.
+        pause_s: Seconds to wait.
+    """
     try:
         async with asyncio.timeout(pause_s):
             await stopping.wait()
@@ -19,7 +24,13 @@ async def pause(stopping: asyncio.Event, pause_s: float) -> None:
 
 
 async def safely(work: Awaitable[object], action: str, context: Mapping[str, object]) -> None:
-    """Do what must not stop a measurement; a failure is logged."""
+    """Wait for a task that should not stop a measurement, and log any error.
+
+    Args:
+        work: Task to wait for.
+        action: Name of the action in the log.
+        context: More fields for the log.
+    """
     try:
         await work
     except (ExchangeError, TimeoutError) as error:

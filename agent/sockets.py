@@ -1,6 +1,6 @@
-"""Who listens and who is connected on this host's ports, read from ``/proc``.
+"""Listening and connected sockets on the ports of this host, from ``/proc``.
 
-Never a connect probe: an ``iperf3 -s -1`` that is connected to and dropped ends.
+We do not connect to the ports, because ``iperf3 -s -1`` would exit after that.
 """
 
 from collections import Counter
@@ -9,29 +9,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-ESTABLISHED: Final = 0x01  # include/net/tcp_states.h; also of a UDP socket that is connected
-CLOSE_WAIT: Final = 0x08  # the other end has closed, this one has not
+# include/net/tcp_states.h. This is also used for a connected UDP socket.
+ESTABLISHED: Final = 0x01
+# The other end has closed the connection, but this end has not.
+CLOSE_WAIT: Final = 0x08
 LISTEN: Final = 0x0A
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortView:
-    """One local port as the kernel's tables show it."""
+    """State of a local port in the socket tables of the kernel.
+
+    Attributes:
+        listening: True if there is a TCP socket that is listening.
+        tcp_count: Number of established connections.
+        left_count: Number of connections that were closed by the client but not by the server.
+        udp_count: Number of connected UDP sockets.
+    """
 
     listening: bool
-    tcp_count: int  # established connections
-    left_count: int  # connections whose client has left and whose server has not noticed
-    udp_count: int  # connected sockets
+    tcp_count: int
+    left_count: int
+    udp_count: int
 
     @property
     def connected(self) -> bool:
+        """True if there is a connection, even if the client has closed it."""
         return self.tcp_count + self.left_count > 0
 
 
 def parse_sockets(text: str) -> Counter[tuple[int, int]]:
-    """How many sockets of each (local port, state) one of the tables lists.
+    """Count the sockets in a table for each local port and state.
 
-    A line is ``sl local_address remote_address st ..``; addresses and states are hexadecimal.
+    A line is ``sl local_address remote_address st ..``. Addresses and states are hexadecimal.
     """
     counts: Counter[tuple[int, int]] = Counter()
     for line in text.splitlines()[1:]:
@@ -41,7 +51,7 @@ def parse_sockets(text: str) -> Counter[tuple[int, int]]:
 
 
 def read_ports(ports: Iterable[int]) -> Mapping[int, PortView]:
-    """What this thread's network namespace shows of some ports just now."""
+    """Return the current state of some ports in the network namespace of this thread."""
     tcp = _read("tcp") + _read("tcp6")
     udp = _read("udp") + _read("udp6")
     return {
@@ -58,5 +68,6 @@ def read_ports(ports: Iterable[int]) -> Mapping[int, PortView]:
 def _read(table: str) -> Counter[tuple[int, int]]:
     try:
         return parse_sockets(Path("/proc/thread-self/net", table).read_text())
-    except FileNotFoundError:  # no IPv6 here
+    except FileNotFoundError:
+        # There is no IPv6 on this host.
         return Counter()

@@ -1,13 +1,14 @@
-"""Keeps results on disk while the table is away, and sends them when it is back.
+"""Spool that saves results on disk while the table is not available, and sends them later.
 
-Writes of results are upserts: each carries the whole row, and the last one of a key counts. So
-what could not be sent is kept as rows, one file each, the newest of a key replacing the older; and
-while anything is kept, new writes queue behind it, so that no old row ever lands on a newer one.
-An agent that restarts finds the files and sends them.
+All results are written with upserts. Each one has the whole row, and the last one for a key is
+used. The spool has a file for each row that could not be sent. A newer row for the same key
+replaces the older one. While there is data in the spool, new rows are added to it as well, so that
+an old row never overwrites a newer one. When an agent starts again, it sends the files of the
+previous process.
 
-Engines' raw output waits here as well, under the same bound. Rows come first: for a row's sake raw
-output is dropped, the newest of it first and the oldest last, and never the other way round. So it
-is when the disk is full before the bound is reached.
+The raw output of engines is saved here as well, with the same size limit. Rows are more important.
+To make room for a row, raw output is deleted, starting with the newest one. Rows are never deleted
+for raw output. The same is done if the disk is full before the limit is reached.
 """
 
 import asyncio
@@ -39,31 +40,46 @@ from broadside.exchange.troubles import TroubleLog
 
 RETRY_FIRST_S: Final = 0.5
 RETRY_MAX_S: Final = 10.0
-FULL: Final = (errno.ENOSPC, errno.EDQUOT)  # room on the disk is what is missing
-AWAY: Final = (ExchangeUnavailable, ExchangeMisconfigured)  # who is not let in may be, later
+# Errors that can be fixed by making room on the disk.
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+# Errors that might be fixed later. This includes a permission that is missing now.
+AWAY: Final = (ExchangeUnavailable, ExchangeMisconfigured)
 
 log = logging.getLogger(__name__)
 
-_HEADER_MAX_BYTES: Final = 8_192  # two keys of a table, in JSON
+# Two table keys in JSON.
+_HEADER_MAX_BYTES: Final = 8_192
 
 Key = tuple[str, str]
 
 
 class Spool:
-    """Rows and raw output on disk, oldest first, at most one a key or name.
+    """Rows and raw output on disk in the order in which they were added.
 
-    What was refused counts towards the bound as well, and is the first to go. Rows are kept by the
-    event loop, raw output by a thread: a lock holds room and files together.
+    There is at most one file for each key or name. Data that was rejected is included in the size
+    limit, and is deleted first. Rows are added by the event loop and raw output by a thread, so a
+    lock is used for the size and the files.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        """Raises ``OSError`` when the folder cannot be made or read."""
+        """Open a spool and load the files of previous processes.
+
+        Args:
+            folder: Folder to use. It will be created if needed.
+            max_bytes: Maximum size of all files.
+
+        Raises:
+            OSError: The folder cannot be created or used.
+        """
         self._folder = folder
         self._max_bytes = max_bytes
         self._lock = threading.RLock()
-        self._files: dict[Key, tuple[Path, int]] = {}  # in the order of writing
-        self._raws: dict[RawName, tuple[Path, int]] = {}  # too
-        self._refused: dict[Path, int] = {}  # oldest first
+        # In the order in which they were written.
+        self._files: dict[Key, tuple[Path, int]] = {}
+        # In the same order.
+        self._raws: dict[RawName, tuple[Path, int]] = {}
+        # The oldest file is first.
+        self._refused: dict[Path, int] = {}
         self._given_up_count = 0
         self._number = 0
         _make_private(folder)
@@ -72,7 +88,7 @@ class Spool:
             pass
 
     def _load(self) -> None:
-        """Find what a process before this one left, wherever it was killed; links are not ours."""
+        """Load the files of a previous process, which might have been killed. Links are deleted."""
         for path in self._folder.glob("[0-9]*"):
             if path.is_symlink() or path.name.endswith("-part"):
                 path.unlink()
@@ -85,40 +101,50 @@ class Spool:
             try:
                 if path.suffix == ".row":
                     key = _key(parse_entity(path.read_bytes()))
-                    self.drop(key)  # the older one of the two that a rewriting has for a moment
+                    # While a row is being replaced, there are two files for a short time. Drop the
+                    # older one.
+                    self.drop(key)
                     self._files[key] = kept
                 else:
                     name, _ = _parse_raw(path.read_bytes())
                     self.drop_raw(name)
                     self._raws[name] = kept
-            except ValueError:  # not ours, or damaged
+            except ValueError:
+                # The file is damaged or does not belong to a spool.
                 self._refuse(path)
 
     def __len__(self) -> int:
-        """How many rows."""
+        """Return the number of rows."""
         return len(self._files)
 
     @property
     def size_bytes(self) -> int:
-        """Of all files."""
+        """Size of all files."""
         return self._kept_bytes + sum(tuple(self._refused.values()))
 
     @property
     def _kept_bytes(self) -> int:
-        """Of what may still be sent."""
+        """Size of all files that can still be sent."""
         kept = (*self._files.values(), *self._raws.values())
         return sum(size_bytes for _, size_bytes in kept)
 
     @property
     def given_up_count(self) -> int:
-        """How many outputs made room for rows."""
+        """Number of outputs that were deleted to make room for rows."""
         return self._given_up_count
 
     def put(self, entity: Entity) -> bool:
-        """Keep a row in place of an older one with its key; False when there is no room.
+        """Add a row, which replaces an older one with the same key.
 
-        Raises ``OSError`` when it cannot be written, which a full disk is only when nothing of
-        ours is left to give way.
+        Args:
+            entity: Row to add.
+
+        Returns:
+            False if there is no room.
+
+        Raises:
+            OSError: The row cannot be written. If the disk is full, everything that can be deleted
+                has already been deleted.
         """
         text, key = format_entity(entity), _key(entity)
         with self._lock:
@@ -135,7 +161,7 @@ class Spool:
         return True
 
     def _give_way(self) -> bool:
-        """Make some room for a row; False when there is nothing to remove."""
+        """Make some room for a row, or return False if there is nothing to delete."""
         if self._drop_refused():
             return True
         if not self._raws:
@@ -147,7 +173,7 @@ class Spool:
         return True
 
     def _drop_refused(self) -> bool:
-        """Remove the oldest of what was refused; False when there is none."""
+        """Delete the oldest data that was rejected, or return False if there is none."""
         if not self._refused:
             return False
         oldest = next(iter(self._refused))
@@ -156,7 +182,7 @@ class Spool:
         return True
 
     def _write(self, text: bytes, kind: str, give_way: Callable[[], bool]) -> Path:
-        """A new file, while the disk is full with room made for it."""
+        """Write a new file, and make room for it while the disk is full."""
         self._number += 1
         path = self._folder / f"{self._number:012d}.{kind}"
         unfinished = path.with_suffix(f".{kind}-part")
@@ -171,20 +197,32 @@ class Spool:
                     raise
 
     def oldest(self) -> tuple[Key, Path] | None:
+        """Return the key and the path of the oldest row, or None if there are no rows."""
         return next(((key, path) for key, (path, _) in self._files.items()), None)
 
     def drop(self, key: Key, path: Path | None = None) -> None:
-        """Forget a row; with ``path``, only if that is still the file that holds it."""
+        """Delete a row.
+
+        Args:
+            key: Key of the row.
+            path: If set, the row is deleted only if it is still in this file.
+        """
         held = self._files.get(key)
         if held is not None and path in (None, held[0]):
             held[0].unlink(missing_ok=True)
             del self._files[key]
 
     def quarantine(self, key: Key, path: Path) -> None:
-        """Keep a row that the table refuses, out of the way, for a person to look at."""
+        """Rename the file of a row that the table has rejected, so that a user can check it.
+
+        Args:
+            key: Key of the row.
+            path: File of the row.
+        """
         with self._lock:
             self._refuse(path)
-            if self._files.get(key, (None,))[0] == path:  # else a newer row took its place
+            # Otherwise a newer row has replaced it.
+            if self._files.get(key, (None,))[0] == path:
                 del self._files[key]
 
     def _refuse(self, path: Path) -> None:
@@ -196,7 +234,18 @@ class Spool:
     # Raw output ------------------------------------------------------------------------------
 
     def put_raw(self, name: RawName, text: bytes) -> bool:
-        """Keep an engine's output, packed; False when there is no room. Raises ``OSError``."""
+        """Add output of an engine in compressed form.
+
+        Args:
+            name: Name of the output.
+            text: Output, which will be compressed if needed.
+
+        Returns:
+            False if there is no room.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         file = json.dumps([name.folder, name.file]).encode() + b"\n" + packed(text)
         with self._lock:
             self.drop_raw(name)
@@ -212,25 +261,35 @@ class Spool:
         return len(self._raws)
 
     def oldest_raw(self) -> tuple[RawName, Path] | None:
+        """Return the name and the path of the oldest output, or None if there is none."""
         with self._lock:
             return next(((name, path) for name, (path, _) in self._raws.items()), None)
 
     def read_raw(self, path: Path) -> Packed:
-        """An output as it was packed, looked through. Raises ``ValueError``,
-        ``RecordUnreadable``, ``OSError``."""
+        """Return compressed output after checking that it can be decompressed.
+
+        Raises:
+            ValueError: The file is damaged.
+            RecordUnreadable: The output cannot be decompressed.
+            OSError: The file cannot be opened.
+        """
         _, deflated = _parse_raw(path.read_bytes())
         for _ in inflated_pieces(deflated, path.name):
             pass
         return Packed(deflated)
 
     def drop_raw(self, name: RawName) -> None:
+        """Delete output if it is still there."""
         held = self._raws.pop(name, None)
         if held is not None:
             held[0].unlink(missing_ok=True)
 
     def quarantine_raw(self, name: RawName) -> bool:
-        """Keep an output that its store refuses, out of the way, for a person to look at; False
-        where it has given way to a row meanwhile."""
+        """Rename the file of output that was rejected, so that a user can check it.
+
+        Returns:
+            False if it was deleted in the meantime to make room for a row.
+        """
         with self._lock:
             held = self._raws.pop(name, None)
             if held is not None:
@@ -239,10 +298,10 @@ class Spool:
 
 
 class SpooledTable:
-    """A :class:`~broadside.exchange.ports.Table` whose upserts do not fail while the table is away.
+    """A :class:`~broadside.exchange.ports.Table` that accepts upserts while it is not available.
 
-    ``upsert`` gives no ETag. All but ``upsert`` and ``batch`` is passed on and may raise
-    :class:`~broadside.exchange.ports.ExchangeUnavailable`.
+    ``upsert`` does not return an ETag. All methods except ``upsert`` and ``batch`` use the table
+    directly and can raise :class:`~broadside.exchange.ports.ExchangeUnavailable`.
     """
 
     def __init__(self, table: Table, spool: Spool, troubles: TroubleLog | None = None) -> None:
@@ -292,9 +351,13 @@ class SpooledTable:
         log.error("LOST %s %s: %s", *key, why, extra={"action": "spool_lost"})
 
     async def drain(self) -> None:
-        """Send what is kept, oldest first. Raises :class:`ExchangeUnavailable` when it cannot.
+        """Send all rows in the spool, using the oldest one first.
 
-        Only a row that the table itself refuses is set aside: who is not let in tries again.
+        A row is renamed only if the table itself has rejected it. If a permission is missing, it
+        will be sent again later.
+
+        Raises:
+            ExchangeUnavailable: The table is not available.
         """
         while (oldest := self._spool.oldest()) is not None:
             key, path = oldest
@@ -312,11 +375,12 @@ class SpooledTable:
                 self._spool.quarantine(key, path)
                 self._lose(key, f"the table refuses it: {error}")
             else:
-                self._spool.drop(key, path)  # unless a newer row took its place meanwhile
+                # A newer row might have replaced it in the meantime, which should not be deleted.
+                self._spool.drop(key, path)
         self._troubles.went_well(TroubleKind.SPOOLED)
 
     async def drain_forever(self) -> None:
-        """Drain whenever something is kept, with growing pauses while the table is away."""
+        """Send new rows when they are added, with longer pauses while the table is away."""
         while True:
             await self._kept.wait()
             self._kept.clear()
@@ -331,7 +395,7 @@ class SpooledTable:
                 else:
                     log.info("the spool is sent", extra={"action": "spool_sent"})
 
-    # Passed on -------------------------------------------------------------------------------
+    # Methods of the table --------------------------------------------------------------------
 
     async def insert(self, entity: Entity) -> str:
         return await self._table.insert(entity)
@@ -368,7 +432,7 @@ class SpooledTable:
 
 
 def _make_private(folder: Path) -> None:
-    """A folder that its owner alone reads, and its parents so too where they are missing."""
+    """Create a folder that only its owner can use, with all missing parents."""
     missing = [folder, *(path for path in folder.parents if not path.exists())]
     for path in reversed(missing):
         path.mkdir(mode=0o700, exist_ok=True)
@@ -377,14 +441,14 @@ def _make_private(folder: Path) -> None:
 
 
 def _write_private(path: Path, text: bytes) -> None:
-    """A file that its owner alone reads."""
+    """Write a file that only its owner can use."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
         file.write(text)
 
 
 def _parse_raw(text: bytes) -> tuple[RawName, bytes]:
-    """A file of raw output as its name and its packed text. Raises ``ValueError``."""
+    """Return the name and the compressed text in a file of raw output, or raise ``ValueError``."""
     header, _, packed = text.partition(b"\n")
     folder, file = map(str, json.loads(bounded_json(header, _HEADER_MAX_BYTES)))
     return RawName(folder=folder, file=file), packed

@@ -1,10 +1,11 @@
-"""One end of a VXLAN tunnel: a device that lives as long as its burst, and never longer.
+"""One end of a VXLAN tunnel, a device that should never exist longer than its burst.
 
-The device is named after its VNI and marked with the agent's id and role. A guardian holds a pipe
-to the agent and deletes the device when that closes, however the agent ends, unless it was told
-that the device is gone: it is a shell of a megabyte in a session of its own, and no child of the
-agent's once it runs. What it could not do (a host that lost power has no devices; a guardian may be
-killed too) the next agent of that name and role does.
+The name of the device is based on its VNI. Its alias has the id and the role of the agent. A
+guardian process has a pipe to the agent. When the pipe is closed, it deletes the device. This works
+no matter how the agent ends. If the agent has deleted the device, it will notify the guardian
+first. The guardian is a small shell (1 MB) with its own session, and not a child of the agent. The
+guardian might be killed as well. In this case the next agent with the same name and role will
+delete the device. A host that lost power has no devices.
 """
 
 import asyncio
@@ -23,25 +24,34 @@ from broadside.exchange.programs import program_environment
 
 IP_TIMEOUT_S: Final = 5.0
 _PREFIX: Final = "bsx"
-_TRIAL_VNI: Final = 16_000_001  # beyond every tunnel's
-# A background job's input would be /dev/null, hence descriptor 3. A line says that the device is
-# gone: one that bears its name by then is another's.
+# This is higher than the VNI of any tunnel.
+_TRIAL_VNI: Final = 16_000_001
+# We use descriptor 3, because the input of a background job would be /dev/null. If there is a line,
+# the device has been deleted. A device with the same name would then belong to another job.
 _GUARD: Final = (
     'exec 3<&0; (trap "" HUP INT TERM; read -r gone <&3 || ip link delete "$0") >/dev/null 2>&1 &'
 )
 
 
 class TunnelFailed(Exception):
-    """The kernel would not have the device; says why, in one line."""
+    """The device cannot be created. The message has the reason in a single line."""
 
 
 def device_name(tunnel: Tunnel) -> str:
-    """At most 11 characters: a VNI has 24 bits, and an interface's name 15 bytes."""
+    """Return the name of the device, with up to 11 characters.
+
+    A VNI has 24 bits, and the name of an interface is limited to 15 bytes.
+    """
     return f"{_PREFIX}{tunnel.vni}"
 
 
 def clash(one: Tunnel, other: Tunnel) -> bool:
-    """Whether two tunnels cannot end at one server's agent at once."""
+    """Return True if two tunnels cannot be used on the same server agent at the same time.
+
+    Args:
+        one: First tunnel.
+        other: Second tunnel.
+    """
     return (
         one.vni == other.vni
         or one.inner_server_address == other.inner_server_address
@@ -52,9 +62,21 @@ def clash(one: Tunnel, other: Tunnel) -> bool:
 def device_commands(
     tunnel: Tunnel, *, local: str, remote: str, inner: str, nic: str, mtu: int, mark: str
 ) -> str:
-    """What ``ip -batch`` is to do; the inner packets are by the outer headers smaller.
+    """Return the commands for ``ip -batch`` to create a device.
 
-    Raises :class:`TunnelFailed` for what is no plain word: the batch has a language of its own.
+    The MTU is smaller than the one of the interface because of the outer headers.
+
+    Args:
+        tunnel: Tunnel to create.
+        local: Address of this host.
+        remote: Address of the other host.
+        inner: Address of this end inside the tunnel.
+        nic: Interface to send from.
+        mtu: MTU of the interface in bytes.
+        mark: Alias of the device.
+
+    Raises:
+        TunnelFailed: A value is not a plain word. It could be used to add other commands.
     """
     name = device_name(tunnel)
     try:
@@ -86,7 +108,7 @@ def device_commands(
 
 @dataclass(slots=True, kw_only=True)
 class TunnelEnd:
-    """A device that is up. Close it."""
+    """A device that is up. Always close it."""
 
     name: str
     _guard: subprocess.Popen[bytes]
@@ -95,28 +117,42 @@ class TunnelEnd:
     async def open(
         cls, tunnel: Tunnel, *, local: str, remote: str, inner: str, nic: str, mark: str
     ) -> "TunnelEnd":
-        """Make the device, its guardian first. Raises :class:`TunnelFailed`."""
+        """Start the guardian and create the device.
+
+        Args:
+            tunnel: Tunnel to create.
+            local: Address of this host.
+            remote: Address of the other host.
+            inner: Address of this end inside the tunnel.
+            nic: Interface to send from.
+            mark: Alias of the device.
+
+        Raises:
+            TunnelFailed: The device cannot be created.
+        """
         name = device_name(tunnel)
         mtu = await asyncio.to_thread(_mtu, nic)
         commands = device_commands(
             tunnel, local=local, remote=remote, inner=inner, nic=nic, mtu=mtu, mark=mark
         )
         found = await asyncio.to_thread(_devices)
-        if name in found:  # not ours to guard, nor to delete
+        # This device belongs to another job, so we should not delete it.
+        if name in found:
             raise TunnelFailed(f"{name}: there is one already ({found[name] or 'foreign'})")
         end = cls(name=name, _guard=await asyncio.to_thread(_guardian, name))
         making = asyncio.ensure_future(asyncio.to_thread(_ip, ["-batch", "-"], commands))
         try:
             await asyncio.shield(making)
         except BaseException:
-            await asyncio.wait({making})  # else it would make the device after we deleted it
+            # Otherwise it would create the device after we have deleted it.
+            await asyncio.wait({making})
             await end.close()
             raise
         return end
 
     @property
     def received_count(self) -> int:
-        """Packets that came out of the tunnel so far."""
+        """Number of packets that were received through the tunnel so far."""
         try:
             own = parse_net_dev(Path(NET_DEV).read_text(), self.name).get(self.name)
         except OSError:
@@ -124,21 +160,32 @@ class TunnelEnd:
         return 0 if own is None else own.rx_packets_count
 
     async def close(self) -> None:
-        """Delete the device, and let the guardian go; what fails here is left to it."""
+        """Delete the device and stop the guardian. If this fails, the guardian will delete it."""
         word = None
         with contextlib.suppress(TunnelFailed):
             await asyncio.to_thread(_ip, ["link", "delete", self.name])
             word = b"gone\n"
-        self._guard.communicate(word)  # and closes the pipe; it may be dead itself
+        # This also closes the pipe. The guardian itself might have been killed.
+        self._guard.communicate(word)
 
 
 def mark_of(agent_id: str, role: Role) -> str:
-    """The mark of an agent's devices: a client and a server on one host may share its name."""
+    """Return the alias for the devices of an agent.
+
+    It has the role, because a client and a server on a host can have the same name.
+
+    Args:
+        agent_id: Name of the agent.
+        role: Role of the agent.
+    """
     return f"broadside:{agent_id}/{role}"
 
 
 def sweep_tunnels(mark: str) -> None:
-    """Delete what an earlier agent of this mark left, as far as that is allowed (blocking)."""
+    """Delete the devices of a previous agent with this alias, if this is allowed.
+
+    This call can block.
+    """
     with contextlib.suppress(TunnelFailed):
         for name, borne in _devices().items():
             if borne == mark:
@@ -147,11 +194,11 @@ def sweep_tunnels(mark: str) -> None:
 
 
 def can_tunnel() -> bool:
-    """Whether tunnels can be made here (blocking).
+    """Return True if tunnels can be created on this host. This call can block.
 
-    Tried, not guessed: rights, the kernel's module and ``ip`` itself all have to be there.
+    We create a device to test this, because it needs privileges, a kernel module and ``ip``.
     """
-    # Agents of one host may try at once, hence a name and a VNI of its own for each.
+    # Multiple agents on a host might do this at the same time, so the name and the VNI are unique.
     trial, vni = f"bsxt{os.getpid()}", str(_TRIAL_VNI + os.getpid() % 700_000)
     try:
         _ip(["link", "add", trial, "type", "vxlan", "id", vni, "dstport", "4789"])
@@ -162,7 +209,7 @@ def can_tunnel() -> bool:
 
 
 def _devices() -> dict[str, str]:
-    """Our kind of devices here, and their marks."""
+    """Return the alias of each tunnel device on this host."""
     links = json.loads(_ip(["-json", "link", "show", "type", "vxlan"]) or "[]")
     return {
         link["ifname"]: link.get("ifalias", "")
@@ -177,7 +224,10 @@ def _mtu(nic: str) -> int:
 
 
 def _guardian(name: str) -> subprocess.Popen[bytes]:
-    """Started, and orphaned at once: a kill of the agent's children does not reach it."""
+    """Start a guardian that is not a child of the agent.
+
+    It will not be killed together with the agent's children.
+    """
     try:
         guard = subprocess.Popen(
             ["sh", "-c", _GUARD, name],
@@ -194,7 +244,7 @@ def _guardian(name: str) -> subprocess.Popen[bytes]:
 
 
 def _ip(arguments: list[str], commands: str | None = None) -> str:
-    """Raises :class:`TunnelFailed`."""
+    """Run ``ip`` and return its output, or raise :class:`TunnelFailed`."""
     try:
         done = subprocess.run(
             ["ip", *arguments],

@@ -1,10 +1,12 @@
-"""The server agent's ends of tunnels: made when a client's agent asks, gone when it falls silent.
+"""Tunnel ends on a server agent, created on request of a client's agent.
 
-Each job's row says what it wants and changes every two seconds while it does. A row that stays the
-same for :data:`SILENT_S` of successful reads, while nothing comes out of its tunnel, is of a client
-that died: a table that is away, or away from the client alone, lets a tunnel with traffic stand.
-A tunnel that clashes with one that stands waits until that one is over: the next burst's client may
-ask before this one's has ended.
+The row of a job has its request and is updated every two seconds. A client is treated as dead if
+its row is not updated for :data:`SILENT_S` and if no packets are received through the tunnel. Only
+the time between successful requests to the table is counted. So a tunnel with traffic is not closed
+if the table is not available, or not available to the client only.
+
+A tunnel that conflicts with an open one has to wait. The client of the next burst might send its
+request before this burst has ended.
 """
 
 import asyncio
@@ -23,9 +25,11 @@ from broadside.exchange.ports import ExchangeError
 
 POLL_S: Final = 1.0
 SILENT_S: Final = 8.0
-TUNNELS_MAX_COUNT: Final = 64  # at once
+# Maximum number of tunnels at the same time.
+TUNNELS_MAX_COUNT: Final = 64
 READ_TIMEOUT_S: Final = 5.0
-OVER_COUNT: Final = 1000  # jobs whose rows are not believed again, should a late write land
+# Number of jobs to remember after their end, because a row might be written late.
+OVER_COUNT: Final = 1000
 
 Bind = Callable[[Sequence[int], str | None], None]
 
@@ -34,17 +38,34 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Asked:
-    """One job's row, and what became of it."""
+    """Request of a job and its state.
+
+    Attributes:
+        tunnel: Latest row of the request.
+        alive: True if the row was created or updated while this agent was running.
+        over: True if the tunnel was closed or cannot be created.
+        end: End of the tunnel while it is open, or None.
+        received_count: Number of packets received through the tunnel in the last check.
+        silent_s: Seconds of successful requests to the table without an update or a packet.
+    """
 
     tunnel: Tunnel
-    alive: bool  # the row came, or changed, before our eyes
-    over: bool = False  # it had its tunnel, or cannot have one
-    end: TunnelEnd | None = None  # while it stands
-    received_count: int = 0  # packets that had come out of it at the last look
-    silent_s: float = 0.0  # of successful reads, without a new word or packet
+    alive: bool
+    over: bool = False
+    end: TunnelEnd | None = None
+    received_count: int = 0
+    silent_s: float = 0.0
 
     def hear(self, row: Tunnel, passed_s: float) -> float:
-        """Take in its row as it is now; for how long there was no sign of its client."""
+        """Update the request with its current row.
+
+        Args:
+            row: Current row.
+            passed_s: Seconds since the last successful request to the table.
+
+        Returns:
+            Seconds for which there was no sign of the client.
+        """
         received_count = self.end.received_count if self.end is not None else 0
         self.silent_s += passed_s
         if row.beat != self.tunnel.beat:
@@ -57,17 +78,26 @@ class Asked:
 
 @dataclass(slots=True, kw_only=True)
 class TunnelKeeper:
-    """Keeps the tunnels that end at one server agent."""
+    """Creates and deletes the tunnel ends of a server agent.
+
+    Attributes:
+        tools: Dependencies of the agent.
+        bind: Callback to make servers listen on an inner address, or on the default with None.
+    """
 
     tools: Tools
-    bind: Bind  # has the servers of some ports listen at an inner address; None: as usual
-    _asked: dict[str, Asked] = field(default_factory=dict)  # by job
-    _over: deque[str] = field(default_factory=lambda: deque(maxlen=OVER_COUNT))  # jobs
-    _looked: bool = False  # at least once: what stood before may be of a client long dead
-    _read_at_s: float = 0.0  # monotonic s of the last successful read
+    bind: Bind
+    # Requests by job.
+    _asked: dict[str, Asked] = field(default_factory=dict)
+    # Jobs that have ended.
+    _over: deque[str] = field(default_factory=lambda: deque(maxlen=OVER_COUNT))
+    # True after the first check. Older requests might belong to a client that has died.
+    _looked: bool = False
+    # Monotonic time of the last successful request to the table.
+    _read_at_s: float = 0.0
 
     async def keep_forever(self) -> None:
-        """Until cancelled; then no device of ours is left."""
+        """Check for requests until cancelled, and delete all devices after that."""
         try:
             while True:
                 await self.look()
@@ -77,7 +107,7 @@ class TunnelKeeper:
                 await self._close(asked)
 
     async def look(self) -> None:
-        """Make what is newly asked for, and take away what nobody holds any more."""
+        """Create tunnels for new requests, and delete tunnels that are no longer needed."""
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
                 rows = await self.tools.records.fleet.read_tunnels(self.tools.settings.agent_id)
@@ -106,7 +136,7 @@ class TunnelKeeper:
         await asyncio.gather(*map(self._drop, dropped))
 
     async def _forget(self, rows: Sequence[Tunnel]) -> list[Tunnel]:
-        """Take away what is not asked for any more, and return it."""
+        """Delete tunnels that are no longer requested, and return them."""
         jobs = {row.opened_by for row in rows}
         gone = [asked for job, asked in self._asked.items() if job not in jobs]
         for asked in gone:
@@ -116,10 +146,11 @@ class TunnelKeeper:
         return [asked.tunnel for asked in gone]
 
     async def _try(self, asked: Asked) -> None:
-        """Open a tunnel, unless one stands in its way."""
+        """Open a tunnel, unless it conflicts with one that is open."""
         standing = [other.tunnel for other in self._asked.values() if other.end is not None]
         if any(clash(tunnel, asked.tunnel) for tunnel in standing):
-            return  # its client waits, until its own deadline
+            # The client will wait until its own deadline.
+            return
         tunnel, settings, host = asked.tunnel, self.tools.settings, self.tools.host
         try:
             if len(standing) >= TUNNELS_MAX_COUNT:
@@ -154,7 +185,7 @@ class TunnelKeeper:
         log.info("tunnel %d is gone", asked.tunnel.vni, extra={"action": "tunnel_gone"})
 
     async def _drop(self, tunnel: Tunnel) -> None:
-        """Take away what is left of its rows: what a dead client asked for, what came too late."""
+        """Delete the rows that are left of a tunnel, such as the request of a dead client."""
         with contextlib.suppress(ExchangeError, TimeoutError):
             async with asyncio.timeout(READ_TIMEOUT_S):
                 await self.tools.records.fleet.drop_tunnel(self.tools.settings.agent_id, tunnel)
@@ -165,5 +196,6 @@ class TunnelKeeper:
                 await self.tools.records.fleet.answer_tunnel(
                     self.tools.settings.agent_id, tunnel, problem
                 )
-        except (ExchangeError, TimeoutError) as error:  # its client gives up in time
+        except (ExchangeError, TimeoutError) as error:
+            # The client has a timeout.
             log.warning("tunnel %d: no answer: %s", tunnel.vni, error)

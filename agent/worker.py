@@ -1,23 +1,28 @@
-"""The client agent: takes one job at a time and sees it through to a report.
+"""Client agent, which takes a job from the queue and runs it until there is a report.
 
-The order of the steps is what keeps it honest when this process dies on any line::
+The order of the steps is important if this process dies at any point::
 
-    receive   a lock: dying gives the message to somebody else
-    believe   the run's plan, which agents cannot write, says the very same; else it is set aside,
-              and where the plan cannot be read just now, it is not carried out
-    claim     create-only: from here on nobody else may send; dying leaves a claim without a
-              report, which the coordinator reads as abandoned
-    settle    dying before it brings a second delivery, which loses the claim and is dropped
-    arm       the engine dies with this process; the gate lets nothing out before the instant
-    control   cancelled, or no coordinator left: the engine is ended before the instant
-    run       rows are rewritten every few seconds under the same keys; the server's agent
-              records its own end whatever becomes of this one
-    report    the seconds first, the report after them: a job with a report has all its rows
+    receive   The message is locked. If the agent dies, another agent will get it.
+    check     The plan of the run, which agents cannot write, must have the same job. Otherwise
+              the message goes to the dead-letter queue. If the plan is not available, the job
+              is not run.
+    claim     The row can be created only once, so no other agent can send from now on. If the
+              agent dies, there is no report, and the coordinator will mark the job as abandoned.
+    settle    If the agent dies before this, the message is delivered again. The second agent
+              cannot claim the job and drops the message.
+    arm       The engine dies with this process. The gate sends nothing before the planned start.
+    control   If the run was cancelled or there is no coordinator, the engine is stopped before
+              the planned start.
+    run       Rows are updated every few seconds using the same keys. The server's agent records
+              its own end, no matter how this agent ends.
+    report    The seconds are written first and the report after that, so a job with a report has
+              all its rows.
 
-A job that this agent's settings refuse (target, caps, version) is claimed, reported and then
-dead-lettered, in that order: on record once, and there for an operator to look at. It is not
-offered to another agent, whose settings are most likely the same. One that the clock gate refuses
-minutes later was settled long before, and is on record only.
+The settings of this agent can reject a job (target, limits, version). Such a job is claimed,
+reported and then sent to the dead-letter queue, in this order. This way it is recorded once, and an
+operator can see it. It is not given to another agent, because the settings there are most likely
+the same. If the clock gate rejects a job some minutes later, the message is already settled, so
+there is only a report.
 """
 
 import asyncio
@@ -50,42 +55,51 @@ from broadside.exchange.records.keys import JOBS_PAIRS_COUNT
 READ_TIMEOUT_S: Final = 5.0
 
 
-KEPT_COUNT: Final = 16  # rows, the latest
+# Number of rows to keep in memory.
+KEPT_COUNT: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """The plan says the very same."""
+    """The plan has the same job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Superseded:
-    """It was so planned, until the pair was given another server."""
+    """The job was planned, but the pair has been moved to another server since then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotPlanned:
-    """The plan says something else, or nothing."""
+    """The plan has a different job or none at all."""
 
     description: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """What the plan says could not be read."""
+    """The plan is not available."""
 
     why: str
 
 
 class PlannedJobReads:
-    """At most one read a job; what was read is kept for the burst's other jobs."""
+    """Compares jobs with the plan, using at most one request per job.
+
+    The rows are kept in memory for other jobs in the same burst.
+    """
 
     def __init__(self, runs: RunRecords) -> None:
         self._runs = runs
         self._kept: OrderedDict[tuple[str, int, int], PlannedJobs] = OrderedDict()
 
     async def hold(self, job: Job, body: bytes) -> Planned | Superseded | NotPlanned | Unknown:
-        """What the plan says of a message that reads as this job."""
+        """Compare a message with the plan of the run.
+
+        Args:
+            job: Job in the message.
+            body: Body of the message.
+        """
         digest = digest_of(body)
         place = (job.run_id, job.burst_index, job.pair_index // JOBS_PAIRS_COUNT)
         kept = self._kept.get(place)
@@ -118,8 +132,10 @@ class PlannedJobReads:
             self._kept.popitem(last=False)
 
 
-PAUSE_S: Final = 2.0  # s between tries while the queue is away
-LOCK_MARGIN: Final = timedelta(seconds=10)  # of a message's lock, kept for settling it
+# Seconds to wait before trying again while the queue is not available.
+PAUSE_S: Final = 2.0
+# Part of the lock time of a message that is needed to settle it.
+LOCK_MARGIN: Final = timedelta(seconds=10)
 CLAIM_TRIES: Final = 3
 CLAIM_PAUSE_S: Final = 0.5
 
@@ -128,11 +144,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Worker:
-    """One client agent's loop."""
+    """Main loop of a client agent.
+
+    ``receive_wait_s`` is the time in seconds to wait for a message.
+    """
 
     queue: JobQueue
     tools: Tools
-    receive_wait_s: float = 2.0  # s a receive waits
+    receive_wait_s: float = 2.0
     _busy: bool = False
     _planned_jobs: PlannedJobReads = field(init=False)
 
@@ -140,6 +159,7 @@ class Worker:
         self._planned_jobs = PlannedJobReads(self.tools.records.runs)
 
     def condition(self) -> Condition:
+        """Return the state of this agent for the heartbeat."""
         return Condition(
             busy=self._busy,
             engine=self.tools.engine,
@@ -149,7 +169,7 @@ class Worker:
         )
 
     async def run(self) -> None:
-        """Take jobs until the agent is stopping."""
+        """Take jobs from the queue until the agent is stopping."""
         stopping = self.tools.stopping
         while not stopping.is_set():
             try:
@@ -158,7 +178,8 @@ class Worker:
                 log.warning("no jobs: %s", error, extra={"action": "receive_failed"})
                 await pause(stopping, PAUSE_S)
                 continue
-            except Exception:  # of whatever came, in an adapter: it is not this agent's end
+            except Exception:
+                # An unexpected error in an adapter should not stop this agent.
                 log.exception("no jobs", extra={"action": "receive_failed"})
                 await pause(stopping, PAUSE_S)
                 continue
@@ -170,7 +191,7 @@ class Worker:
                 await self._take_safely(delivery)
 
     async def _receive(self) -> Delivery | None:
-        """A message; None: none came, or the agent is stopping."""
+        """Return a message, or None if there is none or the agent is stopping."""
         receiving = asyncio.create_task(self.queue.receive(self.receive_wait_s))
         stop = asyncio.create_task(self.tools.stopping.wait())
         try:
@@ -178,13 +199,14 @@ class Worker:
             return await receiving if receiving.done() else None
         finally:
             for task in (receiving, stop):
-                task.cancel()  # a receive gives back what it may have locked
+                # If a message was locked, it is given back.
+                task.cancel()
             await asyncio.gather(receiving, stop, return_exceptions=True)
 
     # One message ------------------------------------------------------------------------------
 
     async def _take_safely(self, delivery: Delivery) -> None:
-        """Whatever a message does to its reader is that message's end, never this agent's."""
+        """Handle a message. An error should only affect this message, and never the agent."""
         try:
             await self._take(delivery)
         except Exception as error:
@@ -249,10 +271,11 @@ class Worker:
             self._set_busy(False)
 
     async def _believe(self, job: Job, delivery: Delivery) -> bool:
-        """Whether the run's plan says the same; what it does not say is settled here.
+        """Return True if the run's plan has the same job. If not, settle the message.
 
-        While that cannot be told the message is held, until its lock or its time runs out: it goes
-        back, or is a missed measurement, and is never carried out unchecked.
+        While the plan is not available, the message is kept until its lock ends or until its
+        planned start. After that it is given back or the job is missed. A job is never run without
+        this check.
         """
         context = {"job_id": job.job_id}
         until_at = min(delivery.locked_until_at - LOCK_MARGIN, job.planned_start_at)
@@ -284,9 +307,10 @@ class Worker:
                 return False
 
     async def _claim(self, job: Job, claim: Claim) -> bool:
-        """Create the claim row; a second try finds the first, if only its answer was lost.
+        """Create the claim row, and try again if there is no response.
 
-        Raises :class:`~broadside.exchange.ports.ExchangeError` when the table stays away.
+        If only the response was lost, the second try will find the row. Raises ``ExchangeError`` if
+        the table is still not available after that.
         """
         for _ in range(CLAIM_TRIES - 1):
             try:
@@ -307,7 +331,7 @@ class Worker:
         await self._finish(job, burst.claim, report)
 
     async def _finish(self, job: Job, claim: Claim, report: JobReport) -> None:
-        """Put the report on record, then move the claim to its last phase."""
+        """Save the report and then set the claim to its last phase."""
         log.log(
             logging.INFO if report.outcome is Outcome.MEASURED else logging.WARNING,
             "%s",
@@ -319,11 +343,12 @@ class Worker:
             await self.tools.results.save_claim(
                 job, claim.model_copy(update={"phase": Phase.REPORTED})
             )
-        except ExchangeError:  # the spool takes outages: this row was refused
+        except ExchangeError:
+            # The spool handles outages, so in this case the row was rejected.
             log.exception("no report", extra={"action": "report_failed", "job_id": job.job_id})
 
     def _standing_report(self, job: Job, claim: Claim, ending: Ending) -> JobReport:
-        """The report of a job for which nothing was started."""
+        """Return the report of a job for which nothing was started."""
         return JobReport(
             job_id=job.job_id,
             run_id=job.run_id,
@@ -338,7 +363,10 @@ class Worker:
         )
 
     async def _settle(self, verb: Awaitable[None]) -> None:
-        """Settle a message. When that fails it comes again, and loses the claim."""
+        """Settle a message.
+
+        If this fails, the message will be delivered again, but the claim already exists.
+        """
         await safely(verb, "settle_failed", {})
 
     def _set_busy(self, busy: bool) -> None:

@@ -1,8 +1,8 @@
-"""Folders for engines that need files: made for one test or one server, and gone with it.
+"""Folders for engines that need files, used for a single test or server.
 
-They lie under the system's folder for temporary files, as an engine that runs as nobody has to
-reach them. What an agent that was killed left there, the next one of its name removes: a folder is
-locked for as long as its agent lives, since agents of two fleets on one host may share a name.
+They are created in the folder for temporary files, because an engine running as ``nobody`` needs
+access. If an agent was killed, the next one with the same name deletes its folders. A folder is
+locked while its agent is running, because agents of two fleets on a host can have the same name.
 """
 
 import contextlib
@@ -18,20 +18,29 @@ from broadside.exchange.engines.port import File
 
 
 class Workspace:
-    """One folder of an engine's own."""
+    """Folder for an engine."""
 
     def __init__(self, agent_id: str) -> None:
-        """Raises ``OSError``."""
+        """Create the folder.
+
+        Raises:
+            OSError: The folder cannot be created.
+        """
         self.path, self._lock = _locked(agent_id)
-        self.identity: Identity | None = None  # None: the agent's own
+        # None to use the agent's user.
+        self.identity: Identity | None = None
 
     def give_to(self, identity: Identity | None) -> None:
-        """Let the engine run as somebody, who owns the folder and what is written into it."""
+        """Set the user to run the engine as, who will own the folder and all files in it."""
         self.identity = identity
         self._own(self.path)
 
     def fill(self, files: Iterable[File]) -> None:
-        """Write the files, readable by the engine alone. Raises ``OSError``."""
+        """Write files that only the engine can use.
+
+        Raises:
+            OSError: A file cannot be written.
+        """
         for file in files:
             path = self.path / file.name
             folder = path.parent
@@ -47,6 +56,7 @@ class Workspace:
             self._own(path)
 
     def close(self) -> None:
+        """Delete the folder and release its lock."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -58,7 +68,7 @@ class Workspace:
 
 
 def sweep(agent_id: str) -> None:
-    """Remove what an earlier agent of this name left behind."""
+    """Delete the folders of a previous agent with this name."""
     for path in Path(tempfile.gettempdir()).glob(f"{_prefix(agent_id)}*"):
         with contextlib.suppress(OSError):
             lock = _lock(path)
@@ -68,18 +78,19 @@ def sweep(agent_id: str) -> None:
 
 
 def _locked(agent_id: str) -> tuple[Path, int | None]:
-    """A new folder, and the descriptor that keeps it from being swept."""
+    """Create a folder and return it with the descriptor of its lock."""
     while True:
         path = Path(tempfile.mkdtemp(prefix=_prefix(agent_id)))
         lock = _lock(path)
-        if lock is not None and path.exists():  # else somebody swept it just now
+        # Otherwise another agent has just deleted it.
+        if lock is not None and path.exists():
             return path, lock
 
 
 def _lock(path: Path) -> int | None:
-    """A descriptor that holds a folder until it is closed; None where a live agent has it.
+    """Return a descriptor that locks a folder until it is closed, or None if it is already locked.
 
-    Engines do not inherit it. Raises ``OSError`` for what is no folder.
+    Engines do not inherit it. Raises ``OSError`` if the path is not a folder.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

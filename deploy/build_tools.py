@@ -1,7 +1,8 @@
-"""Shared by the programs that build what is shipped: sources, wheels, archives, commands.
+"""Helpers to build the files of a release, such as sources, wheels and archives.
 
-Everything here gives the same bytes for the same commit, in any folder and at any time: sources are
-copied with fixed modes, times are the commit's, archives have sorted members without owners.
+The output has the same bytes for the same commit, in any folder and at any time. Sources are copied
+with fixed modes, all times are set to the time of the commit, and archives have sorted members
+without owners.
 """
 
 import gzip
@@ -22,7 +23,8 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 UV: Final = ROOT / ".tools" / "uv" / "bin" / "uv"
 PIP: Final = ROOT / ".tools" / "uv" / "bin" / "pip"
-NOTICES: Final = "NOTICES.txt"  # in every archive
+# This file is added to every archive.
+NOTICES: Final = "NOTICES.txt"
 _FOLDERS: Final = ("agent", "coordinator", "dashboards", "deploy/azure", "exchange", "lab", "src")
 _FILES: Final = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "THIRD-PARTY-NOTICES.md")
 _NOT_SOURCES: Final = (
@@ -34,7 +36,8 @@ _NOT_SOURCES: Final = (
     "*.tfstate*",
     "*.tfplan",
 )
-_ZIP_MIN_AT_S: Final = 315_532_800  # 1980: a wheel is a zip file, which has no time before
+# 1980, because a wheel is a zip file, and these do not support an earlier time.
+_ZIP_MIN_AT_S: Final = 315_532_800
 
 
 def version_number() -> str:
@@ -44,19 +47,19 @@ def version_number() -> str:
 
 
 def commit() -> str | None:
-    """Return this checkout's commit, as ``broadside --version`` says it; None without git."""
+    """Return the commit of this checkout as in ``broadside --version``, or None without git."""
     module = runpy.run_path(str(ROOT / "exchange" / "version.py"))
     known: str | None = module["read_commit"](ROOT, ROOT / "COMMIT")
     return known
 
 
 def version_line() -> str:
-    """Return what ``broadside --version`` prints of a build of this checkout."""
+    """Return the output of ``broadside --version`` for a build of this checkout."""
     return f"broadside {version_number()} ({commit() or 'unknown commit'})"
 
 
 def source_date_s() -> int:
-    """Return the commit's time in seconds since 1970, or ``SOURCE_DATE_EPOCH`` where it is set."""
+    """Return the Unix timestamp of the commit, or ``SOURCE_DATE_EPOCH`` if it is set."""
     if given := os.environ.get("SOURCE_DATE_EPOCH"):
         return max(_ZIP_MIN_AT_S, int(given))
     if not (ROOT / ".git").exists() or commit() is None:
@@ -65,7 +68,7 @@ def source_date_s() -> int:
 
 
 def copy_sources(source: Path) -> None:
-    """Copy what a wheel is built from, with modes that do not depend on the checkout's umask."""
+    """Copy the sources of a wheel, with modes that do not depend on the umask of the checkout."""
     source.mkdir()
     for name in _FILES:
         shutil.copyfile(ROOT / name, source / name)
@@ -76,7 +79,7 @@ def copy_sources(source: Path) -> None:
 
 
 def normalise_modes(folder: Path) -> None:
-    """Give everything in a folder the modes that it has with a umask of 022."""
+    """Set the modes of all files in a folder to the ones that a umask of 022 would give."""
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
             executable = path.is_dir() or path.stat().st_mode & 0o100
@@ -84,14 +87,16 @@ def normalise_modes(folder: Path) -> None:
 
 
 def build_wheel(wheels: Path, work: Path) -> Path:
-    """Build Broadside's own wheel, for any Python from 3.11: its C holds no Python.
+    """Build the wheel of Broadside, which works with Python 3.11 and later.
+
+    Its C code does not use the Python API.
 
     Args:
-        wheels: the folder to write it to.
-        work: an empty place for the copy of the sources that the build writes into.
+        wheels: Folder to write to.
+        work: Empty folder for a copy of the sources, because the build writes to them.
 
     Returns:
-        The wheel.
+        The path of the wheel.
     """
     source = work / "wheel-sources"
     copy_sources(source)
@@ -105,12 +110,20 @@ def build_wheel(wheels: Path, work: Path) -> Path:
 
 
 def build_sdist(folder: Path, work: Path) -> Path:
-    """Build the source distribution; its members carry no owner and the commit's time."""
+    """Build the source distribution. Its members have no owner and the time of the commit.
+
+    Args:
+        folder: Folder to write to.
+        work: Empty folder for the build.
+
+    Returns:
+        The path of the archive.
+    """
     source, built = work / "sdist-sources", work / "sdist"
     copy_sources(source)
     _build(source, built, "--sdist")
     (archive,) = built.glob("*.tar.gz")
-    # Not tarfile: its filters came with Python 3.11.4.
+    # We do not use tarfile, because its filters are available only since Python 3.11.4.
     (work / "sdist-members").mkdir()
     run(["tar", "-xzf", archive, "-C", work / "sdist-members"])
     (members,) = (work / "sdist-members").iterdir()
@@ -131,17 +144,19 @@ def _build(source: Path, folder: Path, *options: str) -> None:
         ],
         environment,
     )  # fmt: skip
-    (folder / ".gitignore").unlink(missing_ok=True)  # uv's
+    # This file is created by uv.
+    (folder / ".gitignore").unlink(missing_ok=True)
 
 
 def fetch_wheels(wheels: Path, locks: Sequence[Path], python: str, glibc_minor: int) -> None:
-    """Download every locked wheel, by hash.
+    """Download all locked wheels and check their hashes.
 
     Args:
-        wheels: the folder to write them to.
-        locks: files of `make lock`.
-        python: a version such as 3.13.
-        glibc_minor: the oldest glibc 2.x that the hosts have; wheels for newer ones are left out.
+        wheels: Folder to write to.
+        locks: Lock files, created with `make lock`.
+        python: Version such as 3.13.
+        glibc_minor: Oldest minor version of glibc 2 on the hosts. Wheels for newer versions are
+            skipped.
     """
     platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(17, glibc_minor + 1)]
     for lock in locks:
@@ -159,12 +174,12 @@ def fetch_wheels(wheels: Path, locks: Sequence[Path], python: str, glibc_minor: 
 
 
 def pack(folder: Path, output: Path, top: str = "") -> None:
-    """Write a folder as a ``.tar.gz``, and print its size and digest.
+    """Write a folder to a ``.tar.gz`` file and print its size and its hash.
 
     Args:
-        folder: what to pack.
-        output: the archive.
-        top: a folder that every member's name begins with.
+        folder: Folder to pack.
+        output: File to write.
+        top: Folder to add in front of all names.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_bytes(gzip.compress(tar(folder, top), 6, mtime=0))
@@ -173,7 +188,12 @@ def pack(folder: Path, output: Path, top: str = "") -> None:
 
 
 def tar(folder: Path, top: str = "") -> bytes:
-    """Return a folder as a tar file, its members sorted, without owners and with one time."""
+    """Return a folder as a tar file with sorted members, no owners and a fixed time.
+
+    Args:
+        folder: Folder to pack.
+        top: Folder to add in front of all names.
+    """
     date_s = source_date_s()
 
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -199,12 +219,22 @@ def sha256(path: Path) -> str:
 
 
 def run(argv: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> str:
-    """Return what a command printed; end this process with the command's error when it fails."""
+    """Run a command and return its output. If it fails, exit with the error of the command.
+
+    Args:
+        argv: Command line.
+        environment: Variables to add to the environment.
+    """
     return run_bytes(argv, environment).decode(errors="replace")
 
 
 def run_bytes(argv: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> bytes:
-    """Do as :func:`run` and return what was printed as it is."""
+    """Run a command as in :func:`run`, but return its output as bytes.
+
+    Args:
+        argv: Command line.
+        environment: Variables to add to the environment.
+    """
     done = subprocess.run(
         [str(word) for word in argv],
         capture_output=True,

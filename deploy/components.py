@@ -1,7 +1,7 @@
-"""What an archive carries of others: names, versions and licences, read from the files themselves.
+"""Third-party components in an archive, with names, versions and licences from the files.
 
-``write_notices`` puts them into the archive as ``NOTICES.txt``; deploy/sbom.py makes a bill of
-materials of the same list.
+``write_notices`` adds them to the archive as ``NOTICES.txt``. The same list is used in
+deploy/sbom.py to create a bill of materials.
 """
 
 import email
@@ -21,13 +21,14 @@ from deploy.build_tools import NOTICES, run_bytes, sha256, version_line
 from deploy.debian_packages import DebianPackage
 
 _LICENCE_FILE: Final = re.compile(r"(?i)(licen[cs]e|copying|copyright|notice)[^/]*$")
-_NAME_MAX: Final = 80  # characters; some metadata hold a whole licence text in this field
+# Maximum number of characters. Some packages have the whole licence text in this field.
+_NAME_MAX: Final = 80
 _COMMON: Final = re.compile(r"/usr/share/common-licenses/([A-Za-z0-9.+-]*[A-Za-z0-9])")
 _RULE: Final = "=" * 100
 
 
 class Kind(StrEnum):
-    """Where a component comes from."""
+    """Source of a component."""
 
     PYTHON = "python"
     DEBIAN = "debian"
@@ -36,26 +37,37 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """One component that an archive carries."""
+    """Component in an archive.
+
+    Attributes:
+        kind: Source of the component.
+        name: Name of the package.
+        version: Version of the package.
+        licence: SPDX expression if there is one, or the text used by the component.
+        texts: Licence texts.
+        sha256: SHA-256 of the file in the archive, or None.
+        source: For a Debian package, name and version of its source package.
+    """
 
     kind: Kind
     name: str
     version: str
-    licence: str  # an SPDX expression where the component has one, else its own words
+    licence: str
     texts: Sequence[str]
-    sha256: str | None = None  # of the file in the archive
-    source: str | None = None  # of a Debian package: name and version of its sources
+    sha256: str | None = None
+    source: str | None = None
 
     @property
     def title(self) -> str:
+        """Name and version."""
         return f"{self.name} {self.version}"
 
 
 def read_wheels(wheels: Iterable[Path]) -> Sequence[Carried]:
-    """Return what wheels say of themselves, without Broadside's own."""
+    """Return the components of some wheels, without the wheel of Broadside."""
     found = [_read_wheel(path) for path in wheels]
     others = (each for each in found if each.name != "broadside")
-    # One package may have a wheel for each Python.
+    # There can be a wheel of the same package for each Python version.
     return sorted(others, key=lambda each: (each.name, each.version, each.sha256))
 
 
@@ -81,7 +93,7 @@ def _read_wheel(path: Path) -> Carried:
 
 
 def licence_of(fields: Message) -> str:
-    """Return the licence that a Python package's metadata name; empty where there is none."""
+    """Return the licence in the metadata of a Python package, or an empty string."""
     if expression := fields["License-Expression"]:
         return str(expression)
     words = " ".join(str(fields["License"] or "").split())
@@ -95,19 +107,19 @@ def licence_of(fields: Message) -> str:
 def read_debs(
     packages: Sequence[DebianPackage], folder: Path, common: Mapping[str, str]
 ) -> Sequence[Carried]:
-    """Return what Debian packages say of themselves.
+    """Return the components of some Debian packages.
 
     Args:
-        packages: of the lock.
-        folder: their files.
-        common: texts of /usr/share/common-licenses that copyright files refer to, by name.
+        packages: Packages in the lock.
+        folder: Folder with their files.
+        common: Texts in /usr/share/common-licenses by name. Copyright files can refer to them.
     """
     notices = {each.name: _copyright(folder / each.file_name) for each in packages}
     return [_read_deb(each, folder, notices, common) for each in packages]
 
 
 def read_common_licences(base_files: Path) -> Mapping[str, str]:
-    """Return the texts of /usr/share/common-licenses of the package base-files, by name."""
+    """Return the texts in /usr/share/common-licenses by name, from the package base-files."""
     texts: dict[str, str] = {}
     links: dict[str, str] = {}
     with _members(base_files) as members:
@@ -130,7 +142,7 @@ def _read_deb(
 ) -> Carried:
     path = folder / package.file_name
     text, instead = notices[package.name]
-    # A folder of documentation may be a link to that of another package of the same sources.
+    # The folder of the documentation can be a link to another package from the same source.
     text = text or notices.get(instead, ("", ""))[0]
     referred = dict.fromkeys(_COMMON.findall(text))
     words = run_bytes(["dpkg-deb", "--show", "--showformat=${source:Package} ${source:Version}",
@@ -147,13 +159,13 @@ def _read_deb(
 
 
 def licence_names(text: str) -> str:
-    """Return the licences that a Debian copyright file names; empty where it names none."""
+    """Return the licences named in a Debian copyright file, or an empty string."""
     names = re.findall(r"(?m)^License:[ \t]*(\S.*?)[ \t]*$", text) or _COMMON.findall(text)
     return ", ".join(dict.fromkeys(names))
 
 
 def _copyright(deb: Path) -> tuple[str, str]:
-    """Return a package's copyright file; or the name of the package whose folder has it."""
+    """Return the copyright file of a package, or the name of the package that has it."""
     instead = ""
     with _members(deb) as members:
         for member in members:
@@ -175,10 +187,10 @@ def _text(members: tarfile.TarFile, member: tarfile.TarInfo) -> str:
 
 
 def read_go_licences(licences: Path) -> Sequence[Carried]:
-    """Return the Go modules that are linked into a program, as deploy/go.sh wrote them down."""
+    """Return the Go modules of a program, using the files written by deploy/go.sh."""
     found = [_read_module(path, licences) for path in _module_folders(licences)]
     (own,) = {text for each in found if each.name == "golang.org/x/sys" for text in each.texts}
-    # Go's own library has the licence of the Go Authors, as their modules have it.
+    # The Go standard library has the licence of the Go Authors, as their modules have.
     return [
         Carried(kind=each.kind, name=each.name, version=each.version,
                 licence=each.licence or "BSD-3-Clause", texts=each.texts or [own])
@@ -204,7 +216,7 @@ def _read_module(folder: Path, licences: Path) -> Carried:
 
 
 def _licence_of_text(text: str) -> str:
-    """Return the SPDX id of the few licences that Go modules have."""
+    """Return the SPDX id for a text, if it is one of the few licences used by Go modules."""
     words = " ".join(text.split())
     for licence, sign in {
         "Apache-2.0": "Apache License Version 2.0",
@@ -218,12 +230,23 @@ def _licence_of_text(text: str) -> str:
 
 
 def write_notices(folder: Path, title: str, carried: Sequence[Carried]) -> None:
-    """Write ``NOTICES.txt``: a list of all components, then every licence text once."""
+    """Write ``NOTICES.txt``, which has a list of all components and each licence text once.
+
+    Args:
+        folder: Folder to write to.
+        title: Name of the archive.
+        carried: Components in the archive.
+    """
     (folder / NOTICES).write_text(notices(title, carried), "utf-8")
 
 
 def notices(title: str, carried: Sequence[Carried]) -> str:
-    """Return the text of ``NOTICES.txt``."""
+    """Return the text of ``NOTICES.txt``.
+
+    Args:
+        title: Name of the archive.
+        carried: Components in the archive.
+    """
     lines = [
         f"Third-party notices of {title}, {version_line()}",
         "",

@@ -18,10 +18,12 @@ from deploy.build_tools import ROOT, run
 LOCK: Final = ROOT / "deploy" / "debian.lock"
 SUITE: Final = "trixie"
 PACKAGES: Final = ("iperf3", "chrony", "lftp", "nginx", "vsftpd", "openssl", "iproute2")
-LICENCE_TEXTS: Final = "base-files"  # read by builds and not shipped: copyright files refer to it
+# Used by builds, because copyright files refer to it. It is not part of the archives.
+LICENCE_TEXTS: Final = "base-files"
 KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _APT_HELPER: Final = Path("/usr/lib/apt/apt-helper")
-_MOVED_ON: Final = ("404 ", "No such file", "Hash Sum mismatch")  # of apt, where others are outages
+# Errors of apt if a package has been replaced. Other errors are outages.
+_MOVED_ON: Final = ("404 ", "No such file", "Hash Sum mismatch")
 _HEAD: Final = f"""\
 # Debian packages of {SUITE} for amd64: {", ".join(PACKAGES)} and all that they need.
 # Written by `make lock`. Name, version, SHA-256, path in the Debian archive.
@@ -30,20 +32,24 @@ _HEAD: Final = f"""\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebianPackage:
-    """One locked package."""
+    """Package in the lock.
+
+    ``path`` is relative to the URI of the archive.
+    """
 
     name: str
     version: str
     sha256: str
-    path: str  # below the archive's URI
+    path: str
 
     @property
     def file_name(self) -> str:
+        """Name of the file."""
         return self.path.rpartition("/")[2]
 
 
 def read_lock(lock: Path = LOCK) -> Sequence[DebianPackage]:
-    """Return the locked packages, by name."""
+    """Return the packages in the lock, sorted by name."""
     lines = [line.split() for line in lock.read_text("utf-8").splitlines() if line[:1] != "#"]
     return [
         DebianPackage(name=name, version=version, sha256=digest, path=path)
@@ -55,9 +61,9 @@ def fetch(packages: Sequence[DebianPackage], folder: Path, archive: str | None =
     """Download packages and check their hashes.
 
     Args:
-        packages: of the lock.
-        folder: where the files go; made here.
-        archive: a Debian archive's URI; None for the one of this machine's own apt.
+        packages: Packages in the lock.
+        folder: Folder for the files, which will be created.
+        archive: URI of a Debian archive, or None to use the archive of this machine's apt.
     """
     archive = archive or own_archive()
     folder.mkdir()
@@ -86,7 +92,7 @@ def fetch(packages: Sequence[DebianPackage], folder: Path, archive: str | None =
 
 
 def own_archive() -> str:
-    """Return the URI of the Debian archive of this machine's own apt."""
+    """Return the URI of the Debian archive used by apt on this machine."""
     targets = run(["apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)"])
     for line in targets.splitlines():
         origin, _, rest = line.partition(" ")
@@ -96,7 +102,12 @@ def own_archive() -> str:
 
 
 def refresh(archive: str | None = None, lock: Path = LOCK) -> None:
-    """Write the lock: what apt would install where nothing is installed, with its hashes."""
+    """Write the lock with all packages that apt would install on an empty system.
+
+    Args:
+        archive: URI of a Debian archive, or None to use the archive of this machine's apt.
+        lock: File to write.
+    """
     archive = (archive or own_archive()).rstrip("/")
     with tempfile.TemporaryDirectory(prefix="broadside-apt-") as folder:
         state = Path(folder)
@@ -123,7 +134,7 @@ def refresh(archive: str | None = None, lock: Path = LOCK) -> None:
 
 
 def _apt_options(state: Path, archive: str) -> Sequence[str]:
-    """Return options for an apt with lists and cache of its own, where nothing is installed."""
+    """Return options for apt to use its own lists and cache, with no installed packages."""
     for name in ("lists/partial", "cache/archives/partial"):
         (state / name).mkdir(parents=True)
     (state / "status").touch()
@@ -160,7 +171,7 @@ def _parse(paragraph: str) -> DebianPackage | None:
 
 
 def main() -> int:
-    """Refresh the lock."""
+    """Update the lock and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--archive", help="a Debian archive's URI; default: this machine's own")
     refresh(parser.parse_args().archive)

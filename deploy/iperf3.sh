@@ -1,25 +1,28 @@
 #!/bin/sh
-# Bring an iperf3 that streams its JSON (3.17 or newer) into the checkout, where the system's is
-# older and the machine's own Debian mirror has one. Needs no root and installs nothing.
+# Add an iperf3 that can stream its JSON (3.17 or newer) to the checkout, if the one on this system
+# is older and the Debian mirror of this machine has a newer one. You do not need root, and no
+# package will be installed.
 #
-# A newer suite's packages are unpacked under .tools/iperf3/root, signatures checked by apt, and run
-# through their own loader by the wrapper .tools/iperf3/bin/iperf3. Says in one line which iperf3
-# will be used. Exits 0 when there is one that Broadside can use, old or new, else 1.
+# The packages of a newer suite are checked by apt and unpacked to .tools/iperf3/root. The wrapper
+# .tools/iperf3/bin/iperf3 runs them with their own loader. The script prints a line with the iperf3
+# that will be used. It exits with 0 if Broadside can use it, whether it is old or new, and with 1 if
+# not.
 #
-#   iperf3.sh                    as said above
-#   iperf3.sh unpack DEBS HOME   unpack the packages of one folder into HOME, for deploy/hosts/archive.py
+#   iperf3.sh                    as described above
+#   iperf3.sh unpack DEBS HOME   unpack the packages in a folder to HOME (deploy/hosts/archive.py)
 set -eu
 
-minimum=309 # 3.9: the oldest that Broadside reads
-wanted=317  # 3.17: --json-stream
+minimum=309 # 3.9, the oldest version supported by Broadside
+wanted=317  # 3.17, with support for --json-stream
 suites="trixie forky sid"
 needed="libc6 libiperf0 iperf3"
-helpful="libssl3t64 libsctp1 libzstd1 zlib1g" # by suite; the wrapper's --version is the proof
+# The names depend on the suite. The wrapper is tested with --version.
+helpful="libssl3t64 libsctp1 libzstd1 zlib1g"
 
 tools=$(cd "$(dirname "$0")/.." && pwd)/.tools
 home=$tools/iperf3
 
-# "iperf 3.12 (cJSON 1.7.15)" -> 312; nothing when it does not run
+# Convert "iperf 3.12 (cJSON 1.7.15)" to 312, or to nothing if the program does not run.
 release() {
     "$1" --version 2>/dev/null | sed -n 's/^iperf \([0-9]*\)\.\([0-9]*\).*/\1 \2/p' |
         awk '{ print $1 * 100 + $2 }'
@@ -27,8 +30,8 @@ release() {
 
 spell() { echo "$(($1 / 100)).$(($1 % 100))"; }
 
-# Unpack the packages of one folder into another, with a wrapper bin/iperf3 that runs them through
-# their own loader. Says why not on standard output.
+# Unpack the packages in a folder to another one, with a wrapper bin/iperf3 that runs them using
+# their own loader. If this fails, the reason is printed to standard output.
 unpack() {
     mkdir -p "$2/root" "$2/bin"
     for deb in "$1"/*.deb; do
@@ -44,7 +47,8 @@ EOF
     chmod 0755 "$2/bin/iperf3"
     brought=$(release "$2/bin/iperf3")
     [ "${brought:-0}" -ge "$wanted" ] || { echo "has ${brought:+only }${brought:-no runnable one}"; return 1; }
-    # What is not needed to run: documentation, character sets, other programs.
+    # Delete files that are not needed to run, such as documentation, character sets and other
+    # programs.
     rm -rf "$2/root/usr/share" "$2/root/usr/lib/"*/gconv "$2/root/etc" "$2/root/sbin" "$2/root/usr/sbin"
     [ "$(release "$2/bin/iperf3")" = "$brought" ] || { echo "stopped running"; return 1; }
 }
@@ -55,7 +59,7 @@ fi
 
 system=$(release iperf3)
 
-# Make do with the system's, and say why.
+# Use the system's iperf3 and print the reason.
 settle() {
     if [ "${system:-0}" -ge "$minimum" ]; then
         echo "iperf3: using the system's $(spell "$system"): $1"
@@ -81,8 +85,8 @@ for tool in apt-get dpkg-deb; do
     command -v $tool >/dev/null || settle "no $tool here to bring a newer one"
 done
 
-# The machine's own archive, as "<options>|<URI>": first one-line sources, then deb822. Security and
-# update archives do not have the newer suites.
+# Get the archive of this machine as "<options>|<URI>", first from one-line sources and then from
+# deb822 ones. Security and update archives do not have the newer suites.
 archive=$(
     cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null | awk '
         $1 == "deb" {
@@ -125,7 +129,7 @@ work=$(mktemp -d "$tools/iperf3.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
-# apt with lists and cache of its own
+# Run apt with its own lists and cache.
 own_apt() {
     command=$1
     shift
@@ -134,7 +138,7 @@ own_apt() {
         -oAPT::Sandbox::User="$(id -un)" -oAcquire::Languages=none "$command" "$@"
 }
 
-# Unpack one suite's iperf3 under $work/new; says why not on standard output.
+# Unpack iperf3 from a suite to $work/new. If this fails, the reason is printed to standard output.
 bring() {
     rm -rf "$work/lists" "$work/cache" "$work/debs" "$work/new"
     mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/debs"

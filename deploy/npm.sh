@@ -1,9 +1,10 @@
 #!/bin/sh
-# npm.sh NAME: bring what deploy/NAME/package.json names into .tools/NAME. Azurite, Microsoft's emulator
-# of Azure Storage, is the lab's Table Storage; servicebus-js is Microsoft's JavaScript SDK, a second
-# opinion on the lab's broker. Runs on the Node that the locked packages bring into .venv;
-# deploy/NAME/package-lock.json pins every package by its hash and names no registry. Quick when
-# nothing is missing. Exits 1 with one line when it cannot.
+# npm.sh NAME installs the packages in deploy/NAME/package.json to .tools/NAME. Azurite is
+# Microsoft's emulator of Azure Storage, which is used for tables in the lab. servicebus-js is
+# Microsoft's JavaScript SDK, which is used to test the broker of the lab. The script uses the Node
+# from the locked packages in .venv. All packages are pinned by hash in
+# deploy/NAME/package-lock.json, which does not have the name of a registry. If nothing is missing,
+# this is fast. If it fails, it prints a line and exits with 1.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -24,7 +24,7 @@ PARTS: Final = ("wheel", "sdist", "hosts", "azure", "image")
 
 
 def main() -> int:
-    """Build the release."""
+    """Build the release and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--output", type=Path, help="default: dist/release-VERSION; emptied before the build"
@@ -60,11 +60,11 @@ def build(
     """Build a release.
 
     Args:
-        output: the folder to write; emptied first.
-        parts: which of :data:`PARTS` to build.
-        pythons: the Pythons of hosts that the archive is for.
-        debian: a Debian archive's URI; None for the one of this machine's own apt.
-        base: the image to build on; None for the one that the Dockerfile pins.
+        output: Folder to write to, which is deleted first.
+        parts: Parts to build, out of :data:`PARTS`.
+        pythons: Python versions for the archive for hosts.
+        debian: URI of a Debian archive, or None to use the archive of this machine's apt.
+        base: Image to build on, or None to use the one in the Dockerfile.
     """
     version = version_number()
     known = commit() or "unknown commit"

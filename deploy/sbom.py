@@ -1,4 +1,4 @@
-"""Writes a bill of materials in CycloneDX 1.6 beside each file of a release."""
+"""Bill of materials in CycloneDX 1.6 for each file of a release."""
 
 import email
 import re
@@ -23,20 +23,19 @@ from deploy.build_tools import commit, sha256, source_date_s, version_number
 from deploy.components import Carried, Kind
 
 SUFFIX: Final = ".cdx.json"
-_SPACE: Final = uuid.UUID(
-    "6c0a4f0e-0f0b-5f3a-9d63-5a0c2f2ad0a5"
-)  # of serial numbers, any fixed one
+# Namespace for serial numbers, which can be any fixed one.
+_SPACE: Final = uuid.UUID("6c0a4f0e-0f0b-5f3a-9d63-5a0c2f2ad0a5")
 
 
 def write_sbom(artefact: Path, components: Iterable[Component]) -> Path:
-    """Write ``ARTEFACT.cdx.json``: the same bytes for the same artefact and components.
+    """Write ``ARTEFACT.cdx.json``, with the same bytes for the same artefact and components.
 
     Args:
-        artefact: the file that the bill is about.
-        components: what it carries or needs.
+        artefact: File to describe.
+        components: Components that it has or needs.
 
     Returns:
-        The file written.
+        The path of the new file.
     """
     digest = sha256(artefact)
     bom = Bom(serial_number=uuid.uuid5(_SPACE, digest), components=components)
@@ -62,10 +61,10 @@ def write_sbom(artefact: Path, components: Iterable[Component]) -> Path:
 
 
 def carried_components(carried: Iterable[Carried]) -> Iterable[Component]:
-    """Return the bill's entries for what an archive carries."""
+    """Return an entry for each component in an archive."""
     for each in carried:
         url = _package_url(each)
-        # A package may be there once for each Python.
+        # There can be a package for each Python version.
         reference = f"{url}#{each.sha256}" if each.sha256 else str(url)
         licences = LicenseFactory()
         found = (
@@ -87,7 +86,7 @@ def carried_components(carried: Iterable[Carried]) -> Iterable[Component]:
 
 
 def required_components(wheel: Path) -> Iterable[Component]:
-    """Return the bill's entries for what a wheel needs and does not carry, with its bounds."""
+    """Return an entry for each dependency of a wheel, with its version limits."""
     with zipfile.ZipFile(wheel) as opened:
         (name,) = (each for each in opened.namelist() if each.endswith(".dist-info/METADATA"))
         fields = email.message_from_bytes(opened.read(name))

@@ -1,16 +1,17 @@
 #!/bin/sh
-# Makes .venv/bin/broadside in this checkout. Installs what is missing; without root it prints the
-# exact command instead. Quick when nothing is missing. Needs git, make, python3 >= 3.11 and apt.
+# Create .venv/bin/broadside in this checkout. The script installs all missing packages, or prints
+# the command to run if you are not root. If nothing is missing, this is fast. You need git, make,
+# python3 >= 3.11 and apt.
 set -eu
 cd "$(dirname "$0")/.."
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 fail() { say "$*"; exit 4; }
 
-# 1. Tools of the system ---------------------------------------------------------------------------
+# 1. System packages -------------------------------------------------------------------------------
 python=${PYTHON:-python3}
 command -v "$python" >/dev/null || fail "python3 is missing; run: apt-get install python3"
-version=$("$python" -V 2>&1) # such as: Python 3.11.2
+version=$("$python" -V 2>&1) # for example Python 3.11.2
 minor=${version#Python 3.}
 minor=${minor%%.*}
 [ "$minor" -ge 11 ] 2>/dev/null ||
@@ -25,7 +26,8 @@ want ip iproute2
 want tc iproute2
 want cc gcc
 [ -e /usr/include/stdio.h ] || packages="$packages libc6-dev"
-if [ "${1-}" = all ]; then # beside the demo's: the traffic engines, and what tests look with
+# In addition to the packages for the demo, install the traffic engines and the tools for the tests.
+if [ "${1-}" = all ]; then
     want lftp lftp
     want vsftpd vsftpd
     want nginx nginx-light
@@ -52,7 +54,8 @@ if [ -n "${packages% }" ]; then
         export DEBIAN_FRONTEND=noninteractive
         log=$(mktemp)
         trap 'rm -f "$log"' EXIT
-        # No service may start here: the lab runs its own chronyd, and the host keeps its clock.
+        # Do not start any service. The lab runs its own chronyd, and the clock of the host should
+        # not change.
         policy=/usr/sbin/policy-rc.d
         if [ ! -e $policy ]; then
             trap 'rm -f "$log" $policy' EXIT
@@ -66,7 +69,7 @@ if [ -n "${packages% }" ]; then
     fi
 fi
 
-# 2. uv, inside the checkout -----------------------------------------------------------------------
+# 2. uv in this checkout ---------------------------------------------------------------------------
 if [ ! -x .tools/uv/bin/uv ]; then
     say "bringing uv into .tools/uv"
     rm -rf .tools/uv
@@ -84,7 +87,8 @@ if [ ! -x .venv/bin/broadside ] || [ "$(cat $stamp 2>/dev/null)" != "$key" ]; th
     [ -x .venv/bin/python ] || .tools/uv/bin/uv venv -q --python "$python" .venv
     .tools/uv/bin/uv pip sync -q --python .venv/bin/python --require-hashes requirements.lock
     .tools/uv/bin/uv pip install -q --python .venv/bin/python --no-deps --no-build-isolation -e .
-    # Also where Python is told to write no bytecode: every start would compile some 700 modules.
+    # This is also needed if Python is set up to write no bytecode. Otherwise about 700 modules
+    # would be compiled on every start.
     env -u PYTHONDONTWRITEBYTECODE .venv/bin/python deploy/write_bytecode.py
     printf '%s' "$key" > $stamp
 fi
@@ -92,13 +96,14 @@ fi
 # 4. A recent iperf3 -------------------------------------------------------------------------------
 [ -x .tools/iperf3/bin/iperf3 ] || sh deploy/iperf3.sh
 
-# 5. Programs that no package has, side by side; who lacks one says what goes without it -------------
+# 5. Programs without a package, in parallel. Print what will not work if one is missing -----------
 bring() { sh "deploy/$1.sh" "$2" || say "no $2: $3"; }
 if [ "${1-}" = all ]; then
-    # vegeta with the Go of a release: what is tested is what is shipped.
+    # Build vegeta with the same Go as in a release, so that the tests use the same program.
     { BROADSIDE_BRING_GO=1 sh deploy/go.sh vegeta && sh deploy/go.sh kubernetes actionlint; } ||
         say "without vegeta no http and https engine runs here, without the others deploy-check leaves files out" &
     bring npm servicebus-js "the lab's broker goes without the JavaScript SDK's opinion" &
 fi
-bring npm azurite "its tests and --fabric azure-local will not run" # Table Storage for the lab's Azure
+# Table Storage for Azure in the lab.
+bring npm azurite "its tests and --fabric azure-local will not run"
 wait

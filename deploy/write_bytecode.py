@@ -1,6 +1,7 @@
-"""Imports every module of the package, so that Python writes the bytecode of all that they need.
+"""Import all modules of the package, so that Python writes the bytecode they need.
 
-setup.sh runs it after an installation. Compiling whole site-packages instead would take minutes.
+This includes the modules of all dependencies that are used. It is run by setup.sh after an
+installation. It would take minutes to compile all of site-packages.
 """
 
 import importlib

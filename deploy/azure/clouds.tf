@@ -1,5 +1,5 @@
-# What differs between Azure's clouds, and what an empty subscription and a Debian image already hold.
-# No resource is here, so a test lets Terraform work it out without a provider.
+# Differences between the Azure clouds, and names that are already used in an empty subscription or
+# in a Debian image. There are no resources in this file, so it can be tested without a provider.
 
 locals {
   clouds = {
@@ -23,8 +23,8 @@ locals {
     "Microsoft.Storage",
   ]
 
-  # Users and groups of Debian's base-passwd and of the packages that a VM gets, and names that Azure
-  # refuses as an administrator's.
+  # Users and groups in Debian's base-passwd and in the packages installed on a VM, and names that
+  # Azure does not allow for an administrator.
   taken_names = [
     "_apt", "_chrony", "_ssh", "a", "actuser", "adm", "admin", "admin1", "admin2", "administrator",
     "aspnet", "audio", "backup", "bin", "broadside", "cdrom", "clock", "console", "crontab", "daemon",

@@ -1,21 +1,21 @@
-# What is the range's own and what stands already; names; what a region has. No resource is here.
+# Resources that already exist, names, and data on the region. There are no resources in this file.
 
 locals {
   own_group         = var.existing_resource_group_name == null
   existing_firewall = var.appliance == "existing-firewall"
   hub_subscription  = local.existing_firewall ? split("/", coalesce(var.existing_firewall_id, "/subscriptions/${var.subscription_id}"))[2] : var.subscription_id
 
-  # By the Cloud Adoption Framework's abbreviations, where a prefix is given.
+  # If there is a prefix, use the abbreviations of the Cloud Adoption Framework.
   kinds = [
     "afw", "afwp", "appi", "autoscale", "bas", "budget", "deploy", "id", "lbi", "log", "logic", "ng",
     "nic", "nsg", "pep", "pip", "ppg", "rg", "rt", "sbns", "vm", "vmss", "vnet",
   ]
   names = { for kind in local.kinds : kind => var.name_prefix == null ? var.name : "${kind}-${var.name_prefix}-${var.name}" }
-  # No hyphens, 24 characters, unique in the world.
+  # Without hyphens, up to 24 characters, and globally unique.
   account_name = "${substr(replace("${var.name_prefix == null ? "" : "st${var.name_prefix}"}${var.name}", "-", ""), 0, 16)}${local.suffix}"
 
-  # learn.microsoft.com/azure/reliability/availability-zones-region-support, 2026-11, from memory;
-  # firewall_zones and storage_replication say otherwise where it is wrong.
+  # See learn.microsoft.com/azure/reliability/availability-zones-region-support (2026-11, from
+  # memory). If this is wrong, set firewall_zones and storage_replication.
   zoned = contains([
     "australiaeast", "austriaeast", "brazilsouth", "canadacentral", "centralindia", "centralus",
     "chilecentral", "chinanorth3", "eastasia", "eastus", "eastus2", "francecentral",
@@ -28,15 +28,15 @@ locals {
   firewall_zones      = var.firewall_zones == null ? (local.zoned ? ["1", "2", "3"] : []) : var.firewall_zones
   storage_replication = var.storage_replication == null ? (local.zoned ? "ZRS" : "LRS") : var.storage_replication
 
-  # `-var=x=null` gives a text of four letters; `broadside up --set x=null` a null.
+  # `-var=x=null` sets a text with four letters. Use `broadside up --set x=null` to get a null.
   shutdown_time = var.auto_shutdown_time
   start_time    = var.auto_shutdown_time == null ? null : var.auto_start_time
 
   own_hub    = !contains(keys(var.existing_subnet_ids), "coordinator")
   own_spokes = !contains(keys(var.existing_subnet_ids), "clients")
 
-  # What `broadside up --check` asks the subscription for, and what `down` looks for: nothing here
-  # may depend on a resource, so that it is known without a plan.
+  # Data used by `broadside up --check` and by `down`. It should not depend on any resource, so that
+  # it is known without a plan.
   needs = {
     name                   = var.name
     subscription_id        = var.subscription_id

@@ -1,6 +1,6 @@
-# A range: hub and two spokes, an appliance between them, two fleets, and what they meet at.
-# One resource group holds all of it, so one `terraform destroy` takes all of it away. What stands
-# already (existing.tf) is read, and changed only where `may_change` says so.
+# Test range with a hub and two spokes, an appliance between them, two fleets, and the services that
+# they use. All of this is in a single resource group, so `terraform destroy` deletes everything.
+# Existing resources (existing.tf) are only changed if this is allowed by `may_change`.
 
 data "azurerm_client_config" "current" {}
 
@@ -49,7 +49,7 @@ locals {
   group_name = one(concat(azurerm_resource_group.this[*].name, data.azurerm_resource_group.existing[*].name))
   group_id   = one(concat(azurerm_resource_group.this[*].id, data.azurerm_resource_group.existing[*].id))
 
-  # What every module is told.
+  # Values for all modules.
   context = {
     name       = var.name
     names      = local.names
@@ -87,7 +87,7 @@ module "firewall" {
   tls_inspection           = var.tls_inspection
 }
 
-# The traffic's rules, in the range's own policy.
+# Rules for the traffic, in the policy of the range.
 module "rules" {
   source = "./modules/rules"
   count  = local.has_firewall ? 1 : 0
@@ -111,7 +111,7 @@ module "existing_firewall" {
   spoke_ids   = local.own_spoke_ids
 }
 
-# The same rules in an existing firewall's policy, as one group of the range's own.
+# The same rules in the policy of an existing firewall, as a group that belongs to the range.
 module "existing_rules" {
   source    = "./modules/rules"
   count     = contains(var.may_change, "rules") ? 1 : 0
@@ -125,7 +125,7 @@ module "existing_rules" {
   flows          = module.network.flows
 }
 
-# The spokes' half of the peerings with an existing firewall's hub.
+# The side of the spokes in the peerings with the hub of an existing firewall.
 resource "azurerm_virtual_network_peering" "spoke_to_existing_hub" {
   for_each = local.existing_firewall && local.own_spokes ? toset(["clients", "servers"]) : []
 
@@ -211,7 +211,7 @@ resource "azurerm_proximity_placement_group" "this" {
 }
 
 locals {
-  # What agents and coordinator have in common.
+  # Values for both the agents and the coordinator.
   machine = {
     image                      = var.image
     admin_user_name            = var.admin_user_name
@@ -248,7 +248,7 @@ module "fleet" {
   exchange_environment           = local.exchange_environment
   settings                       = var.agent_settings
 
-  # A VM without its way out or its roles would give up before they are there.
+  # A VM would fail to start if its outbound route or its roles did not exist yet.
   depends_on = [module.identity, module.routes, module.network]
 }
 

@@ -1,4 +1,5 @@
-# What `broadside scale`, `down` and `capacity` read with `terraform output -json`, and an operator too.
+# Values for `broadside scale`, `down` and `capacity`, which use `terraform output -json`, and for
+# operators.
 
 output "name" {
   value       = var.name

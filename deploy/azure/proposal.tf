@@ -1,4 +1,4 @@
-# What the range needs of what stands already and was not told to change: commands for its owners.
+# Changes that are needed in existing resources but not allowed, as commands for their owners.
 
 locals {
   hub    = try(split("/", module.existing_firewall[0].hub_id), [])

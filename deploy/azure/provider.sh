@@ -1,18 +1,21 @@
 #!/bin/sh
-# The azurerm provider for `terraform validate` and `terraform test`, without Terraform's registry.
+# Provide azurerm for `terraform validate` and `terraform test`, without the Terraform registry.
 #
-#   provider.sh         print the CLI configuration that finds a provider built earlier; exit 1 if none
-#   provider.sh build   build it from source with Go: about 15 minutes, 3.5 GB of memory, 2 cores
+#   provider.sh         print the CLI configuration for a provider built before; exit 1 if none
+#   provider.sh build   build it from source using Go, with 15 minutes, 3.5 GB of memory and 2 cores
 #
-# Its checksum is not the release's: `terraform init` takes it where deploy/azure/.terraform.lock.hcl is not.
+# The checksum is different from the released one. `terraform init` accepts it if there is no
+# deploy/azure/.terraform.lock.hcl.
 #
-# It is kept in .tools/terraform, or in $BROADSIDE_TERRAFORM_MIRROR. Who can reach the registry needs
-# none of this: `terraform init` fetches the released provider.
+# The provider is stored in .tools/terraform, or in $BROADSIDE_TERRAFORM_MIRROR. If you have access
+# to the registry, you do not need this script, because `terraform init` downloads the released
+# provider.
 set -eu
 cd "$(dirname "$0")/../.."
 
 version=5.2.0
-commit=v1.44.1-0.20260824201233-fae580791926 # what 5.2 is called among Go's modules
+# Name of version 5.2 as a Go module.
+commit=v1.44.1-0.20260824201233-fae580791926
 mirror=${BROADSIDE_TERRAFORM_MIRROR:-$PWD/.tools/terraform/mirror}
 binary=$mirror/registry.terraform.io/hashicorp/azurerm/$version/linux_amd64/terraform-provider-azurerm
 

@@ -1,8 +1,8 @@
-# What the traffic needs: ports of groups and firewall, and what the agents are told and may do. No
-# resource is here, so a test lets Terraform work it out without a provider.
+# Ports for the security groups and the firewall, and the settings of the agents for this traffic.
+# There are no resources in this file, so it can be tested without a provider.
 
 locals {
-  # FTP's data connections are to passive ports of the server's choice (exchange/engines/ftp.py).
+  # The FTP server chooses passive ports for its data connections (exchange/engines/ftp.py).
   service_ports = concat(
     flatten(values(var.service_ports)),
     contains(keys(var.service_ports), "ftp") ? ["50000-59999"] : [],

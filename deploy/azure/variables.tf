@@ -1,4 +1,4 @@
-# The range as a whole. Each concern has its own file: variables_<concern>.tf.
+# Variables for the whole range. Other variables are in variables_<concern>.tf.
 
 variable "subscription_id" {
   type        = string

@@ -1,4 +1,4 @@
-# What keeps the range from costing more than it should.
+# Variables to limit the costs of the range.
 
 variable "auto_shutdown_time" {
   type        = string

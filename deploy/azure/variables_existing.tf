@@ -1,5 +1,6 @@
-# What stands already: a platform team's group, subnets, private zones, and the firewall under test.
-# Nothing of it is changed unless `may_change` says so; what it lacks is the output `proposal`.
+# Existing resources, such as a resource group, subnets, private zones, and the firewall under test.
+# They are only changed if this is allowed by `may_change`. See output `proposal` for the changes
+# that are needed.
 
 variable "existing_resource_group_name" {
   type        = string

@@ -76,8 +76,8 @@ variable "threat_intelligence_mode" {
 
 variable "tls_inspection" {
   type = object({
-    key_vault_secret_id = string # the intermediate CA, as a certificate's secret id
-    identity_id         = string # user-assigned identity that may read it
+    key_vault_secret_id = string # the intermediate CA, as the secret id of a certificate
+    identity_id         = string # user-assigned identity with access to the certificate
     ports               = list(number)
   })
   default     = null
@@ -103,9 +103,9 @@ variable "nva" {
     version         = optional(string, "latest")
     size            = optional(string, "Standard_D16_v4")
     instances       = optional(number, 2)
-    marketplace     = optional(bool, true) # the image has a plan; accept its terms once: az vm image terms accept
+    marketplace     = optional(bool, true) # true if the image has a plan, in this case accept its terms once with az vm image terms accept
     probe_port      = optional(number, 22)
-    custom_data     = optional(string) # the vendor's bootstrap, as plain text; no secrets
+    custom_data     = optional(string) # bootstrap data for the appliance as plain text, without secrets
     admin_user_name = optional(string, "rangeadmin")
   })
   default     = null

@@ -31,7 +31,8 @@ variable "servers_cidr" {
   }
 
   validation {
-    # Two networks overlap when the smaller's first address, cut to the larger's length, is the larger.
+    # Two networks overlap if the first address of the smaller one, with the prefix length of the
+    # larger one, is the first address of the larger one.
     condition = alltrue([
       for pair in [[var.hub_cidr, var.clients_cidr], [var.hub_cidr, var.servers_cidr], [var.clients_cidr, var.servers_cidr]] :
       try(cidrhost("${cidrhost(pair[0], 0)}/${min(split("/", pair[0])[1], split("/", pair[1])[1])}", 0) != cidrhost("${cidrhost(pair[1], 0)}/${min(split("/", pair[0])[1], split("/", pair[1])[1])}", 0), true)

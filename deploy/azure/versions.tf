@@ -1,5 +1,5 @@
 terraform {
-  required_version = ">= 1.9" # validations that look at a second variable
+  required_version = ">= 1.9" # needed for validations that use a second variable
 
   required_providers {
     azurerm = {
@@ -12,25 +12,27 @@ terraform {
 provider "azurerm" {
   subscription_id = var.subscription_id
   environment     = var.cloud
-  # Shared keys of the storage account are off, so blobs are written with the deployer's own identity.
+  # Shared keys of the storage account are disabled, so blobs are written using the identity of the
+  # user.
   storage_use_azuread = true
-  # azurerm 5 registers none by itself; in an empty subscription nothing could be made.
+  # azurerm 5 does not register any provider by itself, so nothing could be created in an empty
+  # subscription.
   resource_provider_registrations = "none"
   resource_providers_to_register  = var.register_resource_providers ? local.resource_providers : []
 
   features {
     template_deployment {
-      delete_nested_items_during_deletion = false # the account takes its tables with it
+      delete_nested_items_during_deletion = false # the tables are deleted with the account
     }
 
     resource_group {
-      # Application Insights puts an alert rule of its own beside itself; `down` takes that too.
+      # Application Insights creates an alert rule, which will be deleted by `down` as well.
       prevent_deletion_if_contains_resources = false
     }
   }
 }
 
-# The subscription of an existing firewall and its hub; the range's own otherwise.
+# Subscription of an existing firewall and its hub, or the subscription of the range.
 provider "azurerm" {
   alias           = "hub"
   subscription_id = local.hub_subscription

@@ -27,19 +27,23 @@ from deploy.components import (
     read_wheels,
     write_notices,
 )
-from deploy.debian_packages import KEYRING as KEYRING  # for tests
+
+# Imported here for the tests.
+from deploy.debian_packages import KEYRING as KEYRING
 from deploy.debian_packages import LICENCE_TEXTS, PACKAGES, read_lock
 from deploy.debian_packages import own_archive as own_archive
 
 BUNDLE: Final = ROOT / "deploy" / "azure" / "bundle"
 PYTHON: Final = "3.13"
-PROGRAMS: Final = ("vegeta",)  # built in the checkout, from source: in no Debian
-GLIBC_MINOR: Final = 36  # the oldest that this image has; Python's wheels name it
+# Not available in Debian. These are built from source in the checkout.
+PROGRAMS: Final = ("vegeta",)
+# Oldest glibc version on this image, which is part of the names of wheels.
+GLIBC_MINOR: Final = 36
 LOCKS: Final = ("agent.lock", "coordinator.lock")
 
 
 def main() -> int:
-    """Build the bundle."""
+    """Build the bundle and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=ROOT / "dist" / "broadside-bundle.tar.gz")
     parser.add_argument("--archive", help="a Debian archive's URI; default: this machine's own")
@@ -54,12 +58,12 @@ def build(
     """Build the bundle.
 
     Args:
-        output: the file to write.
-        wheel: Broadside's own; None builds it.
-        archive: a Debian archive's URI; None for the one of this machine's own apt.
+        output: File to write.
+        wheel: Wheel of Broadside, or None to build it.
+        archive: URI of a Debian archive, or None to use the archive of this machine's apt.
 
     Returns:
-        The components of others that it carries.
+        The third-party components in the bundle.
     """
     with tempfile.TemporaryDirectory(prefix="broadside-bundle-") as folder:
         work = Path(folder)
@@ -87,11 +91,11 @@ def build(
 
 
 def add_programs(folder: Path) -> Sequence[Carried]:
-    """Add the static programs that the checkout builds for itself, for /usr/local/bin of a VM."""
+    """Add the static programs built in this checkout, to be installed in /usr/local/bin."""
     folder.mkdir()
     carried: list[Carried] = []
     for name in PROGRAMS:
-        # The pinned Go: another one makes another program.
+        # Use the pinned version of Go, because another version would build a different program.
         run(["sh", ROOT / "deploy" / "go.sh", name], {"BROADSIDE_BRING_GO": "1"})
         shutil.copy(ROOT / ".tools" / name / "bin" / name, folder / name)
         carried += read_go_licences(ROOT / ".tools" / name / "licences")
@@ -99,10 +103,18 @@ def add_programs(folder: Path) -> Sequence[Carried]:
 
 
 def add_packages(debs: Path, work: Path, archive: str | None) -> Sequence[Carried]:
-    """Add the locked packages, with an apt index of their own.
+    """Add the locked packages with their own apt index.
 
-    The lock is made as if nothing were installed: what the image has already, apt there leaves
-    alone.
+    The lock has all packages that are needed if nothing is installed. If the image already has a
+    package, apt will skip it.
+
+    Args:
+        debs: Folder to create for the packages.
+        work: Folder for downloads.
+        archive: URI of a Debian archive, or None to use the archive of this machine's apt.
+
+    Returns:
+        The components of the packages.
     """
     fetched = work / "debs"
     locked = read_lock()

@@ -1,20 +1,27 @@
 #!/bin/sh
-# A pipeline's step: launch a scenario, wait for its verdict, hold it against an earlier run.
-# Environment: SCENARIO; BROADSIDE_API and BROADSIDE_TOKEN (an operator's) of a `broadside serve`;
-# OVERRIDES, one FIELD=VALUE a line; GATES, one a line, such as `received < -3%`; BASELINE, a run id
-# (default: the scenario's newest run with the label baseline=accepted that went to its end, has a rate
-# and did not fail); ACCEPT=true, to give this run that label, as the first one gets by itself: else a
-# baseline stays, however slowly runs drift from it; RESULTS, a folder (default: broadside).
-# Leaves summary.md, verdict.xml and, with gates, gates.xml in RESULTS. Exit codes: 0 pass,
-# 1 fail, 2 inconclusive, 3 wrong usage, 4 could not run; the worst of verdict and gates.
+# Step in a pipeline to launch a scenario, wait for its verdict, and compare it with a previous run.
+# Environment:
+#   SCENARIO         scenario to launch
+#   BROADSIDE_API    address of `broadside serve`
+#   BROADSIDE_TOKEN  token of an operator
+#   OVERRIDES        one FIELD=VALUE per line
+#   GATES            regression gates, one per line, for example `received < -3%`
+#   BASELINE         run id; default: the newest run of the scenario with the label baseline=accepted
+#                    that was completed, has a rate and did not fail
+#   ACCEPT           true to add this label to the new run. The first run will always get it. After
+#                    that a baseline is not changed, so that a slow change of the runs is detected.
+#   RESULTS          folder to write to; default: broadside
+# It writes summary.md, verdict.xml and, with gates, gates.xml to RESULTS. Exit codes: 0 pass, 1 fail,
+# 2 inconclusive, 3 usage error, 4 could not run. The worst one of the verdict and the gates is used.
 set -eu
 results=${RESULTS:-broadside}
 newline='
 '
 mkdir -p "$results"
-rm -f "$results/summary.md" "$results/verdict.xml" "$results/gates.xml" # of a run before
+# Delete the files of a previous run.
+rm -f "$results/summary.md" "$results/verdict.xml" "$results/gates.xml"
 
-with() { # with OPTION LINES COMMAND...: the command with the option before each line
+with() { # with OPTION LINES COMMAND...: run the command with the option for each line
     option=$1 lines=$2
     shift 2
     IFS=$newline

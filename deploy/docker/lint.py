@@ -1,7 +1,10 @@
-"""Judges docker-compose.yml without Docker: ``python deploy/docker/lint.py``, exit 1 with faults.
+"""Check docker-compose.yml without Docker.
 
-A parser of the Compose Specification judges keys and values; it knows neither YAML merges nor what
-a name refers to, so both are done here. Once for each profile, which chooses the fleet's settings.
+Run it with ``python deploy/docker/lint.py``. The exit code is 1 if there are errors.
+
+We use a parser for the Compose Specification to check keys and values. It does not support YAML
+merges and does not check references to other names, so both are done in here. The file is checked
+for each profile, because the profile sets the environment of the fleet.
 """
 
 import re
@@ -17,11 +20,17 @@ ROOT: Final = Path(__file__).parents[2]
 COMPOSE: Final = ROOT / "docker-compose.yml"
 PROFILES: Final = ("embedded", "emulators")
 _VARIABLE: Final = re.compile(r"\$\{(\w+):-([^}]*)\}")
-_HOST_PATH: Final = (".", "/")  # how a volume's source begins that is a path
+# The source of a volume is a path if it starts with one of these.
+_HOST_PATH: Final = (".", "/")
 
 
 def faults(text: str, profile: str) -> Iterator[str]:
-    """What is wrong with a compose file under a profile, one line each."""
+    """Yield the errors of a compose file, using one line for each.
+
+    Args:
+        text: Text of the file.
+        profile: Profile to use.
+    """
     try:
         compose = read_compose(text, profile)
     except (yaml.YAMLError, LookupError) as error:
@@ -38,11 +47,15 @@ def faults(text: str, profile: str) -> Iterator[str]:
 
 
 def read_compose(text: str, profile: str) -> Any:
-    """Return a compose file's document under a profile, with merges and variables resolved.
+    """Return the document in a compose file with all merges and variables resolved.
+
+    Args:
+        text: Text of the file.
+        profile: Profile to use.
 
     Raises:
-        yaml.YAMLError: it is not YAML.
-        LookupError: a variable has no default.
+        yaml.YAMLError: The text is not YAML.
+        LookupError: There is a variable without a default.
     """
     return _interpolated(yaml.safe_load(text), {"COMPOSE_PROFILES": profile})
 
@@ -73,7 +86,10 @@ def _service_faults(service: dict[str, Any], compose: dict[str, Any]) -> Iterato
 
 
 def _interpolated(value: Any, given: dict[str, str]) -> Any:
-    """Compose's ``${NAME:-default}`` and ``$$``; any other ``$`` raises ``LookupError``."""
+    """Resolve ``${NAME:-default}`` and ``$$`` as in Compose.
+
+    Any other ``$`` raises ``LookupError``.
+    """
     if isinstance(value, dict):
         return {key: _interpolated(inner, given) for key, inner in value.items()}
     if isinstance(value, list):

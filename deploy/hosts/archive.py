@@ -24,18 +24,20 @@ HERE: Final = ROOT / "deploy" / "hosts"
 BOOT: Final = ROOT / "deploy" / "azure" / "modules" / "boot" / "files"
 LOCK: Final = HERE / "hosts.lock"
 PYTHONS: Final = ("3.11", "3.12", "3.13")
-GLIBC_MINOR_MAX: Final = 34  # RHEL 9's
-# iperf3 and the libraries that it loads: libgcc-s1 when it ends a thread, whose licence is in
+# Version on RHEL 9.
+GLIBC_MINOR_MAX: Final = 34
+# iperf3 and the libraries that it loads. libgcc-s1 is loaded when a thread ends. Its licence is in
 # gcc-14-base.
 ENGINE: Final = (
     "iperf3", "libiperf0", "libc6", "libgcc-s1", "gcc-14-base", "libsctp1", "libssl3t64",
     "libzstd1", "zlib1g",
 )  # fmt: skip
-CAPABILITIES: Final = ""  # an agent without tunnels needs none
+# An agent without tunnels does not need any.
+CAPABILITIES: Final = ""
 
 
 def main() -> int:
-    """Build the archive."""
+    """Build the archive and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=ROOT / "dist" / "broadside-hosts.tar.gz")
     parser.add_argument("--python", action="append", help="only for this one; may be repeated")
@@ -55,13 +57,13 @@ def build(
     """Build the archive.
 
     Args:
-        output: the file to write.
-        pythons: the hosts' Pythons that it is for.
-        wheel: Broadside's own; None builds it.
-        archive: a Debian archive's URI; None for the one of this machine's own apt.
+        output: File to write.
+        pythons: Python versions on the hosts.
+        wheel: Wheel of Broadside, or None to build it.
+        archive: URI of a Debian archive, or None to use the archive of this machine's apt.
 
     Returns:
-        The components of others that it carries.
+        The third-party components in the archive.
     """
     with tempfile.TemporaryDirectory(prefix="broadside-hosts-") as folder:
         work = Path(folder)
@@ -94,13 +96,22 @@ def build(
 
 
 def locked(wheel: Path) -> str:
-    """Return a lock's line for a wheel, by its hash."""
+    """Return the line of a wheel for a lock file, with its hash."""
     name, version, *_ = wheel.name.split("-")
     return f"{name}=={version} --hash=sha256:{sha256(wheel)}\n"
 
 
 def add_iperf3(home: Path, work: Path, archive: str | None) -> Sequence[Carried]:
-    """Add the locked iperf3 with its libraries, and a wrapper that runs it through their loader."""
+    """Add the locked iperf3 with its libraries, and a wrapper that runs it with their loader.
+
+    Args:
+        home: Folder to create.
+        work: Folder for downloads.
+        archive: URI of a Debian archive, or None to use the archive of this machine's apt.
+
+    Returns:
+        The components of the packages.
+    """
     fetched, debs = work / "debs", work / "engine"
     wanted = [each for each in read_lock() if each.name in (*ENGINE, LICENCE_TEXTS)]
     debian_packages.fetch(wanted, fetched, archive)

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Makes this host a Broadside agent or the coordinator, from the unpacked archive beside this script.
-# Needs no internet. Run again with a newer archive, it upgrades and keeps the settings.
+# Install an agent or the coordinator on this host, from the unpacked archive in this folder.
+# You do not need access to the internet. To upgrade, run it from a newer archive. This will not
+# change the settings.
 #
 #   install.sh coordinator [BROADSIDE_SETTING=VALUE ...]
 #   install.sh agent BROADSIDE_AGENT_ROLE=client BROADSIDE_COORDINATOR=https://host:8443 [...]
 #
-# An agent's join code is read from standard input, unless this host is enrolled already.
+# The join code of an agent is read from standard input, unless this host is already enrolled.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 home=/opt/broadside
@@ -18,7 +19,7 @@ stop() {
     exit 2
 }
 
-# 1. What was asked, and what this host has ---------------------------------------------------------
+# 1. Check the arguments and this host --------------------------------------------------------------
 service=${1:-}
 case $service in
 agent | coordinator) shift ;;
@@ -34,8 +35,9 @@ for word in "$@"; do
     *) stop "$word: not a setting; write BROADSIDE_NAME=VALUE (docs/settings.md)" ;;
     esac
 done
-umask 077 # what is for all users is opened to them by its own line
-unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX # packages of the caller's are not the service's
+umask 077 # files for all users get their mode in a separate line
+# The packages of the caller should not be used in the service.
+unset PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX
 [ "$(id -u)" = 0 ] || stop "run it as root"
 [ "$(uname -m)" = x86_64 ] || stop "$(uname -m): the archive is for x86_64"
 command -v systemctl >/dev/null || stop "no systemd here"
@@ -47,15 +49,16 @@ done
 command -v chronyc >/dev/null ||
     echo "install.sh: no chrony here; without it no clock is trusted: install your distribution's" >&2
 
-# 2. The settings: those of before, with those of now over them -------------------------------------
+# 2. Write the settings, using the old ones and the new ones on top ---------------------------------
 [ -d /etc/broadside ] || install -d -m 0755 /etc/broadside
-remove_setting() { # NAME; the file holds secrets from its first byte on, and systemd reads it as root
+# The file has secrets, so it is created with a safe mode. systemd will read it as root.
+remove_setting() { # NAME
     rm -f "$settings.new"
     touch "$settings"
     grep -v "^$1=" "$settings" >"$settings.new" || true
     mv "$settings.new" "$settings"
 }
-set_to() { # NAME=VALUE: in place of what the name was set to
+set_to() { # NAME=VALUE: replace the old value of the name
     remove_setting "${1%%=*}"
     printf '%s\n' "$1" >>"$settings"
 }
@@ -78,7 +81,7 @@ else
     is_set BROADSIDE_HOSTS_LISTEN || set_to 'BROADSIDE_HOSTS_LISTEN=[::]:8443'
 fi
 
-# 3. Broadside, in a virtual environment of its own, and an iperf3 with libraries of its own --------
+# 3. Install Broadside in its own virtual environment, and iperf3 with its own libraries ------------
 id broadside >/dev/null 2>&1 ||
     useradd --system --user-group --no-create-home --home-dir $state --shell /sbin/nologin broadside
 systemctl stop broadside-$service.service 2>/dev/null || true
@@ -87,7 +90,8 @@ install -d -m 0755 $home
 pip() { $home/venv/bin/python "$(ls "$here"/wheels/pip-*.whl)/pip" --disable-pip-version-check "$@"; }
 pip install -q --no-index --find-links "$here/wheels" --no-deps --only-binary :all: \
     --require-hashes --no-compile -r "$here/hosts.lock"
-# Compiled here, for the service may not write; without what it never runs, which takes as long.
+# Compile the modules here, because the service cannot write. Skip modules that it will never use,
+# because this would take the same time again.
 $home/venv/bin/python -W ignore -m compileall -qq -x '/site-packages/(pip|.*/tests)/' $home/venv/lib ||
     echo "install.sh: a module was not compiled; it is read as it is, at each start" >&2
 rm -rf $home/iperf3
@@ -96,7 +100,7 @@ chmod -R go+rX $home/venv $home/iperf3
 [ -d /usr/local/bin ] || install -d -m 0755 /usr/local/bin
 install -m 0755 "$here/broadside" /usr/local/bin/broadside
 
-# 4. The service ------------------------------------------------------------------------------------
+# 4. Start the service ------------------------------------------------------------------------------
 install -m 0644 "$here/broadside-$service.service" /etc/systemd/system/
 if [ "$service" = agent ]; then
     install -m 0644 "$here/sysctl.conf" /etc/sysctl.d/90-broadside.conf
@@ -107,8 +111,8 @@ systemctl daemon-reload
 systemctl enable --now broadside-$service.service
 ready=$credential
 [ "$service" = agent ] || ready=$(sed -n 's/^BROADSIDE_DATA_DIR=//p' "$settings")/private.sqlite3
-# At work: it has what it makes at its first start, and one process that stays. One that ends with an
-# error is started again every 5 s by another.
+# The service works if the files of its first start exist and if its process does not change. After
+# an error, a new process is started every 5 s.
 tries=60 stays=0 before=
 while [ $stays -lt 4 ] && [ $tries -gt 0 ]; do
     sleep 1
@@ -125,7 +129,7 @@ if [ $stays -lt 4 ]; then
     systemctl status --no-pager --lines 10 broadside-$service.service >&2 || true
     stop "broadside-$service does not start; see: journalctl -u broadside-$service"
 fi
-if [ "$service" = agent ]; then # the code has done its work
+if [ "$service" = agent ]; then # the code is no longer needed
     remove_setting BROADSIDE_AGENT_JOIN
     echo "this host is an agent of $(sed -n 's/^BROADSIDE_COORDINATOR=//p' "$settings")"
 else

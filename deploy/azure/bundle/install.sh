@@ -1,18 +1,19 @@
 #!/bin/sh
-# Makes this VM an agent or a coordinator from the unpacked package beside this script, offline.
+# Install an agent or the coordinator on this VM, from the unpacked package in this folder, offline.
 #
 #   install.sh agent|coordinator
 #
-# It may be killed at any point and run again, also over an older package.
-# The package's SHA-256 was checked before it was unpacked (fetch.py), hence `trusted`.
+# The script can be killed at any point and run again, also to replace an older package.
+# fetch.py has checked the SHA-256 of the package before it was unpacked, so we use `trusted`.
 set -eu
-umask 022 # what Debian's packages expect, whoever called; nothing here is a secret
+# This is needed by the Debian packages, no matter who runs this script. There are no secrets here.
+umask 022
 here=$(cd "$(dirname "$0")" && pwd)
 service=$1
 venv=/opt/broadside/venv
 export DEBIAN_FRONTEND=noninteractive
 
-# 1. The traffic engines and chrony, from the package alone -----------------------------------------
+# 1. Install the traffic engines and chrony, using only the package ---------------------------------
 echo "deb [trusted=yes] file:$here/debs ./" >"$here/sources.list"
 own_apt() {
     apt-get -q -oDPkg::Lock::Timeout=600 -oDir::Etc::sourcelist="$here/sources.list" -oDir::Etc::sourceparts=/dev/null \
@@ -21,11 +22,12 @@ own_apt() {
 }
 mkdir -p "$here/lists/partial"
 own_apt update
-policy=/usr/sbin/policy-rc.d # no engine's own service starts: the agent runs engines, for a burst
+# Do not start the services of the engines, because the agent will start an engine for a burst.
+policy=/usr/sbin/policy-rc.d
 trap 'rm -f $policy' EXIT
 printf '#!/bin/sh\nexit 101\n' >$policy
 chmod +x $policy
-# What an earlier run that was killed left half installed.
+# Remove packages that were not completely installed if an earlier run was killed.
 dpkg --configure -a --force-confdef --force-confold || true
 own_apt install -y --fix-broken --no-install-recommends
 own_apt install -y --no-install-recommends $(cat "$here/packages")
@@ -38,7 +40,7 @@ install -m 0644 /etc/broadside/chrony.conf /etc/chrony/chrony.conf
 systemctl enable chrony
 systemctl restart chrony
 
-# 2. Broadside, in a virtual environment of its own ------------------------------------------------
+# 2. Install Broadside in its own virtual environment -----------------------------------------------
 id broadside >/dev/null 2>&1 ||
     useradd --system --user-group --no-create-home --home-dir /var/lib/broadside broadside
 python3 -m venv --clear --without-pip $venv
@@ -48,12 +50,12 @@ pip install -q --no-index --find-links "$here/wheels" --no-deps --only-binary :a
 pip install -q --no-index --no-deps "$here"/wheels/broadside-*.whl
 
 if [ "$service" = agent ]; then
-    # An agent that cannot stream its seconds, or start at an instant, or run an engine, is no agent.
+    # An agent has to be able to stream its seconds, to start at a given time, and to run an engine.
     role=$(sed -n 's/^BROADSIDE_AGENT_ROLE=//p' /etc/broadside/environment)
     BROADSIDE_AGENT_ROLE=$role $venv/bin/broadside agent --check
 fi
 
-# 3. The service -----------------------------------------------------------------------------------
+# 3. Start the service ------------------------------------------------------------------------------
 systemctl daemon-reload
 systemctl enable "broadside-$service.service"
 systemctl restart "broadside-$service.service"

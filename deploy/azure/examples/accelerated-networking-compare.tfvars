@@ -1,4 +1,4 @@
-# What accelerated networking is worth. Changing it makes new VMs:
+# Effect of accelerated networking. If it is changed, new VMs are created:
 #   broadside up --vars examples/accelerated-networking-compare.tfvars
 #   broadside launch ... --set labels.accelerated=without
 #   broadside scale 0

@@ -1,9 +1,9 @@
-# Every test of the field's notebook (docs/scenarios.md) on one range: eight pairs, HTTP, HTTPS and
-# FTP beside iperf3, VXLAN tunnels, probes, and switches of the firewall's modes for A/B studies.
+# Range for all tests in the field notebook (docs/scenarios.md). It has eight pairs, HTTP, HTTPS and
+# FTP in addition to iperf3, VXLAN tunnels, probes, and modes of the firewall for A/B studies.
 #   broadside up --vars examples/notebook.tfvars
 #   broadside launch vxlan-64-flows
 #   broadside study matrix inspection --mode off --mode alert --mode deny --switch idps
-# What needs another state of the range is set beside it, as the runbook says:
+# Some tests need other settings, as described in the runbook:
 #   --set bypass=true, --set vm_size=Standard_D8_v4, --set accelerated_networking_enabled=false
 firewall_tier           = "Premium"
 idps_mode               = "Off"

@@ -1,9 +1,9 @@
-# Another appliance in place of Azure Firewall: a Cisco 8000v, two of them behind an internal load
-# balancer with HA ports. For a Palo Alto VM-Series take publisher "paloaltonetworks", offer
-# "vmseries-flex", sku "byol". Its own configuration (interfaces, routes, what it allows, its licence)
-# is the vendor's business: `custom_data` carries the bootstrap. List what there is:
+# Use another appliance instead of Azure Firewall, here two Cisco 8000v behind an internal load
+# balancer with HA ports. For a Palo Alto VM-Series use publisher "paloaltonetworks", offer
+# "vmseries-flex" and sku "byol". The configuration of the appliance (interfaces, routes, rules,
+# licence) is up to you. The bootstrap data can be set in `custom_data`. To list all images:
 #   az vm image list --publisher cisco --offer cisco-c8000v-byol --all --output table
-# Accept the image's legal terms once in the subscription, which `up --check` looks for:
+# Accept the legal terms of the image once per subscription. `up --check` will test this:
 #   az vm image terms accept --publisher cisco --offer cisco-c8000v-byol --plan 17_15_01a-byol
 appliance = "nva"
 nva = {

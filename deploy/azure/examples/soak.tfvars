@@ -1,5 +1,5 @@
-# A soak over days: few pairs at a modest rate, and no nightly shutdown to end it.
-# Standard is enough for a stability test below 30 Gbit/s, and cheaper an hour.
+# Soak test for some days, with few pairs, a low rate, and no shutdown at night. Standard is enough
+# for a stability test below 30 Gbit/s, and costs less per hour.
 firewall_tier      = "Standard"
 instances          = 4
 auto_shutdown_time = null

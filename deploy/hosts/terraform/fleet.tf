@@ -1,4 +1,5 @@
-# What every cloud's example takes, linked into each: the archive, the coordinator, the codes.
+# Variables for the examples of all clouds, with the archive, the coordinator and the codes. The
+# other folders have a link to this file.
 variable "archive_url" {
   type        = string
   description = "Where instances fetch the archive of `make hosts-archive`, without credentials."

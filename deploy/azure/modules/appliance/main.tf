@@ -1,14 +1,15 @@
-# Any other appliance: VMs of a marketplace image behind an internal load balancer whose one rule
-# takes every port and protocol (HA ports), so that its front end can be a next hop. One arm: one
-# interface a VM, which forwards. What the appliance allows is its own configuration. The image's legal
-# terms are accepted once a subscription by a person (`up --check` says how): a resource of them fails
-# where they were accepted before, and its destroy takes them back from everybody.
+# Third-party appliance, using VMs with a marketplace image behind an internal load balancer. The
+# load balancer has a single rule for all ports and protocols (HA ports), so that its frontend can
+# be used as a next hop. Each VM has one interface with IP forwarding. The rules of the appliance
+# are part of its own configuration. The legal terms of the image have to be accepted by a user once
+# per subscription (see `up --check`). We do not use a resource for this. It would fail if the terms
+# have already been accepted, and deleting it would cancel them for all users.
 
 resource "azurerm_lb" "this" {
   name                = "${var.context.names.lbi}-appliance"
   resource_group_name = var.context.group_name
   location            = var.context.location
-  sku                 = "Standard" # HA ports are Standard's
+  sku                 = "Standard" # required for HA ports
   tags                = var.context.tags
 
   frontend_ip_configuration {
@@ -42,8 +43,8 @@ resource "azurerm_lb_rule" "ha_ports" {
   frontend_ip_configuration_name = "next-hop"
   backend_address_pool_ids       = [azurerm_lb_backend_address_pool.this.id]
   probe_id                       = azurerm_lb_probe.this.id
-  load_distribution              = "Default" # by 5-tuple: a pair's streams spread over appliances
-  idle_timeout_in_minutes        = 30        # iperf3's control connection is silent for a whole burst
+  load_distribution              = "Default" # based on the 5-tuple, so the streams of a pair are spread over all appliances
+  idle_timeout_in_minutes        = 30        # the control connection of iperf3 is idle during a burst
 }
 
 resource "azurerm_network_interface" "this" {
@@ -113,5 +114,6 @@ resource "azurerm_linux_virtual_machine" "this" {
     }
   }
 
-  boot_diagnostics {} # the vendor's console; an appliance that does not come up says why there
+  # Console of the vendor, which shows why an appliance does not start.
+  boot_diagnostics {}
 }

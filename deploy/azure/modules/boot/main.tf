@@ -1,7 +1,7 @@
-# What a VM is told at its first boot, as cloud-init. It holds no secret: the package is fetched with
-# the VM's managed identity and believed only if its SHA-256 is the one below.
+# Data for the first boot of a VM, as cloud-init. There are no secrets in it. The package is
+# downloaded using the managed identity of the VM, and only accepted with the SHA-256 below.
 #
-# No resource is here, so this module renders without a provider: the tests run what it renders.
+# There are no resources in this module, so the tests can render it without a provider.
 
 locals {
   files = "${path.module}/files"

@@ -1,5 +1,5 @@
-# Warns by e-mail; it stops nothing. What stops: the nightly scale to 0, `broadside down`, and the
-# coordinator's own price limit on a run.
+# Budget that sends a warning by e-mail but does not stop anything. To stop the costs, there is the
+# nightly scale to 0, `broadside down`, and the price limit for a run in the coordinator.
 
 resource "azurerm_consumption_budget_resource_group" "this" {
   name              = "${var.context.names.budget}-monthly"
@@ -23,6 +23,6 @@ resource "azurerm_consumption_budget_resource_group" "this" {
   }
 
   lifecycle {
-    ignore_changes = [time_period] # it began in the month in which it was made
+    ignore_changes = [time_period] # it starts in the month in which it was created
   }
 }

@@ -1,4 +1,4 @@
-# The one way in, by the operator's Azure sign-in and SSH key.
+# The only way to connect from outside, using the operator's Azure sign-in and SSH key.
 
 resource "azurerm_public_ip" "bastion" {
   count = var.bastion_enabled ? 1 : 0
@@ -17,7 +17,7 @@ resource "azurerm_bastion_host" "this" {
   name                = "${var.context.names.bas}-bastion"
   resource_group_name = var.context.group_name
   location            = var.context.location
-  sku                 = "Standard" # the least that carries `az network bastion tunnel`
+  sku                 = "Standard" # the smallest SKU to support `az network bastion tunnel`
   scale_units         = 2
   tunneling_enabled   = true
   tags                = var.context.tags

@@ -1,5 +1,6 @@
-# A small VM, in place of Container Apps (DECISIONS.md says why): the same image, package and
-# hardened unit as the agents'. Its API listens on its own loopback and is reached through Bastion.
+# A small VM instead of Container Apps (see DECISIONS.md). It has the same image, package and
+# hardened unit as the agents. Its API is only listening on the loopback address, and can be used
+# through Bastion.
 
 module "boot" {
   source = "../boot"

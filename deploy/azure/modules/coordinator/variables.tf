@@ -7,12 +7,12 @@ variable "machine" {
   type = object({
     image                      = object({ publisher = string, offer = string, sku = string, version = string })
     admin_user_name            = string
-    ssh_public_key             = string # the operator's
+    ssh_public_key             = string # SSH key of the operator
     encryption_at_host_enabled = bool
-    bundle_url                 = string # the package
+    bundle_url                 = string # URL of the package
     bundle_sha256              = string
-    shutdown_time              = string # time of day, HHMM, of the daily stop; null: never
-    shutdown_timezone          = string # by Windows's name
+    shutdown_time              = string # time of the daily stop as HHMM, or null to disable it
+    shutdown_timezone          = string # name of the timezone in Windows
   })
   description = "What agents and coordinator have in common."
 }

@@ -1,9 +1,11 @@
-# What stops at night starts again in the morning. Azure's shutdown schedule has no counterpart, so a
-# workflow of one request does it, with an identity that may start this one VM and no more. By the
-# Resource Manager, as one piece: the provider's own workflow resources write it three times over.
+# Start the coordinator in the morning if it is stopped at night. Azure has a schedule for a
+# shutdown but none for a start. So we use a workflow with a single request, and an identity that
+# can only start this VM. It is a template for the Resource Manager, because the resources of the
+# provider would need three times as much code.
 
 locals {
-  power_on = "489581de-a3bd-480d-9518-53dea7416b33" # Desktop Virtualization Power On Contributor: the narrowest that starts a VM
+  # Desktop Virtualization Power On Contributor, the smallest role that can start a VM.
+  power_on = "489581de-a3bd-480d-9518-53dea7416b33"
   vm_id    = azurerm_linux_virtual_machine.this.id
 }
 
@@ -25,7 +27,7 @@ resource "azurerm_resource_group_template_deployment" "wake" {
   tags                = var.context.tags
 
   lifecycle {
-    # A new VM has lost the role that was given on the old one.
+    # A new VM does not have the role that was assigned for the old one.
     replace_triggered_by = [azurerm_linux_virtual_machine.this.virtual_machine_id]
   }
 

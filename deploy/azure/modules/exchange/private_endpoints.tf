@@ -1,4 +1,4 @@
-# Only with private_endpoints. Names resolve to private addresses in all three networks.
+# Only used with private_endpoints. All three networks resolve the names to private addresses.
 
 locals {
   endpoints = var.private_endpoints ? {

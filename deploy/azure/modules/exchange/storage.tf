@@ -1,11 +1,11 @@
-# The account of the tables (tables.tf), and the container with the agents' package.
+# Storage account for the tables (tables.tf), with a container for the package of the agents.
 
 resource "azurerm_storage_account" "this" {
-  #checkov:skip=CKV_AZURE_59:open to the operator's address alone (network_rules), for the upload of the package
-  #checkov:skip=CKV_AZURE_206:ZRS where there are zones; figures of a test need no second region
-  #checkov:skip=CKV_AZURE_33:no queue of this account is used
-  #checkov:skip=CKV2_AZURE_33:private_endpoints = true makes them; by default service endpoints keep it inside Azure
-  #checkov:skip=CKV2_AZURE_1:figures of a test; Microsoft's keys encrypt them
+  #checkov:skip=CKV_AZURE_59:only the operator's address is allowed (network_rules), to upload the package
+  #checkov:skip=CKV_AZURE_206:ZRS is used if there are zones, and test results do not need a second region
+  #checkov:skip=CKV_AZURE_33:the queues of this account are not used
+  #checkov:skip=CKV2_AZURE_33:created with private_endpoints = true, and the default is to use service endpoints inside Azure
+  #checkov:skip=CKV2_AZURE_1:test results are encrypted with the keys of Microsoft
   name                             = var.account.name
   resource_group_name              = var.context.group_name
   location                         = var.context.location
@@ -13,13 +13,13 @@ resource "azurerm_storage_account" "this" {
   account_tier                     = "Standard"
   account_replication_type         = var.account.replication
   min_tls_version                  = "TLS1_2"
-  shared_access_key_enabled        = false # managed identities only
+  shared_access_key_enabled        = false # use managed identities only
   default_to_oauth_authentication  = true
   local_user_enabled               = false
   allow_nested_items_to_be_public  = false
   cross_tenant_replication_enabled = false
-  # For the deployer's upload; the rules below shut it to all others. With private endpoints
-  # `broadside up` opens it for the minute of an upload.
+  # Used for the upload of the package. The rules below deny access to all others. With private
+  # endpoints, `broadside up` allows access only for the time of the upload.
   public_network_access_enabled = !var.private_endpoints
   tags                          = var.context.tags
 
@@ -42,7 +42,7 @@ resource "azurerm_storage_account" "this" {
 }
 
 resource "azurerm_storage_container" "agent" {
-  #checkov:skip=CKV2_AZURE_21:one package, read at boot; metrics are kept
+  #checkov:skip=CKV2_AZURE_21:a single package that is downloaded at boot, and there are metrics
   name                  = "agent"
   storage_account_id    = azurerm_storage_account.this.id
   container_access_type = "private"
@@ -52,7 +52,7 @@ locals {
   package = "broadside-bundle-${substr(var.bundle.sha256, 0, 12)}.tar.gz"
 }
 
-# The upload writes data, which even an owner of the subscription may not do without a data role.
+# The upload needs a data role, which even an owner of the subscription does not have.
 resource "azurerm_role_assignment" "deployer" {
   name                 = uuidv5("url", "${azurerm_storage_container.agent.id}/Storage Blob Data Contributor/${var.deployer_principal_id}")
   scope                = azurerm_storage_container.agent.id
@@ -70,8 +70,8 @@ resource "terraform_data" "role_settles" {
   }
 }
 
-# With private endpoints nobody outside could read it again at the next plan, so there it is no
-# resource: `broadside up` uploads it (output `package`).
+# With private endpoints, the package could not be accessed in the next plan. In this case there is
+# no resource, and `broadside up` uploads it (see output `package`).
 resource "azurerm_storage_blob" "bundle" {
   count = var.private_endpoints ? 0 : 1
 

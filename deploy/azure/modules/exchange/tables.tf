@@ -1,12 +1,12 @@
-# Three tables, for rights are given by table: what agents read, what they write, and what is not
-# theirs. Made by the Resource Manager: azurerm_storage_table speaks to the table service with the
-# account's shared key, and those are off.
+# Three tables, because access is given per table. Agents can read the first one and write the
+# second one, and have no access to the third one. The tables are created by the Resource Manager,
+# because azurerm_storage_table would use the shared key of the account, which is disabled.
 
 locals {
   tables = {
-    control = "control" # plans and control rows: agents read
-    results = "results" # presences, claims, reports, seconds: agents write
-    private = "private" # tokens, schedules, studies, audit: the coordinator's alone
+    control = "control" # plans and control rows, agents can read
+    results = "results" # presences, claims, reports and seconds, agents can write
+    private = "private" # tokens, schedules, studies and audit, for the coordinator only
   }
 }
 
@@ -29,7 +29,7 @@ resource "azurerm_resource_group_template_deployment" "tables" {
   })
 }
 
-# `broadside up` reads boot statuses and heartbeats as whoever deploys, to say which agents are ready.
+# Used by `broadside up` to get boot statuses and heartbeats and to show which agents are ready.
 resource "azurerm_role_assignment" "deployer_results" {
   count = var.private_endpoints ? 0 : 1
 

@@ -1,5 +1,5 @@
-# A firewall that stands already, and its hub: read, peered with the spokes, and changed only as far
-# as `may_change` goes. It may be in another subscription; the provider given here is that one's.
+# Existing firewall and its hub. It is connected to the spokes by peering, and only changed if this
+# is allowed by `may_change`. It can be in another subscription, so it has its own provider.
 
 locals {
   parts = split("/", var.firewall_id)

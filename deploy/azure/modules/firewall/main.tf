@@ -1,5 +1,5 @@
-# Azure Firewall with a policy. Capacity (`broadside capacity`) is not here: the provider has no
-# argument for it, and a raised minimum must go back by itself.
+# Azure Firewall with a policy. The capacity is set with `broadside capacity` and not in here. The
+# provider does not support it, and a higher minimum has to be reset automatically.
 
 resource "azurerm_public_ip" "this" {
   name                = "${var.context.names.pip}-firewall"
@@ -24,7 +24,7 @@ resource "azurerm_public_ip" "management" {
 }
 
 resource "azurerm_firewall" "this" {
-  #checkov:skip=CKV_AZURE_216:said by the policy, which Off by default keeps out of the figure
+  #checkov:skip=CKV_AZURE_216:set in the policy, and Off by default so that the results are not affected
   name                = "${var.context.names.afw}-firewall"
   resource_group_name = var.context.group_name
   location            = var.context.location
@@ -51,7 +51,8 @@ resource "azurerm_firewall" "this" {
   }
 
   lifecycle {
-    # `broadside park` takes them away and brings them back; the provider would make another firewall.
+    # `broadside park` removes these and adds them again. Without this, the provider would create a
+    # new firewall.
     ignore_changes = [ip_configuration, management_ip_configuration]
   }
 }

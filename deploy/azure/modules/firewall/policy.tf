@@ -1,5 +1,5 @@
 resource "azurerm_firewall_policy" "this" {
-  #checkov:skip=CKV_AZURE_220:the mode is what is compared: idps_mode
+  #checkov:skip=CKV_AZURE_220:set with idps_mode, because the modes are compared
   name                     = "${var.context.names.afwp}-firewall"
   resource_group_name      = var.context.group_name
   location                 = var.context.location

@@ -1,4 +1,5 @@
-# One scale set of agents; the root makes two of it. Uniform orchestration: DECISIONS.md says why.
+# Scale set for agents, used twice in the root module. It has uniform orchestration (see
+# DECISIONS.md).
 
 module "boot" {
   source = "../boot"
@@ -26,7 +27,7 @@ module "boot" {
 }
 
 resource "azurerm_linux_virtual_machine_scale_set" "this" {
-  #checkov:skip=CKV_AZURE_97:a variable: the subscription must have the feature registered
+  #checkov:skip=CKV_AZURE_97:set with a variable, because the feature has to be registered in the subscription
   name                            = "${var.context.names.vmss}-${var.role}s"
   resource_group_name             = var.context.group_name
   location                        = var.context.location
@@ -36,12 +37,13 @@ resource "azurerm_linux_virtual_machine_scale_set" "this" {
   admin_username                  = var.machine.admin_user_name
   disable_password_authentication = true
   custom_data                     = module.boot.custom_data
-  # A VM too many that Azure takes away again would have taken a job with it.
+  # If Azure created more VMs than requested and deleted them later, a job could be lost with them.
   overprovision = false
-  # A changed model touches no running VM; `broadside scale 0`, then `scale 30` makes new ones.
+  # A new model does not change running VMs. Use `broadside scale 0` and then `scale 30` to create
+  # new ones.
   upgrade_mode                 = "Manual"
-  single_placement_group       = false # room for up to 1,000
-  platform_fault_domain_count  = 1     # as many hosts as there are: no two need to stay apart
+  single_placement_group       = false # allows up to 1,000 VMs
+  platform_fault_domain_count  = 1     # spread over as many hosts as possible
   zones                        = var.zones
   zone_balance                 = length(var.zones) > 1
   proximity_placement_group_id = var.proximity_placement_group_id
@@ -88,6 +90,6 @@ resource "azurerm_linux_virtual_machine_scale_set" "this" {
   boot_diagnostics {}
 
   lifecycle {
-    ignore_changes = [instances] # `broadside scale` and the nightly shutdown set it
+    ignore_changes = [instances] # this is set by `broadside scale` and by the nightly shutdown
   }
 }

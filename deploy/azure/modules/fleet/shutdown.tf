@@ -1,5 +1,5 @@
-# Every day at the set time the scale set is held at 0 for half an hour; after that anything up to the
-# maximum may be set again, and nothing grows by itself, for there are no rules.
+# Scale the set to 0 every day at a given time, and keep it there for half an hour. After that, it
+# can be set to any value up to the maximum. There are no rules, so it will not scale automatically.
 
 locals {
   minutes = var.machine.shutdown_time == null ? 0 : 60 * tonumber(substr(var.machine.shutdown_time, 0, 2)) + tonumber(substr(var.machine.shutdown_time, 2, 2))
@@ -17,7 +17,7 @@ resource "azurerm_monitor_autoscale_setting" "shutdown" {
   dynamic "profile" {
     for_each = [
       { name = "shutdown", maximum = 0, at = local.minutes },
-      # Azure's own form for what holds after a recurring profile.
+      # This is the form that Azure uses for the profile that follows a recurring one.
       { name = jsonencode({ name = "by-hand", for = "shutdown" }), maximum = 1000, at = local.minutes + 30 },
     ]
 

@@ -1,6 +1,7 @@
-# Three identities, and the only thing each may do. Assignments have names derived from what they
-# are, so that one which an interrupted `up` made is known again. No key, password or connection string exists:
-# shared keys and local authentication are off on both services.
+# Three identities with the permissions that they need. The names of the assignments are based on
+# their content, so that an assignment from an `up` that was interrupted can be found again. There
+# are no keys, passwords or connection strings, because shared keys and local authentication are
+# disabled in both services.
 
 resource "azurerm_user_assigned_identity" "this" {
   for_each = toset(["clients", "servers", "coordinator"])
@@ -72,8 +73,8 @@ resource "azurerm_role_assignment" "metrics" {
   description          = "Read the firewall's own ledger."
 }
 
-# No role of Azure's own is as narrow: Network Contributor would let the coordinator delete the policy
-# and write its rules, which are resources of their own.
+# None of the built-in roles is small enough. With Network Contributor, the coordinator could delete
+# the policy and change its rules, which are separate resources.
 resource "azurerm_role_definition" "modes" {
   count = var.switch_enabled ? 1 : 0
 

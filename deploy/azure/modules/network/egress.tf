@@ -1,5 +1,6 @@
-# Service Bus Standard has neither private nor service endpoints, so what speaks to it needs a way
-# to a public address. A NAT gateway and not the firewall: jobs must not share the path under test.
+# Service Bus Standard does not support private endpoints or service endpoints, so its clients need
+# access to a public address. We use a NAT gateway and not the firewall, because jobs should not use
+# the path under test.
 
 locals {
   nat = merge(

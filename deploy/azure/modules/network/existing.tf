@@ -1,4 +1,4 @@
-# Subnets that stand already: their addresses.
+# Addresses of existing subnets.
 
 data "azurerm_subnet" "existing" {
   for_each = { for what in ["clients", "servers", "endpoints", "bastion", "appliance"] : what => var.existing_subnet_ids[what] if contains(keys(var.existing_subnet_ids), what) }

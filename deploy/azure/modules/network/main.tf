@@ -1,5 +1,6 @@
-# Hub and two spokes. Nothing here has a public address; NAT gateways (egress.tf) let out what the
-# security groups (security.tf) allow: Service Bus and storage of this region, and no internet.
+# Hub with two spokes. There are no public addresses in here. The NAT gateways (egress.tf) and the
+# security groups (security.tf) allow access to Service Bus and storage in this region, but not to
+# the internet.
 
 resource "azurerm_virtual_network" "hub" {
   count = local.own_hub ? 1 : 0
@@ -36,27 +37,27 @@ resource "azurerm_virtual_network" "servers" {
 resource "azurerm_subnet" "firewall" {
   count = local.own_hub ? 1 : 0
 
-  name                 = "AzureFirewallSubnet" # Azure's own name for it; no other is accepted
+  name                 = "AzureFirewallSubnet" # this name is required by Azure
   resource_group_name  = var.context.group_name
   virtual_network_name = azurerm_virtual_network.hub[0].name
   address_prefixes     = [cidrsubnet(var.cidrs.hub, 10, 0)]
 }
 
 resource "azurerm_subnet" "firewall_management" {
-  #checkov:skip=CKV2_AZURE_31:Azure lets no group onto a firewall's subnets
+  #checkov:skip=CKV2_AZURE_31:Azure does not support groups for the subnets of a firewall
   count = local.own_hub && var.firewall_tier == "Basic" ? 1 : 0
 
-  name                 = "AzureFirewallManagementSubnet" # Azure's own name, again
+  name                 = "AzureFirewallManagementSubnet" # this name is required by Azure
   resource_group_name  = var.context.group_name
   virtual_network_name = azurerm_virtual_network.hub[0].name
   address_prefixes     = [cidrsubnet(var.cidrs.hub, 10, 1)]
 }
 
 resource "azurerm_subnet" "bastion" {
-  #checkov:skip=CKV2_AZURE_31:only Bastion is in it, which takes Azure sign-in and nothing else
+  #checkov:skip=CKV2_AZURE_31:only used for Bastion, which requires an Azure sign-in
   count = local.own_hub ? 1 : 0
 
-  name                 = "AzureBastionSubnet" # Azure's own name, again
+  name                 = "AzureBastionSubnet" # this name is required by Azure
   resource_group_name  = var.context.group_name
   virtual_network_name = azurerm_virtual_network.hub[0].name
   address_prefixes     = [cidrsubnet(var.cidrs.hub, 10, 2)]
@@ -77,7 +78,7 @@ resource "azurerm_subnet" "coordinator" {
 }
 
 resource "azurerm_subnet" "endpoints" {
-  #checkov:skip=CKV2_AZURE_31:private endpoints only; who may reach them is said at the subnets that would
+  #checkov:skip=CKV2_AZURE_31:only used for private endpoints, and access is limited in the groups of the other subnets
   count = local.own_hub ? 1 : 0
 
   name                            = "endpoints"
@@ -88,7 +89,7 @@ resource "azurerm_subnet" "endpoints" {
 }
 
 resource "azurerm_subnet" "appliance" {
-  #checkov:skip=CKV2_AZURE_31:what passes the appliance is what is tested; the spokes' groups bound it
+  #checkov:skip=CKV2_AZURE_31:traffic through the appliance is tested, and is limited by the groups of the spokes
   count = local.own_hub ? 1 : 0
 
   name                            = "appliance"
@@ -99,8 +100,8 @@ resource "azurerm_subnet" "appliance" {
 }
 
 # Subnets of the spokes ----------------------------------------------------------------------------
-# Storage by service endpoint: presence, results and the package take Azure's backbone, never the
-# appliance under test.
+# Storage is used through service endpoints. So presence, results and the package are sent over the
+# Azure backbone, and never through the appliance under test.
 
 resource "azurerm_subnet" "clients" {
   count = local.own_spokes ? 1 : 0
@@ -135,7 +136,7 @@ locals {
   own_spokes = !contains(keys(var.existing_subnet_ids), "clients")
 
   prefixes = {
-    clients   = try(local.existing["clients"], cidrsubnet(var.cidrs.clients, 21 - tonumber(split("/", var.cidrs.clients)[1]), 0)) # a /21: 2,043 VMs
+    clients   = try(local.existing["clients"], cidrsubnet(var.cidrs.clients, 21 - tonumber(split("/", var.cidrs.clients)[1]), 0)) # a /21 has 2,043 VMs
     servers   = try(local.existing["servers"], cidrsubnet(var.cidrs.servers, 21 - tonumber(split("/", var.cidrs.servers)[1]), 0))
     endpoints = try(local.existing["endpoints"], cidrsubnet(var.cidrs.hub, 10, 4))
     bastion   = try(local.existing["bastion"], cidrsubnet(var.cidrs.hub, 10, 2))

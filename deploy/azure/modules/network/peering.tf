@@ -1,5 +1,5 @@
-# Forwarded traffic: what reaches a spoke from the hub was sent by the other spoke. An existing
-# firewall's hub is peered by modules/existing_firewall.
+# Forwarded traffic is needed, because all traffic from the hub to a spoke was sent by the other
+# spoke. The hub of an existing firewall has its peering in modules/existing_firewall.
 
 locals {
   peered = local.own_hub && local.own_spokes
@@ -45,7 +45,7 @@ resource "azurerm_virtual_network_peering" "servers_to_hub" {
   allow_forwarded_traffic   = true
 }
 
-# The bypass: the shortest path, past the appliance.
+# Bypass, which is the shortest path without the appliance.
 
 resource "azurerm_virtual_network_peering" "clients_to_servers" {
   count = var.bypass && local.own_spokes ? 1 : 0

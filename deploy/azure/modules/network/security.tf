@@ -1,5 +1,5 @@
-# What may pass at each subnet. Every group ends with a refusal in both directions, for Azure's own
-# last rules let a network talk to itself and out to the internet.
+# Rules for each subnet. Each group has a rule at the end to deny all traffic in both directions,
+# because the default rules of Azure allow traffic inside a network and to the internet.
 
 resource "azurerm_network_security_group" "this" {
   for_each = toset(local.own_groups)
@@ -11,10 +11,11 @@ resource "azurerm_network_security_group" "this" {
 }
 
 locals {
-  # Subnets that stand already have groups of their owner's.
+  # Existing subnets have the groups of their owner.
   own_groups = concat(local.own_spokes ? ["clients", "servers"] : [], local.own_hub ? ["coordinator"] : [])
 
-  # Where the exchange is: tags of this region's services, or the private endpoints' subnet.
+  # Address of the exchange, as tags for the services in this region or as the subnet of the private
+  # endpoints.
   exchange = var.private_endpoints ? {
     ServiceBus = local.prefixes.endpoints
     Storage    = local.prefixes.endpoints
@@ -22,7 +23,7 @@ locals {
     ServiceBus = "ServiceBus.${var.context.location}"
     Storage    = "Storage.${var.context.location}"
   }
-  exchange_ports = { ServiceBus = "5671", Storage = "443" } # AMQP over TLS; HTTPS
+  exchange_ports = { ServiceBus = "5671", Storage = "443" } # AMQP over TLS, and HTTPS
 
   to_exchange = [
     for service, prefix in local.exchange :
@@ -35,12 +36,12 @@ locals {
     var.traffic.icmp_enabled ? [{ name = "Echo", flow = "echo", protocol = "Icmp", ports = ["*"], from = local.prefixes.clients, to = local.prefixes.servers }] : [],
   )
 
-  # A tunnel's outer packets take their source port from a hash of the inner flow, so what a server
-  # sends back is no reply to a group: it is another flow, and needs a rule.
+  # The source port of a tunnel's outer packets is a hash of the inner flow. So the packets that a
+  # server sends are a new flow for a group, and not a response. They need their own rule.
   vxlan_to_servers = [for port in var.traffic.vxlan_port[*] : { name = "VxlanToServers", flow = "vxlan-to-servers", protocol = "Udp", ports = [tostring(port)], from = local.prefixes.clients, to = local.prefixes.servers }]
   vxlan_to_clients = [for port in var.traffic.vxlan_port[*] : { name = "VxlanToClients", flow = "vxlan-to-clients", protocol = "Udp", ports = [tostring(port)], from = local.prefixes.servers, to = local.prefixes.clients }]
 
-  # All other return traffic needs no rule: groups are stateful.
+  # Other return traffic does not need any rules, because groups are stateful.
   allowed = {
     clients = {
       Inbound  = local.vxlan_to_clients
@@ -48,7 +49,7 @@ locals {
     }
     servers = {
       Inbound  = concat(local.traffic, local.vxlan_to_servers)
-      Outbound = concat([local.to_exchange[1]], local.vxlan_to_clients) # no jobs go to servers
+      Outbound = concat([local.to_exchange[1]], local.vxlan_to_clients) # servers do not get any jobs
     }
     coordinator = {
       Inbound = [{ name = "SshFromBastion", protocol = "Tcp", ports = ["22"], from = local.prefixes.bastion, to = "VirtualNetwork" }]
@@ -82,7 +83,8 @@ resource "azurerm_network_security_rule" "allow" {
   source_address_prefix       = each.value.from
   source_port_range           = "*"
   destination_address_prefix  = each.value.to
-  # One port, or every port, is the singular's; the plural takes no "*".
+  # A single port or all ports are set in the singular form, because the plural form does not
+  # support "*".
   destination_port_range  = length(each.value.ports) == 1 ? each.value.ports[0] : null
   destination_port_ranges = length(each.value.ports) > 1 ? each.value.ports : null
 }

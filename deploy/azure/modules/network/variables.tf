@@ -12,8 +12,8 @@ variable "traffic" {
   type = object({
     tcp_ports    = list(string)
     udp_ports    = list(string)
-    icmp_enabled = bool   # echo requests from clients to servers
-    vxlan_port   = number # UDP port of tunnels, let through both ways; null: none
+    icmp_enabled = bool   # ICMP echo requests from clients to servers
+    vxlan_port   = number # UDP port for tunnels, allowed in both directions, or null for none
   })
   description = "What passes between the spokes."
 }

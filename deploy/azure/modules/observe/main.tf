@@ -1,5 +1,5 @@
-# Where metrics are kept and shown. The verdict does not need this: the coordinator reads the
-# firewall's metrics from Azure Monitor itself.
+# Storage and charts for metrics. They are not needed for the verdict, because the coordinator gets
+# the metrics of the firewall from Azure Monitor.
 
 resource "azurerm_log_analytics_workspace" "this" {
   name                         = "${var.context.names.log}-logs"

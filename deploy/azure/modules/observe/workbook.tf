@@ -1,4 +1,4 @@
-# The portal's page for the range: metrics that Azure has anyway, so it costs nothing to look.
+# Page for the range in the Azure portal. It uses metrics that are always available, so it is free.
 
 locals {
   firewall_charts = [
@@ -20,7 +20,7 @@ locals {
     ],
   )
 
-  # What workbooks call their aggregations
+  # Names of the aggregations in workbooks.
   total   = 1
   minimum = 2
   maximum = 3
@@ -38,7 +38,7 @@ resource "azurerm_application_insights_workbook" "this" {
   data_json = jsonencode({
     version = "Notebook/1.0"
     items = [for chart in local.charts : {
-      type = 10 # a chart of metrics
+      type = 10 # chart of metrics
       name = chart.metric
       content = {
         version      = "MetricsItem/2.0"

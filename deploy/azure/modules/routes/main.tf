@@ -1,5 +1,6 @@
-# Spoke to spoke by way of the appliance. All else keeps Azure's own routes: storage by its service
-# endpoint, Service Bus by the NAT gateway. With the bypass on, the direct peering's route stands.
+# Routes between the spokes through the appliance. All other traffic has the default routes of
+# Azure, with service endpoints for storage and the NAT gateway for Service Bus. If the bypass is
+# enabled, the route of the direct peering is used.
 
 resource "azurerm_route_table" "this" {
   for_each = var.spokes

@@ -16,7 +16,7 @@ variable "next_hop_address" {
 variable "spokes" {
   type = map(object({
     subnet_id    = string
-    other_prefix = string # where traffic of this spoke goes through the appliance
+    other_prefix = string # destination of the traffic from this spoke through the appliance
   }))
   description = "Spokes by name."
 }

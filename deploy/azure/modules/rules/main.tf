@@ -1,5 +1,6 @@
-# The traffic's ports from clients to servers, and tunnels both ways, for each end of one opens flows
-# of its own. Nothing else: the agents' other needs (storage, Service Bus) do not come this way.
+# Ports of the traffic from clients to servers, and tunnels in both directions, because each end of
+# a tunnel opens its own flows. There are no other rules, because storage and Service Bus are not
+# used through the firewall.
 resource "azurerm_firewall_policy_rule_collection_group" "traffic" {
   name               = var.group_name
   firewall_policy_id = var.policy_id
@@ -18,12 +19,13 @@ resource "azurerm_firewall_policy_rule_collection_group" "traffic" {
         protocols             = [upper(rule.value.protocol)]
         source_addresses      = [rule.value.from]
         destination_addresses = [rule.value.to]
-        destination_ports     = rule.value.ports # ICMP has none, and the argument is required: "*"
+        destination_ports     = rule.value.ports # not used for ICMP but required, so this is "*"
       }
     }
   }
 
-  # Only application rules inspect TLS, so HTTPS engines get one when it is on.
+  # Only application rules can inspect TLS, so there is one for the HTTPS engines if this is
+  # enabled.
   dynamic "application_rule_collection" {
     for_each = var.tls_inspection[*]
 
@@ -35,7 +37,7 @@ resource "azurerm_firewall_policy_rule_collection_group" "traffic" {
       rule {
         name              = "https"
         source_addresses  = [var.clients_prefix]
-        destination_fqdns = ["*"] # servers are addressed by number; sources and ports bound it
+        destination_fqdns = ["*"] # servers have no names, so the sources and the ports are the limit
         terminate_tls     = true
 
         dynamic "protocols" {

@@ -1,5 +1,6 @@
-# AWS: a group of clients and a group of servers, in subnets whose routes lead through the appliance
-# under test. Network, appliance and coordinator stand already; see docs/hosts.md.
+# AWS with a group of clients and a group of servers. The routes of their subnets go through the
+# appliance under test. The network, the appliance and the coordinator already exist, see
+# docs/hosts.md.
 terraform {
   required_version = ">= 1.5"
   required_providers {
@@ -42,7 +43,7 @@ resource "aws_autoscaling_group" "agents" {
   max_size            = var.pairs_count
   desired_capacity    = var.pairs_count
   vpc_zone_identifier = [each.value]
-  # A burst loads every core: what looks unwell then must not be replaced.
+  # A burst uses all cores. An instance that looks unhealthy because of this should not be replaced.
   suspended_processes = ["ReplaceUnhealthy", "AZRebalance"]
 
   launch_template {

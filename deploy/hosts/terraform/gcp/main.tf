@@ -1,5 +1,6 @@
-# Google Cloud: a group of clients and a group of servers, in subnetworks whose routes lead through the
-# appliance under test. Network, appliance and coordinator stand already; see docs/hosts.md.
+# Google Cloud with a group of clients and a group of servers. The routes of their subnetworks go
+# through the appliance under test. The network, the appliance and the coordinator already exist,
+# see docs/hosts.md.
 terraform {
   required_version = ">= 1.5"
   required_providers {

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Installs Broadside on this VM: fetches the package by managed identity, checks it, runs its
-installer, waits until the service works, and publishes each step as the VM's boot status.
+"""Install Broadside on this VM and publish each step as the boot status of the VM.
+
+The package is downloaded using the managed identity and checked. Then its installer is run. After
+that the script waits until the service works.
 
     fetch.py /etc/broadside/bundle.json
 
-``broadside-install.service`` runs it at every boot and starts it again after every failure, so one
-run makes one attempt and nothing here retries. A package that is not uploaded yet is a failure too.
+``broadside-install.service`` runs this script on every boot and starts it again after every
+failure. So each run is a single attempt, and there are no retries in here. A package that has not
+been uploaded yet is a failure as well.
 
-The boot status is one row of the table of results (partition ``boot``, the host's name), and one
-line on standard error, which the unit also sends to the serial console. ``broadside up`` reads
-both.
+The boot status is a row in the results table (partition ``boot``, name of the host) and a line on
+standard error. The unit also sends this line to the serial console. ``broadside up`` uses both.
 
-Standard library only: nothing else is on the image.
+Only the standard library is used, because nothing else is available on the image.
 """
 
 import hashlib
@@ -36,16 +38,22 @@ BROADSIDE = os.environ.get("BROADSIDE_COMMAND", "/opt/broadside/venv/bin/broadsi
 DOWNLOAD_S = float(os.environ.get("BROADSIDE_DOWNLOAD_S", "900"))
 HEALTHY_S = float(os.environ.get("BROADSIDE_HEALTHY_S", "120"))
 HEALTHY_PAUSE_S = 2.0
-TOKEN_MAX_BYTES = 1 << 20  # a token is 2 kB
-BUNDLE_MAX_BYTES = 1 << 30  # twenty times the largest package
-ERROR_MAX_CHARACTERS = 500  # of a boot status
-FAULTS = (  # URLError and HTTPError are OSErrors; JSON of brackets alone is too deep to parse
+# A token has about 2 kB.
+TOKEN_MAX_BYTES = 1 << 20
+# This is twenty times the size of the largest package.
+BUNDLE_MAX_BYTES = 1 << 30
+# Maximum length of the error in a boot status.
+ERROR_MAX_CHARACTERS = 500
+# URLError and HTTPError are OSErrors. JSON with many nested brackets raises RecursionError.
+FAULTS = (
     *(OSError, http.client.HTTPException, tarfile.TarError),
     *(ValueError, LookupError, TypeError, RecursionError),
 )
-BLOB_VERSION = "2023-11-03"  # of the Blob and Table services' protocol
+# Protocol version of the Blob service and the Table service.
+BLOB_VERSION = "2023-11-03"
 TABLE_VERSION = "2023-11-03"
-HINTS = {  # by HTTP status of the package
+# Hint for each HTTP status of the package.
+HINTS = {
     403: "no right yet: the identity needs 'Storage Blob Data Reader' on the container (a new role "
     "takes minutes), the subnet its storage service endpoint",
     404: "the package is not uploaded yet; run: broadside up",
@@ -53,11 +61,20 @@ HINTS = {  # by HTTP status of the package
 
 
 class Failed(Exception):
-    """This attempt failed; the message is the boot status' error."""
+    """This attempt has failed. The message is used as the error in the boot status."""
 
 
 def request(url: str, headers: dict, timeout_s: float, body: bytes | None = None):
-    """Send a GET, or a PUT of ``body``, never by a proxy: storage is reached inside Azure."""
+    """Send a GET, or a PUT if there is a body, and return the response.
+
+    A proxy is never used, because the storage can be reached inside Azure.
+
+    Args:
+        url: URL to request.
+        headers: HTTP headers.
+        timeout_s: Timeout in seconds.
+        body: Body of a PUT, or None for a GET.
+    """
     method = "GET" if body is None else "PUT"
     asked = urllib.request.Request(url, body, headers, method=method)  # noqa: S310 - our own URLs
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -79,12 +96,14 @@ def token(client_id: str) -> str:
 
 
 def publish(bundle: dict, stage: str, error: str = "") -> None:
-    """Write the boot status: a console line, and the row. A row that cannot be written is no error.
+    """Write the boot status to the console and to the table.
+
+    If the row cannot be written, this is not an error.
 
     Args:
-        bundle: the contents of ``bundle.json``.
+        bundle: Contents of ``bundle.json``.
         stage: ``fetch``, ``install``, ``start`` or ``ready``.
-        error: why the attempt ended in that stage; empty while it is under way.
+        error: Reason if the attempt failed in this stage, or empty.
     """
     error = " ".join(error.split())[:ERROR_MAX_CHARACTERS]
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -114,7 +133,16 @@ def publish(bundle: dict, stage: str, error: str = "") -> None:
 
 
 def download(url: str, bearer: str, path: Path) -> str:
-    """Save a blob and return its SHA-256 in hex. Raises ``ValueError``: it does not end."""
+    """Save a blob and return its SHA-256 in hex.
+
+    Args:
+        url: URL of the blob.
+        bearer: Bearer token for the storage.
+        path: File to write.
+
+    Raises:
+        ValueError: The blob is too large or the download takes too long.
+    """
     headers = {"Authorization": f"Bearer {bearer}", "x-ms-version": BLOB_VERSION}
     digest, left_bytes = hashlib.sha256(), BUNDLE_MAX_BYTES
     end_s = time.monotonic() + DOWNLOAD_S
@@ -129,7 +157,15 @@ def download(url: str, bearer: str, path: Path) -> str:
 
 
 def fetch(bundle: dict, path: Path) -> None:
-    """Download the package, unless it is here whole already. Raises :class:`Failed`."""
+    """Download the package, unless the complete file is already there.
+
+    Args:
+        bundle: Contents of ``bundle.json``.
+        path: File to write.
+
+    Raises:
+        Failed: The package cannot be downloaded, or has a different SHA-256.
+    """
     if path.exists() and file_sha256(path) == bundle["sha256"]:
         return
     url = bundle["url"]
@@ -146,14 +182,24 @@ def fetch(bundle: dict, path: Path) -> None:
 
 
 def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def install(bundle: dict, path: Path) -> None:
-    """Unpack the package and run its installer. Raises :class:`Failed` with its last words."""
+    """Unpack the package and run its installer.
+
+    Args:
+        bundle: Contents of ``bundle.json``.
+        path: File of the package.
+
+    Raises:
+        Failed: The installer has failed. The message has its last line.
+    """
     unpacked = FOLDER / "bundle"
-    shutil.rmtree(unpacked, ignore_errors=True)  # an attempt may have been killed while it unpacked
+    # A previous attempt might have been killed while unpacking.
+    shutil.rmtree(unpacked, ignore_errors=True)
     try:
         with tarfile.open(path) as archive:
             archive.extractall(unpacked, filter="data")
@@ -171,7 +217,11 @@ def install(bundle: dict, path: Path) -> None:
 
 
 def wait_healthy(service: str) -> None:
-    """Wait until the service works, by its own command. Raises :class:`Failed` with its reason."""
+    """Wait until the service works, using its own command.
+
+    Raises:
+        Failed: The service does not work in time. The message has the reason.
+    """
     end_s = time.monotonic() + HEALTHY_S
     while True:
         asked = subprocess.run(
@@ -196,7 +246,8 @@ def main() -> None:
             fetch(bundle, path)
             publish(bundle, stage := "install")
             install(bundle, path)
-            installed.write_text(bundle["sha256"])  # last: an attempt that was killed starts anew
+            # This is done last, so that a killed attempt will start again.
+            installed.write_text(bundle["sha256"])
             path.unlink(missing_ok=True)
             shutil.rmtree(FOLDER / "bundle", ignore_errors=True)
         publish(bundle, stage := "start")

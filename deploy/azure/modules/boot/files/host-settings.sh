@@ -1,19 +1,20 @@
 #!/bin/sh
-# Applies /etc/sysctl.d/90-broadside.conf, and gives each network interface that has hardware behind
-# it the queueing discipline that is the default there (fq).
+# Apply /etc/sysctl.d/90-broadside.conf, and set the default queueing discipline (fq) on each network
+# interface that has hardware.
 #
-# An interface takes the default when it comes up. One that is up keeps what it has, also through down
-# and up, so it is replaced here: one for each queue of the interface below an "mq", or a single one
-# where the interface has a single queue and therefore no mq.
+# An interface gets the default when it comes up. If it is already up, it will not change, even if it
+# goes down and up again. So we replace it here, which is one qdisc below "mq" for each queue of the
+# interface, or a single one if the interface has only one queue and no mq.
 set -eu
 settings=/etc/sysctl.d/90-broadside.conf
 discipline=$(sed -n 's/^net\.core\.default_qdisc *= *//p' "$settings")
 class=${BROADSIDE_NET_CLASS:-/sys/class/net}
 failed=0
-# What this kernel does not take is named in the journal; an agent also reports what holds.
+# Settings that this kernel does not support are in the journal. An agent also reports the current
+# settings.
 sysctl -q -p "$settings" || true
 for link in "$class"/*; do
-    [ -e "$link/device" ] || continue # loopback, tunnels, bridges
+    [ -e "$link/device" ] || continue # loopback, tunnels and bridges
     name=${link##*/}
     if tc qdisc replace dev "$name" root handle 1: mq 2>/dev/null; then
         number=0
