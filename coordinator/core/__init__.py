@@ -1,1 +1,1 @@
-"""The pure heart: planning, alignment, aggregation, reconciliation, verdict. No clock, no I/O."""
+"""Core logic for planning, measuring and judging runs, without clock or I/O."""

@@ -1,8 +1,9 @@
-"""Every figure of a run once: its unit and layer, where a burst has it, how bursts fold, its words.
+"""Registry of all run metrics, with unit, layer, source, aggregation and label.
 
-Summaries, report, tables, page, metrics, exports, comparisons, studies and lists take from here. A
-figure that a run's summary has no field for is folded from its bursts' when it is asked for, so a
-figure over what bursts measure already is one entry, and is shown everywhere.
+Summaries, reports, tables, the web page, the Prometheus metrics, exports, comparisons, studies and
+lists all use this registry. If a run summary has no field for a metric, it is computed from the
+bursts. To add a metric for values that bursts already have, it is therefore enough to add one
+entry.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,41 +15,61 @@ from broadside.coordinator.core.words import Unit, say
 
 
 class Layer(StrEnum):
-    """Where in the stack a rate is counted."""
+    """Layer at which a rate is counted."""
 
-    PAYLOAD = "payload"  # what the application handed over
-    IP = "ip"  # payload plus TCP/UDP and IP headers: what Azure Firewall's limits are stated in
+    # Data from the application.
+    PAYLOAD = "payload"
+    # Payload with TCP/UDP and IP headers. The limits of Azure Firewall are given at this layer.
+    IP = "ip"
 
 
-LEDGER: Final = "the ledger's"  # its own layer, as the reconciliation says
+# The layer of the ledger, as given in the reconciliation.
+LEDGER: Final = "the ledger's"
 
 
 class Fold(StrEnum):
-    """How a figure of bursts becomes one of the run. What is unknown is left out, never zero."""
+    """Aggregation from bursts to a run. Unknown values are left out and never count as zero."""
 
-    MEAN = "mean"  # each burst alike; of flows, each flow of each burst
+    # Each burst has the same weight. For flows, each flow of each burst has the same weight.
+    MEAN = "mean"
     TOTAL = "total"
     LARGEST = "largest"
     SMALLEST = "smallest"
-    NONE = "none"  # the run has its own, which no fold of bursts gives
+    # There is no aggregation, and the run has its own value.
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure. ``read`` is its dotted name in a burst's summary; of a list, every member's."""
+    """One metric.
 
-    name: str  # in a run's summary, where that has it; ends with its unit
+    Attributes:
+        name: Name in a run summary, which ends with the unit.
+        words: Label for people.
+        read: Dotted name in a burst summary, or a function. In a list, the values of all items are
+            used.
+        fold: Aggregation over bursts.
+        layer: Layer of a rate.
+        stored: Dotted name in a run summary, if it is different from ``name``.
+        short: Name in comparisons and trials, if it is different from ``name``.
+        metric: Name in Prometheus, if it is different from ``name``.
+        decimals: Decimals of a percentage.
+        optional: True if most runs cannot have it. It is then shown only if it is known.
+        headline: True if it is one of the main metrics of a run.
+    """
+
+    name: str
     words: str
     read: str | Callable[[object], Iterable[float]]
     _: KW_ONLY
     fold: Fold = Fold.MEAN
     layer: str = ""
-    stored: str = ""  # dotted name in a run's summary, where it is not the name
-    short: str = ""  # what comparisons and trials call it, where it is not the name
-    metric: str = ""  # what Prometheus calls it, where it is not the name
-    decimals: int = 2  # of a percentage
-    optional: bool = False  # most runs cannot have it: shown where it is known
-    headline: bool = True  # shown among a run's headline figures
+    stored: str = ""
+    short: str = ""
+    metric: str = ""
+    decimals: int = 2
+    optional: bool = False
+    headline: bool = True
 
     @property
     def unit(self) -> Unit:
@@ -59,11 +80,11 @@ class Figure:
         return self.short or self.name
 
     def values(self, burst: object) -> Iterator[float]:
-        """All that a burst's summary says of it."""
+        """Yield all values from a burst summary."""
         return iter(self.read(burst) if callable(self.read) else found(burst, self.read))
 
     def of_bursts(self, bursts: Sequence[object]) -> float | None:
-        """The run's figure, folded; None where no burst knows it."""
+        """Return the run value, aggregated from all bursts, or None if it is not known."""
         known = [value for burst in bursts for value in self.values(burst)]
         if not known:
             return None
@@ -83,7 +104,7 @@ class Figure:
         return self.of_bursts([burst])
 
     def of_run(self, summary: object) -> float | None:
-        """As a run's summary or outcome keeps it, else folded from its bursts."""
+        """Return the value that is stored for a run, or else aggregate it from the bursts."""
         path = self.stored or self.name
         if hasattr(summary, path.partition(".")[0]):
             return next(found(summary, path), None)
@@ -94,7 +115,12 @@ class Figure:
 
 
 def found(value: object, path: str) -> Iterator[float]:
-    """What a value has at a dotted name; of a list every member's, of None nothing."""
+    """Yield the values at a dotted name.
+
+    Args:
+        value: The object to read. None has no values.
+        path: Dotted name. For a list, the values of all items are used.
+    """
     name, _, rest = path.partition(".")
     inner = getattr(value, name)
     for each in inner if isinstance(inner, tuple) else (inner,):
@@ -103,7 +129,7 @@ def found(value: object, path: str) -> Iterator[float]:
 
 
 def _measured(name: str) -> Callable[[object], Iterable[float]]:
-    """What engines tell beside bytes, by its name."""
+    """Return a function that reads an additional engine metric by its name."""
 
     def read(burst: object) -> Iterable[float]:
         return (each.value for each in getattr(burst, "measures", ()) if each.name == name)
@@ -174,7 +200,7 @@ RETRANSMITS: Final = Figure(
 
 
 def _told(name: str, words: str, measure: str, fold: Fold = Fold.LARGEST) -> Figure:
-    """What engines tell beside bytes, by the measure's name."""
+    """Return the entry for an additional engine metric."""
     return Figure(name, words, _measured(measure), fold=fold, optional=True)
 
 
@@ -182,7 +208,7 @@ _FOLDS: Final = {"mean": Fold.MEAN, "p95": Fold.LARGEST, "max": Fold.LARGEST, "m
 
 
 def _of_device(name: str, words: str, read: str, *, short: str = "", decimals: int = 2) -> Figure:
-    """What witnesses told of the device, folded as its statistic says."""
+    """Return the entry for device telemetry, with the aggregation for its statistic."""
     fold = _FOLDS[read.rpartition(".")[2]]
     return Figure(name, words, read, fold=fold, short=short, decimals=decimals, optional=True)
 
@@ -360,5 +386,5 @@ FIGURE: Final = {each.name: each for each in FIGURES}
 
 
 def figure_called(name: str) -> Figure:
-    """The figure that a comparison or a trial calls so."""
+    """Return the metric with this name in comparisons and trials."""
     return next(each for each in FIGURES if each.called == name)

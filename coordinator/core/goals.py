@@ -1,8 +1,9 @@
-"""Every goal once: the bound that a run may be given, what it bounds, and what tells that.
+"""Registry of all thresholds that can be set for a run.
 
-One rule holds for every goal (:mod:`broadside.coordinator.core.judge.checks.thresholds_check`): a
-value beyond the limit fails; a value that is not known for every pair is inconclusive. A launch is
-refused where nothing in the run measures the value.
+There is one rule for all thresholds
+(:mod:`broadside.coordinator.core.judge.checks.thresholds_check`). A value above the limit fails. If
+the value is not known for every pair, the result is inconclusive. A launch is rejected if nothing
+in the run can measure the value.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,12 +15,16 @@ from broadside.coordinator.core.words import Unit, say
 
 
 class Teller(StrEnum):
-    """What tells a goal's figure; the words are those of a finding."""
+    """Source of the value for a threshold. The text is used in findings."""
 
-    FLOW = "was seen for"  # each flow's own figures over the window
-    MEASURE = "was told by"  # what the engine tells beside bytes
-    PROBE = "was probed whole for"  # probes of all pairs while loaded
-    DEVICE = "was told of"  # what witnesses say of each device
+    # Value of each flow over the window.
+    FLOW = "was seen for"
+    # Additional metric from the engine.
+    MEASURE = "was told by"
+    # Probes of all pairs under load.
+    PROBE = "was probed whole for"
+    # Telemetry of each device.
+    DEVICE = "was told of"
 
 
 _QUEUE: Final = (
@@ -34,16 +39,28 @@ _DEVICE: Final = "reduce the load, or use a larger device (cores, units, size)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """A bound on one figure of every burst."""
+    """Threshold for one metric of every burst.
 
-    bound: str  # the field of an Objective; ends with its unit
-    id: str  # of its findings: ``rtt-limit``, ``rtt-unproven``
+    Attributes:
+        bound: Field name in an Objective, which ends with the unit.
+        id: First part of the finding ids, as in ``rtt-limit`` and ``rtt-unproven``.
+        words: Label for people.
+        needs: Metric that the engine needs to support, or probes or telemetry.
+        teller: Source of the value.
+        figure: Metric name at the source.
+        pairs_count: Name of the field for the number of pairs that have a value.
+        is_floor: True if the limit is a minimum.
+        next_step: Advice for the finding.
+    """
+
+    bound: str
+    id: str
     words: str
-    needs: str  # what an engine says that it measures, or probes
+    needs: str
     teller: Teller
-    figure: str  # by its name at the teller
-    pairs_count: str = "pairs_count"  # how many pairs told it, by its name at the teller
-    is_floor: bool = False  # at least, instead of at most
+    figure: str
+    pairs_count: str = "pairs_count"
+    is_floor: bool = False
     next_step: str = _QUEUE
 
     @property
@@ -167,7 +184,7 @@ GOALS: Final = (
         next_step="give it more public addresses, or keep the traffic private",
     ),
 )
-# Fields of an Objective that bound no figure of :data:`GOALS`, and what judges by them.
+# Fields of an Objective that are not a threshold in :data:`GOALS`, with the check that uses them.
 JUDGED_APART: Final[Mapping[str, str]] = {
     "target_bits_per_second": "the fleet's rate, with every window that missing rows leave open",
     "layer": "the target's",
@@ -179,7 +196,7 @@ JUDGED_APART: Final[Mapping[str, str]] = {
 
 
 def goals_set(objective: object) -> Iterator[str]:
-    """The goals that an Objective sets, in words."""
+    """Yield a text for each threshold that is set in an Objective."""
     for goal in GOALS:
         bound = getattr(objective, goal.bound)
         if bound is not None:

@@ -1,9 +1,9 @@
-"""Rates, sizes and times as a person types them: ``1.5G``, ``128K``, ``2ms``."""
+"""Parser for rates, sizes and times from user input, such as ``1.5G``, ``128K`` or ``2ms``."""
 
 import re
 from typing import Final
 
-# As exponents, so that 9ms is read as 9e-3, the number nearest to it: 9 * 1e-3 is another.
+# Use exponents, so that 9ms is parsed as 9e-3. The product 9 * 1e-3 is a different number.
 _RATES: Final = {"": "", "k": "e3", "m": "e6", "g": "e9", "t": "e12"}
 _SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIMES: Final = {"us": "e-6", "ms": "e-3", "s": ""}
@@ -12,7 +12,7 @@ _NUMBER: Final = r"(\d+(?:\.\d*)?|\.\d+)"
 
 
 def _parsed(text: str, units: str, what: str, like: str) -> tuple[str, str]:
-    """Number and unit, in small letters; what does not match is not ``what``."""
+    """Return number and unit in lower case, or raise a ValueError that names ``what``."""
     found = re.fullmatch(rf"{_NUMBER}\s*{units}", text.strip(), re.IGNORECASE)
     if not found or float(found[1]) <= 0:
         raise ValueError(f"{text!r} is not a {what}; write it like {like}")
@@ -20,19 +20,31 @@ def _parsed(text: str, units: str, what: str, like: str) -> tuple[str, str]:
 
 
 def parse_rate(text: str) -> float:
-    """Bits per second, decimal: ``180G``, ``100 Mbit/s``. Raises ``ValueError``."""
+    """Parse a rate in bit/s with decimal prefixes, such as ``180G`` or ``100 Mbit/s``.
+
+    Raises:
+        ValueError: The text is not a rate.
+    """
     number, unit = _parsed(text, "([kmgt]?)(?:bit/s|bps|bit)?", "rate", "1.5G or 180Gbit/s")
     return float(f"{number}{_RATES[unit]}")
 
 
 def parse_size(text: str) -> int:
-    """Bytes, binary as sockets count them: ``128K`` is 131072. Raises ``ValueError``."""
+    """Parse a size in bytes with binary prefixes, as for socket buffers. ``128K`` is 131072.
+
+    Raises:
+        ValueError: The text is not a size.
+    """
     number, unit = _parsed(text, "([kmg]?)(?:i?b)?", "size", "128K or 4M")
     return round(float(number) * _SIZES[unit])
 
 
 def parse_time(text: str) -> float:
-    """Seconds: ``2ms``, ``0.1s``, ``5m``; a unit is required. Raises ``ValueError``."""
+    """Parse a time in seconds with a required unit, such as ``2ms``, ``0.1s`` or ``5m``.
+
+    Raises:
+        ValueError: The text is not a time.
+    """
     number, unit = _parsed(text, "(us|ms|s|m|min|h|d)", "time", "2ms, 0.1s or 5m")
     if times := _LONG_TIMES.get(unit):
         return float(number) * times
@@ -40,7 +52,11 @@ def parse_time(text: str) -> float:
 
 
 def parse_ratio(text: str) -> float:
-    """A share: ``3%`` is 0.03. Raises ``ValueError``."""
+    """Parse a percentage to a ratio. ``3%`` is 0.03.
+
+    Raises:
+        ValueError: The text is not a percentage.
+    """
     found = re.fullmatch(rf"{_NUMBER}\s*%", text.strip())
     if not found:
         raise ValueError(f"{text!r} is not a share; write it like 0.03 or 3%")

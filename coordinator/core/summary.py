@@ -1,6 +1,6 @@
-"""What a burst and a run showed and were judged to be, as values that recompute to the byte.
+"""Models for the results of a burst and a run, which can be recomputed byte for byte.
 
-Rates are as measured. In a scaled lab ``real_*`` fields carry the same times the scale.
+Rates are as measured. In a lab with a scale, the ``real_*`` fields are these rates times the scale.
 """
 
 import math
@@ -18,25 +18,35 @@ class Verdict(StrEnum):
     PASS = "pass"  # noqa: S105  # a verdict, not a password
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"
-    MEASURED = "measured"  # whole, and nothing was to be passed: no target
+    # The run is complete, but no target was set.
+    MEASURED = "measured"
 
 
 Severity = Literal["problem", "warning", "note"]
 
 
 class Finding(Message):
-    """One thing a reader must know, with its numbers and what to do."""
+    """A statement about the result, with its values and the next step."""
 
     id: str
-    kind: Literal["verdict", "cause", "context"]  # concluded, why, and to bear in mind
+    # The conclusion, its cause, or additional information.
+    kind: Literal["verdict", "cause", "context"]
     severity: Severity
-    weight: float  # findings are ordered by it, heaviest first
+    # Findings are sorted by weight, with the highest first.
+    weight: float
     sentence: str
     next_step: str | None = None
 
 
 def problem(id: str, weight: float, sentence: str, next_step: str) -> Finding:
-    """What keeps a verdict from being a pass, with what to do about it."""
+    """Create a finding for a reason why the verdict is not a pass.
+
+    Args:
+        id: Finding id.
+        weight: Sort key, with the highest first.
+        sentence: The statement.
+        next_step: Advice on the problem.
+    """
     return Finding(
         id=id,
         kind="verdict",
@@ -47,20 +57,23 @@ def problem(id: str, weight: float, sentence: str, next_step: str) -> Finding:
     )
 
 
-warning = partial(Finding, kind="cause", severity="warning")  # what may have made it so
-caution = partial(Finding, kind="context", severity="warning")  # what else was not as it should be
-note = partial(Finding, kind="context", severity="note")  # what a reader should bear in mind
+# Possible cause of the result.
+warning = partial(Finding, kind="cause", severity="warning")
+# Additional problem.
+caution = partial(Finding, kind="context", severity="warning")
+# Additional information.
+note = partial(Finding, kind="context", severity="note")
 
 
 def order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Heaviest first; equal weights by id, so that the order is always the same."""
+    """Sort findings by weight, with the highest first, and then by id."""
     return tuple(sorted(findings, key=lambda finding: (-finding.weight, finding.id)))
 
 
 def worse(verdicts: Iterable[Verdict]) -> Verdict:
-    """All must pass; one failure fails; nothing at all is inconclusive.
+    """Combine verdicts. A single fail is a fail, and if there is no verdict it is inconclusive.
 
-    What was only measured is no pass, and takes none away but in name.
+    A ``measured`` verdict is not a pass. Together with passes, the result is ``measured``.
     """
     said = set(verdicts)
     if Verdict.FAIL in said:
@@ -71,11 +84,12 @@ def worse(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 class PhaseLatency(Message):
-    """Round trips of one phase."""
+    """Round trips in one phase of a burst."""
 
     sent_count: int
     answered_count: int
-    loss_ratio: float | None = None  # of those sent; None: none was
+    # Lost / sent probes, or None if none were sent.
+    loss_ratio: float | None = None
     mean_s: float | None = None
     p50_s: float | None = None
     p90_s: float | None = None
@@ -85,7 +99,7 @@ class PhaseLatency(Message):
 
 
 class PathLatency(Message):
-    """One pair's, or the fleet's, round trips over a burst."""
+    """Round trips of a pair or of the fleet in a burst."""
 
     before: PhaseLatency
     during: PhaseLatency
@@ -94,34 +108,47 @@ class PathLatency(Message):
 
 
 class Joined(StrEnum):
-    """How a server-side test was recognised as a pair's."""
+    """Method that was used to match a server-side test to a pair."""
 
     COOKIE = "cookie"
-    ENDPOINT = "endpoint"  # same address and port, near the instant: one test at a time a port
+    # The same address and port near the start time. A port can have only one test at a time.
+    ENDPOINT = "endpoint"
 
 
 class Basis(StrEnum):
-    """What a pair's received bytes rest on."""
+    """Source of the received bytes of a pair."""
 
-    RECEIVER = "receiver"  # the receiving end's own seconds
-    MIXED = "mixed"  # the receiver's seconds, some filled from the sender's
-    SENDER_SCALED = "sender-scaled"  # sender seconds times the pair's received/sent totals
-    SENDER = "sender"  # sender seconds, no totals to scale them by
-    TOTALS = "totals"  # the engine's received total, spread evenly
+    # Seconds from the receiving end.
+    RECEIVER = "receiver"
+    # Seconds from the receiving end, some filled from the sender.
+    MIXED = "mixed"
+    # Seconds from the sender, scaled by the received and sent totals of the pair.
+    SENDER_SCALED = "sender-scaled"
+    # Seconds from the sender, if there are no totals to scale them.
+    SENDER = "sender"
+    # Received total from the engine, distributed evenly.
+    TOTALS = "totals"
     NONE = "none"
 
 
 class State(StrEnum):
-    """What became of a planned pair-second."""
+    """State of a planned pair-second."""
 
     MEASURED = "measured"
-    LATE = "late"  # ran, but off the instant by more than the tolerance
-    NULL = "null"  # the engine failed, or ended without a byte
-    MISSED = "missed"  # nobody ran it: not taken, or released too late
-    REFUSED = "refused"  # the agent stood down on purpose
-    ABANDONED = "abandoned"  # begun, then cut: agent gone, cancelled, lease lapsed
-    LOST = "lost"  # taken, and not told of: no word at all, or a gap in what was reported
-    PENDING = "pending"  # not over yet
+    # It ran, but the difference to the start time was above the limit.
+    LATE = "late"
+    # The engine failed, or did not transfer any bytes.
+    NULL = "null"
+    # It did not run, because it was not taken or was released too late.
+    MISSED = "missed"
+    # The agent refused it on purpose.
+    REFUSED = "refused"
+    # It was started and then stopped: agent lost, run cancelled, or lease expired.
+    ABANDONED = "abandoned"
+    # It was taken, but there is no report or a gap in the report.
+    LOST = "lost"
+    # It is still in progress.
+    PENDING = "pending"
 
 
 class Completeness(Message):
@@ -136,11 +163,12 @@ class Completeness(Message):
     abandoned_s: int = 0
     lost_s: int = 0
     pending_s: int = 0
-    completeness_ratio: float = 0.0  # measured / planned; 0 when nothing was planned
+    # Measured / planned, or 0 if nothing was planned.
+    completeness_ratio: float = 0.0
 
     @classmethod
     def of(cls, seconds: dict[State, int]) -> "Completeness":
-        """From seconds by state."""
+        """Create this from seconds by state."""
         planned = sum(seconds.values())
         measured = seconds.get(State.MEASURED, 0)
         return cls(
@@ -150,15 +178,15 @@ class Completeness(Message):
         )
 
     def seconds(self, state: State) -> int:
-        """Pair-seconds in one state."""
+        """Return the pair-seconds in one state."""
         return int(getattr(self, f"{state}_s"))
 
 
 def figure(value: float | None) -> float | None:
-    """A number as summaries keep it: nine significant digits, unknown as None.
+    """Round a value for a summary to nine digits, or return None if it is not finite.
 
-    Nine digits hide what differs between two machines' summation orders, so that a recomputed
-    summary is the same text.
+    Further digits can be different on two machines, because values are added in a different order.
+    With nine digits, a recomputed summary has the same text.
     """
     if value is None or not math.isfinite(value):
         return None
@@ -166,91 +194,124 @@ def figure(value: float | None) -> float | None:
 
 
 def instant(epoch_s: float) -> datetime:
-    """An instant as summaries keep it: UTC, to the millisecond."""
+    """Convert epoch seconds to UTC with a resolution of one millisecond, as in summaries."""
     return datetime.fromtimestamp(round(epoch_s, 3), UTC)
 
 
 class Window(Message):
-    """The seconds that the headline is over.
+    """Seconds that are used for the main metrics.
 
-    A measured pair's gap in them counts at the pair's mean over the seconds that are on record.
+    If there is a gap for a measured pair in the window, the mean of the recorded seconds is used
+    there.
     """
 
     start_at: UtcDatetime
     end_at: UtcDatetime
     window_s: int
-    common_s: int  # seconds that all measured pairs share
-    ramp_s: int  # of those, cut at the head as ramp (MSER)
-    ramp_bits_per_second: float | None = None  # payload over what was cut
-    slowest_bits_per_second: float | None = None  # payload over the slowest part that lasts
-    slowest_noise_bits_per_second: float | None = None  # standard deviation of such a mean
-    slowest_from_s: int | None = None  # where it begins, s into the window
-    slowest_s: int | None = None  # how long that is; None: the window is too short for parts
-    slowest_proven_bits_per_second: float | None = None  # by receivers' own seconds alone, where
-    # some are missing
-    covered_ratio: float = 1.0  # of the measured pairs' seconds in it, that are on record
-    outside_s: int = 0  # of any one measured pair, the most recorded seconds outside `common_s`
-    outside_pair: str | None = None  # which pair that is
-    # Length of the receivers' readings; None: seconds.
+    # Seconds that are common to all measured pairs.
+    common_s: int
+    # Seconds that were cut from the start as ramp (MSER).
+    ramp_s: int
+    # Payload rate in the seconds that were cut.
+    ramp_bits_per_second: float | None = None
+    # Payload rate in the slowest sustained part.
+    slowest_bits_per_second: float | None = None
+    # Standard deviation of such a mean.
+    slowest_noise_bits_per_second: float | None = None
+    # Start of this part, in seconds from the start of the window.
+    slowest_from_s: int | None = None
+    # Length of this part, or None if the window is too short for parts.
+    slowest_s: int | None = None
+    # The same based only on seconds from receivers, if some are missing.
+    slowest_proven_bits_per_second: float | None = None
+    # Recorded part of the measured pairs' seconds in the window.
+    covered_ratio: float = 1.0
+    # Maximum number of recorded seconds of one measured pair outside `common_s`.
+    outside_s: int = 0
+    # Name of this pair.
+    outside_pair: str | None = None
+    # Length of the receivers' readings, or None for one second.
     reading_s: float | None = None
-    short: bool  # under the 300 s that RFC 9411 recommends
+    # True if it is shorter than the 300 s that are recommended by RFC 9411.
+    short: bool
 
 
 class FlowSummary(Message):
-    """One flow of the fleet over the window. Rates are payload at the receiver unless named."""
+    """One flow of the fleet over the window. Rates are received payload unless noted otherwise."""
 
     flow: Flow
     received_bits_per_second: float | None = None
-    received_half_width_bits_per_second: float | None = None  # 95 % CI: correlation, clock bounds
-    ip_bits_per_second: float | None = None  # received payload x header overhead: what RFC 9411
-    # calls inspected throughput, at the IP layer
-    sent_bits_per_second: float | None = None  # payload, at the senders that were heard
-    sent_pairs_count: int = 0  # pairs whose sender's seconds are in sent_bits_per_second
-    late_bits_per_second: float | None = None  # the part of received that late pairs carried
-    proven_ratio: float | None = None  # the part of received that receivers' own seconds say
-    second_median_bits_per_second: float | None = None  # over seconds of the fleet's sum
+    # Half width for the 95 % interval, with correlation and clock error.
+    received_half_width_bits_per_second: float | None = None
+    # Received payload with headers at the IP layer, the inspected throughput in RFC 9411.
+    ip_bits_per_second: float | None = None
+    # Payload from all senders with data.
+    sent_bits_per_second: float | None = None
+    # Pairs with sender data in sent_bits_per_second.
+    sent_pairs_count: int = 0
+    # Part that was received by late pairs.
+    late_bits_per_second: float | None = None
+    # Part that is based on seconds from receivers.
+    proven_ratio: float | None = None
+    # Over the seconds of the fleet's sum.
+    second_median_bits_per_second: float | None = None
     second_p5_bits_per_second: float | None = None
     second_p95_bits_per_second: float | None = None
-    second_cov_ratio: float | None = None  # standard deviation / mean
-    pair_mean_bits_per_second: float | None = None  # over pairs' window means
+    # Standard deviation / mean.
+    second_cov_ratio: float | None = None
+    # Over the means of the pairs in the window.
+    pair_mean_bits_per_second: float | None = None
     pair_median_bits_per_second: float | None = None
     pair_p5_bits_per_second: float | None = None
     pair_p95_bits_per_second: float | None = None
     pair_cov_ratio: float | None = None
-    jain_ratio: float | None = None  # fairness over pairs
-    share_movement_ratio: float | None = None  # variance of the sum / sum of pairs' variances
-    retransmits_count: int | None = None  # in the window, senders that were heard
-    retransmit_ratio: float | None = None  # of segments sent
-    mss_bytes: int | None = None  # TCP payload of a full packet, by the overhead's reckoning
+    # Jain's fairness index over pairs.
+    jain_ratio: float | None = None
+    # Variance of the sum / sum of the variances of the pairs.
+    share_movement_ratio: float | None = None
+    # In the window, from senders with data.
+    retransmits_count: int | None = None
+    # Ratio to all segments that were sent.
+    retransmit_ratio: float | None = None
+    # TCP payload of a full packet, as used for the overhead.
+    mss_bytes: int | None = None
     tcp_efficiency_ratio: float | None = None
     rtt_mean_s: float | None = None
     rtt_p50_s: float | None = None
     rtt_p95_s: float | None = None
     rtt_max_s: float | None = None
-    rtt_baseline_s: float | None = None  # of the idle path, mean over pairs; else the smallest that
-    # any pair saw under load
-    # Where the baseline is from; None: the smallest under load, which holds a standing queue.
+    # Mean over pairs on the idle path, or else the smallest value of any pair under load.
+    rtt_baseline_s: float | None = None
+    # Source of the baseline. None is the smallest value under load, which includes a standing
+    # queue.
     rtt_baseline_how: Literal["idle"] | None = None
     rtt_pairs_count: int = 0
     buffer_delay_ratio: float | None = None
     transfer_time_ratio: float | None = None
-    loss_ratio: float | None = None  # UDP datagrams
+    # For UDP datagrams.
+    loss_ratio: float | None = None
     loss_pairs_count: int = 0
 
 
 class HostSummary(Message):
-    """One side's hosts over the window."""
+    """Hosts of one side over the window."""
 
-    cpu_mean_ratio: float | None = None  # of all cores, mean over hosts
-    cpu_max_ratio: float | None = None  # of all cores, the busiest host's mean
-    core_max_ratio: float | None = None  # the busiest core of any host, its mean
-    nic_max_ratio: float | None = None  # egress / cap, the fullest host
-    drops_count: int | None = None  # NIC drops over the burst
-    hosts_count: int = 0  # hosts with counters
+    # All cores, mean over hosts.
+    cpu_mean_ratio: float | None = None
+    # All cores, mean of the busiest host.
+    cpu_max_ratio: float | None = None
+    # Mean of the busiest core on any host.
+    core_max_ratio: float | None = None
+    # Sent rate / NIC limit on the host where this is highest.
+    nic_max_ratio: float | None = None
+    # NIC drops in the burst.
+    drops_count: int | None = None
+    # Number of hosts with counters.
+    hosts_count: int = 0
 
 
 class PairSummary(Message):
-    """One pair of one burst. Rates are payload over the fleet's window, all flows."""
+    """One pair in one burst. Rates are payload over the window of the fleet, for all flows."""
 
     pair: str
     pair_index: int
@@ -263,25 +324,29 @@ class PairSummary(Message):
     clock_bound_s: float | None = None
     basis: Basis
     joined_by: Joined | None = None
-    # Of an import: the server's clock minus the client's, from the test itself, and half of its
-    # 95 % interval.
+    # Only for imports: clock of the server minus clock of the client, computed from the test, and
+    # half of its 95 % interval.
     ends_offset_s: float | None = None
     ends_offset_bound_s: float | None = None
-    # Of the pair's recorded seconds, those outside the window that all measured pairs share.
+    # Part of the pair's recorded seconds outside the window that is common to all measured pairs.
     outside_ratio: float | None = None
     received_bits_per_second: float | None = None
     sent_bits_per_second: float | None = None
-    share_ratio: float | None = None  # of the fleet's received
-    cov_ratio: float | None = None  # over the window's seconds
+    # Part of the rate received by the fleet.
+    share_ratio: float | None = None
+    # Over the seconds of the window.
+    cov_ratio: float | None = None
     retransmits_count: int | None = None
     rtt_mean_s: float | None = None
     rtt_min_s: float | None = None
-    rtt_idle_s: float | None = None  # before the burst, over the path that it took
+    # Before the burst, on the same path.
+    rtt_idle_s: float | None = None
     cwnd_bytes: float | None = None
     client_cpu_ratio: float | None = None
     client_core_ratio: float | None = None
-    client_nic_ratio: float | None = None  # egress at the link layer / cap
-    # Share of looks that found the host's egress queue (qdisc) filled.
+    # Sent rate at the link layer / NIC limit.
+    client_nic_ratio: float | None = None
+    # Part of the samples in which the egress queue (qdisc) of the host was not empty.
     client_egress_queued_ratio: float | None = None
     client_vm_size: str | None = None
     server_cpu_ratio: float | None = None
@@ -289,11 +354,12 @@ class PairSummary(Message):
     server_nic_ratio: float | None = None
     server_egress_queued_ratio: float | None = None
     server_vm_size: str | None = None
-    latency: PathLatency | None = None  # of probes
+    # Round trips of probes.
+    latency: PathLatency | None = None
 
 
 class CliffSummary(Message):
-    """A fall of the fleet's sum that lasted to the end of the window."""
+    """Fall of the total rate that lasts until the end of the window."""
 
     at: UtcDatetime
     before_bits_per_second: float
@@ -301,59 +367,81 @@ class CliffSummary(Message):
 
 
 class DisruptionKind(StrEnum):
-    STALL = "stall"  # not a byte for at least a second
-    DROP = "drop"  # low, and not empty
-    RESET = "reset"  # the engine's connections broke, and the rest was not sent
-    CUT = "cut"  # ended on purpose or with its agent: killed, lease lapsed, cancelled
-    RECONNECT = "reconnect"  # armed again, as the first connections failed
-    ABSENT = "absent"  # never sent: not taken, refused
-    GAP = "gap"  # nobody recorded these seconds: unknown, neither traffic nor none
+    # No bytes for at least one second.
+    STALL = "stall"
+    # A low rate, but not zero.
+    DROP = "drop"
+    # Connections of the engine failed, and the rest was not sent.
+    RESET = "reset"
+    # Stopped on purpose or with the agent: killed, lease expired or cancelled.
+    CUT = "cut"
+    # Started again because the first connections failed.
+    RECONNECT = "reconnect"
+    # Never sent, because it was not taken or was refused.
+    ABSENT = "absent"
+    # Seconds that were not recorded, so that the traffic is unknown.
+    GAP = "gap"
 
 
-Scope = Literal["one", "some", "all"]  # of the planned pairs
+# Part of the planned pairs.
+Scope = Literal["one", "some", "all"]
 
 
 class Disruption(Message):
-    """Something that broke at one time for one pair or many; an absence may last many bursts."""
+    """Disruption of one or more pairs at one time. An absence can last for many bursts."""
 
     kind: DisruptionKind
     burst_index: int
-    bursts_count: int = 1  # in a row, from that one on
-    start_at: UtcDatetime  # of its first event
-    end_at: UtcDatetime  # of its last one
-    duration_s: float  # of planned seconds, where it is several bursts'
+    # Number of consecutive bursts, starting with that one.
+    bursts_count: int = 1
+    # Start of the first event.
+    start_at: UtcDatetime
+    # End of the last event.
+    end_at: UtcDatetime
+    # In planned seconds, if it is in several bursts.
+    duration_s: float
     scope: Scope
     pairs_count: int
-    pairs: tuple[str, ...]  # at most ten of them
-    short_bytes: float | None = None  # payload below the running medians; None: unknown
-    causes: tuple[str, ...] = ()  # what the records say, at most three
-    # Length of the readings that show it, where these are longer than a second: it began and ended
-    # within the first and the last of them.
+    # At most ten of them.
+    pairs: tuple[str, ...]
+    # Payload below the running median, or None if unknown.
+    short_bytes: float | None = None
+    # Causes from the records, at most three.
+    causes: tuple[str, ...] = ()
+    # Length of the readings, if it is more than a second. The start is in the first reading, and
+    # the end is in the last one.
     resolution_s: float | None = None
 
 
 class SilentStream(Message):
-    """One of a pair's streams that carried nothing for seconds in which its others did."""
+    """Stream that had no traffic for some seconds, but other streams in the pair had."""
 
     pair: str
     flow: Flow
-    client_port: int | None  # names it in a device's table of sessions; None: not told
-    streams_count: int | None  # of the flow
+    # Port to find it in the session table of a device, or None if unknown.
+    client_port: int | None
+    # Number of streams in the flow.
+    streams_count: int | None
     from_at: UtcDatetime
     duration_s: float
 
 
 class Availability(Message):
-    """Planned pair-seconds by whether the load was carried. They sum to ``planned_s``."""
+    """Planned pair-seconds by whether the required load was carried. They sum to ``planned_s``."""
 
     planned_s: int = 0
-    up_s: int = 0  # at or above the floor
-    down_s: int = 0  # below it, or the engine's connections were broken
-    unknown_s: int = 0  # not recorded, or nobody tried to send
-    up_ratio: float = 0.0  # of the planned
-    known_ratio: float | None = None  # up / (up + down); None: nothing is known
-    # Length of the longest readings that it rests on, where these are longer than a second: a
-    # shorter outage may be hidden in the mean of one.
+    # At or above the minimum.
+    up_s: int = 0
+    # Below the minimum, or the engine's connections failed.
+    down_s: int = 0
+    # Not recorded, or no agent tried to send.
+    unknown_s: int = 0
+    # Part of the planned seconds.
+    up_ratio: float = 0.0
+    # Up / (up + down), or None if nothing is known.
+    known_ratio: float | None = None
+    # Length of the longest readings, if it is more than a second. The mean of such a reading can
+    # hide a shorter outage.
     resolution_s: float | None = None
 
     @classmethod
@@ -373,58 +461,74 @@ class Availability(Message):
 
 
 class Stray(Message):
-    """Somebody else's test on an endpoint of the run while a burst ran there."""
+    """Test by another client on an endpoint of the run during a burst."""
 
-    pair_index: int  # whose endpoint it was
+    # Index of the pair with this endpoint.
+    pair_index: int
     address: str
     port: int
     started_at: UtcDatetime
     client_address: str | None = None
     cookie: str | None = None
-    received_bytes: int | None = None  # as its seconds say
+    # Sum of its seconds.
+    received_bytes: int | None = None
 
 
 class ForeignRow(Message):
-    """A row of an agent that names another agent, endpoint, run, pair or burst than it may."""
+    """Row of an agent with the id of another agent, endpoint, run, pair or burst."""
 
-    row: str  # partition and row key
-    field: str  # that breaks its rule
-    said: str  # what it names, with what is planned
+    # Partition key and row key.
+    row: str
+    # Name of the invalid field.
+    field: str
+    # Value of the field, and the planned value.
+    said: str
 
 
 class Rule(StrEnum):
-    """What was broken."""
+    """Rule for a consistency check."""
 
-    ROWS = "rows"  # negative, not a number, reversed, one over another
+    # Values that are negative, not a number, reversed or overlapping.
+    ROWS = "rows"
     RECEIVED_OVER_SENT = "received-over-sent"
-    TOTALS = "totals"  # an engine's own end total against its own or the other end's seconds
+    # The total of an engine and the sum of the seconds from either end.
+    TOTALS = "totals"
     SENT_OVER_OFFERED = "sent-over-offered"
     OVER_NIC = "over-nic"
     OVER_WINDOW = "over-window"
-    HOST_COUNTERS = "host-counters"  # a NIC's counters hold less than the engine's payload
-    STAMPS = "stamps"  # the two ends of a pair saw it begin at two instants
-    COPIED = "copied"  # two pairs tell one and the same account
+    # The NIC counters are lower than the payload of the engine.
+    HOST_COUNTERS = "host-counters"
+    # The two ends of a pair have different start times.
+    STAMPS = "stamps"
+    # Two pairs have the same data.
+    COPIED = "copied"
 
 
 class Contradiction(Message):
-    """Two sources that cannot both be right."""
+    """Two sources that cannot both be correct."""
 
     rule: Rule
-    pair: str | None = None  # None: the fleet's sums
+    # None for the sums of the fleet.
+    pair: str | None = None
     flow: Flow | None = None
-    side: Side | None = None  # whose word it is, where it is one end's
-    said: float  # rows; bytes; s for stamps
-    bound: float  # what it cannot be over: the same unit, without tolerance
+    # Side with this value, if it is from one end.
+    side: Side | None = None
+    # Number of rows, bytes, or seconds for start times.
+    said: float
+    # Limit in the same unit, without tolerance.
+    bound: float
 
 
 class Difference(Message):
-    """One field that engines did otherwise than asked."""
+    """Field with an effective value that is different from the requested one."""
 
     field: str
     asked: str
-    did: str  # as most pairs say
+    # Value in most pairs.
+    did: str
     pairs_count: int
-    pairs: tuple[str, ...]  # the first few
+    # The first of these pairs.
+    pairs: tuple[str, ...]
 
     def __str__(self) -> str:
         more = ", ..." if self.pairs_count > len(self.pairs) else ""
@@ -435,57 +539,71 @@ class Difference(Message):
 
 
 class CpuCost(Message):
-    """One end's CPU time over its payload, over the pairs that told both."""
+    """CPU time per payload at one end, over the pairs with both values."""
 
-    cpu_s_per_gigabyte: float  # of the engine's own processes: user and system, no interrupts
-    host_cpu_s_per_gigabyte: float | None = None  # of the whole hosts, where each is one agent's
+    # User and system time of the engine processes, without interrupts.
+    cpu_s_per_gigabyte: float
+    # Time of the whole hosts, if each host has only one agent.
+    host_cpu_s_per_gigabyte: float | None = None
     pairs_count: int
 
 
 class TakenCpu(Message):
-    """Of hosts' CPU time while they tested, what their hypervisors gave to others."""
+    """Part of the hosts' CPU time that was used by other guests of the hypervisor (steal time)."""
 
-    hosts_count: int  # that told
-    mean_ratio: float  # of all cores' time, 0..1
+    # Number of hosts with this value.
+    hosts_count: int
+    # Part of the time of all cores, 0 to 1.
+    mean_ratio: float
     worst_ratio: float
     worst_host: str
 
 
 class UnsteadyClocks(Message):
-    """Pairs with seconds on record of which an end's clock did not hold."""
+    """Pairs with recorded seconds in which the clock of an end was not stable."""
 
     pairs_count: int
-    measured_s: int  # their measured pair-seconds
-    said: tuple[str, ...]  # of the first few: the pair, and what its clocks did
+    # Measured pair-seconds of these pairs.
+    measured_s: int
+    # Name and clock problem of the first few pairs.
+    said: tuple[str, ...]
 
 
 class Outage(Message):
-    """One spell of one kind of trouble, over all the agents that lived through it."""
+    """Outage of one kind, for all agents that were affected by it."""
 
     kind: TroubleKind
     from_at: UtcDatetime
-    to_at: UtcDatetime | None = None  # None: none of them had seen its end
-    agents_count: int  # that lived through it
-    asked_count: int  # that have a record of this burst at all
-    count: int  # failed attempts, writes that waited, duplicates
+    # None if it had not ended.
+    to_at: UtcDatetime | None = None
+    # Number of agents that were affected.
+    agents_count: int
+    # Number of agents with any record for this burst.
+    asked_count: int
+    # Number of failed attempts, delayed writes or duplicates.
+    count: int
 
 
 class MeasureSummary(Message):
-    """One further measure of a burst, over the pairs that told it."""
+    """Additional engine metric over the pairs that have reported it."""
 
-    name: str  # as the engine calls it; a quantile as ``latency_p99``
+    # Name used by the engine, with a quantile as in ``latency_p99``.
+    name: str
     value: float
-    unit: str  # s, ratio, count, /s, bytes
-    pairs_count: int  # that told it
+    # One of: s, ratio, count, /s, bytes.
+    unit: str
+    # Number of pairs that have reported it.
+    pairs_count: int
 
 
-ALL_DEVICES: Final = ""  # all devices of a run together
+# All devices of a run together.
+ALL_DEVICES: Final = ""
 
 
 class DevicePlacement(Message):
-    """The least, or the most, that a figure can be while the placement of its readings is unsure.
+    """Smallest or largest values of a metric if the time of its readings is uncertain.
 
-    Of all placements within the bound.
+    All times within the error bound are included.
     """
 
     mean: float
@@ -495,30 +613,43 @@ class DevicePlacement(Message):
 
 
 class DeviceFigure(Message):
-    """One quantity of a device over the window, as its witnesses told it, second by second."""
+    """One metric of a device over the window, based on telemetry for each second."""
 
     mean: float
     p95: float
     min: float
     max: float
-    idle: float | None = None  # mean of the 30 s before the burst
-    busiest: float | None = None  # mean of the highest instance (a core), where there are several
+    # Mean of the 30 s before the burst.
+    idle: float | None = None
+    # Mean of the highest instance (such as a core), if there are several.
+    busiest: float | None = None
     instances_count: int = 1
-    covered_ratio: float  # of the window's seconds, known
-    bound_s: float = 0.0  # by which its readings may be misplaced, where that matters
-    at_least: DevicePlacement | None = None  # None: the same for every placement
+    # Part of the window with known values.
+    covered_ratio: float
+    # Error bound for the time of the readings in seconds, if it matters.
+    bound_s: float = 0.0
+    # None if all possible times give the same value.
+    at_least: DevicePlacement | None = None
     at_most: DevicePlacement | None = None
 
 
 class DeviceSummary(Message):
-    """One device over a burst's window; or all of them: the sum, the mean or the worst, by quantity
-    (:data:`broadside.coordinator.core.measure.testimony.KINDS`). None: nobody told."""
+    """One device in the window, or the sum, mean or worst value for all devices.
 
-    device: str  # ALL_DEVICES: all of them
-    share_ratio: float | None = None  # of what all devices carried; None: one, or not told
+    The aggregation for each metric is in
+    :data:`broadside.coordinator.core.measure.testimony.KINDS`. None means that there is no
+    telemetry.
+    """
+
+    # Device name, or ALL_DEVICES.
+    device: str
+    # Part of the traffic of all devices. None if unknown, or if there is only one device.
+    share_ratio: float | None = None
     cores_count: int | None = None
-    cpu_s: float | None = None  # CPU time over the window
-    cpu_s_per_gigabyte: float | None = None  # of the payload that it carried
+    # CPU time in the window.
+    cpu_s: float | None = None
+    # CPU time per payload that the device carried.
+    cpu_s_per_gigabyte: float | None = None
     cpu_ratio: DeviceFigure | None = None
     memory_ratio: DeviceFigure | None = None
     sessions_count: DeviceFigure | None = None
@@ -531,31 +662,38 @@ class DeviceSummary(Message):
     snat_ports_ratio: DeviceFigure | None = None
     latency_s: DeviceFigure | None = None
     units_count: DeviceFigure | None = None
-    ping_icmp_s: DeviceFigure | None = None  # to the device itself
+    # Pings to the device itself.
+    ping_icmp_s: DeviceFigure | None = None
     ping_tcp_s: DeviceFigure | None = None
     ping_loss_ratio: DeviceFigure | None = None
 
 
 class Spike(Message):
-    """A second or more in which pairs had no answer, or only slow ones."""
+    """Time of at least one second in which probes were lost or slow."""
 
     from_at: UtcDatetime
     to_at: UtcDatetime
     pairs_count: int
-    pairs: tuple[str, ...]  # the first few
-    rtt_max_s: float | None = None  # None: nothing was answered
+    # The first of these pairs.
+    pairs: tuple[str, ...]
+    # None if no probe was answered.
+    rtt_max_s: float | None = None
     lost_count: int = 0
 
 
 class Latency(Message):
-    """What probes said of a burst, over the pairs that have them."""
+    """Results of the probes in a burst, over the pairs with probes."""
 
     fleet: PathLatency
-    pairs_count: int  # whose probes are on record
-    whole_pairs_count: int  # of those, with at least 95 % of the burst's probes sent
-    worst_pair: str | None = None  # by 99th percentile during the burst
+    # Number of pairs that have recorded probes.
+    pairs_count: int
+    # Number of these pairs that have sent at least 95 % of the probes.
+    whole_pairs_count: int
+    # Pair with the highest 99th percentile in the burst.
+    worst_pair: str | None = None
     worst_p99_s: float | None = None
-    spikes: tuple[Spike, ...] = ()  # in time order
+    # Sorted by time.
+    spikes: tuple[Spike, ...] = ()
     spikes_count: int = 0
 
 
@@ -573,16 +711,18 @@ class LimiterName(StrEnum):
 
 
 class Limiter(Message):
-    """What limited a burst, and why it is taken for that; or that it is unknown, and why."""
+    """Bottleneck of a burst with its evidence, or the reason why it is unknown."""
 
     name: LimiterName
     evidence: tuple[str, ...] = ()
-    refuted_by: str | None = None  # what would show that it is another
-    not_known: tuple[str, ...] = ()  # where it is unknown: what is missing, and how to tell
+    # Evidence that would show a different bottleneck.
+    refuted_by: str | None = None
+    # If it is unknown: the missing data, and how to get it.
+    not_known: tuple[str, ...] = ()
     advice: str | None = None
 
     def finding(self) -> Finding:
-        """The same in a sentence."""
+        """Return the bottleneck as a finding."""
         if self.name is LimiterName.UNKNOWN:
             return note(
                 id="limiter-unknown",
@@ -617,79 +757,105 @@ CauseId = Literal[
 
 
 class Cause(Message):
-    """One named reason for a residual."""
+    """Possible cause of a residual."""
 
     id: CauseId
-    share_ratio: float  # of the expected bytes that it would explain; signed like the residual
+    # Part of the expected bytes that this cause would explain, with the sign of the residual.
+    share_ratio: float
     sentence: str
 
 
 class Reconciliation(Message):
-    """Two ledgers held together, over one burst or a whole run."""
+    """Comparison of a device counter with the fleet, over one burst or a whole run."""
 
     source: str
     layer: str
     grain_s: float
-    basis: Literal["rate", "bytes"]  # over full bins of the steady window; over all bins touched
-    lag_s: float | None = None  # None: the data does not tell, and there is no residual
+    # Full bins in the steady window, or all bins that overlap the burst.
+    basis: Literal["rate", "bytes"]
+    # None if the lag cannot be estimated. There is no residual in this case.
+    lag_s: float | None = None
     lag_uncertainty_s: float | None = None
-    lag_drift_s: float = 0.0  # growth from the first burst to the last; over 500 ppm of the time
-    # between them it is no clock but a delay that changes
-    # Counted / expected bytes, at every lag that fits; only where these lags differ
+    # Change of the lag from the first to the last burst. If it is above 500 ppm of the time between
+    # them, it is not a clock error but a delay that changes.
+    lag_drift_s: float = 0.0
+    # Counted / expected bytes for all lags that match, only if these lags are different.
     lags_scale_ratio: float | None = None
-    overhead_ratio: float  # ledger's layer / payload
-    overhead_how: Literal["recorded", "assumed", "fitted"]  # from segment sizes, from 1500-byte
-    # packets, or, where the ledger's layer is not known, from the run's own median burst
-    firewall_bits_per_second: float | None = None  # as it counted, others' idle level included
-    crossed_bits_per_second: float | None = None  # the same without the idle level
-    firewall_bytes: float | None = None  # over the bins of `basis`, without the idle level
-    expected_bytes: float | None = None  # fleet payload x overhead over the same bins
-    residual_ratio: float | None = None  # firewall / expected - 1, the idle level taken off;
-    # bypassed: firewall / what would be expected of a run that crosses it
-    residual_uncertainty_ratio: float | None = None  # from it to the farther end of its interval
-    residual_low_ratio: float | None = None  # 95 % interval
+    # Bytes at the layer of the ledger / payload.
+    overhead_ratio: float
+    # From recorded segment sizes, from 1500-byte packets, or from the median burst of this run if
+    # the layer of the ledger is unknown.
+    overhead_how: Literal["recorded", "assumed", "fitted"]
+    # As counted, including the idle level from other traffic.
+    firewall_bits_per_second: float | None = None
+    # The same, not including the idle level.
+    crossed_bits_per_second: float | None = None
+    # For the bins in `basis`, not including the idle level.
+    firewall_bytes: float | None = None
+    # Payload of the fleet with overhead, in the same bins.
+    expected_bytes: float | None = None
+    # Firewall / expected - 1, not including the idle level. If the run should bypass the device:
+    # firewall / bytes that would be expected if it did not.
+    residual_ratio: float | None = None
+    # Distance to the farther end of the interval.
+    residual_uncertainty_ratio: float | None = None
+    # 95 % interval.
+    residual_low_ratio: float | None = None
     residual_high_ratio: float | None = None
-    layer_ratio: float = 0.0  # of it, at either end: what a ledger of unknown layer may count
-    layer_low_ratio: float | None = None  # the same at the low end; None: as `layer_ratio`
-    # Of it, at the low end: acknowledgements and bytes sent again or lost that the ledger may count
+    # Part of the interval, at both ends, because the layer of the ledger is unknown.
+    layer_ratio: float = 0.0
+    # The same at the low end, or None if it is equal to `layer_ratio`.
+    layer_low_ratio: float | None = None
+    # Part of the interval at the low end, for acknowledgements and for lost or repeated bytes that
+    # a ledger can include.
     extra_ratio: float = 0.0
-    unknown_ratio: float = 0.0  # part of the fleet's bytes in bins that the ledger does not know
-    baseline_bits_per_second: float | None = None  # ledger's level where no plan sends
-    baseline_uncertainty_bits_per_second: float | None = None  # to the farther end of its 95 %
-    # interval, for a burst's mean
-    baseline_how: Literal["quiet", "fitted", "bounded"] | None = None  # from bins that no plan
-    # covers; beside the fleet's bytes; only known to be no more than any bin holds
-    # Over that level, in one burst that no plan knows; it is not in the level
+    # Fleet bytes in unknown bins / all fleet bytes.
+    unknown_ratio: float = 0.0
+    # Level of the ledger when there is no planned traffic.
+    baseline_bits_per_second: float | None = None
+    # Distance to the farther end of the 95 % interval, for the mean of a burst.
+    baseline_uncertainty_bits_per_second: float | None = None
+    # Based on bins that have no planned traffic, fitted together with the fleet's bytes, or only
+    # limited by the lowest bin.
+    baseline_how: Literal["quiet", "fitted", "bounded"] | None = None
+    # Bytes above that level in one burst of unplanned traffic, which is not included in the level.
     unplanned_bytes: float | None = None
     full_bins_count: int = 0
-    ledger_cov_ratio: float | None = None  # over full bins
-    rejected_bins_count: int = 0  # that no device can have counted
-    # The most payload that the bins of the slowest part of the window may hold, its length and the
-    # standard deviation of such a mean; None: not asked for, or the bins are too long to show one.
+    # Over full bins.
+    ledger_cov_ratio: float | None = None
+    # Bins with values that are not possible for any device.
+    rejected_bins_count: int = 0
+    # Largest payload that the bins of the slowest part of the window can contain, the length of
+    # this part and the standard deviation of such a mean. None if it is not needed, or if the bins
+    # are too long.
     slowest_bits_per_second: float | None = None
     slowest_noise_bits_per_second: float | None = None
     slowest_s: int | None = None
-    # Goodness of fit: largest distance of the cumulative curves, counted and predicted, as a share
-    # of the burst's bytes, and its limit for bursts that fit; None: not assessed
+    # Goodness of fit: largest distance between the cumulative curves for counted and predicted
+    # bytes, relative to all bytes in the burst, and the limit for it. None if it was not computed.
     fit_distance_ratio: float | None = None
     fit_limit_ratio: float | None = None
-    bypassed: bool = False  # the run was not to cross the device
-    counted_flows: tuple[Flow, ...] = ()  # that the counter is declared to count; none: all
-    neighbours: tuple[str, ...] = ()  # other runs whose traffic this ledger counts too
+    # True if the run should not cross the device.
+    bypassed: bool = False
+    # Flows that the counter is configured to count. If empty, it counts all flows.
+    counted_flows: tuple[Flow, ...] = ()
+    # Other runs with traffic in this ledger.
+    neighbours: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = ()
 
     @property
     def residual_ends(self) -> tuple[float, float]:
-        """Ends of the residual's 95 % interval; of a stored one that only had a half width, its."""
+        """Ends of the 95 % interval of the residual, from the half width in older summaries."""
         middle, half = self.residual_ratio or 0.0, self.residual_uncertainty_ratio or 0.0
         low, high = self.residual_low_ratio, self.residual_high_ratio
         return middle - half if low is None else low, middle + half if high is None else high
 
 
 class Trend(Message):
-    """A figure's slope over the run, as a share of its median, with its 95 % interval."""
+    """Slope of a metric over the run in relation to its median, with a 95 % interval."""
 
-    name: str  # of the figure
+    # Metric name.
+    name: str
     bursts_count: int
     median: float
     percent_per_hour: float
@@ -698,22 +864,27 @@ class Trend(Message):
 
     @property
     def moved(self) -> bool:
-        """Whether the interval leaves zero out."""
+        """True if zero is not in the interval."""
         return self.low_percent_per_hour > 0 or self.high_percent_per_hour < 0
 
 
 class Course(Message):
-    """What a run's bursts say together."""
+    """Trends, availability and disruptions over all bursts in a run."""
 
-    bursts_count: int = 0  # bursts that are in it
-    availability: Availability | None = None  # None: no burst says
-    trends: tuple[Trend, ...] = ()  # rate, RTT, retransmits, where there are bursts enough
-    disruptions: tuple[Disruption, ...] = ()  # in time order, the gravest of them
-    disruptions_count: int = 0  # how many there were
+    # Number of bursts that are included.
+    bursts_count: int = 0
+    # None if no burst has this value.
+    availability: Availability | None = None
+    # Rate, RTT and retransmits, if there are enough bursts.
+    trends: tuple[Trend, ...] = ()
+    # The most severe disruptions, sorted by time.
+    disruptions: tuple[Disruption, ...] = ()
+    # Total number of disruptions.
+    disruptions_count: int = 0
 
 
 class BurstCourse(Message):
-    """What of one burst the run's course needs: the small part of its summary."""
+    """Values of one burst that are needed for the trends of a run."""
 
     index: int
     planned_start_at: UtcDatetime
@@ -726,7 +897,7 @@ class BurstCourse(Message):
 
 
 class BurstSummary(Message):
-    """One burst. Rates are as measured, payload at the receiver unless named otherwise."""
+    """Result of one burst. Rates are received payload as measured, unless noted otherwise."""
 
     index: int
     planned_start_at: UtcDatetime
@@ -736,94 +907,133 @@ class BurstSummary(Message):
     pairs_measured: int
     completeness_ratio: float
     completeness: Completeness
-    proven_ratio: float  # of planned pair-seconds, covered by receivers' own seconds
+    # Part of the planned pair-seconds that is covered by seconds from receivers.
+    proven_ratio: float
     null_pairs: tuple[str, ...] = ()
     late_pairs: tuple[str, ...] = ()
-    missing_pairs: tuple[str, ...] = ()  # missed, refused, abandoned or lost
+    # Missed, refused, abandoned or lost.
+    missing_pairs: tuple[str, ...] = ()
     window: Window | None = None
     fleet_received_bits_per_second: float | None = None
-    fleet_received_half_width_bits_per_second: float | None = None  # 95 % CI
+    # Half width for the 95 % interval.
+    fleet_received_half_width_bits_per_second: float | None = None
     fleet_sent_bits_per_second: float | None = None
     fleet_ip_bits_per_second: float | None = None
     firewall_bits_per_second: float | None = None
-    header_ratio: float  # IP bytes / payload bytes
+    # IP bytes / payload bytes.
+    header_ratio: float
     header_how: str
     wire_ratio: float
     headers_assumed: bool
-    # Bytes of TCP acknowledgements for a byte of payload, at most, by the receivers' interfaces
+    # Maximum number of bytes in TCP acknowledgements per byte of payload, from the receivers' NICs.
     acknowledged_ratio: float | None = None
-    start_spread_s: float | None = None  # largest minus smallest first data, pairs on time
-    start_error_max_s: float | None = None  # first data minus planned start
+    # Largest minus smallest time of first data, for pairs that were on time.
+    start_spread_s: float | None = None
+    # Time of first data minus planned start.
+    start_error_max_s: float | None = None
     start_error_p99_s: float | None = None
     clock_bound_max_s: float | None = None
-    worst_bits_per_second: float | None = None  # see judge: the pass that missing rows allow
-    peak_pair_bits_per_second: float | None = None  # busiest pair-second
+    # Lowest rate that the missing rows allow, see judge.
+    worst_bits_per_second: float | None = None
+    # Busiest pair-second.
+    peak_pair_bits_per_second: float | None = None
     flows: tuple[FlowSummary, ...] = ()
     client: HostSummary = HostSummary()
     server: HostSummary = HostSummary()
     cliff: CliffSummary | None = None
     reconciliation: Reconciliation | None = None
     limiter: LimiterName = LimiterName.UNKNOWN
-    limiter_details: Limiter = UNKNOWN  # its evidence, what would refute it, advice
+    # Evidence, counter-evidence and advice.
+    limiter_details: Limiter = UNKNOWN
     verdict: Verdict = Verdict.INCONCLUSIVE
     findings: tuple[Finding, ...] = ()
-    availability: Availability | None = None  # None: without seconds
-    disruptions: tuple[Disruption, ...] = ()  # in time order, the gravest of them
-    disruptions_count: int = 0  # how many there were
-    silent_streams: tuple[SilentStream, ...] = ()  # the longest
-    silent_controls_count: int = 0  # pairs whose control connection was idle for over 4 minutes
-    outages: tuple[Outage, ...] = ()  # what its agents lived through with queue, table and disk
-    late_reports_count: int = 0  # that waited on an agent's disk
-    measures: tuple[MeasureSummary, ...] = ()  # what the engine tells beside bytes, all pairs
-    differences: tuple[Difference, ...] = ()  # what engines did otherwise than asked
-    unsteady_clocks: UnsteadyClocks | None = None  # None: every clock held, as far as is known
-    clocks_read_ratio: float | None = None  # of measured pair-seconds: read before and after at
-    # both ends; None: nothing was measured
-    clocks_unread_s: int = 0  # measured pair-seconds without, of clocks not known to have moved
-    contradictions: tuple[Contradiction, ...] = ()  # what cannot be true, source against source
-    strays: tuple[Stray, ...] = ()  # others' tests on the run's endpoints meanwhile
-    foreign_rows: tuple[ForeignRow, ...] = ()  # rows that are left out, the first of them
-    foreign_rows_count: int = 0  # how many there were
-    device: DeviceSummary | None = None  # all devices together; None: no witness
-    devices: tuple[DeviceSummary, ...] = ()  # each
-    client_cpu: CpuCost | None = None  # None: not told
+    # None if there are no seconds.
+    availability: Availability | None = None
+    # The most severe disruptions, sorted by time.
+    disruptions: tuple[Disruption, ...] = ()
+    # Total number of disruptions.
+    disruptions_count: int = 0
+    # The longest ones.
+    silent_streams: tuple[SilentStream, ...] = ()
+    # Pairs with a control connection that was idle for more than 4 minutes.
+    silent_controls_count: int = 0
+    # Outages of queue, table and disk that agents have recorded.
+    outages: tuple[Outage, ...] = ()
+    # Reports that were delayed on the disk of an agent.
+    late_reports_count: int = 0
+    # Additional engine metrics over all pairs.
+    measures: tuple[MeasureSummary, ...] = ()
+    # Fields with an effective value that is different from the requested one.
+    differences: tuple[Difference, ...] = ()
+    # None if all clocks were stable, as far as known.
+    unsteady_clocks: UnsteadyClocks | None = None
+    # Part of the measured pair-seconds with clock readings before and after at both ends. None if
+    # nothing was measured.
+    clocks_read_ratio: float | None = None
+    # Measured pair-seconds without such readings, if the clocks are not known to have moved.
+    clocks_unread_s: int = 0
+    # Results of the consistency checks between sources.
+    contradictions: tuple[Contradiction, ...] = ()
+    # Tests by other clients on the endpoints of the run.
+    strays: tuple[Stray, ...] = ()
+    # The first of the invalid rows, which are not used.
+    foreign_rows: tuple[ForeignRow, ...] = ()
+    # Total number of these rows.
+    foreign_rows_count: int = 0
+    # All devices together, or None if there is no telemetry.
+    device: DeviceSummary | None = None
+    # Each device.
+    devices: tuple[DeviceSummary, ...] = ()
+    # None if it was not reported.
+    client_cpu: CpuCost | None = None
     server_cpu: CpuCost | None = None
-    taken_cpu: TakenCpu | None = None  # None: no host told
-    latency: Latency | None = None  # of probes; None: there were none
-    pairs: tuple[PairSummary, ...] = ()  # see RunSummary.pairs_omitted
+    # None if no host has reported it.
+    taken_cpu: TakenCpu | None = None
+    # Results from the probes, or None if there were no probes.
+    latency: Latency | None = None
+    # See RunSummary.pairs_omitted.
+    pairs: tuple[PairSummary, ...] = ()
 
 
 class Spread(Message):
-    """One figure over a run's bursts."""
+    """Distribution of one metric over all bursts in a run."""
 
     bursts_count: int
     mean: float
     median: float
     p5: float
     p95: float
-    cov_ratio: float | None = None  # standard deviation / mean; None: under two bursts
+    # Standard deviation / mean. None with fewer than two bursts.
+    cov_ratio: float | None = None
 
 
 class RunSummary(Message):
-    """A run. Rates are as measured; ``real_*`` are the same times ``scale``."""
+    """Result of a run. Rates are as measured, and ``real_*`` fields are these times ``scale``."""
 
     run_id: RunId
     scenario: str
-    computed_at: UtcDatetime  # the `now` it was computed with
+    # The value of `now` that was used to compute it.
+    computed_at: UtcDatetime
     scale: float
-    target_bits_per_second: float | None  # divided by scale, at target_layer
+    # Divided by scale, at target_layer.
+    target_bits_per_second: float | None
     target_layer: Layer
-    plan_sha256: str | None = None  # the plan's seal: what was to be proven, fixed at launch
-    decision_rule: str = "guarded-acceptance"  # docs/verdict.md
-    limit_bits_per_second: float | None = None  # the target less its tolerance, as measured
+    # Seal of the plan, which shows the requirements at launch.
+    plan_sha256: str | None = None
+    # See docs/verdict.md.
+    decision_rule: str = "guarded-acceptance"
+    # Target minus tolerance, as measured.
+    limit_bits_per_second: float | None = None
     pairs_planned: int
-    pairs_measured: int  # in every burst
+    # Pairs that were measured in every burst.
+    pairs_measured: int
     bursts_planned: int
     verdict: Verdict
     completeness_ratio: float
     completeness: Completeness
     fleet_received_bits_per_second: float | None = None
-    fleet_received_half_width_bits_per_second: float | None = None  # 95 % CI
+    # Half width for the 95 % interval.
+    fleet_received_half_width_bits_per_second: float | None = None
     fleet_sent_bits_per_second: float | None = None
     fleet_ip_bits_per_second: float | None = None
     firewall_bits_per_second: float | None = None
@@ -832,46 +1042,61 @@ class RunSummary(Message):
     real_fleet_sent_bits_per_second: float | None = None
     real_fleet_ip_bits_per_second: float | None = None
     real_firewall_bits_per_second: float | None = None
-    received_over_bursts: Spread | None = None  # of fleet_received_bits_per_second
-    rtt_mean_s: float | None = None  # mean over bursts and flows
-    retransmits_count: int | None = None  # in the bursts' windows
-    retransmit_ratio: float | None = None  # of segments sent; mean over bursts and flows
+    # Distribution of fleet_received_bits_per_second.
+    received_over_bursts: Spread | None = None
+    # Mean over bursts and flows.
+    rtt_mean_s: float | None = None
+    # In the windows of the bursts.
+    retransmits_count: int | None = None
+    # Ratio to all segments that were sent, as the mean over bursts and flows.
+    retransmit_ratio: float | None = None
     client_cpu_mean_ratio: float | None = None
     server_cpu_mean_ratio: float | None = None
-    client_cpu_s_per_gigabyte: float | None = None  # of the engines' processes, mean over bursts
+    # For the engine processes, mean over bursts.
+    client_cpu_s_per_gigabyte: float | None = None
     server_cpu_s_per_gigabyte: float | None = None
-    probe_p50_s: float | None = None  # of all pairs' probes while loaded: mean over bursts
-    probe_p99_s: float | None = None  # worst burst
-    probe_loss_ratio: float | None = None  # worst burst
-    start_spread_s: float | None = None  # worst burst
+    # For the probes of all pairs under load, mean over bursts.
+    probe_p50_s: float | None = None
+    # Worst burst.
+    probe_p99_s: float | None = None
+    # Worst burst.
+    probe_loss_ratio: float | None = None
+    # Worst burst.
+    start_spread_s: float | None = None
     start_error_max_s: float | None = None
     start_error_p99_s: float | None = None
     reconciliation: Reconciliation | None = None
     limiter: LimiterName = LimiterName.UNKNOWN
-    limiter_details: Limiter = UNKNOWN  # its evidence, what would refute it, advice
+    # Evidence, counter-evidence and advice.
+    limiter_details: Limiter = UNKNOWN
     findings: tuple[Finding, ...] = ()
-    course: Course | None = None  # set by summarise_run
-    pairs_omitted: bool = False  # bursts' pairs are in their own documents only: there are many
+    # Set by summarise_run.
+    course: Course | None = None
+    # True if the pairs are only in the documents of the bursts, because there are many.
+    pairs_omitted: bool = False
     bursts: tuple[BurstSummary, ...] = ()
 
 
 def canonical(summary: BurstSummary | RunSummary) -> bytes:
-    """The one text of a summary: equal values give equal bytes."""
+    """Return the text of a summary. Equal values always have equal bytes."""
     return summary.to_json().encode()
 
 
 def parse_run(stored: bytes) -> RunSummary:
-    """A stored run's summary, also one whose fields were more: it is computed again from rows."""
+    """Parse the stored summary of a run, and ignore fields that no longer exist.
+
+    The summary can be computed again from the stored rows.
+    """
     return RunSummary.model_validate_json(stored, extra="ignore")
 
 
 def parse_burst(stored: bytes) -> BurstSummary:
-    """A stored burst's summary; for fields that are no more see :func:`parse_run`."""
+    """Parse the stored summary of a burst, and ignore fields that no longer exist."""
     return BurstSummary.model_validate_json(stored, extra="ignore")
 
 
 def combined(parts: Iterable[Availability]) -> Availability:
-    """Add up parts; exact, so any grouping and order gives the same."""
+    """Add up availabilities. The sum is exact, so that order and grouping do not matter."""
     listed = list(parts)
     return Availability.of(
         sum(part.planned_s for part in listed),
@@ -882,6 +1107,10 @@ def combined(parts: Iterable[Availability]) -> Availability:
 
 
 def gravity(disruption: Disruption) -> tuple[float, ...]:
-    """Sorts the gravest first: by pair-seconds, which are known of every kind, then by bytes."""
+    """Return a sort key with the most severe disruption first.
+
+    The first key is the number of pair-seconds, which is known for all kinds, and the next is
+    bytes.
+    """
     seconds = disruption.pairs_count * max(disruption.duration_s, 1.0)
     return -seconds, -(disruption.short_bytes or 0.0), disruption.start_at.timestamp()

@@ -1,8 +1,8 @@
-"""How quantities read to a person: the one formatter of sentences, tables, report and page.
+"""Formatting of quantities for people, used in sentences, tables, reports and the web page.
 
-Rates, sizes and times have four significant digits and the decimal unit that fits; unknown is
-said, never shown as zero. The page gets :data:`SCALES` and follows the same rule (``format.js``; a
-test holds both to the same words).
+Rates, sizes and times have four significant digits and a decimal unit. An unknown value is shown as
+``unknown`` and never as zero. The web page uses :data:`SCALES` with the same rules (``format.js``).
+A test checks that both give the same text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, assert_never
 
-Scale = Sequence[tuple[str, float]]  # a unit and its size, the largest first
+# Units with their size, the largest first.
+Scale = Sequence[tuple[str, float]]
 
-DIGITS: Final = 4  # significant ones
+# Number of significant digits.
+DIGITS: Final = 4
 UNKNOWN: Final = "unknown"
 RATES: Final = (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0))
 SIZES: Final = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
@@ -21,7 +23,7 @@ SCALES: Final[Mapping[str, Scale]] = {"rate": RATES, "size": SIZES, "time": TIME
 
 
 class Unit(StrEnum):
-    """What a figure is counted in."""
+    """Unit of a metric."""
 
     RATE = "bit/s"
     TIME = "s"
@@ -32,7 +34,7 @@ class Unit(StrEnum):
 
     @classmethod
     def of(cls, name: str) -> "Unit":
-        """What a figure of that name is counted in: names end with their units."""
+        """Return the unit for the name of a metric, which ends with its unit."""
         return next((unit for end, unit in _ENDINGS.items() if name.endswith(end)), cls.NUMBER)
 
 
@@ -46,7 +48,13 @@ _ENDINGS: Final = {
 
 
 def say(unit: Unit, value: float | None, digits: int = 2) -> str:
-    """A figure of that unit; ``digits`` are the decimals of a percentage."""
+    """Format a value with its unit.
+
+    Args:
+        unit: The unit.
+        value: The value, or None if unknown.
+        digits: Decimals of a percentage.
+    """
     match unit:
         case Unit.RATE:
             return rate(value)
@@ -65,7 +73,15 @@ def say(unit: Unit, value: float | None, digits: int = 2) -> str:
 
 
 def unit_of(value: float, scale: Scale) -> tuple[str, float]:
-    """The unit, and its size, in which a value reads well; zero reads in the base unit."""
+    """Select the unit for a value. Zero has the base unit.
+
+    Args:
+        value: The value.
+        scale: Units to select from.
+
+    Returns:
+        Name and size of the unit.
+    """
     size = abs(float(f"{value:.{DIGITS}g}"))
     if not size:
         return next(unit for unit in scale if unit[1] == 1)
@@ -73,38 +89,53 @@ def unit_of(value: float, scale: Scale) -> tuple[str, float]:
 
 
 def number(value: float | None, digits: int = DIGITS) -> str:
-    """A number to four significant digits, or ``digits``, or `unknown`."""
+    """Format a number with four significant digits, or ``digits``.
+
+    Args:
+        value: The number, or None if unknown.
+        digits: Number of significant digits.
+    """
     return UNKNOWN if value is None else f"{float(f'{value:.{digits}g}'):.15g}"
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """An amount of something, or `unknown`."""
+    """Format a number with a unit.
+
+    Args:
+        value: The number, or None if unknown.
+        unit: Name of the unit.
+    """
     return UNKNOWN if value is None else f"{number(value)} {unit}"
 
 
 def signed(value: float | None, digits: int = DIGITS) -> str:
-    """A number with its sign, or `unknown`."""
+    """Format a number with a sign.
+
+    Args:
+        value: The number, or None if unknown.
+        digits: Number of significant digits.
+    """
     said = number(value, digits)
     return said if value is None or value <= 0 else f"+{said}"
 
 
 def lab(scale: float) -> str:
-    """What a lab is built to: ``lab at 1:1000``."""
+    """Format the scale of a lab, as in ``lab at 1:1000``."""
     return f"lab at 1:{scale:g}"
 
 
 def rate(bits_per_second: float | None) -> str:
-    """A decimal rate with its unit, or `unknown`."""
+    """Format a rate with a decimal unit, or return `unknown`."""
     return _scaled(bits_per_second, RATES)
 
 
 def size(count_bytes: float | None) -> str:
-    """Bytes in decimal units, or `unknown`."""
+    """Format a number of bytes with a decimal unit, or return `unknown`."""
     return _scaled(count_bytes, SIZES)
 
 
 def time(seconds: float | None) -> str:
-    """A time in s, ms or µs, or `unknown`."""
+    """Format a time in s, ms or µs, or return `unknown`."""
     return _scaled(seconds, TIMES)
 
 
@@ -116,22 +147,32 @@ def _scaled(value: float | None, scale: Scale) -> str:
 
 
 def ratio(value: float | None, digits: int = 2) -> str:
-    """A ratio as a percentage, or `unknown`."""
+    """Format a ratio as a percentage.
+
+    Args:
+        value: The ratio, or None if unknown.
+        digits: Decimals of the percentage.
+    """
     return UNKNOWN if value is None else f"{value * 100:.{digits}f} %"
 
 
 def signed_ratio(value: float | None, digits: int = 2) -> str:
-    """A ratio as a percentage with its sign, or `unknown`."""
+    """Format a ratio as a percentage with a sign.
+
+    Args:
+        value: The ratio, or None if unknown.
+        digits: Decimals of the percentage.
+    """
     return UNKNOWN if value is None else f"{value * 100:+.{digits}f} %"
 
 
 def instant(at: datetime | None) -> str:
-    """An instant to the second, UTC, or `unknown`."""
+    """Format a time in UTC with a resolution of one second, or return `unknown`."""
     return UNKNOWN if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def count(value: float | None) -> str:
-    """A number with thousands apart, or `unknown`; a mean below ten keeps what is left of one."""
+    """Format a number with grouped thousands. A mean below ten has two significant digits."""
     if value is None:
         return UNKNOWN
     is_whole = abs(value) >= 10 or value == round(value)
@@ -139,12 +180,12 @@ def count(value: float | None) -> str:
 
 
 def dollars(usd: float | None) -> str:
-    """A sum in US dollars: whole ones from a hundred on, cents below, or `unknown`."""
+    """Format an amount in US dollars, with cents below 100, or return `unknown`."""
     if usd is None:
         return UNKNOWN
     return f"${usd:,.0f}" if usd >= 100 else f"${usd:.2f}"
 
 
 def dollars_each(usd: float | None) -> str:
-    """A price in US dollars, as exact as the list has it, or `unknown`."""
+    """Format a price in US dollars with all digits of the price list, or return `unknown`."""
     return UNKNOWN if usd is None else f"${usd:g}"

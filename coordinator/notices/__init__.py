@@ -1,1 +1,1 @@
-"""Tells others that a run has ended: a signed webhook, figures over OTLP."""
+"""Notifications when a run has ended, by a signed webhook or as metrics over OTLP."""

@@ -1,9 +1,10 @@
-"""Tells of every run that ended, once to each place that is set; what was told is on record.
+"""Notifications for finished runs, sent once to each configured receiver and recorded.
 
-Places are served side by side: one that drips or is off delays nobody else's notices. A place that
-does not answer is asked again, ever more seldom, for a day, also by the next
-coordinator. Two coordinators may both tell: receivers know a notice by its id, the run's. Of what
-ended before a place was first set it is told nothing; since when it is set is on record, too.
+Receivers are served concurrently, so that a slow one does not delay the others. If a receiver does
+not answer, the notification is sent again for one day with increasing delays, also by the next
+coordinator. Two coordinators may send the same notification. A receiver can detect this, because
+the id is always the run id. Runs that ended before a receiver was first configured are not sent.
+The time when it was configured is stored too.
 """
 
 import asyncio
@@ -24,40 +25,57 @@ from broadside.exchange.ports import EntityExists, ExchangeError
 from broadside.exchange.records import Document, Records, RunHeader
 from broadside.exchange.records.keys import PLACES
 
-LOOK_S: Final = 5.0  # s between two looks at the list of runs
-GIVE_UP_AFTER: Final = timedelta(days=1)  # since the run's end
-LAUNCHED_WITHIN: Final = timedelta(days=8)  # no run is longer: a week unattended
-PAUSE_FIRST_S: Final = 5.0  # s, doubled after each vain try
+# Time between two checks of the run list.
+LOOK_S: Final = 5.0
+# Time after a run has ended in which a notification is sent.
+GIVE_UP_AFTER: Final = timedelta(days=1)
+# Longest time from launch to end: a run can be unattended for a week.
+LAUNCHED_WITHIN: Final = timedelta(days=8)
+# First delay in seconds, which is doubled after each failure.
+PAUSE_FIRST_S: Final = 5.0
 PAUSE_MOST_S: Final = 600.0
 
 log = logging.getLogger(__name__)
 
 
 class NotTold(Exception):
-    """A place did not take a notice; says why."""
+    """A receiver did not accept a notification. The message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A run that ended."""
+    """Notification for a run that has ended.
+
+    Attributes:
+        header: Run header.
+        summary: Run summary.
+    """
 
     header: RunHeader
     summary: RunSummary
 
 
 class PlaceSet(Message):
-    """Since when a place is told."""
+    """Time from which notifications are sent to a receiver."""
 
     since_at: UtcDatetime
 
 
 class Place(Protocol):
-    """Where notices go."""
+    """Receiver of notifications.
 
-    name: str  # on record, so that a restart knows what was told
+    Attributes:
+        name: Name that is stored, to know after a restart what was sent.
+    """
+
+    name: str
 
     async def tell(self, notice: Notice) -> None:
-        """Raises :class:`NotTold`."""
+        """Send a notification.
+
+        Raises:
+            NotTold: The receiver did not accept it.
+        """
 
 
 @dataclass(slots=True)
@@ -68,18 +86,27 @@ class _Vain:
 
 @dataclass(slots=True, kw_only=True)
 class PlaceState:
-    """How telling one place goes."""
+    """State of one receiver.
+
+    Attributes:
+        name: Name of the receiver.
+        waiting_count: Number of runs to send, as of the last check.
+        failures_count: Number of failures since the last success.
+        last_error: Text of the last error, or None after a success.
+        last_error_at: Time of the last error.
+        told_at: Time of the last success.
+    """
 
     name: str
-    waiting_count: int = 0  # runs that it was not told of yet, by its last look
-    failures_count: int = 0  # vain tries since the last notice that it took
-    last_error: str | None = None  # None: it took the last notice, or there was none
+    waiting_count: int = 0
+    failures_count: int = 0
+    last_error: str | None = None
     last_error_at: datetime | None = None
-    told_at: datetime | None = None  # the last notice that it took
+    told_at: datetime | None = None
 
 
 class Announcer:
-    """A companion of the coordinator: places are served side by side, each by its own look."""
+    """Background service to send notifications, with one task for each receiver."""
 
     def __init__(
         self, records: Records, places: Sequence[Place], now: Callable[[], datetime]
@@ -92,18 +119,22 @@ class Announcer:
         return [each.state for each in self._served]
 
     async def run_forever(self, tick_s: float) -> None:
-        """Look until cancelled; an outage is waited out, and no place waits for another."""
+        """Send notifications until cancelled, and retry after outages.
+
+        Args:
+            tick_s: Time between two checks in seconds.
+        """
         async with asyncio.TaskGroup() as group:
             for each in self._served:
                 group.create_task(keep_going(partial(each.run_forever, tick_s)))
 
     async def look(self) -> None:
-        """Tell of every run that ended within a day, as far as it was not told."""
+        """Send all notifications that are due for runs that ended within one day."""
         await asyncio.gather(*(each.look() for each in self._served))
 
 
 class _Served:
-    """One place: what waits for it, and how it goes."""
+    """One receiver with its pending notifications."""
 
     def __init__(
         self, records: Records, place: Place, now: Callable[[], datetime], told: asyncio.Lock
@@ -111,11 +142,13 @@ class _Served:
         self._records = records
         self._place = place
         self._now = now
-        self._told = told  # the places that were told of a run are one document
+        # Shared lock, because all receivers of a run are in one document.
+        self._told = told
         self._began_at = now()
         self._shelf = records.private.shelf(PLACES, PlaceSet)
         self._since_at: datetime | None = None
-        self._over: set[str] = set()  # runs of which there is nothing left to tell
+        # Runs that have nothing left to send.
+        self._over: set[str] = set()
         self._vain: dict[str, _Vain] = {}
         self.state = PlaceState(name=place.name)
 
@@ -128,7 +161,7 @@ class _Served:
             await asyncio.sleep(max(tick_s, LOOK_S))
 
     async def look(self) -> None:
-        """Tell the place of every run that ended within a day, as far as it was not told."""
+        """Send all notifications that are due to this receiver."""
         now = self._now()
         if self._since_at is None:
             self._since_at = await self._since_when()
@@ -154,20 +187,22 @@ class _Served:
         self._vain.pop(run_id, None)
 
     async def _since_when(self) -> datetime:
-        """When a coordinator first had this place; from now on if none had."""
+        """Return the time when this receiver was first configured."""
         name = self._place.name
         kept = await self._shelf.read(name)
         if kept is None:
             kept = PlaceSet(since_at=self._began_at)
-            with contextlib.suppress(EntityExists):  # another one began with us
+            # Another coordinator has created it at the same time.
+            with contextlib.suppress(EntityExists):
                 await self._shelf.create(name, kept)
         return kept.since_at
 
     async def _is_told(self, header: RunHeader) -> bool:
-        """Tell of one run, unless that was done, or is not due again."""
+        """Send one notification if it is due, and return True if it has been sent now or before."""
         private, run_id = self._records.private, header.run_id
         if await private.read_document(run_id, Document.IMPORT) is not None:
-            return True  # nothing ended: a file was read
+            # An import is not the end of a run.
+            return True
         if self._place.name in await self._told_of(run_id):
             return True
         summary = await read_run_summary(self._records, run_id)

@@ -1,7 +1,7 @@
-"""A session of ``requests`` whose requests end: a total deadline, and no answer's body is read.
+"""Session for ``requests`` with a total time limit for each request. Response bodies are not read.
 
-The timeouts of ``requests`` are for each read. A server that sends a byte a second would hold the
-thread for ever, and the threads are few.
+The timeouts in ``requests`` are for a single read. A server that sends one byte per second could
+therefore block a thread forever, and there are only a few threads.
 """
 
 import asyncio
@@ -15,16 +15,25 @@ from broadside.exchange.http.bounded import ask
 
 
 class BoundedSession(requests.Session):
-    """Sends by httpx within ``whole_s``; the answer is its status, and no redirect is followed."""
+    """Session that sends with httpx within a time limit, without redirects.
+
+    A response has only a status, and its body is empty.
+    """
 
     def __init__(self, whole_s: float) -> None:
         super().__init__()
         self._whole_s = whole_s
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        """Send a prepared request, from a thread without an event loop.
+        """Send a prepared request, from a thread that has no event loop.
 
-        Raises ``requests.RequestException``.
+        Args:
+            request: The request to send.
+            options: Options of ``requests``. Only ``timeout``, ``verify`` and ``cert`` are used.
+
+        Raises:
+            requests.RequestException: There is no response within the time limit, or it is a
+                redirect.
         """
         timeout = options.get("timeout")
         whole_s = min(timeout, self._whole_s) if isinstance(timeout, int | float) else self._whole_s
@@ -38,7 +47,8 @@ class BoundedSession(requests.Session):
         answer.status_code, answer.reason = status, httpx.codes.get_reason_phrase(status)
         answer.request, answer.url = request, str(request.url)
         answer._content = b""
-        if 300 <= status < 400:  # the exporter would take it for success
+        # The exporter would use a redirect as success.
+        if 300 <= status < 400:
             raise requests.TooManyRedirects(f"redirected ({status})")
         return answer
 
@@ -53,14 +63,15 @@ async def _status(
             str(request.url),
             None,
             whole_s=whole_s,
-            content=cast(bytes, request.body),  # the exporter's
+            # The exporter always uses bytes.
+            content=cast(bytes, request.body),
             headers={name: str(value) for name, value in request.headers.items()},
         )
         return answer.status_code
 
 
 def _context(options: dict[str, Any]) -> ssl.SSLContext:
-    """``verify`` and ``cert`` of ``requests`` as a TLS context."""
+    """Return a TLS context for the options ``verify`` and ``cert`` of ``requests``."""
     verify, cert = options.get("verify", True), options.get("cert")
     if isinstance(verify, str):
         context = ssl.create_default_context(cafile=verify)

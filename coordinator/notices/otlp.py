@@ -1,6 +1,6 @@
-"""A run's figures as OTLP metrics, sent once when it ends, by OpenTelemetry's own exporter.
+"""OTLP export of the metrics of a run, sent once at its end with the OpenTelemetry exporter.
 
-Its environment variables hold as everywhere: OTEL_EXPORTER_OTLP_HEADERS, _CERTIFICATE, _TIMEOUT.
+The usual environment variables can be used: OTEL_EXPORTER_OTLP_HEADERS, _CERTIFICATE, _TIMEOUT.
 """
 
 import asyncio
@@ -18,7 +18,8 @@ from broadside.coordinator.notices.announcer import Notice, NotTold
 from broadside.coordinator.notices.bounded_session import BoundedSession
 
 TIMEOUT_S: Final = 15.0
-_UNITS: Final[Mapping[Unit, str]] = {  # UCUM, as OpenTelemetry's conventions ask
+# UCUM units, as recommended in the OpenTelemetry conventions.
+_UNITS: Final[Mapping[Unit, str]] = {
     Unit.RATE: "bit/s",
     Unit.TIME: "s",
     Unit.RATIO: "1",
@@ -29,12 +30,18 @@ _UNITS: Final[Mapping[Unit, str]] = {  # UCUM, as OpenTelemetry's conventions as
 
 
 class Otlp:
-    """A collector that is told over HTTP."""
+    """Receiver that is an OTLP collector over HTTP."""
 
     name = "otlp"
 
     def __init__(self, endpoint: str, whole_s: float = TIMEOUT_S) -> None:
-        """``whole_s``: of each request (s), and of all that the exporter tries for one notice."""
+        """Create a receiver.
+
+        Args:
+            endpoint: URL of the collector.
+            whole_s: Time limit in seconds for each request, and for all retries for one
+                notification.
+        """
         url = f"{endpoint.rstrip('/')}/v1/metrics"
         session = BoundedSession(whole_s)
         self._exporter = OTLPMetricExporter(endpoint=url, timeout=whole_s, session=session)
@@ -46,7 +53,7 @@ class Otlp:
 
 
 def metrics_of(notice: Notice) -> MetricsData:
-    """A gauge a figure that the run knows; unknown is absent, never zero."""
+    """Return one gauge for each known metric. Unknown values are left out and are never zero."""
     reader = InMemoryMetricReader()
     provider = MeterProvider(
         metric_readers=[reader], resource=Resource.create({"service.name": "broadside"})

@@ -1,4 +1,4 @@
-"""The places that the settings name."""
+"""Notification receivers from the settings."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,15 @@ from broadside.exchange.installation import bring_extra
 
 
 class NoticesMisconfigured(Exception):
-    """A place cannot be told as the settings ask; says which, and the fix."""
+    """The settings for a receiver are invalid. The message contains the setting and the fix."""
 
 
 def open_places(settings: CoordinatorSettings) -> Iterator[Place]:
-    """Raises :class:`NoticesMisconfigured`."""
+    """Yield the receivers from the settings.
+
+    Raises:
+        NoticesMisconfigured: A setting is missing or invalid.
+    """
     if settings.webhook_url is not None:
         from broadside.coordinator.notices.webhook import Webhook
 

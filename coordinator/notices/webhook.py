@@ -1,8 +1,8 @@
-"""A signed HTTP request when a run ends, as Standard Webhooks writes it down.
+"""Signed HTTP request when a run ends, as defined by Standard Webhooks.
 
-https://github.com/standard-webhooks/standard-webhooks: id, time and body are signed with
-HMAC-SHA256; receivers check it with any of that project's libraries, and know a notice that comes
-twice by its id.
+See https://github.com/standard-webhooks/standard-webhooks. Id, time and body are signed with
+HMAC-SHA256. Receivers can verify the signature with the libraries of that project, and can use the
+id to detect a duplicate.
 """
 
 import base64
@@ -22,12 +22,17 @@ from broadside.exchange.http.bounded import ask
 PREFIX: Final = "whsec_"
 SECRET_MIN_BYTES: Final = 24
 SECRET_MAX_BYTES: Final = 64
-TIMEOUT_S: Final = 15.0  # of the whole request, headers that drip included
+# Seconds for the whole request, including slow headers.
+TIMEOUT_S: Final = 15.0
 _FINDINGS_MAX_COUNT: Final = 20
 
 
 def parse_secret(text: str) -> bytes:
-    """The key in ``whsec_<base64>``. Raises ``ValueError``, which never quotes it."""
+    """Return the key from ``whsec_<base64>``.
+
+    Raises:
+        ValueError: The text is invalid. The message does not contain the secret.
+    """
     try:
         key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
     except binascii.Error:
@@ -41,12 +46,18 @@ def parse_secret(text: str) -> bytes:
 
 
 class Webhook:
-    """A place that is told over HTTP."""
+    """Receiver that is a webhook over HTTP."""
 
     name = "webhook"
 
     def __init__(self, url: str, secret: str, whole_s: float = TIMEOUT_S) -> None:
-        """``whole_s``: from connecting to the end of the answer's headers (s)."""
+        """Create a receiver.
+
+        Args:
+            url: URL of the webhook.
+            secret: Secret in the format of :func:`parse_secret`.
+            whole_s: Time limit in seconds, from the connection to the end of the response headers.
+        """
         self._url = url
         self._key = parse_secret(secret)
         self._whole_s = whole_s
@@ -60,7 +71,8 @@ class Webhook:
                     http,
                     "POST",
                     self._url,
-                    None,  # its status says all: whatever else comes is not read
+                    # Only the status is needed, so the body is not read.
+                    None,
                     whole_s=self._whole_s,
                     content=body,
                     headers=headers,
@@ -74,7 +86,14 @@ class Webhook:
 
 
 def signed(notice_id: str, at_s: int, body: bytes, key: bytes) -> dict[str, str]:
-    """The headers of a request."""
+    """Return the headers for a request.
+
+    Args:
+        notice_id: Id of the notification.
+        at_s: Epoch seconds of the request.
+        body: Body of the request.
+        key: Key to sign with.
+    """
     signature = hmac.digest(key, f"{notice_id}.{at_s}.".encode() + body, hashlib.sha256)
     return {
         "content-type": "application/json",
@@ -86,7 +105,7 @@ def signed(notice_id: str, at_s: int, body: bytes, key: bytes) -> dict[str, str]
 
 
 def body_of(notice: Notice) -> bytes:
-    """What is told: verdict, headline figures, the gravest findings."""
+    """Return the JSON body with the verdict, the main metrics and the first findings."""
     header, summary = notice.header, notice.summary
     ended_at = None if header.outcome is None else header.outcome.ended_at.isoformat()
     told = {

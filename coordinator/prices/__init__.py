@@ -1,4 +1,4 @@
-"""Price tables as data files: the dated one that comes with Broadside, and a user's own over it."""
+"""Price tables in TOML files, with the dated table in Broadside and overrides by the user."""
 
 import json
 import tomllib
@@ -18,15 +18,23 @@ class BadPrices(Exception):
 
 
 def load(own: Path | None = None) -> Prices:
-    """The table that comes with Broadside, with every figure of ``own`` in place of its own.
+    """Load the price table in Broadside, with overrides from a file.
 
-    Raises :class:`BadPrices`.
+    Args:
+        own: Path of the file with overrides, or None.
+
+    Raises:
+        BadPrices: The file is invalid.
     """
     return override({} if own is None else read(own))
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A user's figures as plain values. Raises :class:`BadPrices`."""
+    """Read the overrides from a file as plain values.
+
+    Raises:
+        BadPrices: The file is invalid.
+    """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -34,12 +42,17 @@ def read(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadPrices(f"prices {path}: not valid TOML: {error}; see {NEWEST.name}") from error
     values.setdefault("name", path.stem)
-    override(values)  # refuse a mistake where it is made
+    # Check the values here, so that the error is reported for this file.
+    override(values)
     return values
 
 
 def override(own: Mapping[str, Any]) -> Prices:
-    """The table that comes with Broadside under ``own`` figures. Raises :class:`BadPrices`."""
+    """Return the price table in Broadside with some values replaced.
+
+    Raises:
+        BadPrices: A value is invalid.
+    """
     table = tomllib.loads(NEWEST.read_text(encoding="utf-8"))
     try:
         return Prices.model_validate(_merged(table, own))
@@ -53,13 +66,13 @@ def override(own: Mapping[str, Any]) -> Prices:
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same values as JSON can carry them."""
+    """Convert values to types that can be used in JSON."""
     told: dict[str, Any] = json.loads(json.dumps(values, default=str))
     return told
 
 
 def _merged(table: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A new price takes the place of the old one, bounds, source and note with it."""
+    """Replace prices. A new price also replaces the bounds, source and note of the old one."""
     merged = dict(table)
     for key, value in own.items():
         old = merged.get(key)

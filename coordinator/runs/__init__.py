@@ -1,1 +1,1 @@
-"""The life of a run: launch, dispatch, leases, closing; rows in, rows out."""
+"""Run lifecycle with launch, dispatch, leases and closing."""

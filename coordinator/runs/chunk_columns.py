@@ -1,9 +1,9 @@
-"""Packed chunks straight into columns: no row value is ever made of a fleet's seconds.
+"""Decoder to turn packed chunks into NumPy columns with no Python object for each row.
 
-A row value costs about ten times what a column's cell does, in memory and in time (measured: 6 ms
-against 0.6 ms for 480 host seconds), and a burst of a thousand pairs has seven million of them.
-Chunks of many ends are decoded as one: a call of numpy's costs as much as some hundred cells.
-The columns are equal, to the bit, to those made from row values.
+A row object costs about ten times the memory and time of a column cell. Measured: 6 ms against 0.6
+ms for 480 host seconds. A burst of a thousand pairs has seven million rows. The chunks of many ends
+are decoded together, because one NumPy call costs as much as some hundred cells. The columns equal,
+to the bit, those that would be made from row objects.
 """
 
 import asyncio
@@ -37,16 +37,23 @@ from broadside.exchange.ports import RecordUnreadable
 from broadside.exchange.rows import leave_out
 from broadside.exchange.second_rows import PackedChunk, PackedEnd, PackedTrack
 
-_REACH_MAX_S: Final = 1e6  # s of engine time, twelve days: no test is that long
-_INSTANT_MAX_S: Final = 1e10  # epoch s, in 2286
-_BESIDE_MAX_S: Final = 900.0  # s before and after a burst within which an end may read counters
+# Longest engine time of a track, twelve days. No test is longer.
+_REACH_MAX_S: Final = 1e6
+# Latest epoch time, in the year 2286.
+_INSTANT_MAX_S: Final = 1e10
+# Time before and after a burst in which an end may read counters.
+_BESIDE_MAX_S: Final = 900.0
 _ALL: Final = 1_000_000
-ENDS_COUNT: Final = 32  # that are decoded at once: 60,000 cells a column
-_READING_MAX_BYTES: Final = 128  # packed; of ours it has some 20
-_ROW_MAX_BYTES: Final = 65_536  # beside: a header, of rows with few readings
-UNKNOWN: Final = math.nan  # one object: a set of levels holds it once
+# Number of ends that are decoded together, about 60,000 cells per column.
+ENDS_COUNT: Final = 32
+# Upper limit of the packed size of one reading. Broadside's own readings have about 20 bytes.
+_READING_MAX_BYTES: Final = 128
+# Additional bytes allowed per row, because a row with few readings still has a header.
+_ROW_MAX_BYTES: Final = 65_536
+# Use this one object for every NaN, because a set of levels then contains it only once.
+UNKNOWN: Final = math.nan
 
-# What is read of each kind of chunk; the rest stays deflated.
+# Columns that are read from each kind of chunk. All other columns stay compressed.
 _INSTANTS: Final = ("gap_us", "span_us")
 _TRACK: Final[tuple[str, ...]] = (
     *_INSTANTS,
@@ -58,8 +65,9 @@ _HOST: Final[tuple[str, ...]] = (
     *("cpu_busy_ratio", "cpu_busiest_core_ratio"),
 )
 ALL_COLUMNS: Final = frozenset((*_TRACK, *_HOST))
-REACH_COLUMNS: Final = frozenset((*_INSTANTS, "bytes", "omitted"))  # from when to when a track is
-# Of a tail: what the page shows of a second.
+# Columns that show the time span of a track.
+REACH_COLUMNS: Final = frozenset((*_INSTANTS, "bytes", "omitted"))
+# Columns of a tail that the web page shows for each second.
 LIVE_COLUMNS: Final = frozenset(
     (*_INSTANTS, "bytes", "omitted", "retransmits", "rtt_us", "cpu_busy_ratio")
 )
@@ -71,7 +79,15 @@ _Key = TypeVar("_Key")
 async def stream_columns(
     ends: AsyncIterator[tuple[_Key, PackedEnd]], readings_max_count: int
 ) -> AsyncIterator[tuple[_Key, EndColumns | None]]:
-    """The columns of each end with what it came with, read off the loop; None as below."""
+    """Decode ends in groups, in a worker thread.
+
+    Args:
+        ends: Keys and packed ends.
+        readings_max_count: Maximum number of readings of one end.
+
+    Yields:
+        Each key with its columns, or None if the end cannot be read.
+    """
     keys: list[_Key] = []
     waiting: list[PackedEnd] = []
 
@@ -95,15 +111,23 @@ async def stream_columns(
 def try_all_columns(
     ends: Sequence[PackedEnd], readings_max_count: int, wanted: frozenset[str] = ALL_COLUMNS
 ) -> list[EndColumns | None]:
-    """Both kinds of seconds of each end; None where they cannot be read, which is logged once.
+    """Decode several ends, and log those that cannot be read.
 
-    An agent may write what it likes: what it spoils is its own pair's seconds. How many readings
-    such a test can have says :func:`readings_max_count`. Columns that are not ``wanted`` are
-    unknown.
+    An agent can write anything to the rows that it is allowed to write. Invalid rows affect only
+    the pair of that agent.
+
+    Args:
+        ends: The packed ends.
+        readings_max_count: Maximum number of readings of one end, from :func:`readings_max_count`.
+        wanted: Names of the columns to decode. All other columns are filled with NaN.
+
+    Returns:
+        Tracks and host columns of each end, or None for an end that cannot be read.
     """
     try:
         found = _read_ends(ends, readings_max_count, wanted)
-    except Exception as error:  # whatever they are made of, it is one end's rows
+    # Any error here comes from the rows of one end.
+    except Exception as error:
         if len(ends) > 1:
             return [try_columns(end, readings_max_count, wanted) for end in ends]
         rows = [chunk.row for track in ends[0].tracks for chunk in track.chunks]
@@ -118,13 +142,20 @@ def try_all_columns(
 def try_columns(
     end: PackedEnd, readings_max_count: int, wanted: frozenset[str] = ALL_COLUMNS
 ) -> EndColumns | None:
-    """The same of one end."""
+    """Decode one end as :func:`try_all_columns` does."""
     return try_all_columns([end], readings_max_count, wanted)[0]
 
 
 def unless_long(end: PackedEnd, readings_max_count: int) -> PackedEnd | None:
-    """An end that may wait packed; None, which is logged once, for one of more bytes than all of
-    its readings can have."""
+    """Return the end, or None if it has more bytes than its readings can need.
+
+    Args:
+        end: The packed end.
+        readings_max_count: Maximum number of readings of the end.
+
+    Returns:
+        The end unchanged, or None. A rejected end is logged once.
+    """
     for chunks in (*(track.chunks for track in end.tracks), end.host):
         packed_bytes = sum(len(chunk.data) for chunk in chunks)
         if packed_bytes > readings_max_count * _READING_MAX_BYTES + len(chunks) * _ROW_MAX_BYTES:
@@ -135,13 +166,25 @@ def unless_long(end: PackedEnd, readings_max_count: int) -> PackedEnd | None:
 
 
 def readings_max_count(burst: Burst, interval_s: float) -> int:
-    """How many readings one end of a test in a burst can have; twice that, for luck."""
+    """Return an upper limit of the number of readings of one end in a burst.
+
+    Args:
+        burst: The burst to use.
+        interval_s: Reporting interval in seconds.
+
+    Returns:
+        Twice the expected number of readings, as a safety margin.
+    """
     longest_s = burst.duration_s + burst.omit_s + _BESIDE_MAX_S
     return round(2 * longest_s / min(interval_s, 1.0))
 
 
 def end_columns(end: PackedEnd) -> EndColumns:
-    """Both kinds of seconds of one end. Raises ``RecordUnreadable``, which names the row."""
+    """Decode one end.
+
+    Raises:
+        RecordUnreadable: A row is invalid. The message contains its key.
+    """
     [found] = _read_ends([end], _ALL, ALL_COLUMNS)
     if isinstance(found, RecordUnreadable):
         raise found
@@ -149,7 +192,11 @@ def end_columns(end: PackedEnd) -> EndColumns:
 
 
 def read_track(track: PackedTrack) -> TrackColumns:
-    """One flow of one end. Raises ``RecordUnreadable``, which names the row."""
+    """Decode one flow of one end.
+
+    Raises:
+        RecordUnreadable: A row is invalid. The message contains its key.
+    """
     [found], _ = end_columns(PackedEnd(tracks=(track,), host=()))
     return found
 
@@ -216,7 +263,7 @@ def _host(part: "_Part") -> HostColumns:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """One chunk, inflated."""
+    """One decompressed chunk."""
 
     row: str
     is_tail: bool
@@ -226,16 +273,25 @@ class _Chunk:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One end's chunks among many; from a tail's first reading on, the tail's."""
+    """Chunks from one end, inside a larger decoded group.
+
+    Rows of the tail replace other rows from the first reading of the tail on.
+
+    Attributes:
+        flat: The decoded group.
+        chunks: Numbers of the end's chunks in the group.
+        cells: Cells of these chunks.
+        keep: Mask of the cells to use, or None for all.
+    """
 
     flat: "_Flat"
-    chunks: range  # their numbers there
+    chunks: range
     cells: slice
-    keep: NDArray[np.bool_] | None  # of the cells; None: all
+    keep: NDArray[np.bool_] | None
 
     @property
     def is_tidy(self) -> bool:
-        """Its readings are in order, none lies over another, and none is of bytes below 0."""
+        """True if the readings are in order, do not overlap and have no negative bytes."""
         return len(self.chunks) == 1 and self.flat.is_tidy[self.chunks[0]]
 
     def bounds_s(self) -> tuple[Floats, Floats]:
@@ -243,12 +299,13 @@ class _Part:
             return edges[:-1], edges[1:]
         start_s, end_s = self._kept(self.flat.start_s), self._kept(self.flat.end_s)
         if len(start_s) > 1 and np.array_equal(start_s[1:], end_s[:-1]):
-            edges = np.append(start_s[:1], end_s)  # half the memory: each bound once
+            # Storing each bound once halves the memory.
+            edges = np.append(start_s[:1], end_s)
             return edges[:-1], edges[1:]
         return start_s, end_s
 
     def level(self, name: str) -> float | None:
-        """What every reading has, NaN too; None where they differ."""
+        """Return the value that all readings share, also NaN, or None if they differ."""
         if len(self.chunks) == 1:
             return self.flat.level(self.chunks[0], name)
         levels = {self.flat.level(number, name) for number in self.chunks}
@@ -278,7 +335,7 @@ class _Part:
 
 @lru_cache(maxsize=64)
 def _constant(kind: type[Any], value: float, count: int) -> NDArray[Any]:
-    """One value for many readings, without memory of its own."""
+    """Return an array to repeat one value, using no memory for each element."""
     return np.broadcast_to(kind(value), count)
 
 
@@ -288,7 +345,7 @@ def _read_parts(
     readings_max_count: int,
     max_s: float,
 ) -> list[_Part | RecordUnreadable]:
-    """Each end's chunks of one kind, or why they cannot be read."""
+    """Decode the chunks of one kind for each end, or return the error of the end."""
     chunks: list[_Chunk] = []
     ranges: list[range | RecordUnreadable] = []
     for packed in parts:
@@ -310,11 +367,15 @@ def _read_parts(
 def _inflated(
     packed: Sequence[PackedChunk], names: tuple[str, ...], readings_max_count: int
 ) -> list[_Chunk]:
-    """All of an end's, unless they are more than it can have: each row is small as it lies."""
+    """Decompress the chunks of one end, and reject more readings than it can have.
+
+    Small compressed rows may expand to very many readings.
+    """
     chunks: list[_Chunk] = []
     count = 0
     for each in packed:
-        rows_count = each.read(count_rows)  # before any is built
+        # Check the size before any column is built.
+        rows_count = each.read(count_rows)
         count += rows_count
         if count > readings_max_count:
             why = f"with those before it over {readings_max_count} readings"
@@ -348,9 +409,17 @@ def _part(
 
 
 class _Flat:
-    """Chunks one behind the other as columns; unknown values are NaN.
+    """Columns of concatenated chunks, with NaN for unknown values.
 
-    ``edges`` has where each chunk begins, and the end.
+    Attributes:
+        chunks: The chunks in order.
+        names: Names of the decoded columns.
+        edges: Index of the first cell of each chunk, and the total number of cells.
+        start_us: Start of each reading in microseconds.
+        end_us: End of each reading in microseconds.
+        start_s: Start of each reading in seconds.
+        end_s: End of each reading in seconds.
+        is_tidy: For each chunk, True if its readings are ordered and valid.
     """
 
     def __init__(self, chunks: Sequence[_Chunk], names: tuple[str, ...]) -> None:
@@ -370,7 +439,7 @@ class _Flat:
         self._bounds_at = np.cumsum(self._counts + (self._counts > 0)).tolist()
 
     def find_beyond(self, max_s: float) -> frozenset[int]:
-        """Chunks with an instant that no test reaches."""
+        """Return the numbers of the chunks with a time that no test can reach."""
         most_us = max_s * MICROSECONDS
         wrong = (self.start_us < -most_us) | (self.end_us > most_us)
         wrong |= (self.end_us < -most_us) | (self.start_us > most_us)
@@ -378,13 +447,16 @@ class _Flat:
         return frozenset((np.searchsorted(self.edges, places, side="right") - 1).tolist())
 
     def bounds_s(self, number: int) -> Floats | None:
-        """One chunk's bounds, half the memory: each once; None where its readings do not meet."""
+        """Return the bounds of a chunk's readings in seconds, each stored once.
+
+        The result is None if the readings are not adjacent.
+        """
         count = self.chunks[number].rows_count
         at = self._bounds_at[number] - count - 1
         return self._bounds_s[at : at + count + 1] if count and self._is_joined[number] else None
 
     def level(self, number: int, name: str) -> float | None:
-        """What every row of a chunk has, NaN too; None where they differ."""
+        """Return the value that all rows of a chunk share, also NaN, or None if they differ."""
         column = self.chunks[number].columns[name]
         if column.planes is None:
             return UNKNOWN
@@ -417,8 +489,13 @@ class _Flat:
         return values
 
     def _find_order(self) -> tuple[list[bool], list[bool]]:
-        """Of each chunk whether :func:`disjoint_track` would leave its readings as they are, and
-        whether each begins where the one before it ends."""
+        """Check the order of the readings in each chunk.
+
+        Returns:
+            Two lists with one value per chunk. The first is True if :func:`disjoint_track` would
+            not change the readings. The second is True if each reading starts at the end of the one
+            before.
+        """
         start_s, end_s = self.start_s, self.end_s
         follows, meets = np.ones(len(start_s), np.bool_), np.ones(len(start_s), np.bool_)
         follows[1:] = (start_s[1:] > start_s[:-1]) & (end_s[1:] >= end_s[:-1])
@@ -438,7 +515,7 @@ class _Flat:
 
 
 def _integers(columns: Sequence[PackedColumn]) -> NDArray[np.int64]:
-    """The known values. Sums run modulo 2^64: what was packed fits 64 bits, steps may not."""
+    """Return the known values. Sums run modulo 2^64, because only the packed values fit 64 bits."""
     counts = np.array([column.words_count + column.order for column in columns], np.intp)
     cells = np.zeros((int(counts.sum()), 8), np.uint8)
     for place in range(max((len(column.planes or ()) for column in columns), default=0)):
@@ -458,7 +535,7 @@ def _integers(columns: Sequence[PackedColumn]) -> NDArray[np.int64]:
 
 
 def _plane(column: PackedColumn, place: int) -> bytes:
-    """One byte of each word; of a column of differences the first value has none."""
+    """Return one byte of each word, with 0 for the first value of a column of differences."""
     planes = column.planes or ()
     plane = planes[place] if place < len(planes) else bytes(column.words_count)
     return b"\0" * column.order + plane if column.order else plane
@@ -469,7 +546,7 @@ def _words(values: Iterable[int]) -> NDArray[np.uint64]:
 
 
 def _sums(values: NDArray[Any], counts: NDArray[np.intp]) -> NDArray[Any]:
-    """Running sums, each chunk's by itself; modulo 2^64."""
+    """Return running sums modulo 2^64, separate for each chunk."""
     total = np.cumsum(values)
     full = counts[counts > 0]
     first = np.cumsum(full) - full

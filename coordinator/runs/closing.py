@@ -1,8 +1,8 @@
-"""What happens to a run's bursts when they are over, and to the run: measured, judged, stored.
+"""Closing of bursts and runs, where they are measured, judged and stored.
 
-A burst is measured from its rows as soon as it is over. The run is judged once all its bursts are
-and the firewall's figures no longer change. Everything that a verdict rests on is stored before
-it, so it computes again byte for byte.
+A finished burst is measured from the stored rows as soon as possible. A run will be judged when all
+bursts are measured and the firewall counter no longer changes. All inputs for a verdict are stored
+before the verdict, so that it can be computed again byte for byte.
 """
 
 import asyncio
@@ -47,12 +47,14 @@ _SENT: Final = (Outcome.MEASURED, Outcome.LATE, Outcome.ABANDONED)
 
 log = logging.getLogger(__name__)
 
-JUDGING_S: Final = 30.0  # s after its last sign of life for which a run is its judge's
-LEDGER_MARGIN_S: Final = 360.0  # s of ledger kept before and after a run: lag, foreign traffic
+# Seconds for which one coordinator reserves the judging of a run.
+JUDGING_S: Final = 30.0
+# Seconds of ledger that are stored before and after a run, for counter lag and foreign traffic.
+LEDGER_MARGIN_S: Final = 360.0
 
 
 class Closing:
-    """Measures bursts that are over and judges runs, over what is stored."""
+    """Service to measure finished bursts, and to judge runs from stored data."""
 
     def __init__(
         self,
@@ -75,16 +77,27 @@ class Closing:
         self._read_plan = read_plan
         self._now = now
         self._me = secrets.token_hex(4)
-        self._again_s: dict[tuple[str, int], float] = {}  # monotonic: when to look for open ends
-        self._at_rest: dict[str, FirewallLedger] = {}  # ledgers that wait for neighbours
+        # Monotonic time of the next look at a burst with open ends.
+        self._again_s: dict[tuple[str, int], float] = {}
+        # Ledgers that no longer change, for runs that wait until overlapping runs are measured.
+        self._at_rest: dict[str, FirewallLedger] = {}
 
-    # Bursts -----------------------------------------------------------------------------------
+    # Bursts ------------------------------------------------------------------------------------
 
     async def measure(self, plan: Plan, status: RunStatus, *, waits: bool) -> int:
-        """Measure the bursts that are over and that no one has measured; how many are done.
+        """Measure the bursts that are over and not measured yet.
 
-        With ``waits`` a burst stays open whose reports an outage may have held up. Where a server's
-        record is still open (it waits for a silent client), so is its burst, until it is due.
+        A burst will also stay open while a server record is open, until the burst is due. Such a
+        server waits for a client that has stopped sending.
+
+        Args:
+            plan: The plan to use.
+            status: The current status.
+            waits: True if an outage may have delayed reports. A burst with missing reports then
+                stays open.
+
+        Returns:
+            Number of bursts that are measured now, including earlier calls.
         """
         closed = await self._states.closed(plan.run_id)
         closed_count = 0
@@ -100,7 +113,8 @@ class Closing:
                 began_s = time.monotonic()
                 evidence = await read_evidence(self._records, plan, burst)
                 if _open_ends(evidence) and self._now() < _told_at(evidence):
-                    # A thousand pairs take seconds to read: as long again they are left alone.
+                    # A thousand pairs take seconds to read. Wait at least as long before the next
+                    # read.
                     self._again_s[key] = 2 * time.monotonic() - began_s
                     continue
                 self._again_s.pop(key, None)
@@ -109,7 +123,7 @@ class Closing:
         return closed_count
 
     async def _measure(self, plan: Plan, evidence: BurstEvidence) -> MeasuredBurst:
-        """Measure a burst and close it, or close it again."""
+        """Measure a burst and store the summary and series, even if it was closed before."""
         burst = evidence.burst
         measured = await _measured(plan, evidence)
         await self._records.private.save_document(
@@ -131,8 +145,7 @@ class Closing:
         return measured
 
     async def _settled(self, plan: Plan, burst: Burst) -> MeasuredBurst:
-        """What a burst showed, measured again if rows may have come after it was closed: reports,
-        or servers' records, that an outage held up."""
+        """Return the stored burst, or measure it again if rows were missing when it was closed."""
         closed = (await self._states.closed(plan.run_id)).get(burst.index)
         if closed is not None and closed.whole:
             stored = await read_measured(self._records, plan.run_id, burst.index, with_pairs=False)
@@ -140,14 +153,17 @@ class Closing:
                 return stored
         return await self._measure(plan, await read_evidence(self._records, plan, burst))
 
-    # Runs -------------------------------------------------------------------------------------
+    # Runs --------------------------------------------------------------------------------------
 
     async def judge(self, plan: Plan) -> RunSummary | None:
-        """Judge a run whose bursts are all measured; None while it is worth coming back.
+        """Judge a run when all inputs are final.
 
-        The firewall's figures must have come to rest, and what other runs sent through it meanwhile
-        must be known. One of several coordinators does it: a verdict that was read once stays as it
-        is, and so does what it rests on.
+        The firewall counter must no longer change, and the traffic from other runs must be known.
+        Only one coordinator can judge a run. A stored verdict and the inputs to it will never
+        change.
+
+        Returns:
+            The stored summary, or None if the caller must try again later.
         """
         now = self._now()
         hold = Judging(by=self._me, until_at=now + timedelta(seconds=JUDGING_S))
@@ -180,7 +196,7 @@ class Closing:
     async def _settle(
         self, plan: Plan, settling: Settling
     ) -> tuple[FirewallLedger, Neighbours] | None:
-        """The firewall's figures and whom they also count, stored; None while they may change."""
+        """Store and return the final ledger and overlapping runs, or None while it may change."""
         span = await self.ledger_span(plan)
         ledger = self._at_rest.get(plan.run_id)
         if ledger is None:
@@ -188,7 +204,7 @@ class Closing:
             if ledger is None:
                 return None
             if self._live is not None:
-                # Again: a counter may be told a while after what it counted.
+                # Store them again, because a counter may report a while after the traffic.
                 await self._keep_told(plan, plan.bursts[-1])
                 ledger = await with_earlier(
                     self._records, self._read_plan, span, ledger, self._live
@@ -205,22 +221,25 @@ class Closing:
         if beside is None:
             return None
         ledger = beside.cut(ledger)
-        # The ledger last: whoever finds it finds what it is to be read beside.
+        # Write the ledger last, to show that the overlapping runs have been stored too.
         await self._records.private.save_document(plan.run_id, Document.NEIGHBOURS, beside.dump())
         await self._records.private.save_document(plan.run_id, Document.LEDGER, dump_ledger(ledger))
         del self._at_rest[plan.run_id]
         return ledger, beside
 
     async def _keep_told(self, plan: Plan, burst: Burst) -> None:
-        """What devices without a history said of a burst: a coordinator may die before the run is
-        judged."""
+        """Store the readings for a burst from devices that have no history.
+
+        The coordinator may fail before the run is judged, and these readings cannot be queried
+        later.
+        """
         if self._witnesses is not None:
             await keep_told(self._records, plan.run_id, burst, self._witnesses.so_far)
         if self._live is not None:
             await keep_told(self._records, plan.run_id, burst, self._live.told, of=Document.LEDGER)
 
     async def _hear(self, plan: Plan, witnesses: Witnesses) -> Witnessed | None:
-        """What witnesses said of the run, stored; None while they may say more."""
+        """Store and return the telemetry of the witnesses, or None while more may arrive."""
         told = await witnesses.hear(await self.ledger_span(plan))
         if told is None:
             return None
@@ -230,10 +249,16 @@ class Closing:
                 told = joined(kept, told)
         packed = await asyncio.to_thread(dump_testimony, believed(told))
         await self._records.private.save_document(plan.run_id, Document.WITNESSES, packed)
-        return load_testimony(packed)  # as it will be read again: a verdict recomputes to the byte
+        # Return the stored form, so that a recomputed verdict is equal byte for byte.
+        return load_testimony(packed)
 
     async def judge_again(self, plan: Plan, computed_at: datetime) -> RunSummary:
-        """The verdict from the stored rows alone; nothing is written."""
+        """Compute the verdict from the stored rows. Nothing is written.
+
+        Args:
+            plan: The plan to use.
+            computed_at: Time to store with the verdict.
+        """
         control = await self._records.runs.read_control(plan.run_id)
         part = ran(plan, control)
         bursts = [
@@ -259,7 +284,7 @@ class Closing:
         troubles: Sequence[Trouble],
         at: datetime,
     ) -> RunSummary:
-        """The verdict on what ran, from all that it rests on."""
+        """Return the summary of the bursts that ran."""
         summary = await asyncio.to_thread(
             summarise_run,
             ran(plan, control),
@@ -274,7 +299,7 @@ class Closing:
         return with_budget(summary, plan, control)
 
     async def ledger_span(self, plan: Plan) -> Span:
-        """What of the firewall's ledger a run needs."""
+        """Return the time span of ledger data that a run needs."""
         control = await self._records.runs.read_control(plan.run_id)
         cancelled_at = control.cancelled_at if control else None
         begun_at, ends_at = plan.bursts[0].planned_start_at, plan.bursts[-1].planned_end_at
@@ -290,7 +315,7 @@ class Closing:
 
 
 async def _measured(plan: Plan, evidence: BurstEvidence) -> MeasuredBurst:
-    # Off the loop, which has leases to renew: a thousand pairs take seconds.
+    # Use a thread: a thousand pairs take seconds, and the event loop must renew leases.
     return await asyncio.to_thread(measure_burst, plan.spec, evidence, due_at(evidence.burst))
 
 
@@ -302,7 +327,7 @@ def _rows(evidence: BurstEvidence) -> BurstRows:
 
 
 def _told_at(evidence: BurstEvidence) -> datetime:
-    """When both ends should have told all."""
+    """Return the time by which both ends should have sent all their records."""
     due = due_at(evidence.burst)
     if evidence.cancelled_at is None:
         return due
@@ -310,7 +335,7 @@ def _told_at(evidence: BurstEvidence) -> datetime:
 
 
 def _open_ends(evidence: BurstEvidence) -> int:
-    """Pairs whose server has not ended its record, or has none though its client sent."""
+    """Count pairs with an open server record, or with a client that sent and no server record."""
     return sum(
         pair.server_test.ended_at is None
         if pair.server_test is not None

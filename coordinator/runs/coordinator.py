@@ -1,9 +1,13 @@
-"""The coordinator's shell: launches runs, keeps their leases, closes bursts that are over.
+"""Coordinator that launches runs, renews their leases and closes bursts that are over.
 
-Everything it knows is in the table. A coordinator that dies on any line is replaced by one that
-reads: the plan is stored before a job is queued, a job queued twice is dropped by its id or loses
-its claim, and a summary is computed from rows and written whole. So any number of coordinators may
-run; they do the same work twice, never different work.
+All state is in the tables. Another coordinator can replace one that fails at any point:
+
+- The plan is stored before a job is queued.
+- A job that is queued twice is dropped by its id, or its second copy cannot be claimed.
+- A summary is computed from stored rows and written in one piece.
+
+Any number of coordinators may therefore run. They may do the same work twice, but they never do
+conflicting work.
 """
 
 import asyncio
@@ -61,23 +65,42 @@ from broadside.exchange.troubles import utc_now
 
 log = logging.getLogger(__name__)
 
-_SETTLED_MAX_S: Final = 4.0  # s in which a server tells that its last test is over
+# Time to wait for a server to report that the last test is over.
+_SETTLED_MAX_S: Final = 4.0
 _SETTLING_LOOK_S: Final = 0.3
-_PLANNED_AGAIN_COUNT: Final = 12  # times that launches of one instant may take each other's ports
-_PLANNED_AGAIN_S: Final = 0.05  # s, times how often it was, by chance: launches part
-_SOON_S: Final = 0.1  # s between two looks at a run whose ends report
-_QUEUE_WITHIN_S: Final = 2.0  # s that one look queues a run's jobs for: others wait for theirs
+# Number of planning attempts when concurrent launches take the same ports.
+_PLANNED_AGAIN_COUNT: Final = 12
+# Factor of the random delay before each further attempt, so that launches do not collide again.
+_PLANNED_AGAIN_S: Final = 0.05
+# Time between two looks at a run when agents need to send reports.
+_SOON_S: Final = 0.1
+# Time that one look may spend on queuing jobs for one run. Other runs have to wait.
+_QUEUE_WITHIN_S: Final = 2.0
 
 
 class Companion(Protocol):
-    """Something that goes on beside the runs: studies, schedules."""
+    """Background service of the coordinator, such as studies or schedules."""
 
     async def run_forever(self, tick_s: float) -> None:
-        """Work until cancelled, with ``tick_s`` between two looks; wait outages out."""
+        """Run until cancelled, and retry after outages.
+
+        Args:
+            tick_s: Time between two looks, in seconds.
+        """
 
 
 class Coordinator:
-    """Launches runs and carries them to their verdict over one fabric."""
+    """Service that launches runs and takes them to their verdict over one fabric.
+
+    Attributes:
+        fabric: Queue and tables.
+        ledger_promise: Name of the configured ledger source, or None if there is no ledger.
+        prices: Price list for estimates and costs.
+        stored: Read access to stored runs.
+        dead_letters: Dead letters of the queue.
+        ticked_at: Time at which all runs were last processed, or None before the first time.
+        companions: Background services that run beside the coordinator.
+    """
 
     def __init__(
         self,
@@ -97,11 +120,16 @@ class Coordinator:
         self._witnesses = Witnesses(witnesses, now) if witnesses else None
         self._now = now
         self.prices = prices or load_prices()
-        self._expects_s = math.inf  # s until the last tick expects something to do
-        self._under_way: set[str] = set()  # runs that the last tick looked after
-        self._taken_off: set[str] = set()  # cancelled runs whose messages are off the queue
-        self._failing: dict[str, str] = {}  # what the last look at a run ended with
-        self._late_until_at = now()  # until then rows that an outage held up may still come
+        # Seconds until the last tick expects work.
+        self._expects_s = math.inf
+        # Runs that the last tick processed.
+        self._under_way: set[str] = set()
+        # Cancelled runs that have no more messages on the queue.
+        self._taken_off: set[str] = set()
+        # Last error of each run, by run id.
+        self._failing: dict[str, str] = {}
+        # Rows that an outage delayed may still arrive until this time.
+        self._late_until_at = now()
         self.stored = StoredRuns(self._records, now)
         self._closing = Closing(
             self._records,
@@ -116,7 +144,8 @@ class Coordinator:
             self._records,
             now,
             fabric.troubles,
-            # A given clock is one that its giver steps: elapsed time is then what it shows.
+            # A clock that is passed in is set by the caller, so elapsed time needs to be read from
+            # it too.
             monotonic_s=time.monotonic if now is utc_now else lambda: now().timestamp(),
         )
         self._dispatch = Dispatch(self._queue, self._records, now)
@@ -125,19 +154,29 @@ class Coordinator:
             self._records, self._dispatch, self._reservations, fabric.troubles, now
         )
         self.dead_letters = DeadLetters(self._queue, self._records, now)
-        self._released: asyncio.Queue[Plan] = asyncio.Queue()  # whose jobs nobody waits for
-        self.ticked_at: datetime | None = None  # when all runs were last looked after
-        self.companions: list[Companion] = []  # what else goes on while this looks after runs
+        # Released runs with jobs that are not queued yet.
+        self._released: asyncio.Queue[Plan] = asyncio.Queue()
+        self.ticked_at: datetime | None = None
+        self.companions: list[Companion] = []
 
-    # Verbs of an operator ---------------------------------------------------------------------
+    # Operator actions --------------------------------------------------------------------------
 
     async def launch(self, spec: RunSpec, *, by: str, run_id: str | None = None) -> Plan:
-        """Plan the run on the fleet that is there, store it, queue its jobs.
+        """Plan a run on the live fleet, store it and queue the jobs.
 
-        A caller that must not launch twice names the ``run_id``. Raises
-        :class:`~broadside.coordinator.core.plan.planner.Infeasible`,
-        :class:`~broadside.coordinator.core.plan.cost_estimate.OverBudget`, and ``EntityExists``
-        when that id is taken; then nothing is stored.
+        Args:
+            spec: The run to launch.
+            by: User who launches it.
+            run_id: Run id. A caller that retries passes its own id, so that a retry cannot launch
+                twice. None creates a new id.
+
+        Returns:
+            The stored plan.
+
+        Raises:
+            Infeasible: The fleet cannot run it. Nothing is stored.
+            OverBudget: The estimated cost is above the budget. Nothing is stored.
+            EntityExists: A run with this id exists. Nothing is stored.
         """
         run_id = run_id or new_run_id(spec.scenario, self._now())
         plan = await self.prepare(spec, by=by, run_id=run_id, listed=True)
@@ -146,9 +185,17 @@ class Coordinator:
         return plan
 
     async def prepare(self, spec: RunSpec, *, by: str, run_id: str, listed: bool = False) -> Plan:
-        """Store a run; unless ``listed`` it does not show and nobody looks after it.
+        """Plan and store a run, but do not queue the jobs.
 
-        Raises as :meth:`launch` does.
+        Args:
+            spec: The run to prepare.
+            by: User who launches it.
+            run_id: Run id.
+            listed: True lists the run, so that ticks process it. False hides it until
+                :meth:`release`.
+
+        Raises:
+            Infeasible, OverBudget, EntityExists: As in :meth:`launch`.
         """
         plan, fleet = await self._reserve(spec, run_id)
         header = RunHeader(
@@ -173,7 +220,7 @@ class Coordinator:
         return plan
 
     async def _reserve(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
-        """The run, its endpoints reserved: no other is planned onto them while it is open."""
+        """Plan a run and reserve the endpoints, so that no other open run will use them."""
         for again_count in range(_PLANNED_AGAIN_COUNT):
             apart_s = again_count * _PLANNED_AGAIN_S * random.random()  # noqa: S311  # no secret
             await asyncio.sleep(apart_s)
@@ -193,7 +240,7 @@ class Coordinator:
         )
 
     async def _plan_settled(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
-        """As :meth:`_plan`, but servers whose last test has just ended may say so first."""
+        """Plan a run, and wait a few seconds for servers that still report their last test."""
         give_up_s = time.monotonic() + _SETTLED_MAX_S
         while True:
             try:
@@ -205,11 +252,11 @@ class Coordinator:
             await asyncio.sleep(_SETTLING_LOOK_S)
 
     async def check(self, spec: RunSpec) -> None:
-        """Raise what would refuse a run that was launched now; nothing is stored."""
+        """Raise the error that a launch of this run would raise now. Nothing is stored."""
         await self._plan(spec, "check")
 
     async def _plan(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
-        """The run on the fleet that is there, and that fleet. Raises Infeasible, OverBudget."""
+        """Return the plan and the live fleet. Raises Infeasible or OverBudget."""
         plan, fleet = await self._draft(spec, run_id)
         over_budget = estimate(spec, fleet, self.prices, plan.created_at).over_budget
         if over_budget is not None:
@@ -217,7 +264,7 @@ class Coordinator:
         return plan, fleet
 
     async def draft(self, spec: RunSpec) -> Plan:
-        """The run as it would be planned now, whatever it costs. Raises Infeasible."""
+        """Return the plan for the live fleet, with no check of the budget. Raises Infeasible."""
         return (await self._draft(spec, "estimate"))[0]
 
     async def _draft(self, spec: RunSpec, run_id: str) -> tuple[Plan, Sequence[Presence]]:
@@ -236,14 +283,15 @@ class Coordinator:
         return plan, live(presences, now)
 
     async def release(self, run_id: str) -> None:
-        """Let a prepared run show, and its jobs be queued soon; again is harmless.
+        """List a prepared run, so that the jobs will be queued soon. A second call has no effect.
 
-        Raises :class:`UnknownRun`.
+        Raises:
+            UnknownRun: If the id is unknown.
         """
         self._released.put_nowait(await self._show(run_id))
 
     async def _show(self, run_id: str) -> Plan:
-        """Let a prepared run show, and keep its lease."""
+        """List a prepared run and start to renew the lease."""
         stored = await self._records.read_run(run_id)
         if stored is None:
             raise UnknownRun(run_id)
@@ -255,12 +303,15 @@ class Coordinator:
         return plan
 
     async def drop(self, run_id: str) -> None:
-        """Forget a prepared run that was never released."""
+        """Delete a prepared run that was never released."""
         await self._records.drop_run(run_id)
         await self._reservations.release(run_id)
 
     async def ended_at(self, run_id: str) -> datetime | None:
-        """When a run ended, None while it goes on; one that is forgotten ended long ago."""
+        """Return the time at which a run ended, or None while it goes on.
+
+        A run that was removed returns the earliest possible time.
+        """
         try:
             plan = await self.stored.read_plan(run_id)
         except UnknownRun:
@@ -277,10 +328,18 @@ class Coordinator:
         return min(now, due_at(last), cancelled_at or now)
 
     async def cancel(self, run_id: str, *, by: str, reason: str) -> None:
-        """Stop a run: agents read it within seconds, bursts to come leave the queue.
+        """Cancel a run, so that agents stop within seconds and later bursts leave the queue.
 
-        Cancelling again does what an attempt that died had left undone. Raises :class:`UnknownRun`,
-        :class:`RunIsOver`.
+        A second call will finish a cancellation that was interrupted.
+
+        Args:
+            run_id: The id to look up.
+            by: User who cancels the run.
+            reason: Text to store.
+
+        Raises:
+            UnknownRun: If the id is unknown.
+            RunIsOver: The run already has a verdict.
         """
         plan = await self.stored.read_plan(run_id)
         control = await self._records.runs.read_control(run_id)
@@ -298,21 +357,24 @@ class Coordinator:
 
     @property
     def has_ledger(self) -> bool:
-        """Whether runs are held against a firewall's own figures."""
+        """True if a firewall counter is configured, so that runs are compared with it."""
         return self._settling is not None
 
-    # What viewers are told (broadside.coordinator.views.feeds)
-    # ------------------------------------------
+    # Data for viewers (broadside.coordinator.views.feeds) --------------------------------------
 
     def now(self) -> datetime:
-        """The coordinator's clock."""
+        """Return the current time on the coordinator's clock."""
         return self._now()
 
     async def ledger_so_far(self, plan: Plan) -> tuple[FirewallLedger | None, float]:
-        """The firewall's figures as they are now, and the seconds in which they may change.
+        """Return the firewall counter's data for a run as they are now.
 
-        Those of a run that is over are the ones it was judged by. Raises
-        :class:`~broadside.coordinator.device.ledgers.source.LedgerError`.
+        Returns:
+            The ledger and the number of seconds after which it may change. For a judged run this is
+            the stored ledger and infinity. The ledger is None if no counter is configured.
+
+        Raises:
+            LedgerError: The counter cannot be read.
         """
         kept = await read_ledger(self._records, plan.run_id)
         if kept is not None or self._settling is None:
@@ -322,10 +384,10 @@ class Coordinator:
         ledger = await source.read(span.from_at, before_at, span.direction)
         return ledger, source.freshness.poll_s or 0.0
 
-    # The loop ---------------------------------------------------------------------------------
+    # Main loop ---------------------------------------------------------------------------------
 
     async def run_forever(self, tick_s: float) -> None:
-        """Look after every unfinished run, and let companions work, until cancelled."""
+        """Process unfinished runs and run the companions until cancelled."""
         works: list[Callable[[], Awaitable[None]]] = [
             partial(self._look_after_runs, tick_s),
             self._leases.renew_forever,
@@ -346,7 +408,7 @@ class Coordinator:
                 await self._witnesses.close()
 
     async def _look_after_runs(self, tick_s: float) -> None:
-        """An outage is waited out, and so is what it may have held up before this one began."""
+        """Call :meth:`tick` forever, and record the time until which delayed rows may arrive."""
         self._late_until_at = self._now() + timedelta(seconds=COLLECT_S)
         while True:
             began_s = time.monotonic()
@@ -362,9 +424,9 @@ class Coordinator:
             await asyncio.sleep(min(tick_s, max(self._expects_s, took_s)))
 
     async def _queue_released(self) -> None:
-        """Queue the jobs of runs that were just released, whatever the ticks are busy with.
+        """Queue jobs for released runs at once, independent of the ticks.
 
-        Where that fails, a tick does it.
+        If this fails, a later tick will queue them.
         """
         while True:
             plan = await self._released.get()
@@ -375,10 +437,13 @@ class Coordinator:
                 log.warning("run %s is not queued yet: %s", plan.run_id, error, extra=say)
 
     async def tick(self) -> None:
-        """One look at every unfinished run: queue, renew, close what is over.
+        """Process every unfinished run once, to queue jobs, renew leases and close finished bursts.
 
-        What fails for one run is logged, and the others go on; an outage is raised in the end, as
-        ``ExchangeUnavailable``.
+        An error of one run is logged, and the other runs are still processed.
+
+        Raises:
+            ExchangeUnavailable: The tables or the queue were unavailable for at least one run. It
+                is raised after all runs were processed.
         """
         run_ids = await self._records.private.list_open()
         self._under_way = set(run_ids)
@@ -388,9 +453,11 @@ class Coordinator:
             try:
                 status = await self.advance(run_id)
                 self._expects_s = min(self._expects_s, _expects_s(status, self._now()))
-            except UnknownRun:  # pruned meanwhile
+            # The run has been removed in the meantime.
+            except UnknownRun:
                 await self._records.private.drop_open(run_id)
-            except Exception as error:  # one run must not stop the care for the others
+            # An error of one run must not stop the other runs.
+            except Exception as error:
                 self._say(run_id, error)
                 if isinstance(error, ExchangeUnavailable):
                     outage = error
@@ -400,7 +467,7 @@ class Coordinator:
             raise outage
 
     def _say(self, run_id: str, error: Exception) -> None:
-        """Log what failed for a run, once: it is tried again at every look."""
+        """Log an error of a run once, because each tick repeats the attempt."""
         if self._failing.get(run_id) != repr(error):
             self._failing[run_id] = repr(error)
             unexpected = not isinstance(error, ExchangeError)
@@ -408,10 +475,10 @@ class Coordinator:
             log.warning("run %s: %s", run_id, error, exc_info=unexpected, extra=say)
 
     async def advance(self, run_id: str) -> RunStatus:
-        """Do for one run whatever is due now.
+        """Do everything that is due for one run now.
 
-        What is over is measured and judged without the queue too; what failed of it is raised
-        after that, and tried again at the next look.
+        Finished bursts will be measured and judged even if the queue is unavailable. An error from
+        the queue is raised after that, and the next tick will try again.
         """
         plan = await self.stored.read_plan(run_id)
         summary = await self.stored.summary(run_id)
@@ -438,10 +505,11 @@ class Coordinator:
         return status
 
     async def _tend(self, plan: Plan, status: RunStatus) -> None:
-        """Keep what agents need of a run in order: its lease, and its messages on the queue."""
+        """Renew the lease for a run, and add or remove messages on the queue."""
         if status.cancelled_by is not None:
             self._leases.release(plan.run_id)
-            if plan.run_id not in self._taken_off:  # who cancelled may have died before this
+            # The coordinator that cancelled the run may have failed before this step.
+            if plan.run_id not in self._taken_off:
                 await self._dispatch.take_off(plan)
                 self._taken_off.add(plan.run_id)
         elif status.state is not RunState.FINISHED:
@@ -451,10 +519,15 @@ class Coordinator:
             await self._replacements.look(plan)
 
     async def recompute(self, run_id: str) -> RunSummary | None:
-        """The verdict from the stored rows alone; None while the run goes on.
+        """Compute the verdict again from the stored rows. Nothing is written.
 
-        Equal to the stored summary byte for byte unless rows came or went since. Nothing is
-        written. Raises :class:`UnknownRun`.
+        The result equals the stored summary byte for byte, unless rows were added or removed since.
+
+        Returns:
+            The summary, or None while the run goes on.
+
+        Raises:
+            UnknownRun: If the id is unknown.
         """
         stored = await self.stored.summary(run_id)
         if stored is None:
@@ -466,7 +539,7 @@ class Coordinator:
         return await self._closing.judge_again(plan, stored.computed_at)
 
     async def _tell_outcome(self, summary: RunSummary) -> None:
-        """Let the list of runs say how one ended: the last thing to do for a run."""
+        """Write the outcome into the run list. This is the last step of a run."""
         control = await self._records.runs.read_control(summary.run_id)
         cancelled = control is not None and control.cancelled_at is not None
         plan = await self.stored.read_plan(summary.run_id)
@@ -481,7 +554,7 @@ class Coordinator:
 
 
 def _expects_s(status: RunStatus, now: datetime) -> float:
-    """Seconds until a run is worth another look: at its burst's end at once, while ends report."""
+    """Return the seconds until a run needs the next look, or infinity."""
     for burst in status.bursts:
         if burst.phase is BurstPhase.RUNNING:
             return max(_SOON_S, (burst.planned_end_at - now).total_seconds())

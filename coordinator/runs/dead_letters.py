@@ -1,10 +1,12 @@
-"""What became of messages that agents set aside, what to do about each, and the queue of them.
+"""Dead letters, which are messages that agents have rejected.
+
+They can be read, explained, sent again and removed.
 
 Errors::
 
     DeadLetterError
     ├── UnknownDeadLetter   no dead letter has that number
-    └── CannotResend        sending it again would not measure anything; says why
+    └── CannotResend        a second delivery would not produce a measurement
 """
 
 import logging
@@ -25,7 +27,7 @@ _SENDER: Final = (
     "something else than this Broadside sent it: find the sender by the message id, and let only "
     "coordinators send (role 'Azure Service Bus Data Sender')"
 )
-# What to do, by the field that a refusing agent names first (agent/decide.py).
+# Advice by the first field that the rejecting agent names (agent/decide.py).
 _REFUSALS: Final[Mapping[str, str]] = {
     "endpoint.address": "if the target is a server of this fleet, add its network to "
     f"BROADSIDE_AGENT_ALLOWED_NETWORKS on every client agent, restart them, {_AGAIN}",
@@ -65,22 +67,28 @@ class CannotResend(DeadLetterError):
 
 
 class DeadJob(Message):
-    """A dead letter, explained."""
+    """A dead letter with its cause and advice."""
 
     sequence_number: int
     message_id: str
     reason: str
     description: str
-    dead_at: UtcDatetime | None = None  # None: the queue does not say
-    run_id: str | None = None  # None, here and below: the body is not a job
+    # None if the queue does not report it.
+    dead_at: UtcDatetime | None = None
+    # None, here and in the three fields below, if the body is not a job.
+    run_id: str | None = None
     burst_index: int | None = None
     pair_index: int | None = None
-    target: str | None = None  # address and port of the pair's server
+    # Address and port of the pair's server.
+    target: str | None = None
     planned_start_at: UtcDatetime | None = None
-    claimed_by: str | None = None  # the agent that has the job on record; None: nobody
-    body: str  # its first characters
+    # Agent that claimed the job, or None if it was not claimed.
+    claimed_by: str | None = None
+    # The first characters of the body.
+    body: str
     advice: str
-    resend_problem: str | None = None  # why it is not sent again; None: it may be
+    # Reason for which it cannot be sent again, or None if it can.
+    resend_problem: str | None = None
 
     @property
     def pair(self) -> str | None:
@@ -88,7 +96,7 @@ class DeadJob(Message):
 
 
 def read_dead_job(letter: DeadLetter) -> Job | None:
-    """The job in a dead letter; None when there is none that this version could send."""
+    """Return the job in a dead letter, or None if this version cannot read one."""
     try:
         return Job.model_validate_json(letter.body)
     except ValidationError:
@@ -96,7 +104,14 @@ def read_dead_job(letter: DeadLetter) -> Job | None:
 
 
 def explain(letter: DeadLetter, job: Job | None, claim: Claim | None, now: datetime) -> DeadJob:
-    """What a dead letter was, why it died, and what to do; ``job`` is what the letter holds."""
+    """Explain a dead letter and give advice.
+
+    Args:
+        letter: The dead letter.
+        job: The job in the letter, or None if it has no valid job.
+        claim: The stored claim of the job, or None if it was not claimed.
+        now: The current time to use.
+    """
     return DeadJob(
         sequence_number=letter.sequence_number,
         message_id=letter.message_id,
@@ -125,13 +140,17 @@ def _target(job: Job) -> str:
 def _advice(letter: DeadLetter) -> str:
     if letter.reason != "Refused":
         return _REASONS.get(letter.reason, _FOREIGN)
-    _, _, refusal = letter.description.partition(": ")  # after the agent's name
+    # The text after the agent's name.
+    _, _, refusal = letter.description.partition(": ")
     field = refusal.partition(":")[0]
     return _REFUSALS.get(field, "do what the description says on the agent that it names")
 
 
 def _resend_problem(job: Job | None, claim: Claim | None, now: datetime) -> str | None:
-    """A late job is a missed measurement, and a claimed one is on record: neither runs again."""
+    """Return the reason for which a job cannot run again, or None.
+
+    A late job is a missed measurement. A claimed job is already recorded.
+    """
     if job is None:
         return "its body is not a job that this Broadside knows; an agent would set it aside again"
     overdue_s = (now - job.planned_start_at).total_seconds()
@@ -148,13 +167,14 @@ def _resend_problem(job: Job | None, claim: Claim | None, now: datetime) -> str 
     return None
 
 
-_LOOKED_AT: Final = 1000  # oldest dead letters among which one is looked up by number
+# Number of the oldest dead letters that a search by number reads.
+_LOOKED_AT: Final = 1000
 
 log = logging.getLogger(__name__)
 
 
 class DeadLetters:
-    """The dead letters of one queue."""
+    """Dead letters of one queue."""
 
     def __init__(self, queue: JobQueue, records: Records, now: Callable[[], datetime]) -> None:
         self._queue = queue
@@ -162,11 +182,15 @@ class DeadLetters:
         self._now = now
 
     async def oldest(self, limit: int) -> list[DeadJob]:
-        """The oldest dead letters, explained."""
+        """Return the oldest dead letters with explanations, at most ``limit``."""
         return await self._explain(await self._queue.dead_letters(limit))
 
     async def read(self, sequence_number: int) -> DeadJob:
-        """Raises :class:`~broadside.coordinator.runs.dead_letters.UnknownDeadLetter`."""
+        """Return one dead letter with its explanation.
+
+        Raises:
+            UnknownDeadLetter: No dead letter has this number.
+        """
         letters = await self._queue.dead_letters(_LOOKED_AT)
         found = [each for each in letters if each.sequence_number == sequence_number]
         if not found:
@@ -174,10 +198,11 @@ class DeadLetters:
         return (await self._explain(found))[0]
 
     async def resend(self, sequence_number: int) -> DeadJob:
-        """Put a dead letter's job back on the queue until its instant.
+        """Put the job from a dead letter back on the queue until it is due to start.
 
-        Raises :class:`~broadside.coordinator.runs.dead_letters.UnknownDeadLetter`,
-        :class:`~broadside.coordinator.runs.dead_letters.CannotResend`.
+        Raises:
+            UnknownDeadLetter: No dead letter has this number.
+            CannotResend: The job cannot produce a measurement any more.
         """
         dead = await self.read(sequence_number)
         if dead.resend_problem is not None or dead.planned_start_at is None:
@@ -188,9 +213,10 @@ class DeadLetters:
         return dead
 
     async def purge(self, sequence_number: int) -> DeadJob:
-        """Remove one for good, and say what it was.
+        """Delete a dead letter permanently, and return the explanation for it.
 
-        Raises :class:`~broadside.coordinator.runs.dead_letters.UnknownDeadLetter`.
+        Raises:
+            UnknownDeadLetter: No dead letter has this number.
         """
         dead = await self.read(sequence_number)
         if not await self._queue.purge(sequence_number):
@@ -199,7 +225,7 @@ class DeadLetters:
         return dead
 
     async def purge_oldest(self, limit: int) -> int:
-        """Remove at most so many for good; returns how many went."""
+        """Delete at most ``limit`` dead letters permanently, and return the number deleted."""
         count = await self._queue.purge(limit=limit)
         log.info("purged %d dead letters", count, extra={"action": "purge"})
         return count

@@ -1,4 +1,4 @@
-"""Puts runs' jobs on the queue, and takes those of cancelled runs off it again."""
+"""Dispatch of jobs to the queue, and removal of jobs for cancelled runs."""
 
 import asyncio
 import logging
@@ -20,32 +20,40 @@ log = logging.getLogger(__name__)
 
 
 class Dispatch:
-    """The jobs of this coordinator's runs on their way to the queue."""
+    """Sender of this coordinator's jobs."""
 
     def __init__(self, queue: JobQueue, records: Records, now: Callable[[], datetime]) -> None:
         self._queue = queue
         self._records = records
         self._now = now
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._done: set[str] = set()  # runs of which nothing is left to queue
-        self._carried: dict[str, frozenset[tuple[int, int]]] = {}  # moves that all messages carry
+        # Runs with no jobs left to queue.
+        self._done: set[str] = set()
+        # Moves that all queued messages of a run contain.
+        self._carried: dict[str, frozenset[tuple[int, int]]] = {}
 
     def forget(self, run_id: str) -> None:
-        """The run is over."""
+        """Drop the state for a run that is over."""
         self._turns.pop(run_id, None)
         self._done.discard(run_id)
         self._carried.pop(run_id, None)
 
     async def queue_bursts(self, plan: Plan, *, within_s: float = math.inf) -> None:
-        """Queue the jobs of every burst to come that no earlier attempt has queued.
+        """Queue jobs for every later burst that is not queued yet.
 
-        Dying between the send and the note queues them again: the queue drops the second copy by
-        its id, and if the detection window has passed the copy loses its claim. A cancel in the
-        middle ends it: each burst is noted first and the cancel looked for after, and who cancels
-        does the reverse, so one of the two takes the burst's messages off.
+        If the process fails between the send and the note, the jobs will be queued again. The queue
+        uses the message id to drop the second copy. After the detection window, the second copy
+        cannot be claimed.
 
-        After ``within_s`` it stops behind the burst it is at; the next call goes on from there.
-        Such a call does not wait for another that is at it.
+        A cancellation during this call ends it. This call notes each burst and then reads the
+        cancellation. A cancellation does the reverse, so one of the two removes the messages of the
+        burst.
+
+        Args:
+            plan: The plan to use.
+            within_s: Time limit in seconds. The call returns after the burst that reaches it, and
+                the next call continues there. With a limit, the call returns at once if another
+                call is active.
         """
         turn = self._turns[plan.run_id]
         if within_s < math.inf and turn.locked():
@@ -84,16 +92,21 @@ class Dispatch:
         return control is not None and control.cancelled_at is not None
 
     async def move(self, plan: Plan, moves: Sequence[Move]) -> None:
-        """Replace the messages of bursts to come that lack these moves; again is harmless.
+        """Replace the messages of later bursts that do not contain these moves.
 
-        A burst is noted when its new messages are on the queue and the old ones off it, so what an
-        attempt that died had left undone is done by the next. A burst that is not queued yet will
-        be, with its moves.
+        A burst is noted after its new messages are queued and the old ones are removed. The next
+        call therefore finishes a call that was interrupted. A repeated call has no effect. A burst
+        that is not queued yet is queued later with its moves.
+
+        Args:
+            plan: The plan to use.
+            moves: Moves that the messages must contain.
         """
         asked = frozenset((move.pair_index, move.from_burst_index) for move in moves)
         turn = self._turns[plan.run_id]
         if turn.locked() or asked <= self._carried.get(plan.run_id, frozenset()):
-            return  # what is queued just now without them gets them at the next look
+            # A burst that is being queued at this time will get these moves at the next look.
+            return
         async with turn:
             queued = await self._records.private.read_queued(plan.run_id)
             to_come = [burst for burst in plan.bursts if burst.planned_start_at > self._now()]
@@ -130,16 +143,16 @@ class Dispatch:
                 self._carried[plan.run_id] = asked
 
     async def _save_jobs(self, plan: Plan, burst: Burst) -> None:
-        """Say what the jobs of a burst are, where agents look before they believe a message.
+        """Store the jobs for a burst in the table that agents compare with each message.
 
-        Every move that is on record counts, also one whose message is still to be sent.
+        All recorded moves are applied, including those with messages that are not sent yet.
         """
         moves = await self._records.runs.read_moves(plan.run_id, Move)
         jobs, old = _jobs(plan, moves, burst), list(_superseded(plan, moves, burst))
         await self._records.runs.save_jobs(plan.run_id, burst.index, jobs, old)
 
     async def take_off(self, plan: Plan) -> int:
-        """Cancel the messages of a cancelled run's bursts to come; how many were still there."""
+        """Remove the messages of a cancelled run's later bursts, and return the number removed."""
         queued = await self._records.private.read_queued(plan.run_id)
         now = self._now()
         to_come = {burst.index for burst in plan.bursts if burst.planned_start_at > now}
@@ -150,14 +163,14 @@ class Dispatch:
 
 
 def _jobs(plan: Plan, moves: Sequence[Move], burst: Burst) -> list[Job]:
-    """The jobs of one burst, in pair order, with the servers that they have by then."""
+    """Return the jobs for one burst in pair order, with the servers after all moves."""
     if moves:
         plan = plan.model_copy(update={"pairs": pairs_in(plan, moves, burst.index)})
     return list(plan.jobs(burst))
 
 
 def _superseded(plan: Plan, moves: Sequence[Move], burst: Burst) -> Iterator[Job]:
-    """Jobs that pairs of one burst had before they moved, the oldest first."""
+    """Yield the jobs that pairs of one burst had before their moves, the oldest first."""
     planned = {pair.index: pair for pair in plan.pairs}
     in_order = sorted(moves, key=lambda move: move.from_burst_index)
     earlier = [move for move in in_order if move.from_burst_index <= burst.index]
@@ -173,13 +186,13 @@ def _since(move: Move | None) -> int | None:
 
 
 def _is_older(since: int | None, move: Move | None) -> bool:
-    """Whether a message that has its server since one burst lacks a move."""
+    """Return True if a message with a server since this burst does not contain the move."""
     return move is not None and (since is None or since < move.from_burst_index)
 
 
 def _outgoing(job: Job, now: datetime, move: Move | None) -> Outgoing:
     visible_at = job.planned_start_at - timedelta(seconds=VISIBLE_S - turn_s(job.pair_index))
-    # The queue drops duplicates by id: the message of a pair that moved needs one of its own.
+    # The queue drops duplicates by id, so the message of a moved pair needs a new id.
     suffix = "" if move is None else f".{move.from_burst_index}"
     return Outgoing(
         body=job.body,

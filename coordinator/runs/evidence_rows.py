@@ -1,7 +1,7 @@
-"""Reads from the table what is known of a burst, both ends joined, their seconds still packed.
+"""Loader of the stored evidence of a burst, with both ends joined and seconds still packed.
 
-Row values of a thousand pairs would take gigabytes, and columns 200 MB: packed they are 60, and who
-measures unpacks some pairs at a time.
+For a thousand pairs, row objects need gigabytes and columns need 200 MB. Packed chunks need 60 MB.
+The measuring code unpacks only some pairs at a time.
 """
 
 import asyncio
@@ -54,14 +54,21 @@ from broadside.exchange.records.row_rules import Violation
 from broadside.exchange.rows import leave_out
 from broadside.exchange.second_rows import PackedEnd, Probes
 
-TESTS_MAX_COUNT: Final = 100  # on one endpoint about one burst; a restart or two is what happens
+# Maximum number of tests on one endpoint for one burst. One or two restarts are normal.
+TESTS_MAX_COUNT: Final = 100
 
 
 NOTHING: Final[EndColumns] = ((), NO_HOST)
 
 
 def with_ends(pair: PairEvidence, client: EndColumns, server: EndColumns) -> PairEvidence:
-    """The pair with what its two ends told."""
+    """Return the pair with the columns for both ends.
+
+    Args:
+        pair: The pair.
+        client: Tracks and host columns of the client.
+        server: Tracks and host columns of the server.
+    """
     return replace(
         pair,
         client_tracks=client[0],
@@ -72,6 +79,7 @@ def with_ends(pair: PairEvidence, client: EndColumns, server: EndColumns) -> Pai
 
 
 def probe_column(told: Probes) -> ProbeColumn:
+    """Return stored probes as a column of round-trip times in seconds."""
     return ProbeColumn(
         first_at_s=told.first_at_s,
         every_s=told.every_s,
@@ -81,7 +89,7 @@ def probe_column(told: Probes) -> ProbeColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedTest:
-    """One server-side test, its seconds unpacked for who asks for them."""
+    """Record of one server-side test, with seconds that are unpacked on access."""
 
     test: ServerTest
     end: PackedEnd | None
@@ -104,17 +112,35 @@ class PackedTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedSeconds:
-    """Both ends' seconds by pair index, as they lie in the table. Each pair's are given once: then
-    what was packed makes room."""
+    """Packed seconds of both ends by pair index.
+
+    The full seconds of each pair can be unpacked only once, and then their memory is released.
+
+    Attributes:
+        clients: Packed client ends.
+        servers: Server records, packed or already unpacked.
+        readings_max_count: Maximum number of readings of one end.
+        receiving: Sides at which payload arrives.
+        given: Indices of the pairs that were unpacked.
+    """
 
     clients: dict[int, PackedEnd]
     servers: dict[int, ServerRecord]
     readings_max_count: int
-    receiving: frozenset[Side]  # ends at which payload arrives
-    given: set[int] = field(default_factory=set)  # pairs
+    receiving: frozenset[Side]
+    given: set[int] = field(default_factory=set)
 
     def unpack(self, pairs: Sequence[PairEvidence], instants_only: bool) -> Sequence[PairEvidence]:
-        """The pairs with their seconds; all clients are decoded as one, and all servers."""
+        """Unpack the seconds of some pairs, all clients together and all servers together.
+
+        Args:
+            pairs: The pairs.
+            instants_only: True decodes only times and bytes, and does not release the packed
+                seconds.
+
+        Raises:
+            RuntimeError: The full seconds of one of the pairs were unpacked before.
+        """
         if not self.given.isdisjoint(pair.pair_index for pair in pairs):
             raise RuntimeError("a burst's seconds are given once; read its evidence again")
         indices = [pair.pair_index for pair in pairs]
@@ -124,7 +150,8 @@ class PackedSeconds:
         client = self._columns(clients, Side.CLIENT, instants_only)
         server = self._columns(packed, Side.SERVER, instants_only)
         for index, record in records:
-            if not isinstance(record, PackedTest):  # of several processes
+            # This server record is merged from several processes and already unpacked.
+            if not isinstance(record, PackedTest):
                 server[index] = (tuple(record.tracks), record.host)
         if not instants_only:
             self.given.update(indices)
@@ -143,7 +170,7 @@ class PackedSeconds:
     def _columns(
         self, packed: Mapping[int, PackedEnd], side: Side, instants_only: bool
     ) -> dict[int, EndColumns]:
-        """What can be read of one side's ends; of what arrived at a sender nobody asks."""
+        """Decode the ends of one side, and skip received NIC bytes at a side that only sends."""
         ends = list(packed.values())
         wanted = ALL_COLUMNS if side in self.receiving else ALL_COLUMNS - {"nic_rx_bytes"}
         if instants_only:
@@ -159,28 +186,32 @@ async def read_tests(
     planned: Sequence[Pair],
     foreign: list[ForeignRow] | None = None,
 ) -> list[PackedTest]:
-    """Read the tests on the pairs' endpoints that may be of a burst.
+    """Read the server-side tests on the pairs' endpoints that may belong to a burst.
 
     Args:
-        records: The tables.
+        records: Access to the tables.
         plan: The run's plan.
-        burst: The burst.
-        planned: Its pairs, every move applied.
-        foreign: Gets the rows that name an endpoint or agent of the pairs without the right to.
+        burst: The burst to use.
+        planned: Pairs of the burst, with all moves applied.
+        foreign: List to which invalid rows are added. These rows name an endpoint or agent of the
+            pairs, but another agent wrote them.
     """
     most = readings_max_count(burst, plan.spec.traffic.interval_s)
     begin_at = burst.planned_start_at - timedelta(seconds=HOLD_MAX_S)
-    holders = defaultdict[tuple[str, int], set[str]](set)  # agents by planned endpoint
+    # Agents by planned endpoint.
+    holders = defaultdict[tuple[str, int], set[str]](set)
     for pair in planned:
         for port in pair.endpoint.ports:
             holders[pair.endpoint.address, port].add(pair.endpoint.agent_id)
-    tests: dict[str, PackedTest] = {}  # by key: a copy outside the agent's own share counts less
+    # Tests by key. Copies under the partition of another agent have lower priority.
+    tests: dict[str, PackedTest] = {}
     broken: list[Violation] = []
     others = [] if foreign is None else foreign
     counts: Counter[tuple[str, tuple[str, int]]] = Counter()
     async for test, end in records.bursts.stream_tests(begin_at, burst.planned_end_at, broken):
         place = test.endpoint.address, test.endpoint.port
-        if place not in holders:  # another run's
+        # A test of another run.
+        if place not in holders:
             continue
         if test.agent_id not in holders[place]:
             others.append(_at_anothers_endpoint(test, holders[place]))
@@ -215,7 +246,7 @@ def _foreign_row(violation: Violation) -> ForeignRow:
 def _concerns(
     violation: Violation, agents: Collection[str], endpoints: Container[tuple[str, int]]
 ) -> bool:
-    """Return whether a server's row that breaks a rule names something of these pairs."""
+    """Return True if an invalid server row names an agent or endpoint of these pairs."""
     test, place = violation.message, violation.place
     named = {place.facts.get("agent")} if place is not None else set()
     if isinstance(test, ServerTest):
@@ -228,7 +259,10 @@ def _concerns(
 def _own_reports(
     rows: BurstRows, run_id: str, burst: Burst, foreign: list[ForeignRow]
 ) -> dict[int, JobReport]:
-    """Return the reports whose writer claimed the pair, for the burst that was planned."""
+    """Return the reports from the agents that claimed the pairs, for the planned start time.
+
+    All other reports are added to ``foreign``.
+    """
     own = {}
     for index, report in rows.reports.items():
         claim = rows.claims.get(index)
@@ -247,8 +281,17 @@ def _own_reports(
 
 
 async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvidence:
-    """Everything the table holds of a burst. Raises ``ExchangeUnavailable``,
-    ``RecordUnreadable``."""
+    """Read all stored evidence of a burst.
+
+    Args:
+        records: Access to the tables.
+        plan: The run's plan.
+        burst: The burst to use.
+
+    Raises:
+        ExchangeUnavailable: The tables cannot be reached.
+        RecordUnreadable: A stored record is invalid.
+    """
     broken: list[Violation] = []
     rows, control, caps, moves = await asyncio.gather(
         read_rows(records, plan.run_id, burst.index, broken=broken),
@@ -257,7 +300,7 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
         records.runs.read_moves(plan.run_id, Move),
     )
     planned = pairs_in(plan, moves, burst.index)
-    # A run that is cancelled later cuts nothing of a burst that was over, nor of its summary.
+    # A later cancellation does not change a burst that was already over.
     cancelled_at = control.cancelled_at if control else None
     cut = control if cancelled_at is not None and cancelled_at < burst.planned_end_at else None
     most = readings_max_count(burst, plan.spec.traffic.interval_s)
@@ -312,9 +355,9 @@ async def read_evidence(records: Records, plan: Plan, burst: Burst) -> BurstEvid
 
 
 async def _read_caps(records: Records, plan: Plan) -> Mapping[str, int | None]:
-    """NIC caps by agent, as they were when the run was launched or first looked at.
+    """Return NIC limits in bit/s by agent, as they were when the run was first read.
 
-    Kept with the run: a summary that is computed again must rest on the same figures.
+    They are stored with the run, so that a recomputed summary uses the same values.
     """
     document = await records.private.read_document(plan.run_id, Document.CAPS)
     if document is None:

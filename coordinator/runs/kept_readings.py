@@ -1,4 +1,7 @@
-"""What devices told that keep no history: kept with each burst, for who starts after that."""
+"""Storage for readings from devices that have no history.
+
+A coordinator that starts later can use them to judge the burst.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -18,7 +21,8 @@ from broadside.coordinator.runs.neighbours import bursts_within
 from broadside.coordinator.runs.stored import read_testimony
 from broadside.exchange.records import Document, Records
 
-MARGIN_S: Final = 60.0  # s that are kept with a burst before and after it
+# Time to include before and after a burst, in seconds.
+MARGIN_S: Final = 60.0
 
 
 async def keep_told(
@@ -29,7 +33,15 @@ async def keep_told(
     *,
     of: Document = Document.WITNESSES,
 ) -> None:
-    """Keep what is told of a burst, beside what was kept of it before."""
+    """Store readings of a burst, merged with those that are already stored.
+
+    Args:
+        records: Access to the tables.
+        run_id: The id to look up.
+        burst: The burst to use.
+        ask: Function to get the readings between two times.
+        of: Kind of the stored document.
+    """
     margin = timedelta(seconds=MARGIN_S)
     told = await ask(burst.planned_start_at - margin, burst.planned_end_at + margin)
     kept = await read_testimony(records, run_id, burst.index, of=of)
@@ -45,10 +57,21 @@ async def with_earlier(
     ledger: FirewallLedger,
     live: LiveSource,
 ) -> FirewallLedger:
-    """A run's ledger, with what was kept of the same counters before this process asked them: of
-    the run itself, and of those before it, each of which could else be this one, late.
+    """Extend a ledger with stored readings from before this process started.
 
-    Only where it is also known what the device carried right before the run, as of any ledger.
+    The stored readings of the run itself and of earlier runs are used. Traffic of an earlier run
+    could otherwise be taken for late traffic of this run. The longer ledger is used only if it
+    covers enough time directly before the run.
+
+    Args:
+        records: Access to the tables.
+        read_plan: Function to get the plan for a run id.
+        span: Time span of the ledger.
+        ledger: The ledger that this process read.
+        live: Source of the ledger.
+
+    Returns:
+        The extended ledger, or ``ledger`` itself if it is long enough or cannot be extended.
     """
     if len(ledger) and ledger.start_s[0] <= span.from_at.timestamp():
         return ledger
@@ -70,7 +93,7 @@ async def with_earlier(
 
 
 def _known_s(ledger: FirewallLedger, before_s: float) -> float:
-    """How much is known right before an instant: whole bins, none of them before an unknown one."""
+    """Return the time that is covered by complete bins directly before an instant, in seconds."""
     unknown = np.isnan(ledger.bytes) & (ledger.start_s < before_s)
     since_s = ledger.end_s[unknown].max(initial=-np.inf)
     whole = (ledger.start_s >= since_s) & (ledger.end_s <= before_s)

@@ -1,9 +1,9 @@
-"""Launches that may be asked for twice and happen once: a key decides the run's id.
+"""Idempotent launches, with a key that selects the run id.
 
-The key's row is created before anything is planned, so of many requests with one key one decides
-the id, and every other one finds it. It is kept with a digest of what was asked: the same key with
-another request is a mistake. A launch that was refused gives its key back; one that died leaves the
-row, and is tried again under the same id.
+The key row is created before the run is planned. When several requests use the same key, only one
+can select the id, and the others will read it. The row contains a digest of the request, so that
+the same key with a different request can be rejected. If a launch is rejected, the key is released.
+If a launch is interrupted, the row stays, and a retry will use the same id.
 """
 
 import asyncio
@@ -27,13 +27,15 @@ from broadside.exchange.records.shelf import Shelf
 log = logging.getLogger(__name__)
 
 KEY_MAX_CHARS: Final = 255
-_APPEARS_S: Final = 10.0  # s within which a run that another request is storing shows
+# Time to wait for a run that another request is storing.
+_APPEARS_S: Final = 10.0
 _LOOK_S: Final = 0.1
-_DIED_AFTER: Final = timedelta(seconds=60)  # an attempt so old that stored no run is dead
+# An attempt that stored no run in this time has failed.
+_DIED_AFTER: Final = timedelta(seconds=60)
 
 
 class Launched(Message):
-    """What one key decided."""
+    """Stored decision for one key."""
 
     run_id: RunId
     request_sha256: str
@@ -50,11 +52,25 @@ async def launch_once(
     request: bytes,
     now: datetime,
 ) -> str:
-    """Launch, unless a request with this key did; the run's id either way.
+    """Launch a run, unless an earlier request with this key did.
 
-    ``request`` is what has to be equal, ``caller`` whose key it is: two callers' keys never meet.
-    Raises what :meth:`~broadside.coordinator.runs.coordinator.Coordinator.launch` raises,
-    :class:`KeyReused`, :class:`LaunchUnderWay`.
+    Args:
+        coordinator: The coordinator to use.
+        spec: The run to launch.
+        by: User who launches it.
+        key: The idempotency key.
+        caller: Owner of the key. Keys of different callers are independent.
+        request: Body of the request, which must be equal for an equal key.
+        now: The current time to use.
+
+    Returns:
+        Run id, launched now or earlier.
+
+    Raises:
+        KeyReused: The key was used with another request.
+        LaunchUnderWay: Another request with this key is storing the run.
+        Infeasible, OverBudget: As in
+            :meth:`~broadside.coordinator.runs.coordinator.Coordinator.launch`.
     """
     shelf = _shelf(coordinator.fabric.private)
     row = hashlib.sha256(f"{caller}\0{key}".encode()).hexdigest()
@@ -82,7 +98,8 @@ async def launch_once(
         raise
     except EntityExists:
         await _appears(coordinator, shelf, row, decided, now)
-    with contextlib.suppress(EntityExists):  # another request with it may have been refused
+    # Another request may have released the key because it was rejected.
+    with contextlib.suppress(EntityExists):
         await shelf.create(row, decided)
     return decided.run_id
 
@@ -92,8 +109,8 @@ async def _appears(
 ) -> None:
     """Wait for the run that another request is storing under the same id.
 
-    When that one died between its first row and its last, its id stays taken: the key is given a
-    new one for the next attempt.
+    If that request failed before it stored the whole run, this id cannot be used again. The key
+    will then get a new id for the next attempt.
     """
     for _ in range(round(_APPEARS_S / _LOOK_S)):
         if await _there(coordinator, decided.run_id):
@@ -117,7 +134,12 @@ async def _there(coordinator: Coordinator, run_id: str) -> bool:
 
 
 async def prune_runs(coordinator: Coordinator, request: PruneRequest) -> Pruned:
-    """Forget old runs and the keys they were launched by, or only say which runs would go."""
+    """Remove old runs and their idempotency keys, or only list the runs in a dry run.
+
+    Args:
+        coordinator: The coordinator to use.
+        request: Age of the runs, and whether it is a dry run.
+    """
     pruned = await prune(coordinator.fabric.records, request, coordinator.now())
     if not pruned.dry_run:
         for run in pruned.runs:

@@ -1,11 +1,11 @@
-"""Keeps the leases of runs that go on, whatever else their coordinator is busy with.
+"""Renewal of run leases, independent of other work of the coordinator.
 
-Agents stop when the lease lapses. So renewing it may not wait for a burst of a thousand pairs to be
-measured, or for forty-eight thousand messages to be queued.
+Agents stop when the lease of their run expires. Renewal must not wait until a burst of a thousand
+pairs is measured or 48,000 messages are queued.
 
-A run's lease is reckoned from the instant at which it was first held, run on by the monotonic
-clock: a wall clock that is set back or forward meanwhile neither starves the agents nor leaves them
-without a dead-man. Such a step is logged, and told with the run.
+The end of a lease is computed from the time at which the run was first held and from the monotonic
+clock. A step of the wall clock therefore neither stops the agents nor disables the dead-man
+function. Such a step is logged and stored with the run.
 """
 
 import asyncio
@@ -24,25 +24,40 @@ from broadside.exchange.ports import EntityNotFound, ExchangeError
 from broadside.exchange.records import Records
 from broadside.exchange.troubles import TroubleLog
 
-RENEWALS_COUNT: Final = 4  # renewals within one lease: three may fail
-LOOK_S: Final = 0.5  # s between looks at what is due
-STEP_S: Final = 2.0  # s that the wall clock may part from the monotonic one between two looks
+# Renewals within one lease. Three may fail.
+RENEWALS_COUNT: Final = 4
+# Time between two looks.
+LOOK_S: Final = 0.5
+# Difference of wall clock and monotonic clock between two looks that counts as a step.
+STEP_S: Final = 2.0
 
 log = logging.getLogger(__name__)
 
 
 def first_lease_until(plan: Plan) -> datetime:
-    """Until when a run's agents may go on from its launch: the hard end of an unattended run."""
+    """Return the time until which agents may work after the launch.
+
+    For an unattended run this is its hard end.
+    """
     spec, at = plan.spec, plan.created_at
     return spec.hard_end_at(at) or at + timedelta(seconds=spec.lease_s)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Held:
+    """A run with a lease.
+
+    Attributes:
+        plan: The plan to use.
+        held_at: Wall-clock time at which the lease was first held.
+        held_s: Monotonic time of the same instant.
+        renewed_s: Monotonic time of the last renewal, or None before the first.
+    """
+
     plan: Plan
     held_at: datetime
-    held_s: float  # monotonic, of that instant
-    renewed_s: float | None = None  # monotonic; None: never
+    held_s: float
+    renewed_s: float | None = None
 
     @property
     def lease(self) -> timedelta:
@@ -50,12 +65,12 @@ class _Held:
 
     @property
     def pause(self) -> timedelta:
-        """From one renewal to the next, and how long one may take."""
+        """Time between two renewals, which is also the time limit of one renewal."""
         return self.lease / RENEWALS_COUNT
 
 
 class Leases:
-    """The leases that this coordinator renews."""
+    """Leases that this coordinator renews."""
 
     def __init__(
         self,
@@ -69,24 +84,26 @@ class Leases:
         self._now = now
         self._monotonic_s = monotonic_s
         self._troubles = troubles or TroubleLog()
-        self._looked: tuple[datetime, float] | None = None  # both clocks at the last look
+        # Both clocks at the last look.
+        self._looked: tuple[datetime, float] | None = None
         self._held: dict[str, _Held] = {}
         self._lanes = Lanes()
 
     def hold(self, plan: Plan) -> None:
-        """Renew this run's lease from now on. An unattended run has a hard end instead."""
+        """Renew the lease from now on. An unattended run has a hard end and no lease."""
         if not plan.spec.is_unattended:
             held = _Held(plan=plan, held_at=self._now(), held_s=self._monotonic_s())
             self._held.setdefault(plan.run_id, held)
 
     def release(self, run_id: str) -> None:
-        """Renew it no more."""
+        """Stop the renewal for a run."""
         self._held.pop(run_id, None)
 
     async def renew(self) -> None:
-        """Renew what is due; what fails for one run is logged, and tried again at the next look.
+        """Renew all leases that are due, concurrently.
 
-        All at once: none waits behind one whose row does not answer, nor does the caller for long.
+        An error of one run is logged, and the next look will try again. A row that does not answer
+        delays neither the other runs nor the caller.
         """
         self._watch_clock()
         due = {
@@ -101,7 +118,7 @@ class Leases:
         return held.renewed_s is None or self._monotonic_s() - held.renewed_s >= pause_s
 
     def _watch_clock(self) -> None:
-        """Log and tell of a wall clock that was set since the last look."""
+        """Log and record a step of the wall clock since the last look."""
         now, now_s = self._now(), self._monotonic_s()
         before, self._looked = self._looked, (now, now_s)
         if before is None:
@@ -126,7 +143,8 @@ class Leases:
             log.warning("lease of %s not renewed: its row does not answer", run_id, extra=say)
         except ExchangeError as error:
             log.warning("lease of %s not renewed: %s", run_id, error, extra=say)
-        except Exception:  # a row that cannot be read here must not cost the others their leases
+        # A row that cannot be read must not stop the renewal of the other leases.
+        except Exception:
             log.exception("lease of %s not renewed", run_id, extra=say)
 
     async def _renew(self, run_id: str, held: _Held) -> None:
@@ -134,7 +152,8 @@ class Leases:
         until_at = held.held_at + timedelta(seconds=now_s - held.held_s) + held.lease
         try:
             control: Control = await self._records.runs.renew_lease(run_id, until_at)
-        except EntityNotFound:  # pruned meanwhile
+        # The run has been removed in the meantime.
+        except EntityNotFound:
             self.release(run_id)
             return
         held.renewed_s = now_s
@@ -142,7 +161,7 @@ class Leases:
             self.release(run_id)
 
     async def renew_forever(self) -> None:
-        """Renew until cancelled; an outage is waited out."""
+        """Renew leases until cancelled, and retry after outages."""
         try:
             while True:
                 await self.renew()

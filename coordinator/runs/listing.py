@@ -1,4 +1,4 @@
-"""Lists of runs, and sums over them, from the list's own rows: no run is opened for either."""
+"""Lists and aggregates of runs, from the list rows alone. No run is opened."""
 
 import math
 import statistics
@@ -17,16 +17,21 @@ from broadside.coordinator.core.summary import RunSummary, Verdict
 from broadside.exchange.messages import Message, UtcDatetime
 from broadside.exchange.records import Records, RunHeader, RunOutcome
 
-_ROWS_LOOKED_AT: Final = 5_000  # rows that one page looks through for what fits
-AGGREGATED_MAX_COUNT: Final = 100_000  # runs that one sum is over, at most
+# Maximum number of rows to scan for one page.
+_ROWS_LOOKED_AT: Final = 5_000
+# Maximum number of runs in one aggregate.
+AGGREGATED_MAX_COUNT: Final = 100_000
 GROUPS_MAX_COUNT: Final = 1_000
-_INTERVAL_FROM_COUNT: Final = 3  # runs, as a comparison asks of its groups
-# Traffic begins so long after its launch at most: a period's boundary, and the longest lead.
+# Minimum number of runs for an interval, as for the groups of a comparison.
+_INTERVAL_FROM_COUNT: Final = 3
+# Longest time from launch to first traffic: the boundary of a period and the longest lead.
 _AHEAD_MAX: Final = timedelta(days=7, hours=1)
 _TIMES: Final[Mapping[str, Callable[[datetime], str]]] = {
     "hour": lambda at: at.strftime("%Y-%m-%dT%H:00%z"),
-    "day": lambda at: at.date().isoformat(),  # strftime takes ten times as long
-    "week": lambda at: at.strftime("%G-W%V"),  # ISO 8601
+    # strftime takes ten times as long.
+    "day": lambda at: at.date().isoformat(),
+    # ISO 8601 week.
+    "week": lambda at: at.strftime("%G-W%V"),
     "month": lambda at: at.date().isoformat()[:7],
 }
 GROUPINGS: Final = "scenario, verdict, hour, day, week, month, label:NAME or device:FIELD"
@@ -37,26 +42,40 @@ class BadGrouping(Exception):
 
 
 class ListedState(StrEnum):
-    """Where a run stands, as far as its row in the list says."""
+    """State of a run as shown in the run list.
 
-    OPEN = "open"  # no verdict yet
+    ``OPEN`` means that the run has no verdict yet.
+    """
+
+    OPEN = "open"
     FINISHED = "finished"
     CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """Which runs; None and empty: all."""
+    """Filter for runs. A field with None or an empty value matches all runs.
+
+    Attributes:
+        scenario: Scenario name.
+        by: User who launched the run.
+        labels: Labels that the run must have.
+        state: State of the run.
+        verdict: Verdict of the run.
+        from_at: Earliest start of traffic, inclusive.
+        before_at: Latest start of traffic, exclusive.
+    """
 
     scenario: str | None = None
     by: str | None = None
     labels: Mapping[str, str] | None = None
     state: ListedState | None = None
     verdict: str | None = None
-    from_at: datetime | None = None  # traffic at or after
-    before_at: datetime | None = None  # traffic before
+    from_at: datetime | None = None
+    before_at: datetime | None = None
 
     def fits(self, header: RunHeader) -> bool:
+        """Return True if the run matches the filter."""
         outcome = header.outcome
         return (
             (self.scenario is None or self.scenario == header.scenario)
@@ -69,23 +88,28 @@ class RunFilter:
         )
 
     def is_past(self, header: RunHeader) -> bool:
-        """Whether this run and all that were created before it are too old."""
+        """Return True if this run and all runs created before it are too old."""
         return self.from_at is not None and header.created_at < self.from_at - _AHEAD_MAX
 
 
 def traffic_at(header: RunHeader) -> datetime:
-    """When its traffic begins: an import of 2022 is of 2022, whenever it was made."""
+    """Return the time of the run's first traffic, also for imports of old measurements."""
     return header.traffic_from_at or header.created_at
 
 
 def labels_of(said: Iterable[str]) -> Mapping[str, str]:
-    """Labels from ``name:value`` each. Raises :class:`BadGrouping`."""
+    """Parse labels of the form ``name:value``.
+
+    Raises:
+        BadGrouping: A label has no colon.
+    """
     if not all(":" in part for part in said):
         raise BadGrouping("label: give name:value")
     return dict(part.partition(":")[::2] for part in said)
 
 
 def state_of(header: RunHeader) -> ListedState:
+    """Return the state of a run in the list."""
     if header.outcome is None:
         return ListedState.OPEN
     return ListedState.CANCELLED if header.outcome.cancelled else ListedState.FINISHED
@@ -94,7 +118,14 @@ def state_of(header: RunHeader) -> ListedState:
 def outcome_of(
     summary: RunSummary, *, cancelled: bool, cost_usd: float | None = None, charged: bool = False
 ) -> RunOutcome:
-    """What the list of runs is told of a verdict."""
+    """Return the outcome of a run for the run list.
+
+    Args:
+        summary: The verdict.
+        cancelled: True if the run was cancelled.
+        cost_usd: Cost in USD, or None if unknown.
+        charged: True if Azure bills this cost.
+    """
     return RunOutcome(
         cancelled=cancelled,
         cost_usd=cost_usd,
@@ -110,10 +141,19 @@ def outcome_of(
 async def list_runs(
     records: Records, wanted: RunFilter, *, limit: int, cursor: str | None = None
 ) -> tuple[Sequence[RunHeader], str | None]:
-    """Runs that fit, newest first, and the cursor of what follows.
+    """Return a page of runs that match a filter, newest first.
 
-    A page may be short, even empty, and yet have a successor: one page looks through a bounded
-    number of rows.
+    A page may be short or empty although more pages follow, because one page scans a limited number
+    of rows.
+
+    Args:
+        records: Access to the tables.
+        wanted: The filter.
+        limit: Maximum number of runs on the page.
+        cursor: Cursor of the page, or None for the first page.
+
+    Returns:
+        The runs, and the cursor of the next page or None at the end.
     """
     found: list[RunHeader] = []
     looked_at = 0
@@ -129,19 +169,21 @@ async def list_runs(
 
 
 class RateSpread(Message):
-    """A rate over runs, at real scale: as measured times the run's scale. Payload, received."""
+    """Distribution of the received payload rate over runs, measured rate times scale."""
 
-    runs_count: int  # that have the figure
+    # Runs with this metric.
+    runs_count: int
     mean_bits_per_second: float
-    half_width_bits_per_second: float | None = None  # of the mean's 95 % interval (as
-    # that of a run over its bursts); None: fewer than three
+    # Half width for the 95 % interval of the mean, computed as for all bursts in a run. None below
+    # three runs.
+    half_width_bits_per_second: float | None = None
     median_bits_per_second: float
     min_bits_per_second: float
     max_bits_per_second: float
 
 
 class RatioSpread(Message):
-    """A share over runs."""
+    """Distribution of a ratio over runs."""
 
     runs_count: int
     mean_ratio: float
@@ -151,47 +193,66 @@ class RatioSpread(Message):
 
 
 class CostSum(Message):
-    """What runs cost, at real scale."""
+    """Sum of the costs of runs, at real scale."""
 
-    runs_count: int  # that have the figure
-    charged_usd: float  # of those that Azure bills
-    uncharged_usd: float  # what the others, such as a lab's, would have cost
+    # Runs with a known cost.
+    runs_count: int
+    # Cost of the runs that Azure bills.
+    charged_usd: float
+    # Cost that the other runs, for example lab runs, would have had.
+    uncharged_usd: float
 
 
 class RunGroup(Message):
-    """Runs that have one thing in common."""
+    """Aggregate of the runs in one group."""
 
-    group: str | None  # None: they lack the label
+    # None for runs without the label.
+    group: str | None
     runs_count: int
-    bursts_count: int | None  # planned, of those runs that say how many; None: none does
-    open_count: int  # of those, without a verdict yet
+    # Planned bursts of the runs that report this number. None if no run reports it.
+    bursts_count: int | None
+    # Runs of the group without a verdict yet.
+    open_count: int
     cancelled_count: int
-    verdicts: Mapping[str, int]  # how many runs ended with each
-    received: RateSpread | None = None  # of the runs with a conclusion
-    received_inconclusive: RateSpread | None = None  # of those without, which prove no rate
+    # Number of runs by verdict.
+    verdicts: Mapping[str, int]
+    # Rates of the runs with a pass, fail or measured verdict.
+    received: RateSpread | None = None
+    # Rates of the inconclusive runs, which prove no rate.
+    received_inconclusive: RateSpread | None = None
     completeness: RatioSpread | None = None
-    worst_residual_ratio: float | None = None  # of any run, farthest from zero
+    # Largest absolute residual of any run, with its sign.
+    worst_residual_ratio: float | None = None
     cost: CostSum | None = None
-    first_at: UtcDatetime  # traffic of the first run begins
+    # Start of traffic of the first run.
+    first_at: UtcDatetime
     last_at: UtcDatetime
 
 
 class RunGroups(Message):
-    """Sums over many runs."""
+    """Aggregates of many runs."""
 
     group_by: str
     timezone: str
     runs_count: int
-    truncated: bool  # there are more runs or groups than were summed; narrow the range
+    # True if more runs or groups exist than were aggregated. Use a shorter time range.
+    truncated: bool
     groups: tuple[RunGroup, ...]
 
 
 async def aggregate_runs(
     records: Records, wanted: RunFilter, group_by: str, timezone: str = "UTC"
 ) -> RunGroups:
-    """Runs that fit, by one of :data:`GROUPINGS`; times are of their traffic, in ``timezone``.
+    """Aggregate the runs that match a filter by group.
 
-    Raises :class:`BadGrouping`.
+    Args:
+        records: Access to the tables.
+        wanted: The filter.
+        group_by: One of :data:`GROUPINGS`.
+        timezone: Time zone for grouping the start of traffic by hour, day, week or month.
+
+    Raises:
+        BadGrouping: The grouping or the time zone is invalid.
     """
     try:
         check_zone(timezone)
@@ -241,18 +302,20 @@ def _grouping(group_by: str, zone: tzinfo) -> Callable[[RunHeader], str | None]:
 
 
 class _Sums:
-    """One group's runs, folded: a few numbers a run, whatever its header holds."""
+    """Running sums of one group, with a few numbers per run."""
 
     def __init__(self) -> None:
         self.runs_count = 0
         self.cancelled_count = 0
         self.verdicts: Counter[str] = Counter()
         self.bursts_count: int | None = None
-        self.received = array("d")  # bit/s at real scale, of runs with a conclusion
-        self.received_inconclusive = array("d")  # of those without
+        # Rates in bit/s at real scale, of conclusive and of inconclusive runs.
+        self.received = array("d")
+        self.received_inconclusive = array("d")
         self.worst_residual_ratio: float | None = None
         self.completeness = array("d")
-        self.costs_usd = {True: array("d"), False: array("d")}  # by whether Azure bills them
+        # Costs by whether Azure bills them.
+        self.costs_usd = {True: array("d"), False: array("d")}
         self.first_at: datetime | None = None
         self.last_at: datetime | None = None
 
@@ -312,14 +375,14 @@ class _Sums:
 
 
 def _rates(known: Sequence[float]) -> RateSpread | None:
-    """A rate over runs, with its mean's interval where they are enough."""
+    """Return the distribution of a rate, with an interval of the mean if there are enough runs."""
     from broadside.coordinator.core.measure.steady import mean_of_bursts
 
     if not known:
         return None
     half = None
     if len(known) >= _INTERVAL_FROM_COUNT:
-        # Runs correlate as bursts do: a device drifts over days.
+        # Runs are correlated like bursts, because a device drifts over days.
         half = mean_of_bursts(known, [None] * len(known)).half_width
     spread = _spread(known, "bits_per_second")
     return RateSpread.model_validate({**spread, "half_width_bits_per_second": half})

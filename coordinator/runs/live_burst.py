@@ -1,8 +1,8 @@
-"""A burst for who looks again and again: all of it at times, between only what is new.
+"""Live view of one running burst, from full reads and cheaper incremental reads.
 
-All of a thousand pairs' rows take seconds to read and measure. That is done so often that it takes
-a share of a core, and at once where the newest rows do not join up with what is known; between, the
-ends' tails alone are read, each when its ETag changed.
+Reading and measuring all rows of a thousand pairs takes seconds. A full read therefore uses a
+limited share of one core. It is done at once if the newest rows do not continue the known ones.
+Between full reads, only the tails of the ends with a changed ETag are read.
 """
 
 import asyncio
@@ -39,14 +39,16 @@ from broadside.exchange.records import Records
 from broadside.exchange.records.keys import server_test_key
 from broadside.exchange.second_rows import TAIL_OVERLAP_S, PackedEnd
 
-SHARE_RATIO: Final = 0.2  # of the time, that all of a burst may be measured
-CHEAP_S: Final = 0.25  # s: a burst that takes less is measured whole at each look
+# Largest share of the time that full reads of a burst may use.
+SHARE_RATIO: Final = 0.2
+# Seconds below which a full read is done at each look.
+CHEAP_S: Final = 0.25
 
 _Key = TypeVar("_Key", int, str)
 
 
 class LiveBurst:
-    """What is known of one burst that goes on."""
+    """State of one running burst."""
 
     def __init__(self, records: Records, plan: Plan, burst: Burst) -> None:
         self.burst = burst
@@ -54,18 +56,30 @@ class LiveBurst:
         self._plan = plan
         self._most = readings_max_count(burst, plan.spec.traffic.interval_s)
         self._picture: Picture | None = None
-        self.measuring: asyncio.Task[Picture] | None = None  # all of the burst, just now
-        self._whole_at_s = self._whole_cost_s = 0.0  # monotonic; s
-        self._evidence: BurstEvidence | None = None  # without any seconds
-        self._followed: BurstEvidence | None = None  # that with the tails, as last looked at
-        self._clients: dict[int, EndColumns] = {}  # tails by pair index
-        self._servers: dict[str, EndColumns] = {}  # and by a server test's key
-        self._chosen: dict[int, Chosen] = {}  # of pairs that told nothing new
+        # Full read in progress.
+        self.measuring: asyncio.Task[Picture] | None = None
+        # Monotonic time of the last full read, and its duration in seconds.
+        self._whole_at_s = self._whole_cost_s = 0.0
+        # Evidence of the last full read, without seconds.
+        self._evidence: BurstEvidence | None = None
+        # The same evidence with the tails of the last look.
+        self._followed: BurstEvidence | None = None
+        # Tails by pair index.
+        self._clients: dict[int, EndColumns] = {}
+        # Tails by key of the server test.
+        self._servers: dict[str, EndColumns] = {}
+        # Selected tracks of pairs without new data.
+        self._chosen: dict[int, Chosen] = {}
         self._etags: dict[str, str] = {}
         self._test_etags: dict[str, str] = {}
 
     async def look(self, ledger: FirewallLedger | None, now: datetime) -> Picture:
-        """The burst so far."""
+        """Return the burst as it is known now.
+
+        Args:
+            ledger: Data of the firewall counter, or None.
+            now: The current time to use.
+        """
         self._adopt()
         onwards = None
         if self._is_dear:
@@ -82,19 +96,23 @@ class LiveBurst:
         return self._picture or empty_picture(self._plan, self.burst)
 
     async def close(self) -> None:
-        """Look no more."""
+        """Cancel a full read in progress."""
         if self.measuring is not None:
             self.measuring.cancel()
             await asyncio.wait({self.measuring})
 
     @property
     def _is_dear(self) -> bool:
-        """Whether it pays to follow the tails. Of a pair of several processes each has its own."""
+        """True if full reads are slow and tails can be followed.
+
+        With several processes per pair, each process would need a separate tail, so tails are not
+        followed.
+        """
         ports = self._plan.pairs[0].endpoint.ports
         return self._whole_cost_s > CHEAP_S and len(ports) == 1
 
     def _adopt(self) -> None:
-        """Take over what a whole measurement found, and keep what came meanwhile."""
+        """Use the result of a finished full read, and add data that is newer."""
         if self.measuring is None or not self.measuring.done():
             return
         done, self.measuring = self.measuring, None
@@ -113,7 +131,8 @@ class LiveBurst:
             if pair.server_test is not None:
                 key = server_test_key(pair.server_test)
                 _put_newer(self._servers, key, pair.server_tracks, pair.server_host)
-        self._evidence = replace(evidence, unpack=None)  # it holds no second
+        # Drop the seconds to release their memory.
+        self._evidence = replace(evidence, unpack=None)
         self._followed = None
         self._whole_at_s = time.monotonic()
         self._whole_cost_s = self._whole_at_s - began_s
@@ -132,7 +151,8 @@ class LiveBurst:
         followed = await asyncio.to_thread(
             self._follow, self._followed or evidence, clients, servers, self._followed is None
         )
-        if self._evidence is evidence:  # no whole reading came meanwhile
+        # Use it only if no full read has finished in the meantime.
+        if self._evidence is evidence:
             self._followed = followed
         return await asyncio.to_thread(
             picture_onwards, plan, self._picture, followed, now, self._chosen
@@ -145,7 +165,7 @@ class LiveBurst:
         servers: Mapping[str, PackedEnd],
         is_first: bool,
     ) -> BurstEvidence:
-        """The evidence with its newest tails; a pair that told nothing new is the same object."""
+        """Return the evidence with the newest tails. Pairs that have no new data are not copied."""
         new_clients, new_servers = self._decoded(clients), self._decoded(servers)
         self._clients |= new_clients
         self._servers |= new_servers
@@ -159,7 +179,7 @@ class LiveBurst:
         return replace(evidence, pairs=tuple(map(followed, evidence.pairs)))
 
     def _decoded(self, packed: Mapping[_Key, PackedEnd]) -> dict[_Key, EndColumns]:
-        """An end that is whole has no tail any more: what it last had stands."""
+        """Decode tails. An end that is complete has no tail, so its last tail stays valid."""
         ends = try_all_columns(list(packed.values()), self._most, LIVE_COLUMNS)
         return {
             key: end for key, end in zip(packed, ends, strict=True) if end is not None and end[0]
@@ -178,14 +198,16 @@ def _put_newer(
     tracks: Sequence[TrackColumns],
     host: HostColumns,
 ) -> None:
-    """A tail of a whole end, where none holds more."""
+    """Store the tail of a fully read end, unless the stored tail reaches further."""
     if _until_s(tracks) > _until_s(tails.get(key, NOTHING)[0]):
         tails[key] = (tuple(tracks), host)
 
 
 def _keeping_tails(evidence: BurstEvidence, tails: list[PairEvidence]) -> BurstEvidence:
-    """The evidence; of pairs that are unpacked from it, what tails of theirs would hold is put
-    into the list: nothing is to be unpacked twice."""
+    """Return the evidence with an ``unpack`` that also collects the tails of each pair.
+
+    Seconds can be unpacked only once, so the tails are taken at the same time.
+    """
     if (unpack := evidence.unpack) is None:
         return evidence
 
@@ -212,5 +234,5 @@ def _last_rows(tracks: Sequence[TrackColumns], host: HostColumns) -> EndColumns:
 
 
 def _until_s(tracks: Sequence[TrackColumns]) -> float:
-    """How far tracks reach, epoch s; of none the beginning of time."""
+    """Return the latest end of the tracks as epoch seconds, or 0 without tracks."""
     return max((t.first_data_at_s + float(t.end_s[-1]) for t in tracks if len(t)), default=0.0)

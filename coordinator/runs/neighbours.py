@@ -1,8 +1,9 @@
-"""Other runs that crossed the same firewall while a run's ledger was kept.
+"""Other runs that sent traffic through the same firewall during a run.
 
-A ledger counts whatever its device carried. What our own fleets sent through it is known to the
-second, so it is read and put beside the run that is judged; what is not known yet is cut off, so
-that nobody's bytes are taken for another's.
+A firewall counter counts all traffic on the device. The traffic from other Broadside runs is known
+for each second. It is read here, to be used when the run is judged. From the start of the first
+burst that has not been measured yet, all bins are set to unknown, because these bytes could be
+attributed to the wrong run.
 """
 
 import json
@@ -27,18 +28,24 @@ from broadside.exchange.records import Document, Records
 
 log = logging.getLogger(__name__)
 
-OLDER_LOOKED_AT: Final = 200  # runs created before a span among which neighbours are sought
+# Number of runs created before the span that are searched for overlaps.
+OLDER_LOOKED_AT: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbours:
-    """What is known of the neighbours' bursts, and from when on it is not."""
+    """Bursts in other runs that overlap a ledger.
+
+    Attributes:
+        bursts: Measured bursts.
+        unknown_from_s: Start of the first burst that is not measured yet, as epoch seconds.
+    """
 
     bursts: tuple[Neighbour, ...] = ()
-    unknown_from_s: float | None = None  # epoch s; a burst began then that is not measured yet
+    unknown_from_s: float | None = None
 
     def cut(self, ledger: FirewallLedger) -> FirewallLedger:
-        """The ledger without what an unmeasured neighbour may have added to it."""
+        """Return the ledger with unknown bins from the first unmeasured burst on."""
         if self.unknown_from_s is None:
             return ledger
         label_s = self.unknown_from_s + max(0.0, ledger.lag_hint_s or 0.0)
@@ -52,7 +59,7 @@ class Neighbours:
         )
 
     def dump(self) -> bytes:
-        """A compressed document."""
+        """Return a compressed document."""
         bursts = [
             [each.run_id, each.burst_index, each.start_s, each.received_bytes.tolist()]
             for each in self.bursts
@@ -62,7 +69,7 @@ class Neighbours:
 
     @classmethod
     def load(cls, document: bytes) -> "Neighbours":
-        """What :meth:`dump` wrote."""
+        """Read a document from :meth:`dump`."""
         kept = json.loads(zlib.decompress(document))
         bursts = tuple(
             Neighbour(
@@ -77,7 +84,10 @@ class Neighbours:
 
 
 async def read_neighbours(records: Records, run_id: str) -> Neighbours:
-    """Those that a run was judged beside; none without a firewall's figures."""
+    """Return the overlapping bursts that are stored for a run.
+
+    The result is empty if no counter is configured.
+    """
     document = await records.private.read_document(run_id, Document.NEIGHBOURS)
     return Neighbours() if document is None else Neighbours.load(document)
 
@@ -88,14 +98,25 @@ async def bursts_within(
     from_at: datetime,
     before_at: datetime,
 ) -> list[tuple[Plan, Burst]]:
-    """The planned bursts of all runs in a span; a run that cannot be read has none."""
+    """Return the planned bursts of all runs in a time span. Unreadable runs are skipped.
+
+    Args:
+        records: Access to the tables.
+        read_plan: Function to get the plan for a run id.
+        from_at: Start of the span.
+        before_at: End of the span.
+
+    Raises:
+        ExchangeUnavailable: The tables cannot be reached.
+    """
     found: list[tuple[Plan, Burst]] = []
     async for run_id in _runs_in(records, from_at, before_at):
         try:
             plan = await read_plan(run_id)
         except ExchangeUnavailable:
             raise
-        except Exception as error:  # as in find_neighbours, which says so
+        # find_neighbours logs a warning for the same run.
+        except Exception as error:
             log.debug("%s: %s", run_id, error)
             continue
         found += [(plan, burst) for burst in _inside(plan, from_at, before_at)]
@@ -110,11 +131,21 @@ async def find_neighbours(
     *,
     begun_before_at: datetime,
 ) -> Neighbours | None:
-    """The neighbours in a span of the ledger, as far as they are measured by now.
+    """Find the measured bursts of other runs in the span of a ledger.
 
-    None while one that began before ``begun_before_at`` is not: it is worth coming back, since it
-    shares bins with the run itself. ``flows`` are those that the ledger counts. A run that cannot
-    be read is left out, and logged.
+    Args:
+        records: Access to the tables.
+        read_plan: Function to get the plan for a run id.
+        span: Time span of the ledger. Bursts of its own run are not included.
+        flows: Flows that the ledger counts.
+        begun_before_at: End of the time in which another run shares bins with this run.
+
+    Returns:
+        The bursts, or None while a burst that began before ``begun_before_at`` is not measured. The
+        caller should then try again later. An unreadable run is logged and left out.
+
+    Raises:
+        ExchangeUnavailable: The tables cannot be reached.
     """
     found: list[Neighbour] = []
     unknown_from_s: float | None = None
@@ -125,7 +156,8 @@ async def find_neighbours(
             measured, unmeasured_at = await _read_one(records, read_plan, run_id, span, flows)
         except ExchangeUnavailable:
             raise
-        except Exception as error:  # half removed, or of another version: not this run's fault
+        # The run may be partly removed or of another version, which is no error of this run.
+        except Exception as error:
             say = {"action": "judge", "run_id": span.run_id}
             log.warning("neighbour %s left out: %s", run_id, error, extra=say)
             continue
@@ -139,8 +171,11 @@ async def find_neighbours(
 
 
 async def _runs_in(records: Records, from_at: datetime, before_at: datetime) -> AsyncIterator[str]:
-    """Runs that may have sent in a span: created in it or soon before it, and not over by then, or
-    open still."""
+    """Yield the ids of runs that may have sent traffic in a time span.
+
+    These are runs that were created in the span or soon before it and did not end before it, and
+    all open runs.
+    """
     looked_at: set[str] = set()
     older_count = 0
     async for _, header in records.private.scan_runs(before_at=before_at):
@@ -163,10 +198,11 @@ async def _read_one(
     span: Span,
     flows: Sequence[Flow],
 ) -> tuple[list[Neighbour], datetime | None]:
-    """One other run's bursts in the span, and when the first began that is not measured yet.
+    """Return the bursts of one run in the span, and the start of the first unmeasured burst.
 
-    What the ledger counts none of (a run round the device, or the other way) stays as a time at
-    which it is not quiet: acknowledgements and control connections cross it still.
+    A burst that the ledger does not count (it bypasses the device or has the other direction) has
+    zero bytes. Its acknowledgements and control connections may still cross the device, so that
+    time is not quiet.
     """
     plan = await read_plan(run_id)
     bursts = _inside(plan, span.from_at, span.before_at)
@@ -201,6 +237,7 @@ async def _read_one(
 
 
 def _uncounted(run_id: str, burst: Burst) -> Neighbour:
+    """Return a burst with zero bytes in each second."""
     start_s = math.floor(burst.planned_start_at.timestamp())
     seconds_count = math.ceil(burst.planned_end_at.timestamp()) - start_s
     return Neighbour(
@@ -212,7 +249,7 @@ def _uncounted(run_id: str, burst: Burst) -> Neighbour:
 
 
 def _inside(plan: Plan, from_at: datetime, before_at: datetime) -> list[Burst]:
-    """A plan's bursts that lie in a span."""
+    """Return a plan's bursts that overlap a time span."""
     return [
         burst
         for burst in plan.bursts

@@ -1,8 +1,8 @@
-"""What the coordinator itself lived through, kept with each run, and a look at the queue.
+"""Outages of the coordinator itself, stored with each run, and a health check of the queue.
 
-A coordinator has no use for the queue between its sends; an outage while bursts run would go
-unseen. So while it looks after a run it asks the queue for a sign of life every few seconds, and
-the adapter dates what fails.
+The coordinator does not use the queue between sends, so an outage during a burst would not be
+detected. While a run is open, it therefore pings the queue every few seconds. The queue adapter
+records the time of each failure.
 """
 
 import asyncio
@@ -19,16 +19,23 @@ from broadside.exchange.ports import ExchangeError, JobQueue
 from broadside.exchange.records import Document, Records
 from broadside.exchange.troubles import TroubleLog
 
-LOOK_S: Final = 2.0  # s between two looks at the queue
+# Time between two pings of the queue.
+LOOK_S: Final = 2.0
 
 _TROUBLES: Final = TypeAdapter(tuple[Trouble, ...])
 
 
 async def watch_queue(queue: JobQueue, is_needed: Callable[[], bool]) -> None:
-    """Ask for signs of life while somebody needs the queue, until cancelled."""
+    """Ping the queue periodically while it is needed, until cancelled.
+
+    Args:
+        queue: The queue.
+        is_needed: Function to check if any run is open.
+    """
     while True:
         if is_needed():
-            with contextlib.suppress(ExchangeError):  # its adapter has dated it
+            # The queue adapter records the failure.
+            with contextlib.suppress(ExchangeError):
                 await queue.ping()
         await asyncio.sleep(LOOK_S)
 
@@ -36,7 +43,17 @@ async def watch_queue(queue: JobQueue, is_needed: Callable[[], bool]) -> None:
 async def keep_troubles(
     records: Records, plan: Plan, log: TroubleLog, now: datetime
 ) -> tuple[Trouble, ...]:
-    """Store what happened since a run's launch, once: it must recompute to the same bytes."""
+    """Store the outages since a run's launch, only once, so that a recomputed verdict is equal.
+
+    Args:
+        records: Access to the tables.
+        plan: The plan to use.
+        log: Outages of this process.
+        now: The current time to use.
+
+    Returns:
+        The stored outages.
+    """
     kept = await records.private.read_document(plan.run_id, Document.TROUBLES)
     if kept is not None:
         return _TROUBLES.validate_json(kept)
@@ -48,5 +65,6 @@ async def keep_troubles(
 
 
 async def read_troubles(records: Records, run_id: str) -> tuple[Trouble, ...]:
+    """Return the stored outages of a run."""
     kept = await records.private.read_document(run_id, Document.TROUBLES)
     return () if kept is None else _TROUBLES.validate_json(kept)

@@ -1,4 +1,4 @@
-"""Finds what an engine printed, at either end of a pair."""
+"""Reader of the raw output of traffic engines, for either end of a pair."""
 
 import asyncio
 from typing import Final
@@ -20,9 +20,17 @@ _NOT_KEPT_OF_SERVERS: Final = "kept of failed tests only, unless BROADSIDE_AGENT
 
 
 async def find_raw(records: Records, plan: Plan, pair: str, burst_index: int, side: Side) -> bytes:
-    """What the engine at one end of a pair wrote during one burst, to the byte.
+    """Return the raw engine output of one end of a pair in one burst.
 
-    ``pair`` is a name or a number from 1. Raises :class:`~broadside.coordinator.refusals.NoRaw`.
+    Args:
+        records: Access to the tables.
+        plan: The plan to use.
+        pair: Name of the pair, or its number from 1.
+        burst_index: Index to use, from 0.
+        side: Client or server.
+
+    Raises:
+        NoRaw: There is no such pair, burst or output. The message contains the reason.
     """
     called = {name: p for p in plan.pairs for name in (p.name, str(p.index + 1))}
     if pair not in called:
@@ -43,10 +51,17 @@ async def find_raw(records: Records, plan: Plan, pair: str, burst_index: int, si
 async def read_raw(
     records: Records, plan: Plan, burst_index: int, pair_index: int, side: Side
 ) -> bytes | None:
-    """The output of one end's engine in one burst, or None.
+    """Return the raw engine output of one end in one burst, or None if it is not stored.
 
-    A server knows of no run and no pair: its output lies under its own test, which is found by
-    the join that the burst itself is measured by.
+    A server does not know the run or the pair. The output is stored with the server test, which is
+    found using the same join as for measuring the burst.
+
+    Args:
+        records: Access to the tables.
+        plan: The plan to use.
+        burst_index: Index to use, from 0.
+        pair_index: Pair index, from 0.
+        side: Client or server.
     """
     if side is Side.CLIENT:
         return await records.bursts.read_raw(plan.run_id, burst_index, pair_index)

@@ -1,9 +1,10 @@
-"""Gives pairs whose server has gone a spare one, for bursts that nobody can have received yet.
+"""Failover to spare servers, for bursts with jobs that are still hidden.
 
-A move is one create-only row, written before anything is sent, so of several coordinators one
-decides. The new message goes onto the queue before the old one is taken off: a coordinator that
-dies between the two leaves both, of which one is claimed; no job is lost, and none runs twice. The
-burst's row says which moves its messages carry, so the next look sends what one left unsent.
+A move is a create-only row, to be written before any message is sent. If there are several
+coordinators, only one can decide a move. The new message is queued before the old one is removed.
+If a coordinator fails between the two steps, both messages exist, but only one can be claimed. No
+job will be lost, and no job can run twice. The burst row lists the moves that are in the messages,
+so that a later look can send those that are missing.
 """
 
 import logging
@@ -21,17 +22,21 @@ from broadside.exchange.messages import TroubleKind
 from broadside.exchange.records import Records
 from broadside.exchange.troubles import TroubleLog
 
-LOOK_BEFORE_S: Final = 30.0  # s before a burst's jobs show within which its servers are looked at
+# Time before the jobs for a burst become visible in which the servers need to be checked.
+LOOK_BEFORE_S: Final = 30.0
 LOOK_EVERY_S: Final = 3.0
-AWAY_S: Final = 5.0  # s for which the table must have been away to make agents look silent
-RESUME_S: Final = 5.0  # s after which a move whose messages are not sent is anybody's to send
-MARGIN_S: Final = 3.0  # s before they show after which nothing is moved any more
+# Length of a table outage, in seconds, that can make live agents look silent.
+AWAY_S: Final = 5.0
+# Seconds after which any coordinator may send the messages of an unfinished move.
+RESUME_S: Final = 5.0
+# Seconds before the jobs become visible in which no move is made.
+MARGIN_S: Final = 3.0
 
 log = logging.getLogger(__name__)
 
 
 class Replacements:
-    """Looks after the servers of runs that go on."""
+    """Failover of the servers of open runs."""
 
     def __init__(
         self,
@@ -49,9 +54,12 @@ class Replacements:
         self._looked_at: dict[str, datetime] = {}
 
     async def look(self, plan: Plan) -> Sequence[Move]:
-        """Move what must be moved before the next burst shows; what was moved.
+        """Make the moves that are needed before the next burst becomes visible.
 
-        Moves whose messages an earlier attempt left unsent, here or elsewhere, are sent too.
+        Unfinished moves of earlier attempts, also of other coordinators, are sent too.
+
+        Returns:
+            Moves that were made now.
         """
         now = self._now()
         looked_at = self._looked_at.get(plan.run_id)
@@ -66,7 +74,7 @@ class Replacements:
         return made
 
     async def _choose(self, plan: Plan, moves: Sequence[Move]) -> list[Move]:
-        """Decide what is moved now; of several coordinators one does for each pair."""
+        """Decide and store the moves that are needed now."""
         burst = self._next_hidden(plan)
         if burst is None or self._is_just_back():
             return []
@@ -79,7 +87,8 @@ class Replacements:
             pair = plan.pairs[move.pair_index].model_copy(update={"endpoint": move.endpoint})
             try:
                 await self._reservations.take(plan, [pair])
-            except EndpointTaken:  # by a launch of this moment: at the next look another one
+            # A concurrent launch took the endpoint. The next look will choose another one.
+            except EndpointTaken:
                 continue
             row = await self._records.runs.save_move(
                 plan.run_id, move.from_burst_index, move.pair_index, move
@@ -90,11 +99,11 @@ class Replacements:
         return made
 
     def forget(self, run_id: str) -> None:
-        """The run is over."""
+        """Drop the state for a run that is over."""
         self._looked_at.pop(run_id, None)
 
     def _is_just_back(self) -> bool:
-        """Whether the table was away, and agents may not have said since that they are there."""
+        """Return True if a recent table outage may have made live agents look silent."""
         now = self._now()
         return any(
             spell.kind is TroubleKind.TABLE_AWAY
@@ -103,7 +112,7 @@ class Replacements:
         )
 
     def _next_hidden(self, plan: Plan) -> Burst | None:
-        """The first burst whose jobs are still hidden, when they show soon."""
+        """Return the first burst with hidden jobs if they become visible soon, else None."""
         now = self._now()
         hidden_until = timedelta(seconds=VISIBLE_S + MARGIN_S)
         for burst in plan.bursts:

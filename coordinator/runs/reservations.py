@@ -1,8 +1,8 @@
-"""Endpoints reserved for open runs: one create-only row a port, so of two launches one has it.
+"""Reservations of endpoints for open runs, one create-only row per port.
 
-A launch plans around what is reserved, then takes its own ports row by row. Where another launch
-was faster it gives back what it took and plans again. A row names its run and lapses by itself
-after the run's last burst, so that a coordinator which dies on any line blocks nobody for longer.
+A launch plans around the reserved ports and then takes the ports that it needs, row by row. If
+another launch was faster, it will release these ports and plan again. A row contains the run id and
+will expire after the last burst, so that a failed coordinator cannot block a port any longer.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,18 +17,18 @@ from broadside.exchange.records.shelf import Shelf
 
 
 class EndpointTaken(Exception):
-    """Another run reserved an endpoint meanwhile: plan again."""
+    """Another run has just reserved an endpoint, so the run must be planned again."""
 
 
 class Reservations:
-    """The ports that open runs have."""
+    """Ports of open runs."""
 
     def __init__(self, table: Table, now: Callable[[], datetime]) -> None:
         self._shelf = Shelf(table, RESERVATIONS, Reservation)
         self._now = now
 
     async def in_force(self, *, but_of: str | None = None) -> Reserved:
-        """What runs have now, those of the run ``but_of`` left out."""
+        """Return the current reservations, except for those of the run ``but_of``."""
         now = self._now()
         return Reserved.of(
             [
@@ -39,9 +39,15 @@ class Reservations:
         )
 
     async def take(self, plan: Plan, pairs: Iterable[Pair] | None = None) -> None:
-        """Reserve a plan's endpoints, or those of some ``pairs``, until the run must be over.
+        """Reserve endpoints until the run has ended.
 
-        Raises :class:`EndpointTaken`; then nothing more is reserved than before.
+        Args:
+            plan: The plan to use.
+            pairs: Pairs to reserve endpoints for. None means all pairs in the plan.
+
+        Raises:
+            EndpointTaken: Another run has one of the ports. The ports of this call are released
+                again.
         """
         wanted = [
             Reservation(
@@ -62,13 +68,13 @@ class Reservations:
             taken.append(each)
 
     async def release(self, run_id: str) -> None:
-        """The run needs its endpoints no more; again is harmless."""
+        """Release all endpoints of a run. A second call has no effect."""
         await self._give_back(
             [each async for _, each in self._shelf.scan() if each.run_id == run_id]
         )
 
     async def _take(self, wanted: Reservation) -> bool:
-        """Whether the port is this run's now."""
+        """Reserve a port, and return True if this run has it now."""
         key = _key(wanted)
         try:
             await self._shelf.create(key, wanted)
@@ -81,7 +87,8 @@ class Reservations:
 
             try:
                 return await self._shelf.change(key, over) == wanted
-            except EntityNotFound:  # given back this moment
+            # It was released at this moment.
+            except EntityNotFound:
                 return await self._take(wanted)
         return True
 

@@ -1,4 +1,4 @@
-"""Forgets runs that are older than an operator wants to keep, after showing which."""
+"""Removal of runs that are older than a given age, with a dry run."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -17,7 +17,7 @@ _RUNS_MAX_COUNT: Final = 1_000_000
 
 
 class PruneRequest(Message):
-    """What to forget."""
+    """Age of the runs to remove."""
 
     older_than_days: Number = Field(
         ge=0, le=18_250, description="runs are forgotten whose last report was due so long ago"
@@ -26,7 +26,7 @@ class PruneRequest(Message):
 
 
 class OldRun(Message):
-    """A run that goes."""
+    """A run that is removed."""
 
     run_id: RunId
     scenario: str
@@ -34,21 +34,30 @@ class OldRun(Message):
 
 
 class Pruned(Message):
-    """What went, or would go."""
+    """Removed data, or the data that would be removed in a dry run."""
 
     dry_run: bool
     before_at: UtcDatetime
-    runs: tuple[OldRun, ...]  # oldest first
-    tests_hours: tuple[UtcDatetime, ...]  # hours whose server-side tests go
-    unreadable: tuple[RunId, ...]  # old runs that stay: another version's plan
-    rows_count: int  # rows removed
+    # Removed runs, the oldest first.
+    runs: tuple[OldRun, ...]
+    # Hours with removed server-side tests.
+    tests_hours: tuple[UtcDatetime, ...]
+    # Old runs that are not removed, because the plan cannot be read by this version.
+    unreadable: tuple[RunId, ...]
+    # Number of removed rows.
+    rows_count: int
 
 
 async def prune(records: Records, request: PruneRequest, now: datetime) -> Pruned:
-    """Remove runs that were over before ``now - older_than_days``, with the server ends' tests.
+    """Remove runs that ended before ``now - older_than_days``, with their server-side tests.
 
-    Tests are stored by the hour, for all runs alike, so those of an hour go when no run that stays
-    may need them. What is stored is looked for, not every hour of a year.
+    Tests are stored by the hour for all runs together. The tests of an hour are removed if no
+    remaining run can need them. Only hours with stored tests are searched.
+
+    Args:
+        records: Access to the tables.
+        request: Age of the runs, and whether it is a dry run.
+        now: The current time to use.
     """
     before_at = now - timedelta(days=request.older_than_days)
     old: list[tuple[RunHeader, int]] = []
@@ -64,7 +73,8 @@ async def prune(records: Records, request: PruneRequest, now: datetime) -> Prune
             unreadable.append(header.run_id)
             tests_until_at = min(tests_until_at, header.created_at)
             continue
-        if plan is None:  # an earlier removal died midway: only what follows the bursts is left
+        # An earlier removal was interrupted, so only the last documents are left.
+        if plan is None:
             old.append((header, 0))
         elif due_at(plan.bursts[-1]) < before_at:
             old.append((header, len(plan.bursts)))

@@ -1,4 +1,4 @@
-"""What a run that is over has cost, for the list of runs."""
+"""Cost for finished runs, for the run list."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,17 @@ from broadside.exchange.records import Document, Records
 async def cost_of(
     records: Records, plan: Plan, control: Control | None, prices: Prices
 ) -> float | None:
-    """USD at real scale, by the bytes of its bursts; None: what it was priced on is not there."""
+    """Return the cost for a run in USD at real scale, from the bytes of its bursts.
+
+    Args:
+        records: Access to the tables.
+        plan: The plan to use.
+        control: Control row for the run, or None.
+        prices: The price list to use.
+
+    Returns:
+        The cost, or None if the stored basis of the price is absent or unreadable.
+    """
     document = await records.private.read_document(plan.run_id, Document.PRICE)
     try:
         basis = Basis.model_validate_json(document or b"")
@@ -29,8 +39,15 @@ async def cost_of(
 
 
 async def read_payloads(records: Records, run_id: str, indexes: Sequence[int]) -> dict[int, int]:
-    """Payload bytes of those bursts, in order, that are measured; an import's are told by its
-    seconds."""
+    """Return the payload bytes of measured bursts by burst index.
+
+    For imports, the bytes are computed from the stored seconds.
+
+    Args:
+        records: Access to the tables.
+        run_id: The id to look up.
+        indexes: Burst indices in ascending order.
+    """
     if not indexes:
         return {}
     closed = await records.private.read_closed(run_id, ClosedBurst, from_index=indexes[0])

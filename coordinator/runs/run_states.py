@@ -1,9 +1,9 @@
-"""Where runs stand, read cheaply: a burst that is closed is one small row, read once.
+"""Run status, with one small stored row for each closed burst.
 
-A closed burst's claims and reports do not change any more, so what they come to is kept beside the
-plan when the burst is measured. A status then reads only the open bursts' rows, at the end of a
-soak of forty-eight bursts as at its beginning. What measures is imported where a burst is open: a
-command that shows a run that is over needs no numpy.
+Claims and reports of a closed burst do not change. Their totals are stored beside the plan when the
+burst is measured. A status then reads only the rows of open bursts, so it costs the same at the
+beginning and at the end of a soak. Measuring code is imported only for open bursts, so that a
+command that shows a finished run does not load NumPy.
 """
 
 import asyncio
@@ -33,49 +33,69 @@ if TYPE_CHECKING:
     from broadside.coordinator.core.live.progress import Progress
     from broadside.coordinator.core.summary import BurstSummary
 
-RUNS_KEPT: Final = 64  # runs whose closed bursts stay in memory, the last looked at
-ROWS_KEPT: Final = 4  # bursts that all have reported, and that are not closed yet
-FRESH_S: Final = 1.0  # s for which what a burst has sent so far is not read anew
-COST_FACTOR: Final = 4.0  # and for so many times what reading it took
+# Number of runs with closed bursts in memory, by last use.
+RUNS_KEPT: Final = 64
+# Number of bursts with rows in memory.
+ROWS_KEPT: Final = 4
+# Seconds for which the progress of a burst is not read again.
+FRESH_S: Final = 1.0
+# The progress is also not read again for this multiple of the time that reading it took.
+COST_FACTOR: Final = 4.0
 
 
 class ClosedBurst(Message):
-    """What is left to know of a burst that is over, beside its summary."""
+    """Stored state of a closed burst, beside its summary.
+
+    Attributes:
+        status: Final status of the burst.
+        course: Values of the burst for the trends of the run.
+        open_ends_count: Pairs with an incomplete server record.
+        payload_bytes: Payload that the burst sent, or None if unknown.
+    """
 
     status: BurstStatus
     course: BurstCourse
-    open_ends_count: int = 0  # pairs whose server's record was not whole
-    payload_bytes: int | None = None  # that it sent; None: not told
+    open_ends_count: int = 0
+    payload_bytes: int | None = None
 
     @property
     def whole(self) -> bool:
-        """Whether every row was there that could have come."""
+        """True if all rows that could arrive were there."""
         reported = self.status.reported_count >= self.status.claimed_count
         return reported and not self.open_ends_count
 
 
 @dataclass(slots=True, kw_only=True)
 class _Seen:
-    """What a burst had sent when it was last read."""
+    """Progress of a burst as last read.
+
+    Attributes:
+        burst_index: The index to look up.
+        final: True if the burst is closed.
+        progress: The progress.
+        read_at_s: Monotonic time of the read.
+        cost_s: Duration of the read in seconds.
+        again: Read in progress, or None.
+    """
 
     burst_index: int
     final: bool
     progress: "Progress"
-    read_at_s: float  # monotonic
+    read_at_s: float
     cost_s: float
     again: "asyncio.Task[Progress] | None" = None
 
 
 @dataclass(slots=True)
 class _Rows:
-    """A burst's claims and reports as they were last read."""
+    """Claims and reports of a burst as last read."""
 
     rows: BurstRows = field(default_factory=BurstRows)
     etags: dict[str, str] = field(default_factory=dict)
 
 
 class RunStates:
-    """Status, course and progress of runs, over what is stored. Nothing here decides."""
+    """Status, trends and progress of runs from stored data."""
 
     def __init__(self, records: Records, now: Callable[[], datetime]) -> None:
         self._records = records
@@ -85,7 +105,7 @@ class RunStates:
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
 
     async def closed(self, run_id: str) -> Mapping[int, ClosedBurst]:
-        """The run's closed bursts by index."""
+        """Return the run's closed bursts by index."""
         known = self._closed.setdefault(run_id, {})
         self._closed.move_to_end(run_id)
         while len(self._closed) > RUNS_KEPT:
@@ -106,8 +126,17 @@ class RunStates:
         open_ends_count: int = 0,
         payload_bytes: int | None = None,
     ) -> ClosedBurst:
-        """Keep what a burst that was just measured comes to; ``rows`` are those it was measured
-        from, so that what came since does not pass for measured."""
+        """Store the state of a burst that was just measured.
+
+        Args:
+            plan: The plan to use.
+            burst: The burst to use.
+            summary: Its measured summary.
+            rows: Rows from which it was measured. Rows that arrived later are not counted as
+                measured.
+            open_ends_count: Pairs with an incomplete server record.
+            payload_bytes: Payload that the burst sent, or None if unknown.
+        """
         control = await self._records.runs.read_control(plan.run_id)
         stands = derive(plan, control, {burst.index: rows}, self._now()).bursts[burst.index]
         closed = ClosedBurst(
@@ -121,12 +150,12 @@ class RunStates:
         return closed
 
     def forget(self, run_id: str) -> None:
-        """The run was removed."""
+        """Drop the state of a run that was removed."""
         self._closed.pop(run_id, None)
         self._seen.pop(run_id, None)
 
     async def status(self, plan: Plan) -> RunStatus:
-        """Where the run stands."""
+        """Return the current status of a run."""
         control, closed, moves = await asyncio.gather(
             self._records.runs.read_control(plan.run_id),
             self.closed(plan.run_id),
@@ -153,12 +182,12 @@ class RunStates:
         return status.model_copy(update={"warnings": (*status.warnings, *said)})
 
     async def bursts(self, plan: Plan, indices: range) -> Sequence[BurstStatus]:
-        """Where some of the run's bursts stand; rows of others are not read."""
+        """Return the status for some bursts. Rows for other bursts are not read."""
         part = plan.model_copy(update={"bursts": plan.bursts[indices.start : indices.stop]})
         return (await self.status(part)).bursts if part.bursts else ()
 
     async def _open_rows(self, plan: Plan, burst_index: int) -> BurstRows:
-        """A burst's rows; each is read when it changed, and none once every pair has reported."""
+        """Return a burst's rows, and read only changed rows until all pairs have reported."""
         key = (plan.run_id, burst_index)
         known = self._rows.setdefault(key, _Rows())
         while len(self._rows) > ROWS_KEPT:
@@ -175,16 +204,16 @@ class RunStates:
         return known.rows
 
     async def course(self, plan: Plan) -> Course:
-        """What the bursts that are closed so far say together."""
+        """Return the trends over the bursts that are closed so far."""
         return course(burst.course for burst in (await self.closed(plan.run_id)).values())
 
-    # Progress ---------------------------------------------------------------------------------
+    # Progress ----------------------------------------------------------------------------------
 
     async def progress(self, plan: Plan) -> "Progress":
-        """The newest begun burst, second by second.
+        """Return the seconds of the newest burst that has begun.
 
-        Whoever asks while it is read anew, or soon after, gets what was read last: many viewers
-        cost one reading, and a large burst's takes seconds.
+        While a new read is in progress, callers get the last result. Many viewers then cost one
+        read, which takes seconds for a large burst.
         """
         begun = [burst for burst in plan.bursts if burst.planned_start_at <= self._now()]
         burst = begun[-1] if begun else plan.bursts[0]
@@ -196,7 +225,8 @@ class RunStates:
         if stale and not seen.final and (seen.again is None or seen.again.done()):
             seen.again = asyncio.create_task(self._read_progress(plan, burst))
             seen.again.add_done_callback(_look)
-            if seen.cost_s < FRESH_S / 4:  # cheap: the newest is worth waiting for
+            # The read is cheap, so wait for the newest data.
+            if seen.cost_s < FRESH_S / 4:
                 return await asyncio.shield(seen.again)
         return seen.progress
 
@@ -231,6 +261,6 @@ class RunStates:
 
 
 def _look(task: "asyncio.Task[Progress]") -> None:
-    """Look at the outcome of a reading that nobody may have waited for: the next one tells."""
+    """Retrieve the exception of a read that no caller awaited. The next read will report it."""
     if not task.cancelled():
         task.exception()

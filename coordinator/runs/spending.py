@@ -1,10 +1,12 @@
-"""What runs cost while they go on, and the end of those that would cross their budget.
+"""Costs while runs are in progress, and cancellation of runs that would exceed their budget.
 
-A run stops between two bursts: when the one before is over and the next would bring the run above
-its budget, the bursts to come are cancelled, with the figures as the reason. Bursts that ran are
-kept, and the verdict is over them. While a burst is not measured (the next follows within seconds,
-or an end is silent) that is decided shortly before the next one, on what was uploaded by then; a
-burst of which nothing was counts as expected.
+A run is stopped only between two bursts. If the next burst would exceed the budget, the remaining
+bursts are cancelled with the figures as the reason. Completed bursts are not changed, and the
+verdict covers them.
+
+If a burst is not measured in time, the decision needs to be made shortly before the next burst. It
+will then use the bytes that have been uploaded so far. A burst that has no uploaded data counts
+with the expected bytes.
 """
 
 import asyncio
@@ -39,24 +41,31 @@ from broadside.exchange.records import Document
 
 log = logging.getLogger(__name__)
 
-DECIDE_S: Final = 3.0  # s before a burst: time enough to reach agents that wait for the instant
-LOOK_S: Final = 1.0  # s between looks at the runs that have a budget, at most
+# Seconds before a burst at which the decision is made. Waiting agents can still be reached.
+DECIDE_S: Final = 3.0
+# Longest time between looks at runs with a budget, in seconds.
+LOOK_S: Final = 1.0
 
 
 class Budgets:
-    """Meters of every run, and the guard of those that have a budget."""
+    """Cost meters of all runs, and the guard of runs with a budget."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._records = coordinator.fabric.records
         self._now = coordinator.now
-        self._held: dict[str, dict[int, int]] = {}  # payload of bursts that nobody measured in time
+        # Payload bytes by run and burst, of bursts that were not measured in time.
+        self._held: dict[str, dict[int, int]] = {}
         self._lanes = Lanes()
-        self._done: set[str] = set()  # runs without a budget, or that are over
+        # Runs that have no budget, or that are over.
+        self._done: set[str] = set()
 
     async def read(self, run_id: str) -> PriceMeter:
-        """What a run has cost so far. Raises
-        :class:`~broadside.coordinator.refusals.UnknownRun`."""
+        """Return the cost for a run so far.
+
+        Raises:
+            UnknownRun: If the id is unknown.
+        """
         plan = await self._coordinator.stored.read_plan(run_id)
         control = await self._records.runs.read_control(run_id)
         begun = self._begun(plan, control)
@@ -69,7 +78,12 @@ class Budgets:
         return meter.model_copy(update={"charged": False, "not_charged_why": why})
 
     async def appraise(self, spec: RunSpec, prices: Prices) -> Appraisal:
-        """What launching a run now would mean; nothing is stored."""
+        """Return the problems, warnings and cost that a launch now would have. Nothing is stored.
+
+        Args:
+            spec: The run.
+            prices: The price list to use.
+        """
         now = self._now()
         presences = await self._records.fleet.read_presences()
         price = estimate(spec, live(presences, now), prices, now)
@@ -84,9 +98,12 @@ class Budgets:
         )
 
     async def run_forever(self, tick_s: float) -> None:
-        """Guard budgets until cancelled; an outage is waited out.
+        """Check budgets until cancelled, and retry after outages.
 
-        A tick that is longer than :data:`LOOK_S` would step over the moment to decide.
+        A tick longer than :data:`LOOK_S` is shortened, because it could miss the time of decision.
+
+        Args:
+            tick_s: Time between two checks, in seconds.
         """
         try:
             while True:
@@ -99,7 +116,7 @@ class Budgets:
             await self._lanes.end()
 
     async def tick(self) -> None:
-        """One look at every run that has a budget and goes on; none waits behind another's rows."""
+        """Check every open run with a budget concurrently."""
         open_runs = await self._records.private.list_open()
         guards = {
             run_id: partial(self._try, run_id) for run_id in open_runs if run_id not in self._done
@@ -111,14 +128,16 @@ class Budgets:
         try:
             await self.guard(run_id)
         except UnknownRun:
-            return  # pruned meanwhile
+            # The run has been removed in the meantime.
+            return
         except ExchangeError as error:
             log.warning("budget of %s: %s", run_id, error, extra=say)
-        except Exception:  # one that cannot be read here must not stop the others
+        # A run that cannot be read must not stop the checks of other runs.
+        except Exception:
             log.exception("budget of %s", run_id, extra=say)
 
     async def guard(self, run_id: str) -> None:
-        """Cancel what is to come of a run that would cross its budget in its next burst."""
+        """Cancel the remaining bursts of a run if the next burst would exceed its budget."""
         plan = await self._coordinator.stored.read_plan(run_id)
         to_come = [burst for burst in plan.bursts if burst.planned_start_at > self._now()]
         control = await self._records.runs.read_control(run_id)
@@ -128,7 +147,8 @@ class Budgets:
             return
         following = to_come[0]
         if following.index == 0:
-            return  # its launch was within the budget
+            # The launch checked the budget for the first burst.
+            return
         before = plan.bursts[following.index - 1]
         if before.planned_end_at > self._now():
             return
@@ -147,7 +167,7 @@ class Budgets:
             self._done.add(run_id)
 
     def _begun(self, plan: Plan, control: Control | None) -> list[Burst]:
-        """The bursts that began, before the run was cancelled if it was."""
+        """Return the bursts that began, before the cancellation of a cancelled run."""
         until_at = self._now()
         if control is not None and control.cancelled_at is not None:
             until_at = min(until_at, control.cancelled_at)
@@ -156,7 +176,7 @@ class Budgets:
     async def _spending(
         self, plan: Plan, begun: Sequence[Burst], measured: Mapping[int, int]
     ) -> Spending:
-        """What the bursts that began have sent, also those that nobody has measured yet."""
+        """Return the bytes of all bursts that began, including those that are not measured yet."""
         now = self._now()
         payload_bytes = dict(measured)
         for burst in begun:
@@ -172,9 +192,9 @@ class Budgets:
         )
 
     async def _sent_so_far(self, plan: Plan, burst: Burst) -> int:
-        """What was uploaded of a burst that is not measured; 0: nothing.
+        """Return the payload bytes that have been uploaded for an unmeasured burst, or 0.
 
-        One that another has followed is held open for somebody silent, and read once.
+        If the next burst has begun, an end is silent, and the burst is read only once.
         """
         held = self._held.setdefault(plan.run_id, {})
         if burst.index not in held:
@@ -189,7 +209,7 @@ class Budgets:
         return held[burst.index]
 
     async def _basis(self, plan: Plan) -> Basis:
-        """As kept at the launch; an import rests on the fleet of now."""
+        """Return the stored price basis. For an import, compute it from the present fleet."""
         document = await self._records.private.read_document(plan.run_id, Document.PRICE)
         if document is not None:
             return Basis.model_validate_json(document)
@@ -197,7 +217,7 @@ class Budgets:
         return basis(plan.spec, live(presences, self._now()))
 
     async def _measured_bytes(self, plan: Plan, begun: Sequence[Burst]) -> dict[int, int]:
-        """Payload of every burst that was measured."""
+        """Return the payload bytes of every measured burst."""
         over = [burst.index for burst in begun if burst.planned_end_at <= self._now()]
         return await read_payloads(self._records, plan.run_id, over)
 

@@ -1,4 +1,4 @@
-"""Notices that what holds the rows was removed or replaced, or takes no writes."""
+"""Detection of storage that was removed or replaced, or that rejects writes."""
 
 import asyncio
 import logging
@@ -13,11 +13,16 @@ from broadside.exchange.fabric import Fabric
 from broadside.exchange.identity_rights import PROBE, try_send
 from broadside.exchange.ports import Entity, ExchangeError, StorageGone, Table
 
-LOOK_S: Final = 2.0  # s between looks, as long as a heartbeat
-PROBE_S: Final = 5.0  # s for which the answer of a trial is kept: anybody may ask for readiness
-PROBE_ELSEWHERE_S: Final = 60.0  # the same of a service, where each request has its price
-REFUSED_S: Final = 15.0  # s for which a refused write of this process counts: a trial is smaller
-PROBE_BYTES: Final = 60_000  # as large as a chunk of seconds
+# Time between looks, the same as the heartbeat interval.
+LOOK_S: Final = 2.0
+# Seconds for which a probe result is cached, because any client may request readiness.
+PROBE_S: Final = 5.0
+# The same for cloud services, where each request has a price.
+PROBE_ELSEWHERE_S: Final = 60.0
+# Seconds for which a failed write of this process counts, because a probe writes less.
+REFUSED_S: Final = 15.0
+# Size of a probe row, as large as a chunk of seconds.
+PROBE_BYTES: Final = 60_000
 
 _PLACES: Final = {
     **{name: f"table '{name}'" for name in ("private", "control", "results")},
@@ -28,7 +33,10 @@ log = logging.getLogger(__name__)
 
 
 async def storage_gone(fabric: Fabric) -> StorageGone:
-    """Returns once a file of the embedded fabric is not the one that was opened; else never."""
+    """Wait until a file of the embedded fabric is removed or replaced, and return the error.
+
+    With another fabric, this never returns.
+    """
     while True:
         await asyncio.sleep(LOOK_S)
         if not fabric.in_files:
@@ -39,12 +47,13 @@ async def storage_gone(fabric: Fabric) -> StorageGone:
             await fabric.queue.ping()
         except StorageGone as error:
             return error
-        except ExchangeError:  # an outage: whoever works with it says so
+        # The component that uses the storage will report this outage.
+        except ExchangeError:
             continue
 
 
 class WriteProbe:
-    """Whether queue and tables take writes: a full disk and a read-only one still answer reads."""
+    """Probe of queue and tables for writes. A full or read-only disk still answers reads."""
 
     def __init__(self, fabric: Fabric, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._fabric = fabric
@@ -54,7 +63,10 @@ class WriteProbe:
         self._problem: str | None = None
 
     async def problem(self) -> str | None:
-        """Return what takes no writes and why, without names of files; None where all do."""
+        """Return the storage that rejects writes and the reason, or None if all accept writes.
+
+        The text contains no file names.
+        """
         for name, why in self._fabric.refusals.within(REFUSED_S).items():
             return _problem(_PLACES.get(name, name), why)
         async with self._turn:
@@ -87,13 +99,14 @@ class WriteProbe:
 async def _write(table: Table) -> None:
     """Write a row as large as a chunk of seconds, and remove it."""
     key = f"{os.getpid()}.{secrets.token_hex(4)}"
-    blob = os.urandom(PROBE_BYTES)  # of zeros a file system may store nothing
+    # Use random bytes, because a file system might store zeros using no space.
+    blob = os.urandom(PROBE_BYTES)
     await table.insert(Entity(partition_key=PROBE, row_key=key, properties={"blob": blob}))
     await table.delete(PROBE, key)
 
 
 def _problem(place: str, text: str) -> str:
-    """The kind of a failure, which anybody may be told; its text names files and accounts."""
+    """Return the reason for a failure, but no file or account names, which should not be public."""
     if "disk full" in text:
         why = "the disk is full"
     elif "cannot be opened for writing" in text or "read-only" in text or "readonly" in text:

@@ -1,4 +1,4 @@
-"""Reads what is stored of a run as charts, reports and exports need it."""
+"""Reader of stored run data for charts, reports and exports."""
 
 import asyncio
 import zlib
@@ -31,11 +31,11 @@ async def read_rows(
     """Read the claims and reports of a burst.
 
     Args:
-        records: The tables.
-        run_id: The run.
-        burst_index: The burst.
-        pairs: The pairs' numbers; usually all.
-        broken: Gets the rows that break a rule, which are left out.
+        records: Access to the tables.
+        run_id: The id to look up.
+        burst_index: The index to look up.
+        pairs: Indices of the pairs. The default is all pairs.
+        broken: List to which invalid rows are added. They are not returned.
     """
     claims, reports = await asyncio.gather(
         records.bursts.read_claims(run_id, burst_index, pairs, broken),
@@ -47,9 +47,16 @@ async def read_rows(
 async def read_measured(
     records: Records, run_id: str, burst_index: int, *, with_pairs: bool = True
 ) -> MeasuredBurst | None:
-    """What a burst showed, before any ledger; None while it is not over.
+    """Read a measured burst, as it was before it was compared to any ledger.
 
-    Without pairs the series lack their matrix, nearly all of the memory.
+    Args:
+        records: Access to the tables.
+        run_id: The id to look up.
+        burst_index: The index to look up.
+        with_pairs: False leaves out the matrix of pairs, which needs nearly all of the memory.
+
+    Returns:
+        The burst, or None while it is not measured.
     """
     summary, series = await asyncio.gather(
         records.private.read_document(run_id, Document.BURST, burst_index),
@@ -66,7 +73,17 @@ async def read_measured(
 async def read_series(
     records: Records, run_id: str, burst_index: int, *, with_pairs: bool = True
 ) -> BurstSeries | None:
-    """A burst's seconds; None while it is not over."""
+    """Read the seconds of a burst.
+
+    Args:
+        records: Access to the tables.
+        run_id: The id to look up.
+        burst_index: The index to look up.
+        with_pairs: False leaves out the matrix of pairs.
+
+    Returns:
+        The series, or None while the burst is not measured.
+    """
     packed = await records.private.read_document(run_id, Document.SERIES, burst_index)
     if packed is None:
         return None
@@ -74,13 +91,13 @@ async def read_series(
 
 
 async def read_run_summary(records: Records, run_id: str) -> RunSummary | None:
-    """A run's verdict; None while it goes on."""
+    """Return a run summary, or None while it has no verdict."""
     document = await records.private.read_document(run_id, Document.RUN)
     return None if document is None else parse_run(document)
 
 
 async def read_ledger(records: Records, run_id: str) -> FirewallLedger | None:
-    """The firewall's figures as they were when the run was judged."""
+    """Return the stored ledger with which a run was judged, or None if there is none."""
     document = await records.private.read_document(run_id, Document.LEDGER)
     return None if document is None else load_ledger(document)
 
@@ -92,14 +109,31 @@ async def read_testimony(
     *,
     of: Document = Document.WITNESSES,
 ) -> Witnessed | None:
-    """What witnesses said, as the run was judged by it; of a burst, as it was kept at its end. A
-    live ledger's readings (``of=Document.LEDGER``) are kept with bursts alone."""
+    """Read stored telemetry.
+
+    Args:
+        records: Access to the tables.
+        run_id: The id to look up.
+        burst_index: Burst index for the telemetry stored at its end. None reads the telemetry with
+            which the run was judged.
+        of: Kind of the document. Readings of a live ledger (``Document.LEDGER``) are stored for
+            bursts only.
+
+    Returns:
+        The telemetry, or None if it is not stored.
+    """
     document = await records.private.read_document(run_id, of, burst_index)
     return None if document is None else await asyncio.to_thread(load_testimony, document)
 
 
 async def whole_summary(records: Records, run_id: str, summary: RunSummary) -> RunSummary:
-    """A summary with the pairs of its bursts, which those of very many pairs leave out."""
+    """Return a summary that contains all pairs, even if they have been stored separately.
+
+    Args:
+        records: Access to the tables.
+        run_id: The id to look up.
+        summary: The stored summary.
+    """
     if not summary.pairs_omitted:
         return summary
     bursts = []
@@ -111,13 +145,13 @@ async def whole_summary(records: Records, run_id: str, summary: RunSummary) -> R
 
 
 def dump_fleet(presences: Sequence[Presence]) -> bytes:
-    """The agents at a launch, as they are kept with the run."""
+    """Return the agents at a launch as a compressed document."""
     listed = ",".join(presence.to_json() for presence in presences)
     return zlib.compress(f"[{listed}]".encode())
 
 
 async def read_fleet(records: Records, run_id: str) -> tuple[Presence, ...]:
-    """The agents at the launch; none for imports."""
+    """Return the agents at the launch, or an empty tuple for imports."""
     document = await records.private.read_document(run_id, Document.FLEET)
     return (
         ()

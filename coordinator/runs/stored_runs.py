@@ -1,4 +1,4 @@
-"""What is stored of runs, read: plan, status, summary, course. Nothing here launches or judges."""
+"""Read access to the plan, status, summary and trends of stored runs."""
 
 import json
 import re
@@ -22,14 +22,19 @@ if TYPE_CHECKING:
     from broadside.coordinator.core.summary import Course, RunSummary
     from broadside.coordinator.imports.import_requests import Imported
 
-_RUN_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # as in broadside.exchange.messages
+# The same pattern as in broadside.exchange.messages.
+_RUN_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 def parse_plan(run_id: str, document: bytes) -> Plan:
     """Return a run's stored plan.
 
+    Args:
+        run_id: The run, for the error message.
+        document: The stored document.
+
     Raises:
-        RecordUnreadable: The document is damaged, or has what this version does not know.
+        RecordUnreadable: The document is damaged, or a later version wrote it.
     """
     try:
         return Plan.read(document)
@@ -45,24 +50,27 @@ def parse_plan(run_id: str, document: bytes) -> Plan:
 
 
 class StoredRuns:
-    """Runs as the table has them. Every read raises :class:`UnknownRun`."""
+    """Stored runs. Every read raises :class:`UnknownRun` if there is no such run."""
 
     def __init__(self, records: Records, now: Callable[[], datetime] = utc_now) -> None:
         self._records = records
         self.states = RunStates(records, now)
-        self._plans: dict[str, Plan] = {}  # plans never change once stored
-        self._own: set[str] = set()  # runs that are known not to be imports
+        # Stored plans never change.
+        self._plans: dict[str, Plan] = {}
+        # Runs that are known not to be imports.
+        self._own: set[str] = set()
 
     def keep(self, plan: Plan) -> None:
-        """A plan that was just stored need not be read."""
+        """Cache a plan that was just stored."""
         self._plans[plan.run_id] = plan
 
     def forget(self, run_id: str) -> None:
-        """The run was removed."""
+        """Drop the cached state of a run that was removed."""
         self._plans.pop(run_id, None)
         self.states.forget(run_id)
 
     async def read_plan(self, run_id: str) -> Plan:
+        """Return a run plan."""
         if not _RUN_ID.fullmatch(run_id):
             raise UnknownRun(run_id)
         if run_id not in self._plans:
@@ -73,7 +81,7 @@ class StoredRuns:
         return self._plans[run_id]
 
     async def imported(self, run_id: str) -> "Imported | None":
-        """The values that a run was imported from; None for a run of our own."""
+        """Return the values from which a run was imported, or None if it was not imported."""
         if run_id in self._own:
             return None
         document = await self._records.private.read_document(run_id, Document.IMPORT)
@@ -85,6 +93,7 @@ class StoredRuns:
         return parse_import(document)
 
     async def status(self, run_id: str) -> RunStatus:
+        """Return the current status of a run."""
         plan = await self.read_plan(run_id)
         imported = await self.imported(run_id)
         if imported is None:
@@ -94,14 +103,19 @@ class StoredRuns:
         return await import_status(plan, imported)
 
     async def burst_statuses(self, run_id: str, indices: range) -> Sequence[BurstStatus]:
-        """Where some of its bursts stand."""
+        """Return the status for some bursts.
+
+        Args:
+            run_id: The id to look up.
+            indices: Burst indices.
+        """
         plan = await self.read_plan(run_id)
         if await self.imported(run_id) is not None:
             return (await self.status(run_id)).bursts[indices.start : indices.stop]
         return await self.states.bursts(plan, indices)
 
     async def summary(self, run_id: str) -> "RunSummary | None":
-        """The stored verdict, or None while the run goes on."""
+        """Return the stored summary, or None while the run goes on."""
         await self.read_plan(run_id)
         document = await self._records.private.read_document(run_id, Document.RUN)
         if document is None:
@@ -111,17 +125,18 @@ class StoredRuns:
         return parse_run(document)
 
     async def progress(self, run_id: str) -> "Progress":
-        """The newest begun burst, second by second."""
+        """Return the seconds of the newest burst that has begun."""
         return await self.states.progress(await self.read_plan(run_id))
 
     async def course(self, run_id: str) -> "Course":
-        """What the bursts that are over say together, so far."""
+        """Return the trends over the closed bursts."""
         from broadside.coordinator.core.summary import Course
 
         plan = await self.read_plan(run_id)
         document = await self._records.private.read_document(run_id, Document.RUN)
         if document is not None:
-            kept = json.loads(document).get("course")  # the rest of a summary takes far longer
+            # Parse only this part, because a whole summary takes far longer.
+            kept = json.loads(document).get("course")
             if kept is not None:
                 return Course.model_validate(kept)
         return await self.states.course(plan)

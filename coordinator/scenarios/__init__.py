@@ -1,11 +1,11 @@
-"""Named run specifications as data files, and how a launch overrides them.
+"""Named run specifications in TOML files, with overrides for a launch.
 
-A scenario is one TOML file whose keys are
-:class:`~broadside.coordinator.core.plan.spec.RunSpec`'s. Errors::
+The keys in a file are the fields of :class:`~broadside.coordinator.core.plan.spec.RunSpec`.
+Errors::
 
     ScenarioError
-    ├── UnknownScenario   no such name; says what is near
-    └── BadScenario       a field is wrong; says which, its value, and what would be right
+    ├── UnknownScenario   the name is unknown; the message suggests a similar one
+    └── BadScenario       a field is invalid; the message has its value and the fix
 """
 
 import difflib
@@ -25,14 +25,15 @@ from broadside.coordinator.core.quantities import parse_rate, parse_ratio, parse
 from broadside.exchange.messages import TRAFFIC_WORDS
 
 _HERE = Path(__file__).parent
-# How a field's value may be written, by the unit that its name ends with.
+# Parser for a value with a unit, by the last part of the field name.
 _UNITS: Mapping[str, Callable[[str], float]] = {
     "_bits_per_second": parse_rate,
     "_bytes": parse_size,
     "_ratio": parse_ratio,
     "_s": parse_time,
 }
-_WORDS = ("device", "labels")  # fields of the user's own, whose values are text
+# Fields with names that are set by the user, and with text as values.
+_WORDS = ("device", "labels")
 
 
 class ScenarioError(Exception):
@@ -51,15 +52,21 @@ class BadScenario(ScenarioError):
 
 
 def names() -> list[str]:
-    """The scenarios that come with Broadside."""
+    """Return the names of the scenarios that are included in Broadside."""
     return sorted(path.stem for path in _HERE.glob("*.toml"))
 
 
 def load(name: str, overrides: Mapping[str, Any] | None = None, *, files: bool = True) -> RunSpec:
-    """The named scenario, or the file of that path, with ``overrides`` by dotted field name.
+    """Load a scenario.
 
-    Whoever asks over a network names none of this host's ``files``.
-    Raises :class:`UnknownScenario`, :class:`BadScenario`.
+    Args:
+        name: Name of a scenario, or path of a TOML file.
+        overrides: Values by dotted field name.
+        files: False to reject paths. It must be False for requests from the network.
+
+    Raises:
+        UnknownScenario: There is no such scenario or file.
+        BadScenario: A field is invalid.
     """
     path = _path_of(name, files=files)
     try:
@@ -75,15 +82,22 @@ def load(name: str, overrides: Mapping[str, Any] | None = None, *, files: bool =
 
 
 def build(values: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> RunSpec:
-    """A specification from plain values, which are read as :func:`read_value` says; overrides go
-    by any name that :func:`field_of` knows. Raises :class:`BadScenario` with a line a fault.
+    """Build a specification from plain values.
+
+    Args:
+        values: Values by field, in the format of :func:`read_value`.
+        overrides: Values by any field name that is supported by :func:`field_of`.
+
+    Raises:
+        BadScenario: A value is invalid. The error has one line for each problem.
     """
     merged = json.loads(json.dumps(values, default=str))
     named: dict[str, str] = {}
     for name in overrides or {}:
         if (other := named.setdefault(field_of(name), name)) != name:
             raise BadScenario(f"{other}, {name}: both are {field_of(name)}; give one of them")
-    # What a word stands for comes before its fields, however they were given.
+    # Set a value for a whole object first, and then single fields, in whatever order they were
+    # given.
     for dotted in sorted(named, key=lambda dotted: dotted.count(".")):
         _put(merged, dotted, (overrides or {})[named[dotted]])
     try:
@@ -96,10 +110,13 @@ def build(values: Mapping[str, Any], overrides: Mapping[str, Any] | None = None)
 
 
 def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
-    """``["burst=30s", "target=180Gbit"]`` to values by field. Raises :class:`BadScenario`.
+    """Parse assignments such as ``["burst=30s", "target=180Gbit"]`` to values by field.
 
-    A field may be named without its unit, and by its last name where only one has it; a value may
-    carry a unit. What else it is, TOML says; a bare word is a string.
+    The name can be given without the unit, or using only the last part if it is unique. A value can
+    have a unit. Other values are parsed as TOML, and a single word is a string.
+
+    Raises:
+        BadScenario: An assignment is invalid.
     """
     overrides: dict[str, Any] = {}
     for assignment in assignments:
@@ -116,13 +133,16 @@ def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
 
 
 def field_of(name: str) -> str:
-    """The field that a person's name means, else the name itself: the specification refuses it."""
+    """Return the full name of a field, or the name itself if it is unknown.
+
+    An unknown name will be rejected by the specification.
+    """
     return _spellings().get(name, name)
 
 
 @cache
 def _spellings() -> Mapping[str, str]:
-    """Every field by its own name, without its unit, and by its last name where one has it."""
+    """Return all names of the fields, in full, without unit, and the last part if it is unique."""
     known = fields()
     units = (*_UNITS, "_count", "_usd")
     plain = {field: field.removesuffix(next(filter(field.endswith, units), "")) for field in known}
@@ -136,7 +156,7 @@ def _spellings() -> Mapping[str, str]:
 
 
 def explain(error: ValidationError) -> str:
-    """Every fault of a refused specification in one line: field, value, what would be right."""
+    """Return one line with all problems of an invalid specification."""
     return " | ".join(_faults(error))
 
 
@@ -152,19 +172,19 @@ def _fault(fault: Any) -> str:
         hint = f"; did you mean {near[0]}?" if near else "; see `broadside scenarios smoke`"
         return f"{field}: no such field{hint}"
     if fault["type"] == "value_error":
-        # Checks over several fields name the field themselves.
+        # For checks on several fields, the message already contains the field names.
         return message if not field or ": " in message else f"{field}: {message}"
     return f"{field}: {message} (got {fault.get('input')!r})"
 
 
 def fields() -> list[str]:
-    """Every field of a specification by its dotted name."""
+    """Return the dotted names of all fields in a specification."""
     return list(_fields(RunSpec))
 
 
 @cache
 def _fields(model: Any, prefix: str = "") -> Mapping[str, Any]:
-    """Its fields and what each is annotated with."""
+    """Return the annotation of each field by dotted name."""
     found: dict[str, Any] = {}
     for name, info in model.model_fields.items():
         if hasattr(info.annotation, "model_fields"):
@@ -193,8 +213,17 @@ def _path_of(name: str, *, files: bool) -> Path:
 
 
 def read_value(field: str, value: Any) -> Any:
-    """A field's value as a person gives it, by whatever way: text where text is meant, and a rate,
-    size, time or share with its unit (``180Gbit``, ``30s``). Raises :class:`BadScenario`.
+    """Convert a value from user input to the type of a field.
+
+    A rate, size, time or ratio can have a unit (``180Gbit``, ``30s``). For text fields, other
+    values are converted to text.
+
+    Args:
+        field: Dotted name of the field.
+        value: The value to convert.
+
+    Raises:
+        BadScenario: The value is invalid.
     """
     if _is_text(field):
         is_text = value is None or isinstance(value, str)
@@ -218,7 +247,7 @@ def read_value(field: str, value: Any) -> Any:
 
 
 def _plain(text: str) -> Any:
-    """What TOML says that a text is; a bare word is a string."""
+    """Parse a text as a TOML value. A single word is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -226,7 +255,7 @@ def _plain(text: str) -> Any:
 
 
 def _number(text: str) -> float | None:
-    """A plain finite number that was sent as text."""
+    """Return a finite number from text, or None."""
     try:
         number = float(text)
     except ValueError:

@@ -1,1 +1,1 @@
-"""Runs at instants to come."""
+"""Scheduled runs."""

@@ -1,21 +1,21 @@
-"""Fires what is due: of any number of coordinators exactly one launches a given instant.
+"""Scheduler in which exactly one of several coordinators launches the run for a start time.
 
-Each instant has one row, created once, and every step of it is a change of that row by its ETag::
+Each start time has one row that is created once. Each step changes this row with its ETag::
 
     waiting ──► firing (by whom, since when, as which run) ──► launched
        │          └► waiting again, or refused: the fleet or the budget cannot carry it
        └► skipped or missed
 
-A coordinator that fires stores the run *hidden*, then changes the row from firing to launched, and
-only then lets the run show. Its jobs are queued beside that, by who looks after runs: a great many
-take a minute, in which the next schedule's instant would pass. So this is what stands when it dies:
+The coordinator first stores a *hidden* run, then changes the row from firing to launched, and only
+then lists the run. The jobs are queued by another task, because a large number can need a minute,
+and the next start time could be missed. If a coordinator fails, the state is:
 
-- before it changed the row to launched: a hidden run. After :data:`TAKEOVER_S` another coordinator
-  takes the row over, under a new run id, and drops the hidden one.
-- after that: the row names the run, and any coordinator that sees it lets the run show.
+- Before it has changed the row to launched, there is a hidden run. After :data:`TAKEOVER_S`, a
+  different coordinator will take over the row with a new run id, and drop the hidden run.
+- After that, the row contains the run id, and any coordinator that reads it can list the run.
 
-A coordinator that was only slow finds its row changed and drops its hidden run: what was taken
-over cannot be launched twice, whatever the clocks say.
+A coordinator that was only slow will find that the row has changed, and will drop its hidden run. A
+start time that was taken over can therefore not be launched twice, even if clocks are wrong.
 """
 
 import asyncio
@@ -57,38 +57,58 @@ from broadside.exchange.records.shelf import Shelf
 
 log = logging.getLogger(__name__)
 
-TAKEOVER_S: Final = 20.0  # s after which a coordinator that fires counts as dead
-FLEET_WAIT_S: Final = 15.0  # s in which agents of a run that just ended say that they are free
-HISTORY_COUNT: Final = 50  # newest instants that are shown
+# Seconds after which a coordinator in state firing is assumed to have failed.
+TAKEOVER_S: Final = 20.0
+# Time to wait for agents to report that they are free after a run.
+FLEET_WAIT_S: Final = 15.0
+# Number of start times to show.
+HISTORY_COUNT: Final = 50
 NEXT_COUNT: Final = 5
 
 _REASON_MAX_CHARS: Final = 500
-_WINDOW: Final = timedelta(hours=1)  # of history, read in one go at first
-_WINDOW_MIN: Final = timedelta(seconds=HISTORY_COUNT)  # instants are whole seconds
+# Length of history to read in the first query.
+_WINDOW: Final = timedelta(hours=1)
+# Start times are whole seconds.
+_WINDOW_MIN: Final = timedelta(seconds=HISTORY_COUNT)
 _WINDOW_ROWS_MAX_COUNT: Final = 4 * HISTORY_COUNT
 
 
 class Runs(Protocol):
-    """What a schedule needs of the coordinator."""
+    """Interface of the coordinator that is used by schedules."""
 
     async def prepare(self, spec: RunSpec, *, by: str, run_id: str) -> Plan:
-        """Store a run that does not show yet. Raises Infeasible, OverBudget."""
+        """Store a run that is not listed yet.
+
+        Args:
+            spec: The specification.
+            by: User to store as the creator.
+            run_id: Id for the new run.
+
+        Raises:
+            Infeasible, OverBudget: The run cannot be planned.
+        """
 
     async def release(self, run_id: str) -> None:
-        """Let a prepared run show, so that its jobs are queued; again is harmless."""
+        """List a prepared run, so that its jobs will be queued. A second call has no effect."""
 
     async def drop(self, run_id: str) -> None:
-        """Forget a prepared run that is not to show."""
+        """Delete a prepared run that should not be listed."""
 
     async def ended_at(self, run_id: str) -> datetime | None:
-        """When a run ended, None while it goes on."""
+        """Return the time when a run ended, or None if it is still in progress."""
 
     async def cancel(self, run_id: str, *, by: str, reason: str) -> None:
-        """Stop a run."""
+        """Cancel a run.
+
+        Args:
+            run_id: The run to cancel.
+            by: User to store.
+            reason: Text to store.
+        """
 
 
 class Schedules:
-    """The schedules of one table. Every verb may raise ``ExchangeUnavailable``."""
+    """Schedules in one table. Each method can raise ``ExchangeUnavailable``."""
 
     def __init__(self, table: Table, runs: Runs, *, now: Callable[[], datetime]) -> None:
         self._table = table
@@ -97,11 +117,15 @@ class Schedules:
         self._now = now
         self._me = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(2)}"
 
-    # Verbs of an operator ---------------------------------------------------------------------
+    # Operator actions --------------------------------------------------------------------------
 
     async def add(self, schedule: Schedule) -> ScheduleView:
-        """Raises :class:`~broadside.coordinator.core.plan.schedule.BadSchedule`,
-        :class:`NameTaken`."""
+        """Add a schedule.
+
+        Raises:
+            BadSchedule: The schedule is invalid.
+            NameTaken: There is a schedule with this name.
+        """
         check(schedule, self._now())
         try:
             await self._shelf.create(schedule.name, schedule)
@@ -112,23 +136,33 @@ class Schedules:
         return self._view(schedule)
 
     async def list(self) -> "list[ScheduleView]":
-        """By name, without history; those that cannot be read are left out."""
+        """Return all readable schedules by name, with no history."""
         return [self._view(schedule) async for _, schedule in self._shelf.scan()]
 
     async def read(self, name: str) -> ScheduleView:
-        """With its newest instants. Raises :class:`UnknownSchedule`."""
+        """Return a schedule with its newest start times.
+
+        Raises:
+            UnknownSchedule: If the name is unknown.
+        """
         schedule = await self._read(name)
         newest = await _newest(self._fired(name), schedule.created_at, self._now())
         view = self._view(schedule, {row.instant_at: row for row in newest})
         return view.model_copy(update={"history": tuple(newest)})
 
     async def replace(self, schedule: Schedule) -> ScheduleView:
-        """The same schedule with other instants or another specification, from now on; it keeps its
-        history, and stays paused where it is. Raises :class:`UnknownSchedule`, ``BadSchedule``.
+        """Replace the start times or the specification of a schedule, from now on.
+
+        Its history is not changed, and a paused schedule will still be paused.
+
+        Raises:
+            UnknownSchedule: If the name is unknown.
+            BadSchedule: The new schedule is invalid.
         """
         now = self._now()
         check(schedule, now)
-        await self._look(await self._read(schedule.name))  # what was due before is on record
+        # This will record start times that were due before.
+        await self._look(await self._read(schedule.name))
         kept = ("created_by", "created_at", "paused_at", "settled_at", "runs_count", "last_run_id")
         return await self._change(
             schedule.name,
@@ -138,18 +172,24 @@ class Schedules:
         )
 
     async def pause(self, name: str) -> ScheduleView:
-        """Fire nothing until resumed; a run that goes on goes on. Raises UnknownSchedule."""
+        """Pause a schedule. A run that has already started is not stopped.
+
+        Raises:
+            UnknownSchedule: If the name is unknown.
+        """
         now = self._now()
         return await self._change(
             name, lambda old: old.model_copy(update={"paused_at": old.paused_at or now})
         )
 
     async def resume(self, name: str) -> ScheduleView:
-        """Fire again from now on; instants of the pause are not made up for.
+        """Resume a schedule. Start times in the pause are not made up for.
 
-        Raises :class:`UnknownSchedule`.
+        Raises:
+            UnknownSchedule: If the name is unknown.
         """
-        await self._look(await self._read(name))  # what was missed before the pause is on record
+        # This will record start times that were missed before the pause.
+        await self._look(await self._read(name))
         now = self._now()
         return await self._change(
             name,
@@ -161,16 +201,24 @@ class Schedules:
         )
 
     async def remove(self, name: str) -> ScheduleView:
-        """Forget a schedule and its history; its runs stay. Raises :class:`UnknownSchedule`."""
+        """Delete a schedule and its history, but not its runs.
+
+        Raises:
+            UnknownSchedule: If the name is unknown.
+        """
         schedule = await self._read(name)
         await self._shelf.delete(name)
         await self._fired(name).clear()
         return self._view(schedule)
 
-    # The loop ---------------------------------------------------------------------------------
+    # Main loop ---------------------------------------------------------------------------------
 
     async def run_forever(self, tick_s: float) -> None:
-        """Fire what is due until cancelled; an outage is waited out."""
+        """Launch due runs until cancelled, and retry after outages.
+
+        Args:
+            tick_s: Time between two checks in seconds.
+        """
         while True:
             try:
                 await self.tick()
@@ -179,15 +227,17 @@ class Schedules:
             await asyncio.sleep(tick_s)
 
     async def tick(self) -> None:
-        """One look at every schedule."""
+        """Check every schedule once."""
         for schedule in [schedule async for _, schedule in self._shelf.scan()]:
             try:
                 await self._look(schedule)
             except EntityNotFound:
-                continue  # removed meanwhile
+                # It has been removed in the meantime.
+                continue
             except ExchangeError as error:
                 log.warning("schedule %s: %s", schedule.name, error, extra={"action": "schedule"})
-            except Exception:  # one that cannot be read here must not stop the others
+            # An error in one schedule must not stop the others.
+            except Exception:
                 log.exception("schedule %s", schedule.name, extra={"action": "schedule"})
 
     async def _look(self, schedule: Schedule) -> None:
@@ -207,10 +257,11 @@ class Schedules:
         await self._settle(schedule, rows)
 
     async def _note(self, schedule: Schedule, rows: dict[datetime, Firing], now: datetime) -> bool:
-        """Give every due instant its row; False when another coordinator is at it as well."""
+        """Create a row for each due start time, or return False if another coordinator does so."""
         left = runs_left(schedule, rows)
         for first in first_rows(schedule, due(schedule, rows, now), now):
-            if left == 0:  # what comes after an instant without a row is not settled
+            # Start times that come after a missing row should not be settled.
+            if left == 0:
                 for at in [at for at in rows if at > first.instant_at]:
                     del rows[at]
                 return True
@@ -231,7 +282,7 @@ class Schedules:
         return True
 
     async def _in_the_way(self, schedule: Schedule, rows: dict[datetime, Firing]) -> str | None:
-        """Why an instant that is due now is skipped."""
+        """Return the reason to skip a due start time, or None."""
         waiting = [row for row in rows.values() if row.state in OPEN]
         if schedule.overlap is Overlap.QUEUE and len(waiting) >= WAITING_MAX_COUNT:
             return f"{len(waiting)} instants wait already"
@@ -247,7 +298,7 @@ class Schedules:
     async def _take_turn(
         self, schedule: Schedule, rows: dict[datetime, Firing], row: Firing
     ) -> Firing:
-        """Move an open row on as far as it goes now; its newest state."""
+        """Execute all steps that are possible now for an open row, and return its new state."""
         now = self._now()
         theirs = row.state is FiringState.FIRING and row.by != self._me
         if theirs and now - (row.since_at or now) < timedelta(seconds=TAKEOVER_S):
@@ -305,7 +356,8 @@ class Schedules:
         launched = mine.model_copy(update={"state": FiringState.LAUNCHED})
         try:
             done = await self._step(schedule, mine, launched)
-        except EntityNotFound:  # the schedule was removed meanwhile
+        # The schedule has been removed in the meantime.
+        except EntityNotFound:
             await self._runs.drop(mine.run_id)
             raise
         if done == launched:
@@ -317,14 +369,15 @@ class Schedules:
     async def _cancel(self, schedule: Schedule, run_id: str, row: Firing) -> None:
         at = f"{row.instant_at:%Y-%m-%d %H:%M:%SZ}"
         reason = f"schedule {schedule.name}: its instant {at} is due"
-        with contextlib.suppress(RunIsOver):  # just now
+        # The run has just ended.
+        with contextlib.suppress(RunIsOver):
             await self._runs.cancel(run_id, by=f"schedule {schedule.name}", reason=reason)
 
     async def _step(self, schedule: Schedule, row: Firing, new: Firing) -> Firing:
-        """Change the row if it still is what was read; what it is now.
+        """Change a row if it is still the same as when it was read, and return the current row.
 
-        A run that whoever was at it before had stored, hidden, and that the row no longer names is
-        dropped: nothing else would ever find it.
+        If an earlier coordinator has stored a hidden run that is no longer in the row, this run is
+        dropped. It could not be found later.
         """
         stands = await self._fired(schedule.name).change(
             _key(row.instant_at), lambda old: new if old == row else old
@@ -337,18 +390,19 @@ class Schedules:
         return stands
 
     async def _settle(self, schedule: Schedule, rows: dict[datetime, Firing]) -> None:
-        """Move the schedule's mark over what no longer changes, every run of it released."""
+        """Move the mark past rows that will not change, and list all runs in them."""
         marked = settled(schedule, rows)
         if marked == schedule:
             return
         for at, row in rows.items():
-            # Whoever launched it may have died before it let the run show.
+            # The coordinator that launched it may have failed before it was listed.
             if row.state is FiringState.LAUNCHED and row.run_id and at <= marked.settled_at:
-                with contextlib.suppress(UnknownRun):  # pruned already
+                # It has already been removed.
+                with contextlib.suppress(UnknownRun):
                     await self._runs.release(row.run_id)
         await self._shelf.change(schedule.name, lambda old: settled(old, rows))
 
-    # ------------------------------------------------------------------------------------------
+    # -------------------------------------------------------------------------------------------
 
     async def _read(self, name: str) -> Schedule:
         schedule = await self._shelf.read(name)
@@ -388,10 +442,11 @@ class Schedules:
 
 
 async def _newest(fired: Shelf[Firing], since_at: datetime, now: datetime) -> list[Firing]:
-    """The newest :data:`HISTORY_COUNT` rows, oldest first; none is older than ``since_at``.
+    """Return the newest :data:`HISTORY_COUNT` rows since a time, oldest first.
 
-    A scan goes forward only, and there may be years of rows: so it looks back through one window
-    after another, a narrower one where there are too many rows, else a wider one.
+    A scan can only go forward, and there can be rows for several years. The rows are therefore read
+    in windows from the newest to the oldest. A window is made smaller if it has too many rows, and
+    larger otherwise.
     """
     found: list[Firing] = []
     before, end_at, width = None, now, _WINDOW
@@ -413,7 +468,7 @@ async def _newest(fired: Shelf[Firing], since_at: datetime, now: datetime) -> li
 
 
 def _as(row: Firing, state: FiringState, reason: str) -> Firing:
-    """The row in a state in which nobody is at it."""
+    """Return the row in a state that is not in progress."""
     changes = {"state": state, "reason": reason[:_REASON_MAX_CHARS], "run_id": None}
     return row.model_copy(update=changes | {"by": None, "since_at": None})
 
@@ -424,7 +479,7 @@ def _newest_run(schedule: Schedule, rows: dict[datetime, Firing]) -> str | None:
 
 
 def _run_id(schedule: Schedule, row: Firing) -> str:
-    """One that no earlier attempt at the instant has used: ``20261121-020000-nightly-7f3a``."""
+    """Return a run id that was not used before, such as ``20261121-020000-nightly-7f3a``."""
     return f"{row.instant_at:%Y%m%d-%H%M%S}-{schedule.name}-{secrets.token_hex(2)}"
 
 

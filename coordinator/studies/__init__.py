@@ -1,11 +1,11 @@
-"""Studies: several runs that together answer one question.
+"""Studies, which use several runs to answer one question.
 
-    sweep   how does a figure change over the values of one or two fields, and where is the knee?
-    search  what is the highest rate that keeps the goals?
-    ab      what does one state of the device cost against another, in ABBA order?
-    matrix  what does the device carry in each of its modes?
+    sweep   values of one or two fields, to see the effect and to find the knee
+    search  the highest rate that meets the goals
+    ab      the cost of one device state compared with another, in the order ABBA
+    matrix  the rate of the device in each of its modes
 
-A study's next trial follows from its specification and the results so far, and from nothing else,
-so a coordinator that restarts resumes by reading. Each trial is a run like any other, labelled
-with its study.
+The next trial depends only on the specification and on the results so far. A coordinator that
+restarts will therefore continue a study from the stored rows. Each trial is a normal run with the
+study as a label.
 """

@@ -1,4 +1,4 @@
-"""A scale-out study's and a drill's answer in words. Pure."""
+"""Text for the conclusion of a scale-out study or a drill. Pure."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -8,18 +8,24 @@ from broadside.coordinator.core.measure.drill import Drilled, EventRan
 from broadside.coordinator.core.measure.scale_out import CapacityStep, ScaleOut
 from broadside.coordinator.studies.study import Conclusion, Staircase
 
-MINUTES_FROM_S = 120.0  # what takes longer is said in minutes
+# Longer times are given in minutes.
+MINUTES_FROM_S = 120.0
 
 
 def long_time(seconds: float | None) -> str:
-    """A time of a person's patience: minutes from two on."""
+    """Format a long time, in minutes from two minutes on."""
     if seconds is None:
         return words.UNKNOWN
     return f"{seconds / 60:.0f} min" if seconds >= MINUTES_FROM_S else f"{seconds:.0f} s"
 
 
 def scaled_out(question: Staircase, found: ScaleOut | None) -> Conclusion:
-    """What a device's growth comes to."""
+    """Return the conclusion for a scale-out study.
+
+    Args:
+        question: The question of the study.
+        found: Measured steps, or None if there are no seconds.
+    """
     if found is None:
         sentence = "the scale-out cannot answer: no hold has seconds; see the notes"
         return Conclusion(sentence=sentence)
@@ -54,7 +60,7 @@ def _grown(question: Staircase, found: ScaleOut) -> Iterator[str]:
 
 
 def _costs(found: ScaleOut) -> Iterator[str]:
-    """Notes on what the steps cost, and on what they rest on."""
+    """Yield notes on the effects of the steps, and on the data that was used."""
     steps = found.steps
     if not steps:
         return
@@ -93,11 +99,16 @@ def _down(found: ScaleOut) -> Iterator[str]:
         )
 
 
-# A drill ------------------------------------------------------------------------------------------
+# Drill --------------------------------------------------------------------------------------------
 
 
 def drilled(event: EventRan | None, found: Drilled | None) -> Conclusion:
-    """What an event did."""
+    """Return the conclusion for a drill.
+
+    Args:
+        event: The event of the drill, or None if it was not started.
+        found: Measured effects, or None if there is no data for the burst.
+    """
     if event is None or event.started_at is None:
         why = "its instant never came" if event is None else event.problem or "no reason is known"
         return Conclusion(sentence=f"the event was not carried out: {why}")
@@ -168,7 +179,8 @@ def _sessions(found: Drilled) -> Iterator[str]:
     when = f" {' to '.join(dict.fromkeys(after_s))} s after the event began" if after_s else ""
     yield f"{found.cut_count} of {found.sessions_count} sessions were cut{of}{when}{again}"
     for dip in found.flows[:1]:
-        # Once all are cut nobody records seconds, and of what carries nothing none is needed.
+        # If all sessions were cut, there are no seconds to compute the ratio from, and it must be
+        # 0.
         left = 0.0 if found.cut_count == found.sessions_count > 0 else dip.old_ratio
         old, new = words.ratio(left, 0), words.ratio(dip.new_ratio, 0)
         yield f"of the level before, old sessions carry {old} and new ones {new}"

@@ -1,4 +1,4 @@
-"""Reads the stored seconds and probes of a study's runs, for questions that look within them."""
+"""Reader of the stored seconds and probes of a study, for questions that need this detail."""
 
 import asyncio
 import math
@@ -26,13 +26,24 @@ from broadside.coordinator.studies.cut_streams import as_reset, cut_streams, wit
 from broadside.coordinator.studies.study import CloseUp, Drill, Staircase, Study, Trial
 from broadside.exchange.messages import pair_name
 
-SEEN_RATIO: Final = 0.5  # of the pairs: a second that fewer were seen in shows no level
+# Part of the pairs that is needed in a second to use it for a level.
+SEEN_RATIO: Final = 0.5
 
 
 async def read_scaling(
     coordinator: Coordinator, study: Study, run_id: str, trial: Trial
 ) -> Scaling | None:
-    """What a hold's own seconds say; None for other questions, and without seconds."""
+    """Return the scaling within one hold.
+
+    Args:
+        coordinator: The coordinator to use.
+        study: The study.
+        run_id: The run to read.
+        trial: The trial of this run.
+
+    Returns:
+        The scaling. None for other kinds of questions, or if there are no seconds.
+    """
     if not isinstance(study.spec.question, Staircase):
         return None
     hold = await _read_hold(coordinator, study, run_id, trial.offered_bits_per_second)
@@ -40,7 +51,15 @@ async def read_scaling(
 
 
 async def read_close_up(coordinator: Coordinator, study: Study) -> CloseUp | None:
-    """What the runs of a scale-out study or a drill show; None: another question, or no seconds."""
+    """Return the detailed results for a scale-out study or a drill.
+
+    Args:
+        coordinator: The coordinator to use.
+        study: The study.
+
+    Returns:
+        The results. None for other kinds of questions, or if there are no seconds.
+    """
     match study.spec.question:
         case Staircase():
             return await _read_scale_out(coordinator, study)
@@ -72,8 +91,11 @@ async def _read_scale_out(coordinator: Coordinator, study: Study) -> ScaleOut | 
 
 
 def units_counted(holds: Sequence[DeviceFigure]) -> Mapping[str, float | None]:
-    """From how many units to how many, by a witness of each hold. It grows within the first one:
-    what it had is what was counted just before that."""
+    """Return the number of units before and after the scale-out, from telemetry for each hold.
+
+    The device can scale within the first hold, so the first number is taken from the time before
+    it.
+    """
     first = next(iter(holds), None)
     before = None if first is None else first.min if first.idle is None else first.idle
     after = max((units.max for units in holds), default=None)
@@ -81,7 +103,7 @@ def units_counted(holds: Sequence[DeviceFigure]) -> Mapping[str, float | None]:
 
 
 async def _units(coordinator: Coordinator, run_id: str) -> DeviceFigure | None:
-    """How many units a witness counted during a hold."""
+    """Return the number of units that telemetry shows for a hold, or None."""
     summary = await coordinator.stored.summary(run_id)
     device = summary.bursts[0].device if summary is not None and summary.bursts else None
     return None if device is None else device.units_count
@@ -90,7 +112,7 @@ async def _units(coordinator: Coordinator, run_id: str) -> DeviceFigure | None:
 async def _read_hold(
     coordinator: Coordinator, study: Study, run_id: str, offered_bits_per_second: float | None
 ) -> Hold | None:
-    """A hold's seconds of the planned burst, at real scale; None: nothing is stored of it."""
+    """Return the seconds of a hold at real scale, or None if nothing is stored."""
     records = coordinator.fabric.records
     measured = await read_measured(records, run_id, 0, with_pairs=False)
     if measured is None:
@@ -160,7 +182,7 @@ async def _read_drilled(coordinator: Coordinator, study: Study) -> Drilled | Non
 
 
 def _moved_pairs(series: BurstSeries | None) -> frozenset[str] | None:
-    """Those that moved payload; None: there is no such burst."""
+    """Return the names of the pairs with payload, or None if there is no such burst."""
     if series is None:
         return None
     return frozenset(

@@ -1,4 +1,4 @@
-"""What a study's trials say together: the knee of a sweep, the answer of a search. Pure."""
+"""Conclusion of a study from its trials, such as the knee of a sweep. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -42,30 +42,41 @@ from broadside.coordinator.studies.trials import planned_trials
 from broadside.coordinator.views.requests import CompareRequest, Selection
 from broadside.exchange.messages import SILENT_STREAMS_MAX_COUNT, Protocol
 
-POINTS_MIN_COUNT: Final = 4  # fewer points show no bend
-RISE_MIN_RATIO: Final = 0.1  # of the most, from the first point: a smaller rise is noise or none
-BEND_MIN_RATIO: Final = 0.15  # of the curve's height, above the straight line from end to end
-LOG_FROM_RATIO: Final = 8.0  # values that span more are read on a logarithmic scale
-MORE_RATIO: Final = 1.25  # of the most over the rate at a knee near the end
+# A knee cannot be found with fewer points.
+POINTS_MIN_COUNT: Final = 4
+# Rise from the first point, as a part of the maximum. A smaller rise can be noise.
+RISE_MIN_RATIO: Final = 0.1
+# Height above the straight line between the ends, as a part of the height of the curve.
+BEND_MIN_RATIO: Final = 0.15
+# Values with a larger range are used on a logarithmic scale.
+LOG_FROM_RATIO: Final = 8.0
+# Largest ratio of the maximum to the rate at a knee near the end.
+MORE_RATIO: Final = 1.25
 
 
 def is_enough(values: Sequence[float]) -> bool:
-    """Whether there are enough values, each once, for a knee to show if there is one."""
+    """Return True if there are enough different values to find a knee."""
     return len(values) >= POINTS_MIN_COUNT and len(set(values)) == len(values)
 
 
 def knee_index(
     values: Sequence[float], rates: Sequence[float], half_widths: Sequence[float | None] = ()
 ) -> int | None:
-    """The index of the knee of ``rates`` over ``values``; None where there is none.
+    """Return the index of the knee in a curve, or None if there is none.
 
-    The point that lies highest above the chord of the normalised curve (Satopaa, Albrecht, Irwin,
-    Raghavan: Finding a "Kneedle" in a Haystack, ICDCS Workshops 2011, section II), values that
-    span three octaves or more on a logarithmic scale. That scale flattens a knee near its end:
-    where it shows none, the linear one does, if hardly more comes after it. A curve that does not
-    rise has none: its first point and its most are a tenth of the most apart, and more than their
-    ``half_widths`` (of 95 % intervals; an unknown one counts as none). ``values`` ascend; equal in
-    length.
+    The knee is the point with the largest distance above the chord of the normalised curve
+    (Satopaa, Albrecht, Irwin, Raghavan: Finding a "Kneedle" in a Haystack, ICDCS Workshops 2011,
+    section II). Values over three octaves or more are used on a logarithmic scale. This scale can
+    hide a knee near the end. The linear scale is then used, if the rate does not rise much more
+    after that point.
+
+    A curve that does not rise has no knee. The rise from the first point to the maximum must be at
+    least a tenth of the maximum, and larger than the sum of both half widths.
+
+    Args:
+        values: Values in ascending order.
+        rates: One rate for each value.
+        half_widths: Half widths of the 95 % intervals. None is used as 0.
     """
     x, y = np.asarray(values, float), np.asarray(rates, float)
     if not is_enough(values) or not np.all(np.diff(x) > 0) or not _rises(rates, half_widths):
@@ -86,7 +97,7 @@ def _rises(rates: Sequence[float], half_widths: Sequence[float | None]) -> bool:
 
 
 def _bend(x: NDArray[np.float64], y: NDArray[np.float64]) -> int | None:
-    # The curve ends where it peaks: what falls off behind it is a cliff, not a knee.
+    # Use the curve up to its peak. A fall after the peak is a cliff and not a knee.
     end = int(y.argmax())
     if end == 0 or y[end] <= y[0]:
         return None
@@ -101,7 +112,12 @@ _TOO_FEW: Final = f"it takes {POINTS_MIN_COUNT} values or more, each once"
 
 
 def result_of(index: int, summary: RunSummary) -> TrialResult:
-    """A trial's figures out of its run's summary, its rates at real scale."""
+    """Return the result of a trial from its run summary, with rates at real scale.
+
+    Args:
+        index: Index of the trial.
+        summary: Run summary.
+    """
     told = {each.name: each for each in FIGURES} | {each.called: each for each in FIGURES}
     return TrialResult(
         index=index,
@@ -120,7 +136,7 @@ def result_of(index: int, summary: RunSummary) -> TrialResult:
 
 
 def _broken(summary: RunSummary, kind: DisruptionKind) -> int:
-    """Pairs that it befell, over all bursts."""
+    """Return the number of pairs that had a disruption of this kind in any burst."""
     return sum(
         each.pairs_count
         for burst in summary.bursts
@@ -130,7 +146,7 @@ def _broken(summary: RunSummary, kind: DisruptionKind) -> int:
 
 
 def _loads(summary: RunSummary) -> Iterator[DeviceLoad]:
-    """Each device's CPU and its part of the payload, mean over the bursts that tell."""
+    """Yield CPU and payload of each device, as the mean over bursts with these values."""
     names = dict.fromkeys(each.device for burst in summary.bursts for each in burst.devices)
     for name in names:
         cpu, carried = [], []
@@ -155,7 +171,15 @@ def _real(each: Figure, summary: RunSummary) -> float | None:
 
 
 def comparison_wanted(study: StudySpec, results: Sequence[TrialResult]) -> CompareRequest | None:
-    """The two groups of whole runs that an A/B study compares; None where one has none."""
+    """Return the comparison that is needed for an A/B study.
+
+    Args:
+        study: Study specification.
+        results: Results of the trials.
+
+    Returns:
+        Two groups of complete runs. None for other kinds of questions, or if a group is empty.
+    """
     question, floor = study.question, study.spec.objective.coverage_floor_ratio
     if not isinstance(question, AB):
         return None
@@ -176,9 +200,16 @@ def conclude(
     close_up: CloseUp | None = None,
     event: EventRan | None = None,
 ) -> Conclusion:
-    """The answer to the study's question, and what it rests on.
+    """Return the conclusion of a study.
 
-    Its rates are at real scale; those of ``comparison`` are as measured, as in any comparison.
+    Its rates are at real scale. In ``comparison``, the rates are as measured.
+
+    Args:
+        study: Study specification.
+        results: Results of the trials.
+        comparison: Comparison for an A/B study, or None.
+        close_up: Detailed results for a scale-out study or a drill, or None.
+        event: Event of a drill, or None.
     """
     question, floor = study.question, study.spec.objective.coverage_floor_ratio
     whole = [result for result in results if result.is_whole(floor)]
@@ -214,7 +245,8 @@ def _notes(results: Sequence[TrialResult], floor: float, question: Question) -> 
             does = "left out; "
             if isinstance(question, Search):
                 does = "counted as lost; "
-            elif isinstance(question, Staircase | Drill):  # looked into, whatever is known of it
+            # These trials are used even if they are not complete.
+            elif isinstance(question, Staircase | Drill):
                 does = ""
             yield (
                 f"{trial}: {does}{words.ratio(covered, 1)} of it was measured, the floor is "
@@ -232,7 +264,7 @@ def _notes(results: Sequence[TrialResult], floor: float, question: Question) -> 
 
 
 def _engine_notes(study: StudySpec) -> Iterator[str]:
-    """What trials by another engine had otherwise than the study's run."""
+    """Yield a note for each engine with settings that are different from those in the study."""
     if isinstance(study.question, Search | Staircase | Drill):
         return
     own = study.spec.traffic.engine
@@ -244,11 +276,17 @@ def _engine_notes(study: StudySpec) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Point:
-    """One whole trial of a sweep."""
+    """A complete trial of a sweep.
 
-    value: Any  # of the first field
-    bits_per_second: float  # payload, at real scale
-    half_width_bits_per_second: float | None  # 95 % CI
+    Attributes:
+        value: Value of the first field.
+        bits_per_second: Payload rate at real scale.
+        half_width_bits_per_second: Half width for the 95 % interval, or None.
+    """
+
+    value: Any
+    bits_per_second: float
+    half_width_bits_per_second: float | None
 
 
 def _swept(question: Sweep, results: Sequence[TrialResult]) -> Conclusion:
@@ -281,7 +319,7 @@ def _swept(question: Sweep, results: Sequence[TrialResult]) -> Conclusion:
 
 
 def _bent(field: str, points: Sequence[_Point]) -> tuple[Knee | None, str]:
-    """The knee of a curve over numbers, and what to say of it."""
+    """Return the knee of a curve over numbers, with a text."""
     values, rates = [point.value for point in points], [point.bits_per_second for point in points]
     index = knee_index(values, rates, [point.half_width_bits_per_second for point in points])
     if index is None:
@@ -302,7 +340,7 @@ def _bent(field: str, points: Sequence[_Point]) -> tuple[Knee | None, str]:
 
 
 def _ranked(axis: Axis, points: Sequence[_Point]) -> str:
-    """Values that are no numbers, the highest rate first; those without a whole trial last."""
+    """Return a text for values that are not numbers, sorted by rate."""
     ranked = sorted(points, key=lambda point: point.bits_per_second, reverse=True)
     parts = [f"{point.value} {words.rate(point.bits_per_second)}" for point in ranked]
     there = [point.value for point in points]
@@ -345,7 +383,7 @@ def _searched(
 
 
 def _loss_goal(question: Search, spec: RunSpec) -> str:
-    """Return the goal of loss in words: of datagrams, or of what TCP sent again."""
+    """Return a text for the loss goal, for datagrams or for TCP."""
     if spec.traffic.protocol is not Protocol.UDP:
         return f"a shortfall of at most {words.ratio(question.shortfall_max_ratio)}"
     if question.shortfall_max_ratio == 0:
@@ -354,7 +392,7 @@ def _loss_goal(question: Search, spec: RunSpec) -> str:
 
 
 def _failing(answer: Found) -> str:
-    """What is known of the lowest rate that counts as failing."""
+    """Return a text for the lowest rate that does not meet the goals."""
     rate = words.rate(answer.lowest_failing_bits_per_second or 0.0)
     match answer.lowest_failing_why:
         case Why.UNMEASURED:

@@ -1,9 +1,10 @@
-"""Single streams that a device cut while the others of their pair went on: sessions too. Pure.
+"""Detection of single streams that a device has cut while the rest of the pair continues. Pure.
 
-iperf3 goes on to its end where a data connection is reset and its control connection is not, so no
-pair broke off. What is known of single streams are the longest silences of a burst
-(:data:`broadside.exchange.messages.SILENT_STREAMS_MAX_COUNT`): of more than those, at least so
-many were cut."""
+If a data connection of iperf3 is reset but not its control connection, the test continues to its
+end. The pair is then not reported as broken. Only the longest silences in a burst are stored
+(:data:`broadside.exchange.messages.SILENT_STREAMS_MAX_COUNT`). If this number is reached, it is a
+lower limit for the number of cut streams.
+"""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -16,14 +17,22 @@ from broadside.coordinator.core.measure.disruptions import HISTORY_LEAST_S
 from broadside.coordinator.core.measure.drill import Drilled
 from broadside.coordinator.core.summary import Disruption, DisruptionKind, SilentStream
 
-END_S: Final = 3.0  # s before a burst's end to which a silence must last
-SLACK_S: Final = 1.0  # s by which a second of payload is dated early
+# Seconds before the burst end until which a silence must last.
+END_S: Final = 3.0
+# Seconds by which the time of payload can be too early.
+SLACK_S: Final = 1.0
 
 
 def cut_streams(
     silent: Sequence[SilentStream], from_s: float, until_s: float
 ) -> tuple[SilentStream, ...]:
-    """Those that fell silent from an instant on, and were so to the burst's end; epoch s."""
+    """Return the streams that were silent from a given time to the burst end.
+
+    Args:
+        silent: All silent streams of the burst.
+        from_s: Epoch seconds from which a silence can start.
+        until_s: Epoch seconds of the burst end.
+    """
     return tuple(
         each
         for each in silent
@@ -35,9 +44,12 @@ def cut_streams(
 def with_cut_streams(
     found: Drilled, cut: Sequence[SilentStream], moved_again: Collection[str] | None
 ) -> Drilled:
-    """A drill with the streams among its sessions that were cut.
+    """Add cut streams to the sessions of a drill.
 
-    ``moved_again`` are the pairs that moved payload in the next burst; None: there is none.
+    Args:
+        found: Results of the drill.
+        cut: The cut streams.
+        moved_again: Pairs that have payload in the next burst, or None if there is no next burst.
     """
     cut = [each for each in cut if each.pair not in found.cut_pairs]
     if not cut:
@@ -65,11 +77,17 @@ def as_reset(
     start_s: float,
     ended_at: datetime,
 ) -> tuple[Disruption, ...]:
-    """Cut streams as one break of their pairs, those left out that broke off anyway.
+    """Return cut streams as a single reset, for pairs that have no other reset.
 
-    ``received_bytes``: the fleet's payload in each second from ``start_s`` (epoch s), NaN where it
-    is unknown. What is short is what those seconds, until ``ended_at``, are under the median of
-    those before the cut; of a level that fewer than :data:`HISTORY_LEAST_S` tell it is unknown.
+    The missing bytes are the difference to the median of the seconds before the cut. They are
+    unknown if there are fewer than :data:`HISTORY_LEAST_S` such seconds.
+
+    Args:
+        cut: The cut streams.
+        known: Disruptions that are already known.
+        received_bytes: Received payload in each second, with NaN for unknown seconds.
+        start_s: Epoch seconds of the first second.
+        ended_at: Burst end.
     """
     broken = {name for each in known if each.kind is DisruptionKind.RESET for name in each.pairs}
     cut = [each for each in cut if each.pair not in broken]

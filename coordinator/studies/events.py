@@ -1,9 +1,9 @@
-"""Carries out a drill's event at its instant, once, and writes down what became of it.
+"""Execution of the event of a drill at its planned time, once, with a stored result.
 
-Who may give a command: whoever runs a process that has one. A drill over the API names a state of
-a switch, which the coordinator's operator declared; a command of somebody's own is given to
-``broadside study drill --event`` and stays in that process, under that person's rights on their
-own host. It is never stored to be run, and no text of it reaches a shell.
+A command can only be given by a user who runs a process with it. A drill from the API gives a state
+of a switch that was declared by the operator of the coordinator. A user's own command is given to
+``broadside study drill --event``. It runs in that process, with the rights of that user on that
+host. It is never stored for execution, and no text is passed to a shell.
 """
 
 import asyncio
@@ -20,19 +20,29 @@ from broadside.coordinator.studies.switch import Switch, SwitchError, run_argv
 from broadside.exchange.log_lines import redact
 from broadside.exchange.records.shelf import Shelf
 
-AFTER_S: Final = 10  # s of the burst that must be left behind the event, at least
-TIMEOUT_S: Final = 600.0  # s after which an own command is killed
-NEAR_S: Final = 10.0  # s before its instant from which an event is waited for
-LATE_S: Final = 1.0  # s behind its instant by which an event is still carried out
+# Minimum number of seconds from the event to the burst end.
+AFTER_S: Final = 10
+# Seconds after which a user's own command is killed.
+TIMEOUT_S: Final = 600.0
+# Seconds before the event in which a task waits for it.
+NEAR_S: Final = 10.0
+# Seconds after the planned time in which the event is still executed.
+LATE_S: Final = 1.0
 _SAID_MAX_CHARS: Final = 300
 
 log = logging.getLogger(__name__)
 
 
 def check_drill(question: Drill, spec: RunSpec, command: Sequence[str] | None) -> None:
-    """Refuse a drill without an event, with two, or one too near to its burst's end.
+    """Check the event of a drill.
 
-    Raises :class:`BadStudy`.
+    Args:
+        question: The drill.
+        spec: Run specification.
+        command: The user's own command, or None.
+
+    Raises:
+        BadStudy: There is no event, there are two, or it is too near to the burst end.
     """
     if question.switch is None and not command:
         raise BadStudy(
@@ -49,7 +59,7 @@ def check_drill(question: Drill, spec: RunSpec, command: Sequence[str] | None) -
 
 
 class Events:
-    """The events of this process's drills. One task an event, from the launch to its end."""
+    """Events of the drills in this process, with one task for each event."""
 
     def __init__(
         self,
@@ -61,11 +71,17 @@ class Events:
     ) -> None:
         self._read_plan, self._shelf, self._note_switch = read_plan, shelf, note_switch
         self._switches, self._now = switches, now
-        self.commands: dict[str, tuple[str, ...]] = {}  # own ones, by study id
+        # Users' own commands by study id.
+        self.commands: dict[str, tuple[str, ...]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def look(self, study: Study, run_id: str) -> None:
-        """See to it that the event of a study's run is waited for, unless it is on record."""
+        """Start a task to wait for the event of a study, unless the event is recorded.
+
+        Args:
+            study: The study.
+            run_id: The run of its trial.
+        """
         if study.event is not None or study.study_id in self._tasks:
             return
         question = study.spec.question
@@ -80,7 +96,7 @@ class Events:
         self._tasks[study.study_id] = asyncio.create_task(self._at(study.study_id, question, at))
 
     def drop(self, study_id: str) -> None:
-        """Forget a study's event; one that is under way is ended."""
+        """Remove the event of a study, and stop it if it is in progress."""
         self.commands.pop(study_id, None)
         task = self._tasks.pop(study_id, None)
         if task is not None:
@@ -112,7 +128,7 @@ class Events:
             return planned.model_copy(update={"problem": gone})
         told = tuple(redact(word)[:_SAID_MAX_CHARS] for word in argv)
         begun = planned.model_copy(update={"argv": told, "started_at": self._now()})
-        # The clock is read beside the start: what the shelf takes to write is no part of the event
+        # The time is taken here, so that it does not include the time to write the row.
         work = asyncio.create_task(run_argv(argv, timeout_s, "event"))
         try:
             if question.switch is not None:

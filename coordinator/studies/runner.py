@@ -1,12 +1,14 @@
-"""Carries studies on, one step at a time: switch, launch, wait, judge.
+"""Execution of studies in steps, which switch the device, launch, wait and store the result.
 
-All that a study needs is in its row and in its runs' rows. A trial's run is followed by its feed,
-as a page does (:mod:`broadside.coordinator.views.feeds`), and its verdict brings the next step.
-Its run id
-follows from the study and the trial's number, so a step that is taken twice launches once. One
-coordinator at a time takes a study's steps, because switching the device twice is not harmless: it
-holds the study by its row, and another takes over when the hold has lapsed. A switch belongs to one
-study at a time, and is thrown only for a trial that can run, while no other run sends
+All data for a study is in the study row and in the rows of the runs. The run for a trial is
+followed using a feed (:mod:`broadside.coordinator.views.feeds`), in the same way as on the web
+page. The next step will start when there is a verdict. The run id is made from the study and the
+trial number, to make sure that a repeated step cannot launch twice.
+
+Only one coordinator at a time can execute the steps of a study, because the device must not be
+switched twice. It holds the study using the study row, and another coordinator can take over when
+the hold has expired. A switch can only be used by one study at a time. It should only be used for a
+trial that can run, and when no other run is sending traffic
 (:mod:`broadside.coordinator.studies.turns`).
 """
 
@@ -48,26 +50,30 @@ from broadside.exchange.records.keys import STUDIES
 from broadside.exchange.records.shelf import Shelf
 from broadside.exchange.troubles import utc_now
 
-HOLD_S: Final = 30.0  # s without a word until another coordinator takes a study over
-FEASIBLE_WITHIN_S: Final = 60.0  # s for agents of the trial before to be idle again
-QUIET_WITHIN_S: Final = 1800.0  # s for other runs to end before the device is switched
-CHECKED_MAX_COUNT: Final = 1000  # trials that are tried out before a study is stored
+# Time after which a different coordinator can take over a study, in seconds.
+HOLD_S: Final = 30.0
+# Time to wait for the agents of the last trial to become idle.
+FEASIBLE_WITHIN_S: Final = 60.0
+# Time to wait for other runs to end before the device is switched.
+QUIET_WITHIN_S: Final = 1800.0
+# Maximum number of trials to check before a study is stored.
+CHECKED_MAX_COUNT: Final = 1000
 
 log = logging.getLogger(__name__)
 
 
 class Busy(Exception):
-    """Other runs send through the device that is to be switched; the message names them."""
+    """Other runs send traffic through the device that needs to be switched."""
 
 
 class Follower(Protocol):
-    """Who follows runs: :class:`broadside.coordinator.views.feeds.Feeds`."""
+    """Interface to wait for verdicts, see :class:`broadside.coordinator.views.feeds.Feeds`."""
 
     async def verdict(self, run_id: str) -> RunSummary | None: ...
 
 
 class Studies:
-    """Creates studies and carries them to their conclusion over one coordinator's runs."""
+    """Service that creates studies and executes them to their conclusion."""
 
     def __init__(
         self,
@@ -85,22 +91,32 @@ class Studies:
         self._now = now
         self._name = secrets.token_hex(6)
         self._ended: set[str] = set()
-        self._verdicts: dict[str, asyncio.Task[RunSummary | None]] = {}  # waited for, by study id
+        # Tasks that wait for a verdict, by study id.
+        self._verdicts: dict[str, asyncio.Task[RunSummary | None]] = {}
         self._verdict_came = asyncio.Event()
-        self._refused_since: dict[tuple[str, bool], datetime] = {}  # by run id, and whether busy
+        # Time of the first rejection, by run id and whether other runs were the reason.
+        self._refused_since: dict[tuple[str, bool], datetime] = {}
         self._turns = Turns(table, self._is_open)
         self._events = Events(
             coordinator.stored.read_plan, self._shelf, self._turns.note, self._switches, now
         )
 
-    # Verbs of an operator ---------------------------------------------------------------------
+    # Operator actions --------------------------------------------------------------------------
 
     async def create(
         self, spec: StudySpec, *, by: str, command: Sequence[str] | None = None
     ) -> Study:
-        """Store a study; the loop carries it out. Raises :class:`BadStudy`, ``ScenarioError``.
+        """Store a study, to be executed by the loop.
 
-        A drill's own ``command`` stays in this process, which alone carries the study on.
+        Args:
+            spec: Study specification.
+            by: User who creates it.
+            command: Own command for a drill. It is only known to this process, so no other
+                coordinator can execute the study.
+
+        Raises:
+            BadStudy: The study is invalid.
+            ScenarioError: The specification of the run is invalid.
         """
         self._check(spec, command)
         now = self._now()
@@ -115,7 +131,7 @@ class Studies:
         return study
 
     def _check(self, spec: StudySpec, command: Sequence[str] | None) -> None:
-        """Refuse what could not be carried out before anything is stored."""
+        """Check that a study can be executed, before it is stored."""
         question = spec.question
         if isinstance(question, Drill):
             self._check_switch(question.switch, [question.state or ""])
@@ -135,11 +151,12 @@ class Studies:
                 break
             trial.resolve("check", spec)
             if trial.offered_bits_per_second is not None:
-                break  # the next depends on what this one shows
+                # The next trial depends on the result of this one.
+                break
             results = (*results, TrialResult(index=trial.index))
 
     def _check_search(self, question: Search, traffic: Traffic) -> None:
-        """Refuse an engine that offers otherwise than asked, and a goal that nobody measures."""
+        """Reject engines without exact pacing, and goals that cannot be measured."""
         exact = [engine.name for engine in engines().values() if engine.paces_exactly]
         if traffic.engine not in exact:
             raise BadStudy(
@@ -176,7 +193,11 @@ class Studies:
             )
 
     async def read(self, study_id: str) -> Study:
-        """Raises :class:`UnknownStudy`."""
+        """Return a study.
+
+        Raises:
+            UnknownStudy: If the id is unknown.
+        """
         study = await self._shelf.read(study_id)
         if study is None:
             raise UnknownStudy(study_id)
@@ -185,17 +206,31 @@ class Studies:
     async def newest(
         self, *, limit: int, cursor: str | None = None
     ) -> tuple[Sequence[Study], str | None]:
-        """Studies, newest first, and the cursor of what follows; unreadable ones are left out."""
-        # Ids begin with the instant of creation, so that their order is that of time
+        """Return studies, newest first. Studies that cannot be read are left out.
+
+        Args:
+            limit: Maximum number of studies to return.
+            cursor: Cursor from the last call, or None to start.
+
+        Returns:
+            The studies, and the cursor for the next call or None at the end.
+        """
+        # Ids begin with the time of creation, so they can be sorted by time.
         found = [study async for _, study in self._shelf.scan()]
         found = [study for study in reversed(found) if cursor is None or study.study_id <= cursor]
         following = found[limit].study_id if len(found) > limit else None
         return found[:limit], following
 
     async def cancel(self, study_id: str, *, by: str, reason: str) -> Study:
-        """Stop a study and its running trial; the device goes back to rest.
+        """Stop a study and the current trial. The device will be set to the rest state.
 
-        Raises :class:`UnknownStudy`.
+        Args:
+            study_id: The id to look up.
+            by: User who cancels it.
+            reason: Text to store.
+
+        Raises:
+            UnknownStudy: If the id is unknown.
         """
         mark = {"cancelled_at": self._now(), "cancelled_by": by, "cancel_reason": reason}
 
@@ -216,10 +251,14 @@ class Studies:
         with contextlib.suppress(UnknownRun, RunIsOver):
             await self._coordinator.cancel(run_id, by=by, reason=reason)
 
-    # The loop ---------------------------------------------------------------------------------
+    # Main loop ---------------------------------------------------------------------------------
 
     async def run_forever(self, tick_s: float) -> None:
-        """Carry on every open study until cancelled; an outage is waited out."""
+        """Execute all open studies until cancelled, and retry after outages.
+
+        Args:
+            tick_s: Longest time between two steps in seconds.
+        """
         try:
             while True:
                 self._verdict_came.clear()
@@ -233,14 +272,14 @@ class Studies:
             await self.close()
 
     async def close(self) -> None:
-        """Follow no run any longer."""
+        """Stop following runs."""
         waiting = list(self._verdicts.values())
         for study_id in list(self._verdicts):
             self._let_go(study_id)
         await asyncio.gather(*waiting, return_exceptions=True)
 
     async def tick(self) -> None:
-        """One step of every study that is open and that no other coordinator holds."""
+        """Execute one step for each open study that is not held by another coordinator."""
         async for study_id, study in self._shelf.scan():
             if study_id in self._ended:
                 continue
@@ -254,11 +293,12 @@ class Studies:
                     await self._step(await self.read(study_id))
             except ExchangeError as error:
                 log.warning("study %s waits: %s", study_id, error, extra=say)
-            except Exception:  # one that cannot be carried on must not stop the others
+            # An error in one study must not stop the others.
+            except Exception:
                 log.exception("study %s", study_id, extra=say)
 
     async def _hold(self, study_id: str, hold_s: float) -> bool:
-        """Whether this coordinator takes the study's steps for ``hold_s`` from now on."""
+        """Hold the study for some seconds, and return True on success."""
         now = self._now()
 
         def held(study: Study) -> Study:
@@ -274,7 +314,7 @@ class Studies:
             return False
 
     async def _step(self, study: Study) -> None:
-        """Whatever is due now: record a result, switch and launch, or end."""
+        """Execute the next step, to store a result, switch and launch, or end the study."""
         if study.cancelled_at is not None:
             await self._end(study, None)
             return
@@ -301,10 +341,11 @@ class Studies:
             await self._record(study, result.model_copy(update=more))
 
     def _verdict_of(self, study_id: str, run_id: str) -> RunSummary | None:
-        """A trial's verdict, if its feed has told it by now."""
+        """Return the verdict for a trial if its feed already has it."""
         if not (task := self._follow(study_id, run_id)).done():
             return None
-        del self._verdicts[study_id]  # told once: where it cannot be recorded it is read anew
+        # The result is used only once. If it cannot be stored, it will be read again.
+        del self._verdicts[study_id]
         return task.result()
 
     def _follow(self, study_id: str, run_id: str) -> asyncio.Task[RunSummary | None]:
@@ -331,7 +372,8 @@ class Studies:
             await self._switch(study, trial)
             await self._coordinator.launch(spec, by=study.created_by, run_id=run_id)
         except EntityExists:
-            return  # an earlier step that died after it
+            # It was launched by an earlier step that was interrupted.
+            return
         except SwitchError as error:
             await self._end(study, f"trial {trial.index + 1}: {error}")
             return
@@ -347,13 +389,14 @@ class Studies:
             return
         self._follow(study.study_id, run_id)
         await self._say(study, None)
-        if (await self.read(study.study_id)).cancelled_at is not None:  # while it was launched
+        # The study was cancelled during the launch.
+        if (await self.read(study.study_id)).cancelled_at is not None:
             await self._cancel_run(run_id, study.created_by, "the study was cancelled")
 
     async def _may_begin(self, study: Study, spec: RunSpec) -> bool:
-        """Whether the device is this study's to switch for a trial that can run.
+        """Return True if this study can use its switch and the trial can run.
 
-        Raises :class:`SwitchError`, :class:`Busy`, ``Infeasible``.
+        Raises SwitchError, Busy or ``Infeasible``.
         """
         name, switch = self._switch_of(study)
         if name is None:
@@ -377,7 +420,7 @@ class Studies:
         return True
 
     async def _waits(self, study: Study, run_id: str, error: Exception) -> bool:
-        """Whether what keeps a trial from its launch may still pass."""
+        """Return True if the launch should be tried again later."""
         busy = isinstance(error, Busy)
         if not busy and not isinstance(error, Infeasible):
             return False
@@ -389,12 +432,12 @@ class Studies:
         return True
 
     async def _say(self, study: Study, waits_for: str | None) -> None:
-        """Let the study's row say what it waits for."""
+        """Store the reason for which the study waits."""
         said = {"waits_for": waits_for}
         await self._shelf.change(study.study_id, lambda there: there.model_copy(update=said))
 
     async def _beside(self, study_id: str, run_id: str) -> Sequence[str]:
-        """Other runs that sent during a trial's bursts."""
+        """Return other runs with traffic during the bursts of a trial."""
         bursts = (await self._coordinator.stored.read_plan(run_id)).bursts
         spans = [(burst.planned_start_at, burst.planned_end_at) for burst in bursts]
         return sorted(await other_runs(self._coordinator, study_id, spans))
@@ -404,7 +447,7 @@ class Studies:
         return study is not None and study.ended_at is None
 
     async def _switch(self, study: Study, trial: Trial) -> None:
-        """Put the device into the trial's state, unless it is in it."""
+        """Set the device to the state for the trial, if it is not already set."""
         name, switch = self._switch_of(study)
         if name is None or switch is None or trial.mode is None:
             return
@@ -414,13 +457,14 @@ class Studies:
 
     async def _put(self, study: Study, name: str, switch: Switch, state: str) -> None:
         await self._hold(study.study_id, switch.timeout_s + switch.settle_s + HOLD_S)
-        await self._turns.note(name, None)  # unknown until the command has ended well
+        # The state is unknown until the command has succeeded.
+        await self._turns.note(name, None)
         await switch.set(state)
         await self._turns.note(name, state)
         log.info("switched to %s", state, extra={"action": "switch"})
 
     def _switch_of(self, study: Study) -> tuple[str | None, Switch | None]:
-        """The name of the study's switch, and the switch where it is declared."""
+        """Return the name of the study's switch, and the switch if it is declared."""
         question = study.spec.question
         name = question.switch if isinstance(question, AB | Matrix | Drill) else None
         return name, None if name is None else self._switches.get(name)
@@ -428,7 +472,8 @@ class Studies:
     async def _record(self, study: Study, result: TrialResult) -> None:
         def recorded(there: Study) -> Study:
             if len(there.results) != result.index:
-                return there  # recorded by an earlier step
+                # It was stored by an earlier step.
+                return there
             update = {
                 "results": (*there.results, result),
                 "last_over_at": self._now(),
@@ -441,7 +486,7 @@ class Studies:
             await self._end(after, f"trial {result.index + 1}: {result.problem}")
 
     async def _end(self, study: Study, problem: str | None) -> None:
-        """Put the device to rest, conclude from the results there are, and close the study."""
+        """Set the device to the rest state, store the conclusion and close the study."""
         if (left := await self._rest(study)) is not None:
             problem = left if problem is None else f"{problem}; {left}"
         wanted = comparison_wanted(study.spec, study.results)
@@ -464,7 +509,10 @@ class Studies:
         log.info("study ended", extra={"action": "study", "run_id": study.study_id})
 
     async def _rest(self, study: Study) -> str | None:
-        """Put the device to rest if this study switched it; why it is not at rest."""
+        """Set the device to the rest state if this study has switched it.
+
+        Returns the reason if this fails, or None.
+        """
         name, switch = self._switch_of(study)
         turn = None if name is None else await self._turns.read(name, study.study_id)
         if name is None or turn is None or not turn.threw:

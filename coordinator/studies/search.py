@@ -1,24 +1,24 @@
-"""The search for the highest rate that keeps the goals, by FD.io's MLRsearch.
+"""Search for the highest rate that meets the goals, with MLRsearch from FD.io.
 
-The library (draft-ietf-bmwg-mlrsearch) asks for one measurement after another and keeps its state
-in memory. Here every step runs it anew and answers its questions from the stored results, which
-are in the order it asked; the first question without an answer is the next trial. It is
-deterministic, so the trials of a study whose coordinator died go on as they would have.
+The library (draft-ietf-bmwg-mlrsearch) requests single measurements, one after another, and stores
+the state in memory. Here it is started again for each step, and the requests are answered from the
+stored results in the same order. The first request that has no result is the next trial. The search
+is deterministic, so that a different coordinator can continue a study in the same way.
 
-Loss is what was sent and did not arrive, over what was sent (RFC 2544, section 26.3): of UDP, the
-datagrams that receivers missed. TCP sends again what the path drops, so that no payload is lost and
-a zero-loss rate in the sense of RFC 2544 does not exist: what was sent again counts as lost (as in
-the goodput of RFC 2647, section 3.17), and so does the load that TCP did not send because it backed
-off.
+Loss is the ratio of sent data that did not arrive to all sent data (RFC 2544, section 26.3). For
+UDP, it is the datagrams that receivers missed. TCP will send lost data again, so that no payload is
+lost and there is no zero-loss rate as in RFC 2544. Data that had to be sent again is therefore
+counted as lost (as for the goodput in RFC 2647, section 3.17). The load that TCP did not send
+because of congestion control is counted as lost too.
 
-Senders may pace a little below the rate that a trial asks for. Within the search's own precision
-that is the rate of the trial, and the answer states what was sent. Senders that are further below
-did not offer the load: the trial says nothing about the device, and is reported as limited by the
-generator, unless TCP was held back by the path.
+Senders can be slightly slower than the requested rate. Within the precision of the search, this is
+used as the rate of the trial, and the answer contains the rate that was sent. If senders are slower
+than that, they did not offer the load. The trial then has no information on the device, and is
+reported as limited by the generator, unless TCP was limited by the path.
 
-A trial that breaks another goal counts as one whose loss is just over the goal; one that proved
-nothing (coverage below the floor, no run, load not offered) counts as lost entirely, so that
-missing data never raises the answer.
+A trial that does not meet another goal is counted with a loss just above the goal. A trial that
+proves nothing (coverage below the minimum, no run, load not offered) is counted as fully lost.
+Missing data can therefore never increase the answer.
 """
 
 import contextlib
@@ -33,7 +33,8 @@ from broadside.coordinator.studies.study import Found, Search, TrialResult, Why
 from broadside.exchange.messages import Protocol
 
 _FOREVER_S: Final = 1e9
-_COUNTS: Final = 1_000_000_000  # resolution of a loss ratio that is handed over as counts
+# Resolution of a loss ratio when it is passed as two counts.
+_COUNTS: Final = 1_000_000_000
 _OF_GENERATOR: Final = (
     LimiterName.CLIENT_CPU,
     LimiterName.SERVER_CPU,
@@ -42,20 +43,20 @@ _OF_GENERATOR: Final = (
     LimiterName.WINDOW,
     LimiterName.OFFERED_LOAD,
 )
-# Of segments sent again: a stream of 1,448-byte segments carries at most 45 Mbit/s over 10 ms
-# (Mathis et al. 1997).
+# Ratio of segments that need to be sent again. A stream with segments of 1,448 bytes can then carry
+# at most 45 Mbit/s over 10 ms (Mathis et al. 1997).
 _HOLDS_BACK_RATIO: Final = 1e-3
 
 
 class _NextOffer(Exception):
-    """The search needs a trial at a load that nothing was measured at."""
+    """Request for a trial at a load that has no result yet."""
 
     def __init__(self, bits_per_second: float) -> None:
         self.bits_per_second = bits_per_second
 
 
 class _Replay:
-    """Answers from stored results, in order."""
+    """Measurer that answers from stored results, in order."""
 
     def __init__(self, question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> None:
         self._question = question
@@ -64,7 +65,15 @@ class _Replay:
         self.offers: list[float] = []
 
     def measure(self, intended_duration: float, intended_load: float) -> Any:
-        """What the library's ``AbstractMeasurer`` promises."""
+        """Implement ``AbstractMeasurer`` of the library.
+
+        Args:
+            intended_duration: Duration in seconds, which is returned unchanged.
+            intended_load: Load in bit/s of payload at real scale.
+
+        Raises:
+            _NextOffer: There is no further result.
+        """
         from MLRsearch.trial_measurement import MeasurementResult
 
         self.offers.append(intended_load)
@@ -82,13 +91,13 @@ class _Replay:
 def loss_ratio(
     question: Search, spec: RunSpec, result: TrialResult, offered_bits_per_second: float
 ) -> float:
-    """Return the share of what was sent that counts as lost, 0 to 1.
+    """Return the part of the sent data that is counted as lost, 0 to 1.
 
     Args:
         question: The search.
-        spec: The run that its trials vary.
+        spec: Run specification.
         result: One trial.
-        offered_bits_per_second: Payload that the trial asked for, at real scale.
+        offered_bits_per_second: Requested payload rate at real scale.
     """
     lost = _lost_ratio(question, spec, result, offered_bits_per_second)
     if (
@@ -97,7 +106,7 @@ def loss_ratio(
         or is_generator_limited(question, spec, result, offered_bits_per_second)
     ):
         return 1.0
-    # Rounded up, as the library will see it: one datagram of a billion is a loss.
+    # Round up, as the library will see it. One datagram in a billion is a loss.
     lost = math.ceil(lost * _COUNTS) / _COUNTS
     if keeps_goals(question, result) and _is_loss_known(question, spec, result):
         return lost
@@ -107,10 +116,17 @@ def loss_ratio(
 def is_generator_limited(
     question: Search, spec: RunSpec, result: TrialResult, offered_bits_per_second: float
 ) -> bool:
-    """Return whether the senders did not offer the load, for a reason on their own side.
+    """Return True if the senders did not offer the load for a reason on their own side.
 
-    UDP senders do not react to the path. TCP senders do, so that a low rate is the generator's only
-    where the run found its limit there, and the path did not drop enough to hold TCP back.
+    UDP senders do not react to the path, but TCP senders do. For TCP, a low rate is the fault of
+    the generator only in one case. The run must have found its bottleneck there, and the path must
+    not drop enough to slow TCP down.
+
+    Args:
+        question: The search.
+        spec: Run specification.
+        result: One trial.
+        offered_bits_per_second: Requested payload rate at real scale.
     """
     sent = result.sent_bits_per_second
     if sent is None or sent >= offered_bits_per_second * (1 - question.precision_ratio):
@@ -123,7 +139,7 @@ def is_generator_limited(
 def _lost_ratio(
     question: Search, spec: RunSpec, result: TrialResult, offered_bits_per_second: float
 ) -> float | None:
-    """Return the share that was lost; None where nothing was received."""
+    """Return the lost ratio, or None if nothing was received."""
     sent, received = result.sent_bits_per_second, result.received_bits_per_second
     if received is None:
         return None
@@ -134,13 +150,13 @@ def _lost_ratio(
     counted = result.loss_ratio if udp else result.retransmit_ratio
     if counted is None or not sent:
         return min(1.0, max(0.0, short, counted or 0.0))
-    # Ends read off their seconds a little apart, and what is in flight is not lost.
+    # The two ends can start their seconds at different times, and data in flight is not lost.
     edges_s = 2 * (1 - CELL_FULL_RATIO) + (result.rtt_mean_s or 0.0)
     return min(1.0, max(counted, short - edges_s / spec.burst_s))
 
 
 def _is_loss_known(question: Search, spec: RunSpec, result: TrialResult) -> bool:
-    """Return whether loss is known as finely as the goal needs: zero needs a count of datagrams."""
+    """Return True if the loss is precise enough. Zero loss needs a count of datagrams."""
     udp = spec.traffic.protocol is Protocol.UDP
     return not udp or question.shortfall_max_ratio > 0 or result.loss_ratio is not None
 
@@ -148,7 +164,7 @@ def _is_loss_known(question: Search, spec: RunSpec, result: TrialResult) -> bool
 def _is_held_back(
     question: Search, spec: RunSpec, result: TrialResult, offered_bits_per_second: float
 ) -> bool:
-    """Return whether TCP sent less than it was asked to, because the path held it back."""
+    """Return True if TCP has sent less than requested because of the path."""
     sent = result.sent_bits_per_second
     return (
         sent is not None
@@ -158,12 +174,17 @@ def _is_held_back(
 
 
 def keeps_goals(question: Search, result: TrialResult) -> bool:
-    """Whether a trial keeps the goals beside the shortfall; an unknown figure does not."""
+    """Return True if a trial meets all goals other than loss. Unknown values do not meet a goal.
+
+    Args:
+        question: The search.
+        result: One trial.
+    """
     return all(value is not None and value <= limit for limit, value in _held(question, result))
 
 
 def _held(question: Search, result: TrialResult) -> Iterator[tuple[float, float | None]]:
-    """Each goal beside the shortfall, with the trial's figure."""
+    """Yield the limit for each goal other than loss, with the value for the trial."""
     for limit, value in (
         (question.rtt_mean_max_s, result.rtt_mean_s),
         (question.residual_max_ratio, _size(result.residual_ratio)),
@@ -177,7 +198,16 @@ def _size(value: float | None) -> float | None:
 
 
 def next_offer(question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> float | None:
-    """The rate of the next trial, bit/s of payload at real scale; None: the search is over."""
+    """Return the rate for the next trial, or None if the search has finished.
+
+    Args:
+        question: The search.
+        spec: Run specification.
+        results: Results of all trials in order.
+
+    Returns:
+        Payload rate in bit/s at real scale.
+    """
     if len(results) >= question.trials_max_count:
         return None
     try:
@@ -188,7 +218,13 @@ def next_offer(question: Search, spec: RunSpec, results: Sequence[TrialResult]) 
 
 
 def found(question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> Found:
-    """What the trials say of the highest rate, as far as they went."""
+    """Return the answer of the search from the trials so far.
+
+    Args:
+        question: The search.
+        spec: Run specification.
+        results: Results of all trials in order.
+    """
     replay = _Replay(question, spec, results)
     with contextlib.suppress(_NextOffer):
         _search(question, replay)
@@ -199,7 +235,8 @@ def found(question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> Fo
             held.append((offer, result))
         else:
             failed.append((offer, result))
-    # A load above one that failed proves nothing, even if it held: the lower failure stands.
+    # A success at a load above one that failed is no proof, because the lower failure is still
+    # valid.
     lowest_failing = min((offer for offer, _ in failed), default=None)
     whys = {_why(question, spec, one, offer) for offer, one in failed if offer == lowest_failing}
     good = [one for one in held if lowest_failing is None or one[0] < lowest_failing]
@@ -221,7 +258,7 @@ def found(question: Search, spec: RunSpec, results: Sequence[TrialResult]) -> Fo
 def _why(
     question: Search, spec: RunSpec, result: TrialResult, offered_bits_per_second: float
 ) -> Why:
-    """Return why a trial did not keep the goals."""
+    """Return the reason why a trial did not meet the goals."""
     lost = _lost_ratio(question, spec, result, offered_bits_per_second)
     if lost is None or not result.is_whole(spec.objective.coverage_floor_ratio):
         return Why.UNMEASURED
@@ -235,10 +272,10 @@ def _why(
 
 
 def _search(question: Search, measurer: _Replay) -> None:
-    """Run the library to its end, or to the first question that has no answer.
+    """Run the library until it ends, or until a request has no result.
 
-    It is loaded here: it walks the stack and every loaded module as it is, which took a third of
-    each coordinator's start.
+    The import is here because it is slow. It inspects the stack and all loaded modules, and would
+    need a third of the start time of each coordinator.
     """
     from MLRsearch import Config, MultipleLossRatioSearch, SearchGoal
 

@@ -1,4 +1,4 @@
-"""What a study is: its specification, its trials, what they showed, and what follows."""
+"""Models for the specification, trials, results and conclusion of a study."""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -20,16 +20,21 @@ from broadside.exchange.messages import Message, Number, RunId, UtcDatetime, Who
 
 
 def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
-    """The specification's plain values for the engine of that name.
+    """Return the plain values of a specification, changed for another engine.
 
-    A field that stands as the first engine has it by itself is nobody's wish, so the other engine
-    has it its own way; so it has what it does not take. The first engine's options go, and so do
-    goals that the other's figures do not answer.
+    A field with the default of the first engine is set to the default of the other engine. The same
+    is done for a field that the other engine does not support. Options of the first engine are
+    removed, and so are goals that the other engine cannot measure.
+
+    Args:
+        spec: The specification.
+        name: Engine name to use.
     """
     values = spec.model_dump(mode="json")
     engine = find(name)
     if engine is None or name == spec.traffic.engine:
-        return values  # what no engine is will be refused by name
+        # An unknown engine will be rejected by name.
+        return values
     usual = dict(traffic_of(engine=spec.traffic.engine))
     takes = (engine.honours | EVERY_ENGINE) - {"engine", "options"}
     wished = {field for field, value in spec.traffic if value != usual[field]}
@@ -43,7 +48,12 @@ def with_engine(spec: RunSpec, name: str) -> Mapping[str, Any]:
 
 
 def differences(spec: RunSpec, name: str) -> Iterator[str]:
-    """What a run by that engine has otherwise than the specification, as ``field: value``."""
+    """Yield the fields that are different for another engine, as ``field: value``.
+
+    Args:
+        spec: The specification.
+        name: Engine name to use.
+    """
     other = RunSpec.model_validate(with_engine(spec, name))
     for part, before, after in (
         ("traffic", spec.traffic, other.traffic),
@@ -63,7 +73,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,30}$")]
 
 
 class Axis(Message):
-    """One field of the run specification and the values it takes."""
+    """A field of the run specification with the values to use."""
 
     field: str = Field(description="dotted name of a field of the run specification")
     values: tuple[Any, ...] = Field(min_length=1, max_length=TRIALS_MAX_COUNT)
@@ -71,7 +81,7 @@ class Axis(Message):
     @model_validator(mode="before")
     @classmethod
     def _is_read(cls, given: Any) -> Any:
-        """By any name of the field, and values as any launch takes them."""
+        """Accept all names of the field, and values with units, as for a launch."""
         if not isinstance(given, dict) or not isinstance(given.get("field"), str):
             return given
         field, values = scenarios.field_of(given["field"]), given.get("values")
@@ -85,12 +95,12 @@ class Axis(Message):
 
     @property
     def is_numeric(self) -> bool:
-        """Whether the values are numbers, so that a curve over them means something."""
+        """True if all values are numbers, so that they can be used for a curve."""
         return all(type(value) in (int, float) for value in self.values)
 
 
 class Sweep(Message):
-    """A run for every value of one field, or for every combination of two."""
+    """A run for each value of a field, or for each combination of two fields."""
 
     kind: Literal["sweep"] = "sweep"
     axes: tuple[Axis, ...] = Field(min_length=1, max_length=2)
@@ -103,18 +113,20 @@ class Sweep(Message):
 
 
 class Search(Message):
-    """The highest offered rate whose trials keep the goals.
+    """Search for the highest offered rate that meets the goals.
 
-    Rates are payload at real scale: what the fleet is asked to send in all, both flows together.
+    Rates are payload at real scale, for the whole fleet and both directions together.
     """
 
     kind: Literal["search"] = "search"
     min_bits_per_second: Annotated[Number, Field(gt=0)]
     max_bits_per_second: Annotated[Number, Field(gt=0)]
-    shortfall_max_ratio: Annotated[Number, Field(ge=0, lt=1)] = 0.01  # loss, of what was sent
+    # Loss relative to all data that was sent.
+    shortfall_max_ratio: Annotated[Number, Field(ge=0, lt=1)] = 0.01
     rtt_mean_max_s: Annotated[Number, Field(gt=0)] | None = None
     residual_max_ratio: Annotated[Number, Field(gt=0, le=1)] | None = None
-    precision_ratio: Annotated[Number, Field(ge=0.001, lt=1)] = 0.02  # width of the last interval
+    # Width of the last interval.
+    precision_ratio: Annotated[Number, Field(ge=0.001, lt=1)] = 0.02
     trials_max_count: Annotated[Whole, Field(ge=1, le=TRIALS_MAX_COUNT)] = 20
 
     @model_validator(mode="after")
@@ -128,20 +140,22 @@ class Search(Message):
 
 
 class Mode(Message):
-    """A state of the device under test, and what a run in it changes of the specification."""
+    """State of the device under test, with changes to the specification for its runs."""
 
     name: Name
     overrides: Mapping[str, Any] = {}
 
 
 class AB(Message):
-    """Two states of the device, alternating A B B A so that drift falls on both alike."""
+    """Comparison of two device states in the order A B B A, to balance the effect of drift."""
 
     kind: Literal["ab"] = "ab"
     a: Mode
     b: Mode
-    switch: Name | None = None  # the coordinator's switch that puts the device into a state
-    rounds_count: Annotated[Whole, Field(ge=1, le=TRIALS_MAX_COUNT // 4)] = 1  # of A B B A
+    # Switch of the coordinator to set the device state.
+    switch: Name | None = None
+    # Number of rounds A B B A.
+    rounds_count: Annotated[Whole, Field(ge=1, le=TRIALS_MAX_COUNT // 4)] = 1
 
     @model_validator(mode="after")
     def _states_are_apart(self) -> "AB":
@@ -151,7 +165,7 @@ class AB(Message):
 
 
 class Matrix(Message):
-    """One device in n modes: a run in each, in turn, for some rounds."""
+    """One device in several modes, with a run in each mode, for some rounds."""
 
     kind: Literal["matrix"] = "matrix"
     modes: tuple[Mode, ...] = Field(min_length=2, max_length=50)
@@ -173,20 +187,26 @@ class Matrix(Message):
 
 
 class Staircase(Message):
-    """How a device grows: loads that are held, one after another, until it has settled.
+    """Scale-out of a device, with loads that are applied one after another until it is stable.
 
-    Rates are payload at real scale, offered by the fleet in all.
+    Rates are payload at real scale, offered by the whole fleet.
     """
 
     kind: Literal["scaleout"] = "scaleout"
     offers_bits_per_second: Annotated[
         tuple[Annotated[Number, Field(gt=0)], ...], Field(max_length=50)
-    ] = ()  # in order; empty: one step of as much as the fleet can
-    hold_s: Annotated[Whole, Field(ge=20, le=3600)] = 300  # s of one hold
-    settle_s: Annotated[Number, Field(ge=0, le=7200)] = 600.0  # s without a step that are the end
-    holds_max_count: Annotated[Whole, Field(ge=1, le=TRIALS_MAX_COUNT)] = 20  # in all
-    units_count: Annotated[Number, Field(ge=1, le=1000)] | None = None  # before; None: not known
-    plan_bits_per_second: Annotated[Number, Field(gt=0)] | None = None  # to pre-scale for
+        # In order. If empty, there is one step with the highest rate of the fleet.
+    ] = ()
+    # Seconds of one hold.
+    hold_s: Annotated[Whole, Field(ge=20, le=3600)] = 300
+    # Seconds without a step, after which the device is stable.
+    settle_s: Annotated[Number, Field(ge=0, le=7200)] = 600.0
+    # Maximum number of holds for all loads.
+    holds_max_count: Annotated[Whole, Field(ge=1, le=TRIALS_MAX_COUNT)] = 20
+    # Number of units at the start, or None if unknown.
+    units_count: Annotated[Number, Field(ge=1, le=1000)] | None = None
+    # Rate to plan the number of units for.
+    plan_bits_per_second: Annotated[Number, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
     def _holds_are_enough(self) -> "Staircase":
@@ -199,18 +219,19 @@ class Staircase(Message):
 
 
 class Drill(Message):
-    """An event inside a burst: what it breaks, for how long, and what comes back.
+    """Event in a burst, to measure its effects on traffic and the recovery.
 
-    The event is a state of a switch that is declared to the coordinator. Without one it is a
-    command that whoever drives the study has in their own process; no text of a command is asked
-    for here, or taken.
+    The event is a state of a switch that is declared to the coordinator. Without a switch, it is a
+    command in the process of the user who runs the study. No text of a command can be given here.
     """
 
     kind: Literal["drill"] = "drill"
     switch: Name | None = None
     state: Name | None = None
-    at_s: Annotated[Number, Field(ge=5, le=86_000)] = 60.0  # s of the burst's measured traffic
-    probe_every_s: Annotated[Number, Field(ge=0.02, le=1)] = 0.02  # s: the resolution of an outage
+    # Seconds from the start of the measured traffic in the burst.
+    at_s: Annotated[Number, Field(ge=5, le=86_000)] = 60.0
+    # Time between probes, which is the resolution for an outage.
+    probe_every_s: Annotated[Number, Field(ge=0.02, le=1)] = 0.02
 
     @model_validator(mode="after")
     def _switch_has_a_state(self) -> "Drill":
@@ -223,21 +244,25 @@ Question = Annotated[Sweep | Search | AB | Matrix | Staircase | Drill, Field(dis
 
 
 class StudySpec(Message):
-    """What to vary, and the run that it is varied in."""
+    """Specification of a study, with the question and the run to change for it."""
 
     name: Name
     question: Question
     spec: RunSpec
-    pause_s: Annotated[Number, Field(ge=0, le=3600)] = 0.0  # s between two trials
-    stop_on_failure: StrictBool = False  # a trial that could not run ends the study
+    # Time between two trials.
+    pause_s: Annotated[Number, Field(ge=0, le=3600)] = 0.0
+    # True to end the study if a trial could not run.
+    stop_on_failure: StrictBool = False
 
 
 class StudyRequest(LaunchRequest):
-    """A question, and the run that it is asked in: by a scenario's name or in full."""
+    """Request for a study, with a question and a run given by scenario or in full."""
 
-    name: Name | None = None  # the question's kind otherwise
+    # If None, the kind of the question is used.
+    name: Name | None = None
     question: Question
-    pause_s: Annotated[Number, Field(ge=0, le=3600)] = 0.0  # s between two trials
+    # Time between two trials.
+    pause_s: Annotated[Number, Field(ge=0, le=3600)] = 0.0
     stop_on_failure: StrictBool = False
 
     @model_validator(mode="after")
@@ -249,7 +274,11 @@ class StudyRequest(LaunchRequest):
         return self
 
     def study(self) -> StudySpec:
-        """The study asked for. Raises :class:`~broadside.coordinator.scenarios.ScenarioError`."""
+        """Return the specification of the study.
+
+        Raises:
+            ScenarioError: The specification of the run is invalid.
+        """
         return StudySpec(
             name=self.name or self.question.kind,
             question=self.question,
@@ -263,14 +292,25 @@ class Trial(Message):
     """One run of a study."""
 
     index: Annotated[int, Field(ge=0)]
-    overrides: Mapping[str, Any] = {}  # of the study's run specification, by dotted name
-    says: Mapping[str, str] = {}  # what is special about it: field or mode and value, as text
-    mode: str | None = None  # the state that the switch puts the device into
-    offered_bits_per_second: float | None = None  # search: payload at real scale
+    # Changes to the run specification by dotted name.
+    overrides: Mapping[str, Any] = {}
+    # Special values of this trial by field or mode, as text.
+    says: Mapping[str, str] = {}
+    # State that the switch should set.
+    mode: str | None = None
+    # Search: payload at real scale.
+    offered_bits_per_second: float | None = None
 
     def resolve(self, study_id: str, study: StudySpec) -> RunSpec:
-        """The trial's specification. Raises
-        :class:`~broadside.coordinator.scenarios.BadScenario`."""
+        """Return the specification for this trial.
+
+        Args:
+            study_id: Study id to use as a label.
+            study: Study specification.
+
+        Raises:
+            BadScenario: The specification is invalid.
+        """
         engine = str(self.overrides.get(ENGINE, study.spec.traffic.engine))
         spec = scenarios.build(with_engine(study.spec, engine), self.overrides)
         said = {"study": study_id, "trial": f"{self.index + 1:03d}", **self.says}
@@ -278,89 +318,110 @@ class Trial(Message):
 
 
 class DeviceLoad(Message):
-    """What one device bore in a trial, mean over bursts; None is unknown."""
+    """Load of one device in a trial, as the mean over bursts. None is unknown."""
 
     device: str
     cpu_ratio: float | None = None
-    received_bits_per_second: float | None = None  # its part of the payload, at real scale
+    # Part of the payload at real scale.
+    received_bits_per_second: float | None = None
 
 
 class TrialResult(Message):
-    """What a trial's run showed; rates are payload at the receiver, at real scale.
-
-    ``None`` is unknown.
-    """
+    """Result of a trial. Rates are received payload at real scale, and ``None`` is unknown."""
 
     index: int
     run_id: RunId | None = None
-    problem: str | None = None  # why there is no run, or no verdict
-    offered_bits_per_second: float | None = None  # search: payload at real scale
+    # Reason if there is no run, or no verdict.
+    problem: str | None = None
+    # Search: payload at real scale.
+    offered_bits_per_second: float | None = None
     verdict: Verdict | None = None
     completeness_ratio: float | None = None
     received_bits_per_second: float | None = None
-    received_half_width_bits_per_second: float | None = None  # 95 % CI
+    # Half width for the 95 % interval.
+    received_half_width_bits_per_second: float | None = None
     sent_bits_per_second: float | None = None
-    firewall_bits_per_second: float | None = None  # IP layer
+    # At the IP layer.
+    firewall_bits_per_second: float | None = None
     residual_ratio: float | None = None
-    loss_ratio: float | None = None  # UDP datagrams
+    # For UDP datagrams.
+    loss_ratio: float | None = None
     rtt_mean_s: float | None = None
-    retransmit_ratio: float | None = None  # of segments sent
-    client_cpu_ratio: float | None = None  # busy share of all cores
+    # Ratio to all segments that were sent.
+    retransmit_ratio: float | None = None
+    # Busy part of all cores.
+    client_cpu_ratio: float | None = None
     server_cpu_ratio: float | None = None
-    client_cpu_s_per_gigabyte: float | None = None  # of the engines' processes, as measured
+    # For the engine processes, as measured.
+    client_cpu_s_per_gigabyte: float | None = None
     server_cpu_s_per_gigabyte: float | None = None
     device_cpu_ratio: float | None = None
     device_cpu_s_per_gigabyte: float | None = None
-    devices: tuple[DeviceLoad, ...] = ()  # that witnesses told of
-    reset_pairs_count: int = 0  # whose connections were cut
-    stalled_pairs_count: int = 0  # that stood still
-    silences_capped: bool = False  # more single streams fell silent than are kept
+    # Devices with telemetry.
+    devices: tuple[DeviceLoad, ...] = ()
+    # Pairs with connections that were cut.
+    reset_pairs_count: int = 0
+    # Pairs that were stalled.
+    stalled_pairs_count: int = 0
+    # True if there were more silent streams than are stored.
+    silences_capped: bool = False
     limiter: LimiterName = LimiterName.UNKNOWN
     bursts_count: int = 0
-    beside_run_ids: tuple[RunId, ...] = ()  # runs outside the study that sent during it
-    scaling: Scaling | None = None  # scaleout: what the hold's seconds say
+    # Other runs with traffic at the same time.
+    beside_run_ids: tuple[RunId, ...] = ()
+    # Scale-out: scaling within the hold.
+    scaling: Scaling | None = None
 
     def is_whole(self, coverage_floor_ratio: float) -> bool:
-        """Whether enough of the trial was measured for its figures to count."""
+        """Return True if enough of the trial was measured to use its values."""
         covered = self.completeness_ratio or 0.0
         return self.received_bits_per_second is not None and covered >= coverage_floor_ratio
 
 
 class Knee(Message):
-    """Where more of the field stops to give more of the rate."""
+    """Point of a curve from which higher values give little more rate."""
 
     field: str
     value: float
     received_bits_per_second: float
-    share_ratio: float  # of the largest rate seen
+    # Part of the highest measured rate.
+    share_ratio: float
 
 
 class Why(StrEnum):
-    """What is known of a rate that counts as failing."""
+    """Reason why a rate is counted as failing."""
 
-    BROKE = "broke"  # it broke a goal
-    UNMEASURED = "unmeasured"  # no trial at it is whole
-    UNKNOWN = "unknown"  # a figure that a goal asks for is unknown
-    GENERATOR = "generator"  # the senders did not offer it
+    # It did not meet a goal.
+    BROKE = "broke"
+    # There is no complete trial for it.
+    UNMEASURED = "unmeasured"
+    # A value that is needed for a goal is unknown.
+    UNKNOWN = "unknown"
+    # The senders did not offer the load.
+    GENERATOR = "generator"
 
 
 class Found(Message):
-    """A search's answer; rates are payload at real scale."""
+    """Answer of a search. Rates are payload at real scale."""
 
-    # Offered by the highest trial that kept the goals; None: not even the lowest did.
+    # Rate of the highest trial that met the goals, or None if even the lowest one failed.
     highest_bits_per_second: float | None
-    lowest_failing_bits_per_second: float | None  # None: the highest asked for kept them
+    # None if the highest requested rate met them.
+    lowest_failing_bits_per_second: float | None
     lowest_failing_why: Why | None = None
-    width_ratio: float | None  # between the two, of the upper
-    trial_index: int | None  # the last trial at the highest rate
-    highest_sent_bits_per_second: float | None = None  # what that trial's senders really sent
+    # Difference of both rates / the higher one.
+    width_ratio: float | None
+    # The last trial at the highest rate.
+    trial_index: int | None
+    # Rate that was sent in this trial.
+    highest_sent_bits_per_second: float | None = None
 
 
 CloseUp = ScaleOut | Drilled
 
 
 class Conclusion(Message):
-    """What a study's trials say together."""
+    """Conclusion from all trials of a study."""
 
     sentence: str
     knees: tuple[Knee, ...] = ()
@@ -372,21 +433,26 @@ class Conclusion(Message):
 
 
 class Study(Message):
-    """A study's row in the table: what was asked, and what cannot be derived from its runs."""
+    """Row of a study, with the specification and data that cannot be computed from the runs."""
 
     study_id: RunId
     spec: StudySpec
     created_at: UtcDatetime
     created_by: str
-    held_by: str | None = None  # the coordinator that takes the next step
+    # Coordinator that will execute the next step.
+    held_by: str | None = None
     held_until_at: UtcDatetime | None = None
-    results: tuple[TrialResult, ...] = ()  # in trial order; runs hold the rest
+    # In the order of the trials. All other data is in the runs.
+    results: tuple[TrialResult, ...] = ()
     last_over_at: UtcDatetime | None = None
-    waits_for: str | None = None  # what holds the next trial up
-    event: EventRan | None = None  # drill: what was carried out, or is about to be
+    # Reason why the next trial has to wait.
+    waits_for: str | None = None
+    # Drill: the event that was executed, or will be soon.
+    event: EventRan | None = None
     cancelled_at: UtcDatetime | None = None
     cancelled_by: str | None = None
     cancel_reason: str | None = None
     ended_at: UtcDatetime | None = None
-    problem: str | None = None  # why it ended early
+    # Reason for an early end.
+    problem: str | None = None
     conclusion: Conclusion | None = None

@@ -1,18 +1,19 @@
-"""Puts the device under test into a state, by a command.
+"""Switches to set a state of the device under test, with a command for each state.
 
-Switches are declared by whoever runs the coordinator, in a TOML file, and called by name: a caller
-of the API chooses among them and can run nothing else. One table a switch, one key a state::
+Switches are declared by the operator of the coordinator in a TOML file, and are used by name. A
+client of the API can only select one of them, and cannot run any other command. There is one table
+for each switch, and one key for each state::
 
     [idps]                       # the switch
-    rest = "off"                 # the state that a study leaves the device in
+    rest = "off"                 # state to set at the end of a study
     timeout_s = 120
-    settle_s = 30                # s from the change to the next trial
+    settle_s = 30                # seconds from the change to the next trial
     [idps.states]
     off  = ["az", "network", "firewall", "policy", "update", ..., "--idps-mode", "Off"]
     deny = ["az", "network", "firewall", "policy", "update", ..., "--idps-mode", "Deny"]
 
-An ARM call is such a command too, as :mod:`broadside.coordinator.device.policy_switch` is, which
-signs it with the coordinator's managed identity.
+An ARM call can also be used as a command, see :mod:`broadside.coordinator.device.policy_switch`. It
+is signed with the managed identity of the coordinator.
 """
 
 import asyncio
@@ -30,17 +31,18 @@ from broadside.exchange.log_lines import redact
 from broadside.exchange.messages import Message
 
 _SAID_MAX_CHARS: Final = 300
-_REAP_S: Final = 5.0  # s for a killed command to be gone
+# Time to wait for a killed command to end.
+_REAP_S: Final = 5.0
 
 Argv = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class SwitchError(Exception):
-    """A state could not be set; the message is one line for a person."""
+    """A state could not be set. The message is one line for a user."""
 
 
 class Switch(Message):
-    """One switch of the device and the command for each of its states."""
+    """A switch of the device with a command for each state."""
 
     rest: str
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
@@ -54,9 +56,13 @@ class Switch(Message):
         return self
 
     async def set(self, state: str) -> None:
-        """Put the device into ``state`` and wait until it settled. Raises :class:`SwitchError`.
+        """Set a device state, and wait until it has settled.
 
-        A command that takes longer than ``timeout_s`` is killed: nobody changes the device later.
+        A command that runs longer than ``timeout_s`` is killed, so that it cannot change the device
+        later.
+
+        Raises:
+            SwitchError: The state is unknown, or the command failed.
         """
         argv = self.states.get(state)
         if argv is None:
@@ -68,10 +74,20 @@ class Switch(Message):
 
 
 async def run_argv(argv: Sequence[str], timeout_s: float, what: str) -> tuple[int, str]:
-    """Run a command, without any shell, to its end: its exit code and the end of what it said.
+    """Run a command without a shell, and wait for it to end.
 
-    It and all that it started are killed when it takes longer than ``timeout_s``, or when this is
-    cancelled. Raises :class:`SwitchError`.
+    The command and all its child processes are killed on a timeout, or if this task is cancelled.
+
+    Args:
+        argv: The command with its arguments.
+        timeout_s: Time limit in seconds.
+        what: Text for error messages.
+
+    Returns:
+        The exit code, and the last part of the output.
+
+    Raises:
+        SwitchError: The command could not be started, or there was a timeout.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -89,7 +105,8 @@ async def run_argv(argv: Sequence[str], timeout_s: float, what: str) -> tuple[in
     except BaseException as error:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        with contextlib.suppress(TimeoutError):  # who left the group may hold the pipe
+        # A process that has left the process group can still use the pipe.
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), _REAP_S)
         if isinstance(error, TimeoutError):
             raise SwitchError(f"{what}: no end within {timeout_s:g} s") from error
@@ -99,7 +116,11 @@ async def run_argv(argv: Sequence[str], timeout_s: float, what: str) -> tuple[in
 
 
 def read_switches(path: Path | None) -> Mapping[str, Switch]:
-    """The switches of a file, by name; none without a file. Raises :class:`SwitchError`."""
+    """Return the switches in a file by name. If there is no file, there are no switches.
+
+    Raises:
+        SwitchError: The file cannot be read, or is invalid.
+    """
     if path is None:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Which trial comes next: a function of the question and the results so far. Pure."""
+"""Selection of the next trial from the question and the results so far. Pure."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -20,12 +20,18 @@ from broadside.coordinator.studies.study import (
     TrialResult,
 )
 
-DRILL_GAP_S: Final = 20  # s between a drill's two bursts
+# Time between the two bursts of a drill.
+DRILL_GAP_S: Final = 20
 OWN_COMMAND: Final = "own command"
 
 
 def next_trial(study: StudySpec, results: Sequence[TrialResult]) -> Trial | None:
-    """The trial after ``results``, which are those of trials 0, 1, 2...; None: there is none."""
+    """Return the next trial, or None if there is none.
+
+    Args:
+        study: Study specification.
+        results: Results of trials 0, 1, 2 and so on.
+    """
     question = study.question
     if isinstance(question, Search):
         offer = next_offer(question, study.spec, results)
@@ -39,7 +45,16 @@ def next_trial(study: StudySpec, results: Sequence[TrialResult]) -> Trial | None
 
 
 def next_hold(question: Staircase, spec: RunSpec, results: Sequence[TrialResult]) -> Trial | None:
-    """The load that is held next: the same again until the device has settled under it."""
+    """Return the next hold, with the same load again until the device is stable.
+
+    Args:
+        question: The scale-out study.
+        spec: Run specification.
+        results: Results of all holds so far.
+
+    Returns:
+        The next trial, or None if there is none.
+    """
     count = len(question.offers_bits_per_second) or 1
     at, quiet_s = 0, 0.0
     for result in results:
@@ -56,7 +71,12 @@ def next_hold(question: Staircase, spec: RunSpec, results: Sequence[TrialResult]
 
 
 def is_downward(question: Staircase, at: int) -> bool:
-    """Whether an offer is less than one before it: such a load is held once."""
+    """Return True if a load is lower than an earlier one. Such a load is used for only one hold.
+
+    Args:
+        question: The scale-out study.
+        at: Index of the load.
+    """
     offers = question.offers_bits_per_second[: at + 1]
     return len(offers) == at + 1 > 1 and offers[at] < max(offers)
 
@@ -74,7 +94,7 @@ def _held(question: Staircase, spec: RunSpec, index: int, at: int) -> Trial:
 
 
 def planned_trials(question: Sweep | AB | Matrix) -> tuple[Trial, ...]:
-    """Every trial of a question whose trials do not depend on results, in order."""
+    """Return all trials for a question with trials that do not depend on results."""
     match question:
         case Sweep():
             fields = [axis.field for axis in question.axes]
@@ -103,7 +123,7 @@ def _in_modes(modes: Sequence[Mode]) -> tuple[Trial, ...]:
 
 
 def _drilled(question: Drill, spec: RunSpec) -> Trial:
-    """A burst with the event, and one whose sessions open after it; probes beside both."""
+    """Return a trial with the event in one burst, and new sessions in a second one, with probes."""
     apart_s = spec.burst_s + spec.traffic.omit_s + DRILL_GAP_S
     overrides: Mapping[str, Any] = {
         "bursts_count": 2,
@@ -115,8 +135,9 @@ def _drilled(question: Drill, spec: RunSpec) -> Trial:
 
 
 def _offered(spec: RunSpec, index: int, offer: float) -> Trial:
-    """A trial that offers the fleet's rate in equal parts to all its streams, of all flows."""
-    flows = spec.traffic.direction.flows  # both directions send each stream's rate
+    """Return a trial in which the rate of the fleet is divided equally between all streams."""
+    # In both directions, each stream has this rate.
+    flows = spec.traffic.direction.flows
     streams = spec.pairs_count * spec.traffic.streams_count * len(flows)
     overrides: Mapping[str, Any] = {
         "traffic.stream_bits_per_second": max(1, round(offer / streams)),
@@ -131,7 +152,12 @@ def _offered(spec: RunSpec, index: int, offer: float) -> Trial:
 
 
 def says(study: StudySpec, result: TrialResult) -> Mapping[str, str]:
-    """What was special about the trial of a result, as text by name."""
+    """Return the special values of a trial, as text by name.
+
+    Args:
+        study: Study specification.
+        result: Result of the trial.
+    """
     question = study.question
     if isinstance(question, Drill):
         return {"event": question.state or OWN_COMMAND}
@@ -144,7 +170,7 @@ def says(study: StudySpec, result: TrialResult) -> Mapping[str, str]:
 
 
 def trials_count(study: StudySpec) -> int:
-    """How many trials there will be at most."""
+    """Return the largest possible number of trials."""
     question = study.question
     if isinstance(question, Search):
         return question.trials_max_count

@@ -1,8 +1,8 @@
-"""Who has the device: one study a switch, and nobody else's traffic under a study's trial.
+"""Exclusive use of a switch by one study, and a check for traffic from other runs.
 
-A study takes its switch by a row that only one can create, and has it until it ends. Runs that are
-not the study's cannot be held off, so they are looked for: before a trial they are waited for, and
-after it they are named.
+A study takes its switch with a row that can only be created once, and uses it until the end. Other
+runs cannot be stopped. Before a trial, the study waits for their end. After a trial, they are
+listed in the result.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,23 +19,39 @@ Span = tuple[datetime, datetime]
 
 
 class Turn(Message):
-    """Whose a switch is, for as long as that study is open."""
+    """Row of a switch with the study that uses it.
+
+    Attributes:
+        study_id: The study.
+        taken_at: Time when it took the switch.
+        threw: True if it has set a state, or tried to.
+        state: State that was set, or None if unknown or not set.
+    """
 
     study_id: RunId
     taken_at: UtcDatetime
-    threw: bool = False  # it put the device into a state, or tried to
-    state: str | None = None  # that the device was put into; None: unknown, or never
+    threw: bool = False
+    state: str | None = None
 
 
 class Turns:
-    """Gives switches to studies. A row stays: that of a study that is over holds nobody up."""
+    """Assignment of switches to studies. A row stays, but is free when the study has ended."""
 
     def __init__(self, table: Table, is_open: Callable[[str], Awaitable[bool]]) -> None:
         self._shelf = Shelf(table, SWITCHES, Turn)
         self._is_open = is_open
 
     async def take(self, switch: str, study_id: str, now: datetime) -> str:
-        """Take the switch unless another open study has it; say whose it is now."""
+        """Take a switch, unless it is used by another open study.
+
+        Args:
+            switch: Switch name.
+            study_id: The study.
+            now: The current time.
+
+        Returns:
+            Id of the study that has the switch now.
+        """
         own = Turn(study_id=study_id, taken_at=now)
         try:
             await self._shelf.create(switch, own)
@@ -48,12 +64,22 @@ class Turns:
         return study_id
 
     async def note(self, switch: str, state: str | None) -> None:
-        """The study that has the switch put it into a state; None: it is about to throw it."""
+        """Store the state of a switch.
+
+        Args:
+            switch: Switch name.
+            state: The new state, or None if a command is about to run.
+        """
         noted = {"threw": True, "state": state}
         await self._shelf.change(switch, lambda turn: turn.model_copy(update=noted))
 
     async def read(self, switch: str, study_id: str) -> Turn | None:
-        """The study's turn; None when the switch is not the study's."""
+        """Return the row of a switch, or None if it is not used by this study.
+
+        Args:
+            switch: Switch name.
+            study_id: The study.
+        """
         turn = await self._shelf.read(switch)
         return turn if turn is not None and turn.study_id == study_id else None
 
@@ -61,7 +87,16 @@ class Turns:
 async def other_runs(
     coordinator: Coordinator, study_id: str, spans: Sequence[Span]
 ) -> Mapping[str, datetime]:
-    """Runs outside the study that cross the device within one of the spans, and until when."""
+    """Find runs outside the study with traffic through the device.
+
+    Args:
+        coordinator: The coordinator to use.
+        study_id: The study to leave out.
+        spans: Time spans to check.
+
+    Returns:
+        End of traffic by run id.
+    """
     found: dict[str, datetime] = {}
     records, read_plan = coordinator.fabric.records, coordinator.stored.read_plan
     first_at, last_at = min(start for start, _ in spans), max(end for _, end in spans)

@@ -1,1 +1,1 @@
-"""The same while a run goes on: where it stands, and what is new. Pure."""
+"""Live view of a running burst, with status, new seconds and findings. Pure."""

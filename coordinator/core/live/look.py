@@ -1,9 +1,9 @@
-"""What the live page is told: a burst so far, and what of it is new. Pure.
+"""Messages for the live page, with the burst so far and the changes to it. Pure.
 
-The figures so far are those of the verdict's own code, run over the part of the burst that has been
-reported: a burst of 300 s that stands at second 40 is measured as if it had been planned for 40 s.
-So nothing jumps when the burst is over, and completeness so far counts only seconds that could have
-been seen.
+The metrics are computed using the same code as for the verdict, on the data that has been reported
+so far. A burst of 300 s that is at second 40 is measured as if it had been planned for 40 s. The
+values will therefore not jump when the burst ends. Completeness so far should only include seconds
+that could have been reported.
 """
 
 import base64
@@ -33,20 +33,28 @@ from broadside.coordinator.core.plan.spec import Burst, Plan
 from broadside.coordinator.core.summary import BurstSummary, Finding, RunSummary, State, instant
 from broadside.exchange.messages import Message, RunId, UtcDatetime
 
-REPORT_LAG_S: Final = 8.0  # s after which a second that nobody reported counts as not seen
-EDGE_S: Final = 0.1  # s by which an interval may end short of its whole second
-CELLS_MAX_COUNT: Final = 1_000_000  # pair-seconds kept for viewers; of longer bursts the newest
-_OF_THE_RESIDUAL: Final = ("reconciled", "bypassed", "idle-unknown", "unseen-by-bytes")  # findings
-UNKNOWN_CELL: Final = 0xFFFF_FFFF  # in `pairs`: nobody has said anything of this second
-CELL_BITS_PER_SECOND: Final = 1_000.0  # one step of a cell
+# Time to wait for a second to be reported before it is counted as missing.
+REPORT_LAG_S: Final = 8.0
+# Seconds by which an interval can be shorter than a whole second.
+EDGE_S: Final = 0.1
+# Maximum number of pair-seconds to store for viewers. For longer bursts, only the newest are
+# stored.
+CELLS_MAX_COUNT: Final = 1_000_000
+# Findings that are based on the residual.
+_OF_THE_RESIDUAL: Final = ("reconciled", "bypassed", "idle-unknown", "unseen-by-bytes")
+# Value in `pairs` for a second that has no data.
+UNKNOWN_CELL: Final = 0xFFFF_FFFF
+# Rate of one step in a cell.
+CELL_BITS_PER_SECOND: Final = 1_000.0
 
 Cells = NDArray[np.uint32]
 
 
 class LiveStatus(Message):
-    """Event ``status``: where the run and the burst that is shown stand."""
+    """Event ``status`` with the state of the run and of the burst that is shown."""
 
-    now: UtcDatetime  # the coordinator's clock: a page counts down by it, not by its own
+    # Time on the coordinator's clock. A page should use it for the countdown.
+    now: UtcDatetime
     run_id: RunId
     scenario: str
     state: RunState
@@ -54,13 +62,18 @@ class LiveStatus(Message):
     ends_at: UtcDatetime
     bursts_count: int
     bursts_over_count: int
-    next_start_at: UtcDatetime | None = None  # of the first burst that has not begun
-    burst: BurstStatus  # the one that is shown
-    duration_s: int  # of its traffic, s
+    # Start of the next burst, or None if all have begun.
+    next_start_at: UtcDatetime | None = None
+    # Status of the burst that is shown.
+    burst: BurstStatus
+    # Seconds of traffic in this burst.
+    duration_s: int
     omit_s: int = 0
     pairs_count: int
-    scale: float  # real rates are this many times the measured
-    target_bits_per_second: float | None  # as measured (at scale), at target_layer
+    # Real rate divided by the measured rate.
+    scale: float
+    # Target as measured (divided by the scale), at target_layer.
+    target_bits_per_second: float | None
     target_layer: Layer
     tolerance_ratio: float
     coverage_floor_ratio: float
@@ -70,12 +83,14 @@ class LiveStatus(Message):
     cancelled_by: str | None = None
     cancel_reason: str | None = None
     warnings: tuple[str, ...] = ()
-    imported: Literal["original", "iperf3"] | None = None  # what its figures were read from
-    problem: str | None = None  # why nothing new can be read just now
+    # Format that the data was imported from, or None.
+    imported: Literal["original", "iperf3"] | None = None
+    # Reason why no new data can be read now, or None.
+    problem: str | None = None
 
 
 class Trouble(Message):
-    """A pair that is not (or not yet known to be) measured."""
+    """A pair that is not measured, or not yet."""
 
     pair_index: int
     pair: str
@@ -84,38 +99,47 @@ class Trouble(Message):
 
 
 class LiveFigures(Message):
-    """Event ``figures``: the headline of the burst so far. Rates are as measured (at scale)."""
+    """Event ``figures`` with the main metrics of the burst so far. Rates are as measured."""
 
     burst_index: int
-    final: bool  # the burst is over and measured; else: so far
-    summary: BurstSummary  # without its pairs and findings
-    known_s: int  # seconds that the figures rest on
+    # True if the burst is over and measured.
+    final: bool
+    # Summary without pairs and findings.
+    summary: BurstSummary
+    # Number of seconds that were used for the metrics.
+    known_s: int
     trouble: tuple[Trouble, ...] = ()
 
 
 class LedgerBin(Message):
-    """The firewall's own figure over one of its bins, its lag not taken off."""
+    """Rate in one bin of the firewall counter, without a correction for lag."""
 
-    from_s: float  # s since the burst's planned start
+    # Seconds from the planned burst start.
+    from_s: float
     before_s: float
-    bits_per_second: float | None  # at the ledger's layer
+    # Rate at the layer of the ledger.
+    bits_per_second: float | None
 
 
 class LiveSeconds(Message):
-    """Event ``seconds``: the seconds that are new or have changed; the lists run in parallel.
+    """Event ``seconds`` with seconds that are new or have changed, as parallel lists.
 
-    ``pairs`` holds ``len(second) * pairs_count`` cells, base64 of little-endian unsigned 32-bit
-    kbit/s, second by second, pair 0 first; 4294967295 is unknown.
+    ``pairs`` contains ``len(second) * pairs_count`` cells, base64 of little-endian unsigned 32-bit
+    kbit/s, second by second, pair 0 first. The value 4294967295 is unknown.
     """
 
     burst_index: int
-    start_at: UtcDatetime  # of second 0
+    # Time of second 0.
+    start_at: UtcDatetime
     pairs_count: int
-    known_s: int  # seconds below this one stand; later ones are still coming in
-    layer: Literal["payload", "link"] = "payload"  # link: senders' NICs, where engines are mute
+    # Seconds below this number are final. Later ones can still change.
+    known_s: int
+    # ``link`` is used for engines without interval reports. Rates are then from the senders' NICs.
+    layer: Literal["payload", "link"] = "payload"
     second: tuple[int, ...]
     coverage_ratio: tuple[float | None, ...]
-    fleet_bits_per_second: tuple[float | None, ...]  # received payload
+    # Received payload.
+    fleet_bits_per_second: tuple[float | None, ...]
     pair_p5_bits_per_second: tuple[float | None, ...]
     pair_p50_bits_per_second: tuple[float | None, ...]
     pair_p95_bits_per_second: tuple[float | None, ...]
@@ -127,7 +151,7 @@ class LiveSeconds(Message):
 
 
 class LiveLedger(Message):
-    """Event ``ledger``: the firewall's bins that touch the burst."""
+    """Event ``ledger`` with the bins of the firewall counter that overlap the burst."""
 
     burst_index: int
     source: str
@@ -138,11 +162,12 @@ class LiveLedger(Message):
 
 
 class LiveFinding(Message):
-    """Event ``finding``: one that is new or says something else now, or is withdrawn."""
+    """Event ``finding`` for a finding that is new, has changed or was withdrawn."""
 
     burst_index: int
     id: str
-    finding: Finding | None = None  # None: withdrawn
+    # None if the finding was withdrawn.
+    finding: Finding | None = None
 
 
 COLUMNS: Final = tuple(
@@ -154,16 +179,28 @@ COLUMNS: Final = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """One burst as it stands at one instant."""
+    """Snapshot of one burst.
+
+    Attributes:
+        burst_index: Burst index.
+        start_at: Time of second 0.
+        first_second: Number of the first stored second.
+        known_s: Number of seconds that are final.
+        layer: Layer of the rates.
+        columns: Array (COLUMNS, seconds) with NaN for unknown values.
+        cells: Array (seconds, pairs) in kbit/s.
+        figures: Main metrics, or None if there are no measured data yet.
+        findings: Findings for the burst so far.
+    """
 
     burst_index: int
-    start_at: datetime  # of second 0
-    first_second: int  # number of the first second kept
+    start_at: datetime
+    first_second: int
     known_s: int
     layer: Literal["payload", "link"]
-    columns: Floats  # (COLUMNS, seconds), NaN is unknown
-    cells: Cells  # (seconds, pairs), kbit/s
-    figures: LiveFigures | None  # None: nothing was measured yet
+    columns: Floats
+    cells: Cells
+    figures: LiveFigures | None
     findings: tuple[Finding, ...] = ()
 
     def __len__(self) -> int:
@@ -173,7 +210,15 @@ class Picture:
 def live_status(
     plan: Plan, status: RunStatus, burst_index: int, now: datetime, problem: str | None = None
 ) -> LiveStatus:
-    """What a viewer of one burst needs to know of the whole run."""
+    """Return the status of a run for a viewer of one burst.
+
+    Args:
+        plan: The plan.
+        status: The current status.
+        burst_index: Index of the burst that is shown.
+        now: The current time.
+        problem: Reason why no new data can be read, or None.
+    """
     burst = plan.bursts[burst_index]
     to_come = [b.planned_start_at for b in plan.bursts if b.planned_start_at > now]
     return LiveStatus(
@@ -207,9 +252,13 @@ def live_status(
 
 
 def shown_burst(plan: Plan, status: RunStatus) -> int:
-    """The burst that a viewer wants to see: the one under way, else the next, else the last begun.
+    """Select the burst to show, which is the current one or the last one that has begun.
 
-    A burst stays on the screen until the next one arms.
+    A burst is shown until the next one is armed. If no burst has begun, the first one is used.
+
+    Args:
+        plan: The plan.
+        status: The current status.
     """
     phases = [burst.phase for burst in status.bursts]
     for wanted in (BurstPhase.RUNNING, BurstPhase.ARMING, BurstPhase.COLLECTING):
@@ -222,7 +271,14 @@ def shown_burst(plan: Plan, status: RunStatus) -> int:
 def picture_so_far(
     plan: Plan, evidence: BurstEvidence, ledger: FirewallLedger | None, now: datetime
 ) -> Picture:
-    """A burst that is going on, from whatever was reported until ``now``."""
+    """Measure a running burst from all data that has been reported.
+
+    Args:
+        plan: The plan.
+        evidence: Evidence for the burst.
+        ledger: Data from the firewall counter, or None.
+        now: The current time.
+    """
     burst = evidence.burst
     spans = _spans(evidence)
     reach = _reach(spans)
@@ -255,11 +311,18 @@ def picture_onwards(
     now: datetime,
     known: dict[int, Chosen] | None = None,
 ) -> Picture | None:
-    """``before`` with the seconds that ends' newest rows tell, its figures as they stood.
+    """Add new seconds from the newest rows to a snapshot. The metrics stay the same.
 
-    ``evidence`` holds the tails of tracks; ``known`` is of earlier looks, as :func:`align` keeps
-    it. None where the tails do not reach back to what stood before: then all of the burst has to be
-    read.
+    Args:
+        plan: The plan.
+        before: The last snapshot.
+        evidence: Evidence with only the tails of the tracks.
+        now: The current time.
+        known: Selected tracks from earlier calls, updated by :func:`align`.
+
+    Returns:
+        The new snapshot. None if there is a gap between the snapshot and the tails, so that the
+        whole burst needs to be read.
     """
     burst, reach = evidence.burst, _reach(_spans(evidence))
     if before.figures is None or not len(reach):
@@ -285,7 +348,12 @@ def picture_onwards(
 
 
 def newest_of(whole: Picture, shown: Picture) -> Picture:
-    """All of a burst as it was measured whole, and the seconds that were shown since."""
+    """Combine a full measurement with the seconds that have been shown since.
+
+    Args:
+        whole: Snapshot from the full measurement.
+        shown: The last snapshot that was shown.
+    """
     if shown.known_s <= whole.known_s or shown.cells.shape[1] != whole.cells.shape[1]:
         return whole
     after = slice(max(0, whole.known_s - shown.first_second), None)
@@ -299,7 +367,7 @@ def newest_of(whole: Picture, shown: Picture) -> Picture:
 
 
 def _followed(before: Picture, later: Picture, known_s: int) -> Picture:
-    """A picture, from another's first second on the other; figures and findings stay."""
+    """Append a snapshot to another one. Metrics and findings are from the first one."""
     kept = slice(0, max(0, later.first_second - before.first_second))
     cells = np.concatenate((before.cells[kept], later.cells))
     cut = max(0, len(cells) - CELLS_MAX_COUNT // max(1, cells.shape[1]))
@@ -314,7 +382,7 @@ def _followed(before: Picture, later: Picture, known_s: int) -> Picture:
 
 
 def _tails_begin_s(evidence: BurstEvidence, newest_s: float) -> float:
-    """From when on the tails of all ends that still speak tell everything, epoch s."""
+    """Return the epoch seconds from which the tails of all active ends have data."""
     begins = [
         track.first_data_at_s + float(track.start_s[0])
         for pair in evidence.pairs
@@ -326,7 +394,7 @@ def _tails_begin_s(evidence: BurstEvidence, newest_s: float) -> float:
 
 
 def _reaches_past(ledger: FirewallLedger | None, burst: Burst, judged: BurstSummary) -> bool:
-    """Whether the ledger knows the whole burst, also what of it shows late."""
+    """Return True if the ledger covers the whole burst and the lag."""
     held = judged.reconciliation
     if ledger is None or held is None or held.lag_s is None or not len(ledger):
         return False
@@ -336,8 +404,11 @@ def _reaches_past(ledger: FirewallLedger | None, burst: Burst, judged: BurstSumm
 
 
 def _without_residual(summary: BurstSummary) -> BurstSummary:
-    """A burst so far: until both ledgers hold all of it, what one has and the other not yet would
-    look like traffic that passed the device by, or that nobody sent."""
+    """Return the summary, but remove the residual.
+
+    Until both the fleet and the counter have all data for the burst, a difference between them
+    would look like foreign or missing traffic.
+    """
     held = summary.reconciliation
     if held is None:
         return summary
@@ -361,12 +432,21 @@ def picture(
     known_s: int,
     final: bool,
 ) -> Picture:
-    """A burst of so many planned pairs from its summary and series; ``known_s`` seconds stand.
+    """Create a snapshot from a summary and series.
 
-    Where no pair was late, nothing is shown beyond ``planned_s``: what spills over there is the
-    rest of a second, which would look like a collapse.
+    If no pair was late, seconds after ``planned_s`` are not shown. They contain only parts of a
+    second, and would look like a sudden fall.
+
+    Args:
+        summary: Burst summary.
+        series: Data for each second in the burst.
+        pairs_count: Number of planned pairs.
+        planned_s: Planned seconds.
+        known_s: Number of seconds that are final.
+        final: True if the burst is over and measured.
     """
-    offset = series.start_s - math.floor(series.planned_start_s)  # number of the first column
+    # Number of the first column.
+    offset = series.start_s - math.floor(series.planned_start_s)
     heard = np.flatnonzero(_heard(series))
     stop = (int(heard[-1]) + 1 if len(heard) else 0) + offset
     if not summary.late_pairs:
@@ -376,7 +456,8 @@ def picture(
     span = slice(first - offset, max(first, stop) - offset)
     fleet = series.received_bytes[span] * 8.0
     coverage = series.coverage_ratio[span]
-    late_s = max(0, known_s - first)  # seconds from here on are still coming in
+    # Index of the first second that can still change.
+    late_s = max(0, known_s - first)
     fleet = np.where(coverage > 0, fleet, np.nan)
     fleet[late_s:] = np.nan
     p5, p50, p95 = _quantiles(series, rates, span)
@@ -413,13 +494,18 @@ def picture(
             known_s=known_s,
             trouble=trouble,
         ),
-        # What a verdict rests on cannot be concluded of a part; the headline shows its figures.
+        # Findings for a verdict cannot be based on partial data. The page shows the metrics.
         findings=tuple(f for f in summary.findings if final or f.kind != "verdict"),
     )
 
 
 def empty_picture(plan: Plan, burst: Burst) -> Picture:
-    """A burst of which nothing was reported yet."""
+    """Return a snapshot for a burst that has no data yet.
+
+    Args:
+        plan: The plan.
+        burst: The burst.
+    """
     return Picture(
         burst_index=burst.index,
         start_at=instant(math.floor(burst.planned_start_at.timestamp())),
@@ -433,9 +519,14 @@ def empty_picture(plan: Plan, burst: Burst) -> Picture:
 
 
 def final_picture(summary: RunSummary, burst_index: int, series: BurstSeries) -> Picture:
-    """A burst of a run that is over, as the verdict saw it.
+    """Return a snapshot for a burst with a verdict.
 
-    It has no cells where no flow has the seconds of its pairs, as in an imported table of means.
+    There are no cells if the series has no data by pair, for example for an import of mean values.
+
+    Args:
+        summary: Run summary.
+        burst_index: Burst index.
+        series: Data for each second in the burst.
     """
     burst = summary.bursts[burst_index]
     planned_s = series.duration_s + series.omit_s
@@ -451,7 +542,12 @@ def final_picture(summary: RunSummary, burst_index: int, series: BurstSeries) ->
 
 
 def changed_seconds(before: Picture | None, now: Picture) -> tuple[int, ...]:
-    """Numbers of the seconds of ``now`` that ``before`` does not have, or has otherwise."""
+    """Return the numbers of the seconds that are new or have changed.
+
+    Args:
+        before: The last snapshot, or None for the first call.
+        now: The new snapshot.
+    """
     numbers = np.arange(now.first_second, now.first_second + len(now))
     if before is None or (before.burst_index, before.layer) != (now.burst_index, now.layer):
         return tuple(numbers.tolist())
@@ -469,7 +565,12 @@ def changed_seconds(before: Picture | None, now: Picture) -> tuple[int, ...]:
 
 
 def seconds_message(shown: Picture, seconds: Sequence[int]) -> LiveSeconds:
-    """Some of a picture's seconds, by number, as they go over the wire."""
+    """Create the event for some seconds of a snapshot.
+
+    Args:
+        shown: The snapshot.
+        seconds: Numbers of the seconds to send.
+    """
     rows = np.asarray(seconds, np.intp) - shown.first_second
     return LiveSeconds(
         burst_index=shown.burst_index,
@@ -486,7 +587,13 @@ def seconds_message(shown: Picture, seconds: Sequence[int]) -> LiveSeconds:
 def ledger_message(
     ledger: FirewallLedger | None, burst: Burst, problem: str | None = None
 ) -> LiveLedger:
-    """The ledger's bins from a little before a burst to a little after it."""
+    """Create the event with the ledger bins from shortly before to shortly after a burst.
+
+    Args:
+        ledger: Data from the firewall counter, or None.
+        burst: The burst.
+        problem: Reason why the counter cannot be read, or None.
+    """
     if ledger is None:
         return LiveLedger(
             burst_index=burst.index, source="none", layer="unknown", grain_s=0.0, problem=problem
@@ -516,12 +623,12 @@ def ledger_message(
 
 
 def _reach(spans: Sequence[tuple[float, float]]) -> Floats:
-    """How far each pair that speaks has reported, s since the planned start, ascending."""
+    """Return the end of the reported time by pair, in seconds from the planned start, sorted."""
     return np.sort(np.asarray([end_s for _, end_s in spans], np.float64))
 
 
 def _spans(evidence: BurstEvidence) -> list[tuple[float, float]]:
-    """From when to when each pair that speaks has reported, s since the planned start."""
+    """Return start and end of the reported time by pair, in seconds from the planned start."""
     zero_s = evidence.burst.planned_start_at.timestamp()
     spans = []
     for pair in chain.from_iterable(evidence.blocks(instants_only=True)):
@@ -530,23 +637,25 @@ def _spans(evidence: BurstEvidence) -> list[tuple[float, float]]:
             for tracks in (pair.client_tracks, pair.server_tracks)
         ]
         reached = [max(begin_s + end_s for begin_s, end_s in side) for side in sides if side]
-        if reached:  # as far as both ends have, where both speak
+        # If both ends have reported, use the time that is covered by both.
+        if reached:
             begin_s = min(begin_s for side in sides for begin_s, _ in side)
             spans.append((begin_s - zero_s, min(reached) - zero_s))
     return spans
 
 
 def _have_told(burst: Burst, spans: Sequence[tuple[float, float]], elapsed_s: float) -> bool:
-    """Whether nobody is to tell more: every pair has told its whole test, or fell silent."""
+    """Return True if every pair is complete, or has been silent for too long."""
     whole_s = burst.duration_s + burst.omit_s - EDGE_S
     silent_s = elapsed_s - 2 * REPORT_LAG_S
     return all(end_s - begin_s >= whole_s or end_s < silent_s for begin_s, end_s in spans)
 
 
 def _known(burst: Burst, reach: Floats, elapsed_s: float) -> int:
-    """How many seconds stand: all pairs that speak have reported them, or they are overdue.
+    """Return the number of seconds that are final.
 
-    A pair that fell silent does not hold the others up, and is missing from then on.
+    A second is final if all active pairs have reported it, or if it is overdue. A pair that has
+    been silent for too long is no longer waited for, and is counted as missing.
     """
     slowest_s = float(reach[reach >= reach[-1] - REPORT_LAG_S][0])
     reported_s = math.floor(slowest_s + EDGE_S)
@@ -555,7 +664,10 @@ def _known(burst: Burst, reach: Floats, elapsed_s: float) -> int:
 
 
 def _from_hosts(plan: Plan, evidence: BurstEvidence) -> Picture:
-    """iperf3 before 3.17 says nothing until it ends: what the senders' NICs counted so far."""
+    """Return a snapshot from the NIC counters of the senders.
+
+    It is used for iperf3 before 3.17, which does not report until the end of a test.
+    """
     burst = evidence.burst
     nothing = empty_picture(plan, burst)
     hosts = {
@@ -584,19 +696,19 @@ def _from_hosts(plan: Plan, evidence: BurstEvidence) -> Picture:
 
 
 def _heard(series: BurstSeries) -> NDArray[np.bool_]:
-    """Seconds of which any pair has said anything."""
+    """Return a mask of the seconds with data from any pair."""
     return np.asarray(series.coverage_ratio > 0)
 
 
 def _pair_rates(series: BurstSeries, pairs_count: int) -> NDArray[np.float32]:
-    """Bits a second of each pair, all flows; NaN where no flow is known."""
+    """Return bit/s by pair for all flows together, with NaN if no flow is known."""
     return np.asarray(_known_sum(series.pair_rates(pairs_count)), np.float32)
 
 
 def _quantiles(
     series: BurstSeries, rates: NDArray[np.float32], span: slice
 ) -> tuple[Floats, Floats, Floats]:
-    """5th, 50th and 95th percentile over the pairs seen in each second, by the nearest rank."""
+    """Return the 5th, 50th and 95th percentile over pairs for each second, by nearest rank."""
     if len(series.flows) == 1:
         flow = series.flows[0]
         return (
@@ -609,7 +721,7 @@ def _quantiles(
 
 
 def _cells(rates: NDArray[np.float32]) -> Cells:
-    """Rates (pairs, seconds) as cells (seconds, pairs)."""
+    """Convert rates (pairs, seconds) to cells (seconds, pairs)."""
     known = ~np.isnan(rates)
     steps = np.rint(np.where(known, rates, 0.0) / CELL_BITS_PER_SECOND)
     cells = np.clip(steps, 0, UNKNOWN_CELL - 1).astype(np.uint32)
@@ -618,7 +730,7 @@ def _cells(rates: NDArray[np.float32]) -> Cells:
 
 
 def _known_sum(parts: Sequence[NDArray[np.floating]]) -> Floats:
-    """Elementwise sum of what is known; NaN where nothing is."""
+    """Return the elementwise sum of the known values, or NaN if none is known."""
     stacked = np.stack([np.asarray(part, np.float64) for part in parts])
     unknown = np.isnan(stacked)
     total = np.where(unknown, 0.0, stacked).sum(axis=0)
@@ -633,5 +745,5 @@ def _known_mean(parts: Sequence[Floats]) -> Floats:
 
 
 def _plain(values: Floats) -> tuple[float | None, ...]:
-    """JSON has no NaN; unknown is null. Six digits are more than any reading has."""
+    """Convert NaN to None for JSON, and round to six digits, more than any reading has."""
     return tuple(None if math.isnan(value) else float(f"{value:.6g}") for value in values.tolist())

@@ -1,4 +1,4 @@
-"""What a burst has sent so far, for people who watch. Never used for a verdict."""
+"""Progress of a running burst, for display only. It is never used for a verdict."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -16,17 +16,22 @@ from broadside.exchange.messages import Message, RunId, UtcDatetime
 class ProgressSecond(Message):
     """One second of a running burst, summed over the pairs that have reported it."""
 
-    second: int  # s since the planned start; 0 is the first
-    fleet_bits_per_second: float  # sent payload, or link-layer NIC bits for `from_host_count` pairs
-    pairs_count: int  # pairs whose upload covers the whole second
-    from_host_count: int  # of those, pairs seen only by their host's NIC counters
+    # Seconds from the planned start, beginning with 0.
+    second: int
+    # Sent payload, or link-layer NIC bits for `from_host_count` pairs.
+    fleet_bits_per_second: float
+    # Pairs with an upload that covers the whole second.
+    pairs_count: int
+    # Number of these pairs with data only from the NIC counters of the host.
+    from_host_count: int
 
 
-COVERED_RATIO: Final = 0.9  # of a second that a pair's upload must span to count as there
+# Part of a second that an upload needs to cover.
+COVERED_RATIO: Final = 0.9
 
 
 class Progress(Message):
-    """The newest begun burst, second by second."""
+    """Seconds of the newest burst that has begun."""
 
     run_id: RunId
     burst_index: int
@@ -35,7 +40,7 @@ class Progress(Message):
 
     @property
     def whole(self) -> tuple[ProgressSecond, ...]:
-        """The seconds up to the last that (nearly) all pairs have uploaded whole."""
+        """Seconds up to the last one that was fully uploaded by (nearly) all pairs."""
         most = max((second.pairs_count for second in self.seconds), default=0)
         full = [
             index
@@ -50,10 +55,15 @@ def progress(
     burst: Burst,
     pairs: Iterable[tuple[Sequence[TrackColumns], HostColumns]],
 ) -> Progress:
-    """Sum what the client ends have uploaded, on whole seconds from the planned start.
+    """Sum the uploads from the client ends into whole seconds from the planned start.
 
-    A pair without engine intervals (iperf3 before 3.17 says nothing until it ends) is shown by its
-    host's NIC counters. Each span's bytes are spread evenly over the seconds it covers.
+    If a pair has no engine intervals (iperf3 before 3.17 does not report until the end), the host
+    NIC counters are used. The bytes in a span are distributed evenly to the seconds that it covers.
+
+    Args:
+        run_id: The run id to return.
+        burst: The burst.
+        pairs: Tracks and host columns for each client end.
     """
     start_s = burst.planned_start_at.timestamp()
     count = burst.duration_s + burst.omit_s
@@ -81,9 +91,14 @@ def progress(
 
 
 def progress_of_series(run_id: str, burst: Burst, series: BurstSeries) -> Progress:
-    """The same from what is stored of a burst that is over.
+    """Return the progress of a finished burst from its stored series.
 
-    Sent bytes where the senders are known, else received ones; pairs are those seen at all.
+    Sent bytes are used if they are known, or else received bytes. Pairs with any data are counted.
+
+    Args:
+        run_id: The run id to return.
+        burst: The burst.
+        series: Data for each second in the burst.
     """
     count = burst.duration_s + burst.omit_s
     first = round(burst.planned_start_at.timestamp()) - series.start_s

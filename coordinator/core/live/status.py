@@ -1,4 +1,4 @@
-"""Where a run stands, derived from its plan, what agents reported, and the time. Nothing stored."""
+"""Run status, computed from its plan, the reports of agents and the time."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,16 +19,19 @@ from broadside.exchange.messages import (
     UtcDatetime,
 )
 
-# An agent ends a stuck engine 12 s after the planned end and then still has to report.
+# An agent stops an engine that hangs 12 s after the planned end, and then needs to report.
 COLLECT_S: Final = 25.0
-VISIBLE_S: Final = 20.0  # s before its instant that a burst's jobs become receivable
+# Seconds before the start time when the jobs for a burst can be received.
+VISIBLE_S: Final = 20.0
 
 
 class RunState(StrEnum):
-    WAITING = "waiting"  # between bursts, or before the first
+    # Between bursts, or before the first one.
+    WAITING = "waiting"
     ARMING = "arming"
     RUNNING = "running"
-    COLLECTING = "collecting"  # traffic is over, reports are coming in
+    # Traffic is over, and reports are expected.
+    COLLECTING = "collecting"
     FINISHED = "finished"
     CANCELLED = "cancelled"
 
@@ -42,7 +45,7 @@ class BurstPhase(StrEnum):
 
 
 class BurstStatus(Message):
-    """One burst, by the numbers of its pairs."""
+    """Status of a burst, with the number of pairs in each step."""
 
     index: int
     planned_start_at: UtcDatetime
@@ -50,47 +53,61 @@ class BurstStatus(Message):
     phase: BurstPhase
     pairs_planned: int
     claimed_count: int
-    armed_count: int  # armed or further
+    # Pairs that are armed or in a later phase.
+    armed_count: int
     reported_count: int
     outcomes: Mapping[Outcome, int]
 
 
 class RunStatus(Message):
-    """A run, by its bursts."""
+    """Run status and its bursts."""
 
     run_id: RunId
     scenario: str
     state: RunState
     created_at: UtcDatetime
-    ends_at: UtcDatetime  # when the last burst's reports are due
+    # Time when the reports of the last burst are due.
+    ends_at: UtcDatetime
     bursts: tuple[BurstStatus, ...]
     cancelled_by: str | None = None
     cancel_reason: str | None = None
     warnings: tuple[str, ...] = ()
-    imported: Literal["original", "iperf3"] | None = None  # what its figures were read from
+    # Format that the data was imported from, or None.
+    imported: Literal["original", "iperf3"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstRows:
-    """What the table holds of one burst, by pair index."""
+    """Stored rows of one burst by pair index.
+
+    Attributes:
+        claims: Claims by pair index.
+        reports: Job reports by pair index.
+    """
 
     claims: Mapping[int, Claim] = field(default_factory=dict)
     reports: Mapping[int, JobReport] = field(default_factory=dict)
 
 
 def due_at(burst: Burst) -> datetime:
-    """When a burst is over whatever has or has not been reported."""
+    """Return the time when a burst is over even if some reports are missing."""
     return burst.planned_end_at + timedelta(seconds=COLLECT_S)
 
 
 def burst_phase(
     burst: Burst, rows: BurstRows, control: Control | None, now: datetime
 ) -> BurstPhase:
-    """Where one burst stands.
+    """Return the phase of one burst.
 
     A burst is over when every pair that was claimed has reported, or when reports are no longer
-    due. Whether server ends have told all is asked when it is measured. A cancelled run's burst
-    that was never claimed is over at once.
+    due. Open server records will be checked when it is measured. If the run was cancelled, a burst
+    that has no claims is over immediately.
+
+    Args:
+        burst: The burst.
+        rows: Its stored rows.
+        control: Control row for the run, or None.
+        now: The current time.
     """
     open_claims = rows.claims.keys() - rows.reports.keys()
     cancelled = control is not None and control.cancelled_at is not None
@@ -114,9 +131,14 @@ def derive(
     *,
     closed: Mapping[int, BurstStatus] | None = None,
 ) -> RunStatus:
-    """The run's status. ``rows`` is by burst index; a burst without any has reported nothing.
+    """Compute the status of a run.
 
-    A burst in ``closed`` stands as it did when it was closed.
+    Args:
+        plan: The plan.
+        control: Control row for the run, or None.
+        rows: Rows by burst index. If there is no entry for a burst, it has no reports.
+        now: The current time.
+        closed: Final status of closed bursts, by burst index.
     """
     known = closed or {}
     bursts = tuple(

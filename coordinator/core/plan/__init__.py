@@ -1,1 +1,1 @@
-"""From a specification to a plan, its price and its dates. Pure."""
+"""Planning, which turns a specification into a plan with a price and start times. Pure."""

@@ -1,4 +1,4 @@
-"""Endpoints that two server agents announce: one agent may hold an address and port, not two."""
+"""Check for endpoints that are announced by two server agents."""
 
 from collections.abc import Container, Sequence
 
@@ -7,17 +7,17 @@ from broadside.exchange.messages import Presence
 
 
 def held_once(servers: Sequence[Presence]) -> tuple[list[Presence], list[str]]:
-    """Leave each endpoint to the agent that was started first.
+    """Assign each endpoint to the agent that was started first.
 
-    Only one process can listen at an address and port. The other's claim comes from a copied
-    setting, or is false, and its records would take the place of the first one's.
+    Only one process can listen on an address and port. A second announcement comes from a copied
+    setting or is false. Its records would replace the records of the first agent.
 
     Args:
-        servers: Live server agents.
+        servers: Live server agents to check.
 
     Returns:
-        The servers in their order, without ports that an earlier one holds; and one warning an
-        agent that lost some.
+        The servers in the same order, except for ports that are already used by an earlier agent.
+        The second value is a list with a warning for each agent that lost ports.
     """
     holders: dict[tuple[str, int], str] = {}
     kept: dict[str, Presence] = {}

@@ -1,11 +1,10 @@
-"""What a run would cost before it is launched, and whether that is within its budget. Pure.
+"""Cost estimate for a run before launch, and a check against the budget. Pure.
 
-Everything is priced at real scale. A lab run is not billed; what it would cost on the device that
-it stands for is said all the same, and its budget is held against that, so that a soak can be
-rehearsed.
+All prices are at real scale. A lab run is not billed, but the cost for the real device is still
+estimated and compared to the budget. This should allow users to rehearse a soak.
 
-Traffic is counted once, as IP packets. Hours are those of the run alone: machines and firewalls
-that are kept before and after it cost the same an hour and are not counted.
+Traffic is counted once, as IP packets. Hours cover only the run itself. Machines and firewalls that
+exist before and after it have the same price per hour, but this time is not included.
 """
 
 import math
@@ -25,7 +24,8 @@ from broadside.coordinator.core.words import dollars
 from broadside.exchange.engines import offered_bits_per_second
 from broadside.exchange.messages import Message, Presence, Role
 
-UNITS_MIN_COUNT: Final = 2  # instances that a firewall never goes below
+# Minimum number of capacity units that a firewall uses.
+UNITS_MIN_COUNT: Final = 2
 UNITS_MAX_COUNT: Final = 50
 
 
@@ -34,30 +34,40 @@ class OverBudget(Infeasible):
 
 
 class Estimate(Message):
-    """What a run would cost, before it is launched."""
+    """Estimated cost of a run before launch."""
 
-    charged: bool  # whether Azure bills this run; the figures are at real scale in any case
+    # True if Azure will bill this run. The amounts are at real scale in both cases.
+    charged: bool
     not_charged_why: str | None = None
-    prices: str  # the table's name
+    # Price table name.
+    prices: str
     prices_as_of: date
     region: str
-    ip_bits_per_second: float | None  # at real scale, through the firewall
+    # Rate through the firewall in bit/s, at real scale.
+    ip_bits_per_second: float | None
     rate_how: str
-    traffic_s: float  # s of traffic over all bursts
-    elapsed_s: float  # s from launch to the last report
+    # Seconds of traffic in all bursts.
+    traffic_s: float
+    # Time from launch to the last report.
+    elapsed_s: float
     bill: Bill
     assumed: tuple[str, ...]
     budget_usd: float | None = None
-    over_budget: Problem | None = None  # why a launch would be refused
+    # Reason to reject a launch, or None.
+    over_budget: Problem | None = None
 
 
 def estimate(
     spec: RunSpec, fleet: Sequence[Presence], prices: Prices, now: datetime | None = None
 ) -> Estimate:
-    """Price a run before it begins. ``fleet`` is the live agents; empty: none is known.
+    """Estimate the cost for a run before launch.
 
-    ``now`` is when it would be launched, for a first burst that waits for its period's boundary;
-    None: at such a boundary.
+    Args:
+        spec: The specification to price.
+        fleet: Live agents. Use an empty list if they are not known.
+        prices: The price table to use.
+        now: Launch time, to include the wait for the boundary of a period. None assumes a launch at
+            such a boundary.
     """
     rate, how = rate_of(spec, fleet)
     traffic_s = float(spec.bursts_count * (spec.burst_s + spec.traffic.omit_s))
@@ -83,7 +93,7 @@ def estimate(
 
 
 def not_charged_why(spec: RunSpec) -> str | None:
-    """Why Azure does not bill a run; None: it does."""
+    """Return the reason why Azure does not bill a run, or None if it does."""
     if spec.scale != 1:
         return f"a lab run at 1:{spec.scale:g} costs nothing"
     if spec.sku is None:
@@ -92,7 +102,12 @@ def not_charged_why(spec: RunSpec) -> str | None:
 
 
 def machines_of(spec: RunSpec, fleet: Sequence[Presence]) -> Mapping[str | None, int]:
-    """How many machines of each size take part: at most one a pair on either side."""
+    """Return the number of machines by VM size, at most one per pair on each side.
+
+    Args:
+        spec: The specification to price.
+        fleet: Live agents. If empty, all sizes are unknown (None).
+    """
     if not fleet:
         return {None: 2 * spec.pairs_count}
     sizes: Counter[str | None] = Counter()
@@ -103,7 +118,12 @@ def machines_of(spec: RunSpec, fleet: Sequence[Presence]) -> Mapping[str | None,
 
 
 def ip_bytes_of(spec: RunSpec, payload_bytes: float) -> float:
-    """Payload as measured, at real scale and with its headers."""
+    """Convert measured payload to IP bytes at real scale.
+
+    Args:
+        spec: The specification with the scale and the traffic.
+        payload_bytes: Payload as measured.
+    """
     return payload_bytes * _ip_ratio(spec) * spec.scale
 
 
@@ -115,7 +135,16 @@ def usage_of(
     elapsed_s: float,
     prices: Prices,
 ) -> Usage:
-    """What a run, or the part of it that ``elapsed_s`` covers, uses."""
+    """Return the billable usage for a run, or for the time from launch to ``elapsed_s``.
+
+    Args:
+        spec: The specification.
+        machines: Number of machines to bill by VM size.
+        ip_bytes: IP bytes at real scale.
+        ip_bits_per_second: IP rate in bit/s at real scale, or None if unknown.
+        elapsed_s: Time to bill, in seconds.
+        prices: The price table to use.
+    """
     return Usage(
         ip_bytes=ip_bytes,
         hours=elapsed_s / 3600,
@@ -126,7 +155,15 @@ def usage_of(
 
 
 def rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
-    """Bits a second through the firewall during a burst, at real scale and the IP layer."""
+    """Estimate the rate through the firewall during a burst.
+
+    Args:
+        spec: The specification.
+        fleet: Live agents.
+
+    Returns:
+        The IP rate in bit/s at real scale with bounds, and a text on how it was found.
+    """
     flows = len(spec.traffic.direction.flows)
     ip_ratio = _ip_ratio(spec)
     caps = _caps(spec, fleet)
@@ -156,7 +193,7 @@ def rate_of(spec: RunSpec, fleet: Sequence[Presence]) -> tuple[Span, str]:
 
 
 def _caps(spec: RunSpec, fleet: Sequence[Presence]) -> float | None:
-    """What the clients' NICs carry together at real scale; None: one of them is unknown."""
+    """Return the total NIC limit of the clients in bit/s at real scale, or None if unknown."""
     caps: list[float | None] = []
     for agent in fleet:
         if agent.role is Role.CLIENT:
@@ -169,7 +206,7 @@ def _caps(spec: RunSpec, fleet: Sequence[Presence]) -> float | None:
 
 
 def _units(spec: RunSpec, ip_bits_per_second: float | None, prices: Prices) -> Span:
-    """Capacity units: told by ``device.capacity_units``, else as many as the rate asks for."""
+    """Return the capacity units, from ``device.capacity_units`` or from the rate."""
     told = spec.device.get("capacity_units", "")
     if told.isdigit():
         return exactly(float(told))
@@ -206,7 +243,7 @@ def _over_budget(spec: RunSpec, bill: Bill, rate: Span) -> Problem | None:
 
 
 def _assumed(spec: RunSpec, machines: Mapping[str | None, int], prices: Prices) -> Iterator[str]:
-    """What the figures rest on, beside the table."""
+    """Yield the assumptions for the estimate, in addition to the price table."""
     yield "hours are those of the run alone, from launch to the last report"
     if offered_bits_per_second(spec.traffic) is None:
         yield "unpaced traffic meets the target; it may send more, up to the high figure"
@@ -224,7 +261,7 @@ def _assumed(spec: RunSpec, machines: Mapping[str | None, int], prices: Prices) 
 
 
 def _elapsed_s(spec: RunSpec, now: datetime | None) -> float:
-    """From launch to the last report's due time."""
+    """Return the seconds from launch to the time when the last report is due."""
     lead_s = spec.lead_s if now is None else (first_start(spec, now) - now).total_seconds()
     bursts_s = (spec.bursts_count - 1) * spec.period_s + spec.burst_s + spec.traffic.omit_s
     return lead_s + bursts_s + COLLECT_S
@@ -242,9 +279,10 @@ def _ip_ratio(spec: RunSpec) -> float:
 
 
 class Appraisal(Message):
-    """What launching a run now would mean."""
+    """Result of a launch check, with problems, warnings and cost."""
 
-    feasible: bool  # on the fleet that is there, and within its budget
+    # True if the live fleet can carry the run within its budget.
+    feasible: bool
     problems: tuple[Problem, ...] = ()
     warnings: tuple[str, ...] = ()
     price: Estimate

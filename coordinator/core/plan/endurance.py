@@ -1,4 +1,4 @@
-"""What long runs need before launch: a hard end, and a control connection that nobody forgets."""
+"""Checks for long runs before launch, for the hard end and idle control connections."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -8,12 +8,23 @@ from broadside.coordinator.core.plan.spec import UNATTENDED_MAX_S, Burst, RunSpe
 from broadside.exchange.engines import find
 from broadside.exchange.messages import JobReport, Presence, StartMethod, Traffic
 
-IDLE_LIMIT_S: Final = 240  # s after which Azure Firewall forgets a silent TCP connection
-KEEPALIVE_VERSION: Final = (3, 19)  # iperf3's own --cntl-ka; before, the start gate sets keepalive
+# Idle time in seconds after which Azure Firewall drops a TCP connection.
+IDLE_LIMIT_S: Final = 240
+# First iperf3 version with ``--cntl-ka``. For older versions the start gate sets keepalive.
+KEEPALIVE_VERSION: Final = (3, 19)
 
 
 def hard_end_problem(spec: RunSpec, bursts: Sequence[Burst], now: datetime) -> str | None:
-    """Why an unattended run's hard end does not fit it; None when it does, or has none."""
+    """Check the hard end of an unattended run.
+
+    Args:
+        spec: The specification.
+        bursts: Planned bursts.
+        now: Launch time.
+
+    Returns:
+        The problem, or None if the hard end is valid or not set.
+    """
     end_at = spec.hard_end_at(now)
     if end_at is None:
         return None
@@ -28,7 +39,12 @@ def hard_end_problem(spec: RunSpec, bursts: Sequence[Burst], now: datetime) -> s
 
 
 def keeps_control_alive(engine_version: str | None, *, gate: bool) -> bool:
-    """Whether an iperf3 client's control connection is kept alive while a test runs."""
+    """Return True if an iperf3 client sends keepalives on its control connection during a test.
+
+    Args:
+        engine_version: Version of iperf3, or None if unknown.
+        gate: True if the client is started with the start gate.
+    """
     if gate:
         return True
     try:
@@ -39,7 +55,12 @@ def keeps_control_alive(engine_version: str | None, *, gate: bool) -> bool:
 
 
 def control_warning(spec: RunSpec, clients: Sequence[Presence]) -> str | None:
-    """Who would leave a silent control connection to a firewall that forgets it."""
+    """Return a warning for clients with an idle control connection, or None.
+
+    Args:
+        spec: The specification.
+        clients: Live client agents.
+    """
     if not _idle_for(spec.traffic, spec.burst_s + spec.traffic.omit_s):
         return None
     silent = [c for c in clients if not keeps_control_alive(c.engine_version, gate=c.gate)]
@@ -55,7 +76,13 @@ def control_warning(spec: RunSpec, clients: Sequence[Presence]) -> str | None:
 
 
 def silent_controls_count(spec: RunSpec, burst: Burst, reports: Iterable[JobReport]) -> int:
-    """Pairs of a burst whose control connection was silent for longer than the limit."""
+    """Count the pairs that had a control connection idle for too long.
+
+    Args:
+        spec: The specification.
+        burst: The burst to check.
+        reports: Job reports for this burst.
+    """
     if not _idle_for(spec.traffic, burst.duration_s + burst.omit_s):
         return 0
     return sum(
@@ -67,6 +94,6 @@ def silent_controls_count(spec: RunSpec, burst: Burst, reports: Iterable[JobRepo
 
 
 def _idle_for(traffic: Traffic, duration_s: float) -> bool:
-    """Whether a test of that length has a connection that is silent for longer than the limit."""
+    """Return True if a test of this length leaves the control connection idle for too long."""
     engine = find(traffic.engine)
     return engine is not None and engine.idle_control and duration_s >= IDLE_LIMIT_S

@@ -1,6 +1,6 @@
-"""What a run has cost so far, and the burst before which it must stop. Pure.
+"""Run cost so far, and the budget check before each burst. Pure.
 
-As in :mod:`broadside.coordinator.core.plan.cost_estimate`, everything is priced at real scale.
+All prices are at real scale, as in :mod:`broadside.coordinator.core.plan.cost_estimate`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,49 +22,75 @@ from broadside.coordinator.core.summary import RunSummary, caution, order
 from broadside.coordinator.core.words import dollars
 from broadside.exchange.messages import Control, Message, Presence, RunId
 
-STOPPED_BY: Final = "broadside's budget"  # who cancelled a run that came to its budget
+# Value of ``cancelled_by`` when a run is stopped by its budget.
+STOPPED_BY: Final = "broadside's budget"
 
 
 class PriceMeter(Message):
-    """What a run has cost so far, and what it will have cost at its end."""
+    """Run cost so far, and the projected cost when it ends."""
 
     run_id: RunId
-    charged: bool  # whether Azure bills this run; the figures are at real scale in any case
+    # True if Azure bills this run. The amounts are at real scale in both cases.
+    charged: bool
     not_charged_why: str | None = None
-    prices: str  # the table's name
+    # Price table name.
+    prices: str
     prices_as_of: date
     region: str
-    measured_bytes: int  # payload as measured, over all bursts so far
-    real_ip_bytes: float  # the same at real scale, at the IP layer: what is billed
-    elapsed_s: float  # s since the launch; not beyond the run's end
+    # Measured payload of all bursts so far.
+    measured_bytes: int
+    # The same as IP bytes at real scale, which is the billed quantity.
+    real_ip_bytes: float
+    # Seconds since the launch, up to the end of the run.
+    elapsed_s: float
     spent: Bill
-    projected: Bill  # at the run's end
+    # Projected cost when the run ends.
+    projected: Bill
     budget_usd: float | None = None
     budget_left_usd: float | None = None
-    stopped: str | None = None  # why the bursts to come were cancelled
+    # Reason why the remaining bursts were cancelled, or None.
+    stopped: str | None = None
 
 
 class Basis(Message):
-    """What a run's price rests on besides its bytes; kept with the run at its launch."""
+    """Inputs for the price other than the bytes, to be stored at launch.
 
-    machines: Mapping[str, int]  # how many of each VM size; "" is an unknown one
-    burst_ip_bytes: float | None  # estimated for one burst, at real scale
+    Attributes:
+        machines: Number of machines to bill by VM size. The empty string is an unknown size.
+        burst_ip_bytes: Estimated IP bytes for one burst at real scale, or None if unknown.
+        burst_ip_bytes_low: Lower bound.
+        burst_ip_bytes_high: Upper bound.
+    """
+
+    machines: Mapping[str, int]
+    burst_ip_bytes: float | None
     burst_ip_bytes_low: float | None
     burst_ip_bytes_high: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """What is known of a run's traffic."""
+    """Traffic of a run as far as it is known.
+
+    Attributes:
+        plan: The plan.
+        basis: Price basis from the launch.
+        payload_bytes: Payload by burst index, as measured or as uploaded so far. There is no entry
+            for a burst that has no data.
+        over: Indices of the bursts that will not send any more, measured or not.
+    """
 
     plan: Plan
     basis: Basis
-    payload_bytes: Mapping[int, int]  # by burst: as measured, or so far; none: nobody has told yet
-    over: frozenset[int]  # bursts that will send no more, measured or not
+    payload_bytes: Mapping[int, int]
+    over: frozenset[int]
 
     @property
     def over_ip_bytes(self) -> Span:
-        """Of the bursts that are over, at real scale; one that nobody has told of as expected."""
+        """IP bytes for all finished bursts at real scale.
+
+        For a burst that has no data, the expected bytes are used.
+        """
         told = [self.payload_bytes[i] for i in self.over if i in self.payload_bytes]
         untold = self.next_ip_bytes.times(len(self.over) - len(told))
         known = exactly(ip_bytes_of(self.plan.spec, sum(told)))
@@ -72,7 +98,7 @@ class Spending:
 
     @property
     def next_ip_bytes(self) -> Span:
-        """Of a burst to come: the mean of those that are over, or the estimate."""
+        """Expected IP bytes of a later burst, from finished bursts or from the estimate."""
         measured = [self.payload_bytes[i] for i in self.over if self.payload_bytes.get(i)]
         if measured:
             return exactly(ip_bytes_of(self.plan.spec, sum(measured) / len(measured)))
@@ -83,7 +109,13 @@ class Spending:
         )
 
     def charge(self, ip_bytes: Span, until_at: datetime, prices: Prices) -> Bill:
-        """For so many bytes, and the time from the launch to ``until_at``."""
+        """Return the bill for some bytes and the time since launch.
+
+        Args:
+            ip_bytes: IP bytes at real scale.
+            until_at: End of the time to bill.
+            prices: The price table to use.
+        """
         elapsed_s = max(0.0, (until_at - self.plan.created_at).total_seconds())
         machines = {size or None: count for size, count in self.basis.machines.items()}
         spec, burst_bytes = self.plan.spec, self.basis.burst_ip_bytes
@@ -93,7 +125,12 @@ class Spending:
 
 
 def basis(spec: RunSpec, fleet: Sequence[Presence]) -> Basis:
-    """On the live agents of now."""
+    """Return the price basis for the live agents.
+
+    Args:
+        spec: The specification.
+        fleet: Live agents.
+    """
     rate, _ = rate_of(spec, fleet)
     sent = rate.times((spec.burst_s + spec.traffic.omit_s) / 8)
     return Basis(
@@ -107,7 +144,14 @@ def basis(spec: RunSpec, fleet: Sequence[Presence]) -> Basis:
 def measure(
     spending: Spending, prices: Prices, now: datetime, control: Control | None
 ) -> PriceMeter:
-    """What a run has cost by ``now``, and will have cost at its end."""
+    """Return the run cost so far and the projected cost.
+
+    Args:
+        spending: Known traffic of the run.
+        prices: The price table to use.
+        now: The current time.
+        control: Control row for the run, or None.
+    """
     plan, spec = spending.plan, spending.plan.spec
     cancelled_at = None if control is None else control.cancelled_at
     ends_at = due_at(plan.bursts[-1])
@@ -142,9 +186,12 @@ def measure(
 
 
 def crossing(spending: Spending, burst: Burst, prices: Prices) -> str | None:
-    """Why ``burst`` must not begin: the run would cross its budget in it. None: it may.
+    """Return the reason why a burst must not start because of the budget, or None.
 
-    Every burst before it is over.
+    Args:
+        spending: Known traffic. All earlier bursts must be finished.
+        burst: The next burst.
+        prices: The price table to use.
     """
     plan, budget = spending.plan, spending.plan.spec.budget_usd
     if budget is None or spending.next_ip_bytes.value is None:
@@ -166,9 +213,14 @@ def stopped_by_budget(control: Control | None) -> bool:
 
 
 def ran(plan: Plan, control: Control | None) -> Plan:
-    """The plan as far as its budget let it come; the whole of any other run.
+    """Return the plan with only the bursts that ran before the budget stopped the run.
 
-    The budget stops a run between two bursts, so each burst ran whole or not at all.
+    If the budget did not stop the run, the plan is returned unchanged. The budget can only stop a
+    run between two bursts, so each burst is either complete or did not start.
+
+    Args:
+        plan: The whole plan.
+        control: Control row for the run, or None.
     """
     if control is None or control.cancelled_at is None or not stopped_by_budget(control):
         return plan
@@ -177,7 +229,13 @@ def ran(plan: Plan, control: Control | None) -> Plan:
 
 
 def with_budget(summary: RunSummary, plan: Plan, control: Control | None) -> RunSummary:
-    """The summary of a run, which says that the budget ended it, where it did."""
+    """Add a finding to the summary if the budget stopped the run.
+
+    Args:
+        summary: The summary of the run.
+        plan: The whole plan.
+        control: Control row for the run, or None.
+    """
     if control is None or not stopped_by_budget(control):
         return summary
     count = len(ran(plan, control).bursts)

@@ -1,4 +1,4 @@
-"""Which pairs go to a spare server, because theirs has gone. Pure: ``now`` is an argument."""
+"""Failover to spare servers for pairs with a server that is no longer live. Pure."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -11,13 +11,22 @@ from broadside.exchange.messages import Endpoint, Message, Presence, Role, UtcDa
 
 
 class Move(Message):
-    """From one burst on, a pair has another server endpoint than the plan's."""
+    """Change of a pair to another server endpoint, from one burst on.
+
+    Attributes:
+        pair_index: Pair index.
+        from_burst_index: First burst with the new endpoint.
+        endpoint: The new endpoint.
+        server_nic_bits_per_second: NIC limit of the new server, or None if unknown.
+        left_agent_id: The server that is no longer live.
+        moved_at: Time of the decision.
+    """
 
     pair_index: int
     from_burst_index: int
     endpoint: Endpoint
     server_nic_bits_per_second: int | None = None
-    left_agent_id: str  # the server that fell silent
+    left_agent_id: str
     moved_at: UtcDatetime
 
     def __str__(self) -> str:
@@ -28,7 +37,12 @@ class Move(Message):
 
 
 def in_force(moves: Iterable[Move], burst_index: int) -> dict[int, Move]:
-    """The newest move of each pair up to a burst, by pair index."""
+    """Return the latest move of each pair up to a burst, by pair index.
+
+    Args:
+        moves: All moves of the run.
+        burst_index: The last burst to include.
+    """
     newest: dict[int, Move] = {}
     for move in sorted(moves, key=lambda each: each.from_burst_index):
         if move.from_burst_index <= burst_index:
@@ -37,7 +51,13 @@ def in_force(moves: Iterable[Move], burst_index: int) -> dict[int, Move]:
 
 
 def pairs_in(plan: Plan, moves: Iterable[Move], burst_index: int) -> tuple[Pair, ...]:
-    """The pairs as they are in one burst, every move up to it applied."""
+    """Return the pairs in one burst, with all moves up to this burst applied.
+
+    Args:
+        plan: The plan.
+        moves: All moves of the run.
+        burst_index: Burst index.
+    """
     newest = in_force(moves, burst_index)
     return tuple(
         pair
@@ -61,9 +81,17 @@ def choose_moves(
     *,
     reserved: Reserved = NOTHING,
 ) -> list[Move]:
-    """Spare endpoints for the pairs of a burst to come whose server is not heard of any more.
+    """Select spare endpoints for pairs with a server that is no longer live.
 
-    As many as there are spares; with none the pairs stay where they are, and will be missing.
+    If there are not enough spares, the other pairs keep their endpoint and will be missing.
+
+    Args:
+        plan: The plan.
+        moves: Moves that were made before.
+        presences: Heartbeats of all agents.
+        burst_index: The next burst.
+        now: The current time.
+        reserved: Ports that are used by other runs.
     """
     pairs = pairs_in(plan, moves, burst_index)
     traffic = plan.spec.traffic

@@ -1,4 +1,4 @@
-"""Every field of a value by its dotted name, as plain text: from the type, never from a list."""
+"""Conversion of a model to a flat mapping from dotted field names to text."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -10,9 +10,10 @@ NOT_SET: Final = "not set"
 
 
 def plain_fields(value: Message) -> Mapping[str, str]:
-    """``{"burst_s": "30", "traffic.dscp": "not set", "device.sku": "premium"}``.
+    """Return all fields of a model by dotted name, as text.
 
-    Values inside others and mappings are opened; one that may be absent says also that it is set.
+    Nested models and mappings are expanded. An optional nested model also has an entry ``set``.
+    Example: ``{"burst_s": "30", "traffic.dscp": "not set", "device.sku": "premium"}``.
     """
     said: dict[str, str] = {}
     for name, field in type(value).model_fields.items():

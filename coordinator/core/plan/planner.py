@@ -1,4 +1,4 @@
-"""Turns a specification and the fleet that is there into a plan. Pure: ``now`` is an argument."""
+"""Planner that converts a specification and the live fleet to a plan. Pure."""
 
 import math
 from collections import Counter
@@ -19,16 +19,23 @@ from broadside.coordinator.core.plan.spec import Burst, LedgerPromise, Pair, Pla
 from broadside.exchange.engines import find
 from broadside.exchange.messages import DEFAULT_ENGINE, Endpoint, Presence, Role, Traffic
 
-PRESENCE_STALE_S = 15.0  # s after its last beat at which an agent counts as gone
+# Seconds after the last heartbeat when an agent is no longer live.
+PRESENCE_STALE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One reason why a run cannot be planned as asked."""
+    """A reason why a run cannot be planned.
 
-    field: str  # of the RunSpec, or the agent concerned
-    message: str  # what is wrong, with values
-    fix: str  # what to do
+    Attributes:
+        field: Field name in the RunSpec, or id of the agent.
+        message: Description with values.
+        fix: Action to solve the problem.
+    """
+
+    field: str
+    message: str
+    fix: str
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}; {self.fix}"
@@ -43,15 +50,25 @@ class Infeasible(Exception):
 
 
 def is_heard(presence: Presence, now: datetime) -> bool:
-    """Return whether an agent's last heartbeat is recent.
+    """Return True if the last heartbeat of an agent is recent.
 
-    The agent's own clock writes it: one that lies ahead would make the agent live for ever.
+    The agent's own clock sets this time. A time in the future is rejected too, because the agent
+    would otherwise always be live.
+
+    Args:
+        presence: The heartbeat of the agent.
+        now: The current time.
     """
     return abs((now - presence.beat_at).total_seconds()) <= PRESENCE_STALE_S
 
 
 def live(presences: Sequence[Presence], now: datetime) -> list[Presence]:
-    """The agents that were heard of lately and can work, by agent id."""
+    """Return the agents with a recent heartbeat and no problem, sorted by agent id.
+
+    Args:
+        presences: Heartbeats of all agents.
+        now: The current time.
+    """
     return sorted(
         (
             presence
@@ -72,13 +89,22 @@ def plan(
     ledger: LedgerPromise | None = None,
     witnesses: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> Plan:
-    """Choose endpoints and instants for a run.
+    """Select endpoints and start times for a run.
 
-    Every server gives one port before any gives its second, so pairs spread over hosts. Clients
-    are not chosen: whichever takes a job holds the pair for that burst. What other runs have
-    ``reserved`` is left to them. The verdict will rest on the ``ledger``, where one is promised;
-    ``witnesses`` are the devices that somebody tells of, and which quantities of each.
-    Raises :class:`Infeasible` with every problem found, not only the first.
+    Each server gives one port before any server gives a second one, so that pairs use many hosts.
+    Clients are not selected: the client that takes a job is used for this burst.
+
+    Args:
+        spec: The specification.
+        presences: Heartbeats of all agents.
+        now: Launch time.
+        run_id: Id for the new run.
+        reserved: Ports that are used by other runs.
+        ledger: Device counter that the verdict will use, or None.
+        witnesses: Devices with telemetry, and the quantities that are available for each.
+
+    Raises:
+        Infeasible: The run cannot be planned. The error contains all problems.
     """
     fleet = live(presences, now)
     holders, twice = held_once([agent for agent in fleet if agent.role is Role.SERVER])
@@ -135,7 +161,7 @@ def plan(
 
 
 def _witness_problems(spec: RunSpec, witnesses: Mapping[str, Collection[str]]) -> Iterator[Problem]:
-    """A goal of the device is one of each: none may be that nobody is asked about."""
+    """Yield a problem for each device threshold when telemetry is missing for any device."""
     for goal in GOALS:
         bound = getattr(spec.objective, goal.bound)
         if goal.needs != WITNESSES or bound is None:
@@ -153,7 +179,13 @@ def _witness_problems(spec: RunSpec, witnesses: Mapping[str, Collection[str]]) -
 
 
 def first_start(spec: RunSpec, now: datetime) -> datetime:
-    """The first whole second, or period boundary of the UTC clock, at least ``lead_s`` away."""
+    """Return the first start time that is at least ``lead_s`` after ``now``.
+
+    Args:
+        spec: The specification. With ``align_to_period``, the start is at a multiple of the period
+            since the epoch. Otherwise it is at a whole second.
+        now: Launch time.
+    """
     step_s = spec.period_s if spec.align_to_period else 1
     earliest_s = (now + timedelta(seconds=spec.lead_s)).timestamp()
     return datetime.fromtimestamp(math.ceil(earliest_s / step_s) * step_s, UTC)
@@ -173,7 +205,7 @@ def _bursts(spec: RunSpec, now: datetime) -> list[Burst]:
 
 
 def _pairs(servers: Sequence[Presence], clients: Sequence[Presence], spec: RunSpec) -> list[Pair]:
-    """Up to as many pairs as are wanted, each a server's ports in turn: one a process."""
+    """Return up to ``pairs_count`` pairs, with one port for each process."""
     each = spec.traffic.processes_count
     clients_mtu_bytes = _smallest([client.nic_mtu_bytes for client in clients])
     groups = [port_groups(server, spec.traffic.engine, each) for server in servers]
@@ -196,7 +228,13 @@ def _pairs(servers: Sequence[Presence], clients: Sequence[Presence], spec: RunSp
 
 
 def endpoint_of(server: Presence, ports: Sequence[int], traffic: Traffic) -> Endpoint:
-    """Where a pair's client finds its server: a port a process, and the echo port of its probes."""
+    """Return the endpoint to use for a pair.
+
+    Args:
+        server: The server agent.
+        ports: One port for each process.
+        traffic: The traffic. With probes, the endpoint includes the echo port.
+    """
     return Endpoint(
         agent_id=server.agent_id,
         address=server.address,
@@ -209,7 +247,7 @@ def endpoint_of(server: Presence, ports: Sequence[int], traffic: Traffic) -> End
 def _network_problems(
     spec: RunSpec, pairs: Sequence[Pair], clients: Sequence[Presence]
 ) -> Iterator[Problem]:
-    """Addresses outside the networks that clients may send to; any client may take any job."""
+    """Yield problems for targets that clients may not send to. Any client can take any job."""
     servers = sorted({pair.endpoint.address for pair in pairs})
     yield from _outside(
         servers, clients, "endpoint.address", "set BROADSIDE_AGENT_ADDRESS on the servers"
@@ -245,13 +283,19 @@ def _lies_in(address: str, networks: Sequence[str]) -> bool:
 
 
 def _smallest(sizes: Sequence[int | None]) -> int | None:
-    """None where one of them is unknown, or there is none."""
+    """Return the smallest size, or None if one is unknown or the list is empty."""
     known = [size for size in sizes if size is not None]
     return min(known) if known and len(known) == len(sizes) else None
 
 
 def port_groups(server: Presence, engine: str, each: int) -> list[tuple[int, ...]]:
-    """A server's free ports for an engine, in groups of ``each``."""
+    """Return the free ports of a server for an engine, in groups.
+
+    Args:
+        server: The server agent.
+        engine: Engine name.
+        each: Number of ports in a group.
+    """
     state = server.engine(engine)
     ports = () if state is None or state.problem is not None else state.ports
     return [ports[at : at + each] for at in range(0, len(ports) - each + 1, each)]
@@ -260,10 +304,11 @@ def port_groups(server: Presence, engine: str, each: int) -> list[tuple[int, ...
 def _engine_problems(
     spec: RunSpec, *, servers: Sequence[Presence], clients: Sequence[Presence]
 ) -> Iterator[Problem]:
-    """Agents that cannot play their part for the engine; any client may take any job."""
+    """Yield problems for agents that cannot run the engine. Any client can take any job."""
     name = spec.traffic.engine
     if name == DEFAULT_ENGINE:
-        return  # an agent without it says so as its problem, and does not count as live
+        # An agent that cannot use this engine will report a problem, so it is not in the live list.
+        return
     yield from _lacking(
         "traffic.engine",
         [_without(client, name) for client in clients if _without(client, name)],
@@ -293,13 +338,13 @@ def _engine_problems(
 
 
 def _lacking(field: str, lacking: Sequence[str | None], what: str, fix: str) -> Iterator[Problem]:
-    """That agents lack ``what``, where there are any; the first are named."""
+    """Yield a problem if some agents do not support a feature. The message shows the first ones."""
     if lacking:
         yield Problem(field=field, message=f"{len(lacking)} {what} ({_first(lacking)})", fix=fix)
 
 
 def _probe_problems(spec: RunSpec, servers: Sequence[Presence]) -> Iterator[Problem]:
-    """Servers that answer no probes; any of them may get a pair."""
+    """Yield a problem if servers have no echo port. Any server can be used for a pair."""
     if spec.traffic.probe is not None:
         yield from _lacking(
             "traffic.probe",
@@ -310,7 +355,7 @@ def _probe_problems(spec: RunSpec, servers: Sequence[Presence]) -> Iterator[Prob
 
 
 def _tunnel_problems(spec: RunSpec, agents: Sequence[Presence]) -> Iterator[Problem]:
-    """Agents of either role that may not, or cannot, make the devices."""
+    """Yield problems for agents that are not allowed to create VXLAN devices, or not able to."""
     if spec.traffic.encapsulation is None:
         return
     yield from _lacking(
@@ -334,7 +379,7 @@ def _tunnel_problems(spec: RunSpec, agents: Sequence[Presence]) -> Iterator[Prob
 
 
 def _without(agent: Presence, engine: str) -> str | None:
-    """Why an agent cannot play its part for an engine; None when it can."""
+    """Return the reason why an agent cannot use an engine, or None if it can."""
     state = agent.engine(engine)
     if state is None:
         return f"{agent.agent_id}: it does not say that it has {engine}"
@@ -374,7 +419,7 @@ def _shortages(
 
 
 def _held(reserved: Reserved) -> str:
-    """What other runs have of the fleet, for the message."""
+    """Return a text on the ports and clients that are reserved for other runs."""
     if not reserved.ports:
         return ""
     return (
@@ -384,14 +429,19 @@ def _held(reserved: Reserved) -> str:
 
 
 def without_ports(spec: RunSpec, fleet: Sequence[Presence]) -> list[str]:
-    """The ids of servers that have no port to give just now."""
+    """Return the ids of servers that do not have enough free ports for a pair at this time.
+
+    Args:
+        spec: The specification.
+        fleet: Live agents.
+    """
     name, each = spec.traffic.engine, spec.traffic.processes_count
     servers = [agent for agent in fleet if agent.role is Role.SERVER]
     return [server.agent_id for server in servers if not port_groups(server, name, each)]
 
 
 def _without_ports(spec: RunSpec, servers: Sequence[Presence]) -> str:
-    """Which live servers have none to give just now, for the message."""
+    """Return a text on servers that have no free ports, for the error message."""
     none = without_ports(spec, servers)
     if not none:
         return ""
@@ -399,14 +449,14 @@ def _without_ports(spec: RunSpec, servers: Sequence[Presence]) -> str:
 
 
 def _each(spec: RunSpec) -> str:
-    """What is asked of a port, where it is not the usual."""
+    """Return a text on special port requirements, or an empty string."""
     count, engine = spec.traffic.processes_count, spec.traffic.engine
     said = f" for {engine}" if engine != DEFAULT_ENGINE else ""
     return said + (f", {count} a pair (traffic.processes_count)" if count > 1 else "")
 
 
 def _unwell(presences: Sequence[Presence], now: datetime) -> str:
-    """What the agents that do not count have to say, for the message."""
+    """Return a text on agents that are not used because of a problem or an old heartbeat."""
     said = [f"{p.agent_id}: {p.problem}" for p in presences if p.problem is not None]
     silent = [p.agent_id for p in presences if p.problem is None and not is_heard(p, now)]
     parts = said[:3]
@@ -416,27 +466,28 @@ def _unwell(presences: Sequence[Presence], now: datetime) -> str:
 
 
 def _keeps_time(agent: Presence, spec: RunSpec) -> bool:
-    """Whether an agent's clock is within the gate of UTC now."""
+    """Return True if the clock error of an agent is within the limit now."""
     bound_s = None if agent.clock is None else agent.clock.bound_s
     return bound_s is not None and bound_s <= spec.clock_bound_max_s
 
 
 def _shared_boot_id(spec: RunSpec, agents: Sequence[Presence]) -> str | None:
-    """The boot of the one kernel whose clock all agents read, where the gate needs that."""
+    """Return the boot id if all agents use the clock of one kernel and the clock gate needs it."""
     if all(_keeps_time(agent, spec) for agent in agents):
         return None
     boots = {None if agent.clock is None else agent.clock.boot_id for agent in agents}
     return boots.pop() if len(boots) == 1 else None
 
 
-CROWDED_STREAMS_COUNT = 500  # a core: 240 start within 45 ms, 1,920 within 782 (measured)
+# Streams per core. Measured: 240 streams start within 45 ms, 1,920 within 782 ms.
+CROWDED_STREAMS_COUNT = 500
 
 
 def _crowded(spec: RunSpec, ends: Sequence[Presence]) -> Iterator[str]:
-    """The host that is to start the most streams a core, where it cannot do so at one instant.
+    """Yield a warning for the host with most streams per core if they cannot start together.
 
-    ``ends`` has an agent for each end of each pair. Agents of one boot, else of one address, are of
-    one host.
+    ``ends`` contains an agent for each end of each pair. Agents with the same boot id, or else with
+    the same address, are on the same host.
     """
     streams: Counter[str] = Counter()
     cores: dict[str, int] = {}
@@ -463,7 +514,7 @@ def _warnings(
     *,
     shared: bool,
 ) -> Iterator[str]:
-    """What an operator should know before paying for the run."""
+    """Yield warnings that an operator should see before the launch."""
     yield from _reach_warnings(spec, clients)
     yield from _proof_warnings(spec, ledger)
     if (silent := control_warning(spec, clients)) is not None:
@@ -496,10 +547,12 @@ def _warnings(
 
 
 def _proof_warnings(spec: RunSpec, ledger: LedgerPromise | None) -> Iterator[str]:
-    """What no burst of the run can prove, whatever it carries."""
-    from broadside.coordinator.core.measure.steady import RAMP_MAX_RATIO, VALUES_MIN  # brings numpy
+    """Yield warnings on results that no burst can prove."""
+    # This import loads NumPy.
+    from broadside.coordinator.core.measure.steady import RAMP_MAX_RATIO, VALUES_MIN
 
-    least_s = math.ceil(VALUES_MIN / (1 - RAMP_MAX_RATIO)) + 1  # starts are spread over one more
+    # Starts can be spread over one additional second.
+    least_s = math.ceil(VALUES_MIN / (1 - RAMP_MAX_RATIO)) + 1
     if spec.scaled_target_bits_per_second is not None and spec.burst_s < least_s:
         yield (
             f"burst_s: a verdict on a target needs {VALUES_MIN} s that all pairs share behind a "
@@ -518,7 +571,7 @@ def _proof_warnings(spec: RunSpec, ledger: LedgerPromise | None) -> Iterator[str
 
 
 def _segment_warnings(spec: RunSpec, agents: Sequence[Presence]) -> Iterator[str]:
-    """A TCP segment that the agents' own interfaces cannot carry whole."""
+    """Yield a warning if a TCP segment is too large for the interfaces of the agents."""
     asked, vxlan = spec.traffic.mss_bytes, spec.traffic.encapsulation is not None
     known = [(agent.nic_mtu_bytes, agent) for agent in agents if agent.nic_mtu_bytes is not None]
     if asked is None or not known:
@@ -534,7 +587,10 @@ def _segment_warnings(spec: RunSpec, agents: Sequence[Presence]) -> Iterator[str
 
 
 def _host_warnings(agents: Sequence[Presence]) -> Iterator[str]:
-    """What agents could not read of their hosts, so that a bottleneck may stay unknown."""
+    """Yield a warning for agents that cannot read all host metrics.
+
+    A bottleneck on such a host may not be detected.
+    """
     partly = [agent for agent in agents if agent.warnings]
     if partly:
         said = [f"{agent.agent_id}: {agent.warnings[0]}" for agent in partly]
@@ -545,7 +601,7 @@ def _host_warnings(agents: Sequence[Presence]) -> Iterator[str]:
 
 
 def _reach_warnings(spec: RunSpec, clients: Sequence[Presence]) -> Iterator[str]:
-    """Why the fleet, or the firewall by its data sheet, may not reach the target."""
+    """Yield warnings if the fleet or the documented firewall limits cannot reach the target."""
     target = spec.scaled_target_bits_per_second
     if target is None:
         return

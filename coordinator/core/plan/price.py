@@ -1,7 +1,7 @@
-"""What things cost in Azure: a dated table, and quantities times its figures. Pure.
+"""Dated Azure price table, and the bill for given quantities. Pure.
 
-An unknown price or quantity stays unknown: it is named and left out of the total, which is then a
-lower bound. A GB is 10^9 bytes.
+If a price or quantity is unknown, it is listed and not included in the total, which is then a lower
+bound. One GB is 10^9 bytes.
 """
 
 import operator
@@ -21,10 +21,11 @@ _Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Price(Message):
-    """One figure in US dollars, with its bounds and where it is from."""
+    """A price in US dollars, with bounds and source."""
 
     usd: _Usd
-    low_usd: _Usd | None = None  # None: as usd
+    # None means the same as ``usd``.
+    low_usd: _Usd | None = None
     high_usd: _Usd | None = None
     as_of: date | None = None
     source: str = "your own figure"
@@ -45,29 +46,37 @@ class Price(Message):
 
 
 class FirewallPrices(Message):
-    """What one SKU costs."""
+    """Prices for one firewall SKU."""
 
-    gb: Price | None = None  # a GB processed
+    # Price for one GB that is processed.
+    gb: Price | None = None
     deployment_hour: Price | None = None
-    unit_hour: Price | None = None  # a capacity unit beyond those that the deployment pays for
+    # Price for a capacity unit that is not included in the deployment.
+    unit_hour: Price | None = None
     included_units_count: Annotated[float, Field(ge=0)] = 0
-    unit_bits_per_second: Annotated[float, Field(gt=0)] | None = None  # that one unit carries
+    # Rate that one unit can carry, in bit/s.
+    unit_bits_per_second: Annotated[float, Field(gt=0)] | None = None
 
 
 class Prices(Message):
-    """A dated table of prices."""
+    """A dated price table."""
 
     name: str
     as_of: date
     region: str = "unknown"
-    firewall: Mapping[str, FirewallPrices] = {}  # by SKU, in small letters
-    peering: Price | None = None  # a GB from client to server
-    vcpu_hour: Mapping[str, Price] = {}  # by size, {} for its number of vCPUs
-    vm_hour: Mapping[str, Price] = {}  # by size
-    standing_hour: Mapping[str, Price] = {}  # what a range on Azure costs beside firewall and fleet
+    # Prices by SKU in lower case.
+    firewall: Mapping[str, FirewallPrices] = {}
+    # Price for one GB from client to server.
+    peering: Price | None = None
+    # Prices for one vCPU by VM size, with ``{}`` as placeholder for the number of vCPUs.
+    vcpu_hour: Mapping[str, Price] = {}
+    # Prices by VM size.
+    vm_hour: Mapping[str, Price] = {}
+    # Other hourly costs for a test range on Azure, in addition to firewall and fleet.
+    standing_hour: Mapping[str, Price] = {}
 
     def of_vm(self, size: str | None) -> Price | None:
-        """An hour of one machine; size names are not case-sensitive. None: unknown."""
+        """Return the hourly price for a VM size (not case-sensitive), or None if unknown."""
         if size is None:
             return None
         for name, price in self.vm_hour.items():
@@ -83,7 +92,13 @@ class Prices(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A figure with its bounds; None is unknown."""
+    """A value with its bounds. None means unknown.
+
+    Attributes:
+        value: The expected value.
+        low: Lower bound.
+        high: Upper bound.
+    """
 
     value: float | None = None
     low: float | None = None
@@ -93,14 +108,14 @@ class Span:
         return self._with(factor, operator.mul)
 
     def beyond(self, included: float) -> "Span":
-        """What is left after so much is taken off; never below 0."""
+        """Subtract an included quantity, with 0 as the minimum."""
         return self._with(included, operator.sub).at_least(0.0)
 
     def at_least(self, floor: float) -> "Span":
         return self._with(floor, max)
 
     def add(self, other: "Span") -> "Span":
-        """Part by part; what is unknown in one is unknown in the sum."""
+        """Add value and bounds. If one is unknown, the sum is unknown."""
         return self._with(other, operator.add)
 
     def _with(self, other: "Span | float", how: Callable[[float, float], float]) -> "Span":
@@ -117,13 +132,15 @@ def exactly(value: float | None) -> Span:
 
 
 class Line(Message):
-    """One thing that is paid for."""
+    """One item of a bill."""
 
     item: str
-    quantity: float | None  # None: unknown
+    # None if unknown.
+    quantity: float | None
     unit: str
     usd_each: float | None
-    usd: float | None  # None: quantity or price is unknown
+    # None if the quantity or the price is unknown.
+    usd: float | None
     low_usd: float | None
     high_usd: float | None
     source: str | None = None
@@ -132,29 +149,46 @@ class Line(Message):
 
 
 class Bill(Message):
-    """Lines and their sum."""
+    """Items with their sum."""
 
     lines: tuple[Line, ...]
-    total_usd: float | None  # of the known lines; None: none is known
+    # Sum of the known items, or None if no item is known.
+    total_usd: float | None
     total_low_usd: float | None
-    total_high_usd: float | None  # None: an upper bound is unknown
-    unknown: tuple[str, ...] = ()  # items that are not in the total, which is then a lower bound
+    # None if an upper bound is unknown.
+    total_high_usd: float | None
+    # Items that are not in the total. With such items, the total is a lower bound.
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What is to be paid for, at real scale."""
+    """Quantities to bill, at real scale.
+
+    Attributes:
+        ip_bytes: IP bytes through the firewall.
+        hours: Time to bill.
+        units_count: Mean number of capacity units over these hours.
+        machines: Number of machines to bill by VM size. None is an unknown size.
+        sku: SKU of the firewall, or None if unknown.
+    """
 
     ip_bytes: Span
     hours: float
-    units_count: Span  # capacity units, on average over the hours
-    machines: Mapping[str | None, int]  # how many of each size; None: size unknown
+    units_count: Span
+    machines: Mapping[str | None, int]
     sku: str | None
 
 
 def charge(usage: Usage, prices: Prices) -> Bill:
-    """Quantities times prices."""
-    if usage.sku is None:  # not told: between the two that a fleet can be pointed at
+    """Return the bill for some usage.
+
+    Args:
+        usage: Quantities to bill.
+        prices: The price table to use.
+    """
+    # With an unknown SKU, the price is between the prices of these two.
+    if usage.sku is None:
         candidates = [prices.firewall[sku] for sku in ("standard", "premium")
                       if sku in prices.firewall]  # fmt: skip
     else:
@@ -192,7 +226,7 @@ def _times(price: Price, factor: float) -> Price:
 
 
 def _either(prices: Iterable[Price | None]) -> Price | None:
-    """One price for either of several: the dearest, bounded by the cheapest. None: one unknown."""
+    """Return the highest price, with the lowest as lower bound, or None if one is unknown."""
     known = list(prices)
     whole = [price for price in known if price is not None]
     if not whole or len(whole) < len(known):

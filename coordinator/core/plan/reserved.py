@@ -1,4 +1,4 @@
-"""What open runs have reserved of the fleet, and the fleet without it. Pure."""
+"""Reservations in the fleet, and the fleet that is left for other runs. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,17 +8,30 @@ from broadside.exchange.messages import Message, Presence, RunId, UtcDatetime
 
 
 class Reservation(Message):
-    """One port of a server agent, for every burst of one run."""
+    """Reservation of one server port for all bursts of a run.
+
+    Attributes:
+        run_id: The run that uses the port.
+        agent_id: The server agent.
+        port: The port.
+        pair_index: Pair index. A pair with several processes has several ports.
+        until_at: Time when the reservation expires, even if it is not released.
+    """
 
     run_id: RunId
     agent_id: str
     port: int
-    pair_index: int  # of the run; a pair of several processes has several ports
-    until_at: UtcDatetime  # when it lapses, whoever forgot to give it back
+    pair_index: int
+    until_at: UtcDatetime
 
 
 def keep_ports(server: Presence, is_kept: Callable[[int], bool]) -> Presence:
-    """Return a server that offers only the ports that are kept, for every engine."""
+    """Return a server that only offers some ports, for every engine.
+
+    Args:
+        server: The server agent.
+        is_kept: Function to get True for a port to offer.
+    """
 
     def kept(ports: Sequence[int]) -> tuple[int, ...]:
         return tuple(filter(is_kept, ports))
@@ -31,14 +44,23 @@ def keep_ports(server: Presence, is_kept: Callable[[int], bool]) -> Presence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """The reservations in force: one run's server test is never counted by another run."""
+    """Current reservations, so that no server test is counted for two runs.
 
-    ports: Mapping[tuple[str, int], str] = field(default_factory=dict)  # agent, port: run id
-    clients_count: int = 0  # as many as the runs have pairs: any client may take any job
+    Attributes:
+        ports: Run ids by agent id and port.
+        clients_count: Number of clients to leave free, one for each reserved pair. Any client can
+            take any job.
+    """
+
+    ports: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    clients_count: int = 0
 
     @classmethod
     def of(cls, reservations: Iterable[Reservation]) -> "Reserved":
-        """Of one run's own to be left out, leave them out before."""
+        """Build this from single reservations.
+
+        The caller should first remove the reservations for the run that is planned.
+        """
         held = list(reservations)
         return cls(
             ports={(each.agent_id, each.port): each.run_id for each in held},
@@ -50,7 +72,7 @@ class Reserved:
         return tuple(sorted(set(self.ports.values())))
 
     def without(self, servers: Sequence[Presence]) -> list[Presence]:
-        """The servers, each with those ports alone that no run has."""
+        """Return the servers with only those ports that are not reserved."""
         return [self._without(server) for server in servers]
 
     def _without(self, server: Presence) -> Presence:

@@ -1,16 +1,16 @@
-"""When a schedule fires, and what becomes of each instant. Pure: ``now`` is an argument.
+"""Start times of schedules, and the state of each start time. Pure.
 
 A cron expression has five fields (minute, hour, day of month, month, day of week), or six with
-seconds first, and speaks of a wall clock. cronsim finds the wall times; what a zone's clock makes
-of them when it is put forward (a gap) or back (a fold) is decided here, as Debian's cron(8) does:
+seconds first. It uses local time. cronsim finds the local times. This module converts them to UTC
+when the clock is set forward (gap) or back (fold), in the same way as Debian's cron(8):
 
-- A *fixed* time of day, whose minute and hour do not begin with ``*``, runs once a day: in a gap
-  at the first instant after it, in a fold when the clock shows it first.
-- A *repeating* one follows the clock: what the clock leaves out does not run, what it shows twice
-  runs twice.
+- A *fixed* time of day, with a minute and hour that do not start with ``*``, is used once a day. In
+  a gap, this is the first time after the gap. In a fold, it is the first of the two times.
+- A *repeating* time follows the clock. A time in a gap is not used, and a time in a fold is used
+  twice.
 
-cronsim's own handling of zones is left aside: it steps by whole hours, and misses 03:00 on the day
-that Lord Howe Island's clock is put forward by half an hour.
+The time zone support in cronsim is not used. It steps by whole hours, and misses 03:00 on the day
+when the clock on Lord Howe Island is set forward by half an hour.
 """
 
 import difflib
@@ -28,12 +28,17 @@ from cronsim import CronSim, CronSimError
 from broadside.coordinator.core.plan.spec import RunSpec
 from broadside.exchange.messages import Message, RunId, UtcDatetime
 
-ON_TIME_S: Final = 60.0  # s after its instant in which a run counts as begun on time
-ROWS_MAX_COUNT: Final = 100  # missed instants with a row of their own; older ones share one
-DUE_MAX_COUNT: Final = 10_000  # instants looked at in one go
-WAITING_MAX_COUNT: Final = 100  # instants in the queue of one schedule
+# Seconds after the start time in which a launch still counts as on time.
+ON_TIME_S: Final = 60.0
+# Maximum number of missed start times with a row of their own. Older ones share one row.
+ROWS_MAX_COUNT: Final = 100
+# Maximum number of start times to check in one call.
+DUE_MAX_COUNT: Final = 10_000
+# Maximum number of start times in the queue of one schedule.
+WAITING_MAX_COUNT: Final = 100
 
-_SHIFT_MAX: Final = timedelta(hours=3)  # no zone's clock was ever put back by more
+# Upper limit for a change of the clock in a time zone.
+_SHIFT_MAX: Final = timedelta(hours=3)
 _FIELDS: Final[Mapping[str, str]] = {
     "second": "0-59",
     "minute": "0-59",
@@ -49,78 +54,111 @@ class BadSchedule(Exception):
 
 
 class Overlap(StrEnum):
-    """What happens to an instant that comes while the schedule's last run goes on."""
+    """Action for a start time when the last scheduled run is still in progress."""
 
-    SKIP = "skip"  # it is recorded as skipped
-    QUEUE = "queue"  # it fires when that run is over
-    CANCEL = "cancel"  # that run is aborted, then it fires
+    # Record the start time as skipped.
+    SKIP = "skip"
+    # Launch as soon as the last run has finished.
+    QUEUE = "queue"
+    # Cancel the last run, and then launch.
+    CANCEL = "cancel"
 
 
 class MissedPolicy(StrEnum):
-    """What happens to an instant at which no coordinator was there."""
+    """Action for a start time that was missed because no coordinator was running."""
 
-    SKIP = "skip"  # it is recorded as missed
-    RUN_LATE = "run-late"  # the newest one runs late, unless it is too old
+    # Record the start time as missed.
+    SKIP = "skip"
+    # Launch the newest one late, unless it is too old.
+    RUN_LATE = "run-late"
 
 
 class FiringState(StrEnum):
-    """What became of one instant."""
+    """State of one start time."""
 
-    WAITING = "waiting"  # for its turn
-    FIRING = "firing"  # a coordinator is at it
+    # It is waiting to be launched.
+    WAITING = "waiting"
+    # A coordinator is launching it.
+    FIRING = "firing"
     LAUNCHED = "launched"
-    SKIPPED = "skipped"  # by the overlap policy
-    MISSED = "missed"  # nobody was there
-    REFUSED = "refused"  # the fleet, or the budget, could not carry it
+    # It was skipped because of the overlap policy.
+    SKIPPED = "skipped"
+    # No coordinator was running.
+    MISSED = "missed"
+    # The fleet or the budget did not allow the launch.
+    REFUSED = "refused"
 
 
 OPEN: Final = frozenset({FiringState.WAITING, FiringState.FIRING})
 
 
 class Firing(Message):
-    """What became of one instant of a schedule; created once, by whoever saw it first."""
+    """Row for one start time of a schedule. It is created only once."""
 
     instant_at: UtcDatetime
     state: FiringState
-    noted_at: UtcDatetime  # when a coordinator first saw it
-    by: str | None = None  # the coordinator that is, or was, at it
-    since_at: UtcDatetime | None = None  # since when
-    turn_at: UtcDatetime | None = None  # when its turn came first
-    run_id: RunId | None = None  # launched, or being launched
-    reason: str | None = None  # why it waits, was skipped, missed or refused
-    until_at: UtcDatetime | None = None  # a row for many missed instants: the last of them
+    # Time when a coordinator first detected it.
+    noted_at: UtcDatetime
+    # Coordinator that is launching it, or did.
+    by: str | None = None
+    # Start of the work by this coordinator.
+    since_at: UtcDatetime | None = None
+    # Time when it could first be launched.
+    turn_at: UtcDatetime | None = None
+    # Run id, also while it is being launched.
+    run_id: RunId | None = None
+    # Reason why it waits, or was skipped, missed or refused.
+    reason: str | None = None
+    # Last start time, if this row is for many missed ones.
+    until_at: UtcDatetime | None = None
     instants_count: int = 1
 
     @property
     def last_at(self) -> datetime:
-        """The last instant that this row speaks of."""
+        """Last start time in this row."""
         return self.until_at or self.instant_at
 
 
 class Schedule(Message):
-    """Instants at which a run is launched."""
+    """Start times at which a run is launched."""
 
     name: str
     spec: RunSpec
-    cron: str | None = None  # exactly one of cron and at
+    # Exactly one of ``cron`` and ``at`` must be set.
+    cron: str | None = None
     at: UtcDatetime | None = None
-    timezone: str = "UTC"  # whose wall clock the cron expression speaks of
-    until_at: UtcDatetime | None = None  # no instant after it
+    # Time zone for the cron expression.
+    timezone: str = "UTC"
+    # Last possible start time, or None.
+    until_at: UtcDatetime | None = None
     runs_max_count: int | None = None
     overlap: Overlap = Overlap.SKIP
     missed: MissedPolicy = MissedPolicy.SKIP
-    missed_limit_s: int = 3600  # s after its instant at which a run may still begin late
+    # Seconds after the start time in which a late launch is allowed.
+    missed_limit_s: int = 3600
     created_by: str
     created_at: UtcDatetime
     paused_at: UtcDatetime | None = None
-    from_at: UtcDatetime  # instants up to it are none of this schedule's: created, or resumed
-    settled_at: UtcDatetime  # every instant up to it has a row that no longer changes
-    runs_count: int = 0  # launched, up to settled_at
-    last_run_id: RunId | None = None  # the newest launched, up to settled_at
+    # Time when the schedule was created or resumed. Earlier start times are not used.
+    from_at: UtcDatetime
+    # Every start time up to this one has a row that will not change.
+    settled_at: UtcDatetime
+    # Number of runs that were launched up to ``settled_at``.
+    runs_count: int = 0
+    # Newest run that was launched up to ``settled_at``.
+    last_run_id: RunId | None = None
 
 
 def check(schedule: Schedule, now: datetime) -> None:
-    """Raise :class:`BadSchedule` for what can never fire as asked."""
+    """Check a new schedule.
+
+    Args:
+        schedule: The schedule to check.
+        now: The current time.
+
+    Raises:
+        BadSchedule: The schedule is invalid or will never start a run.
+    """
     if (schedule.cron is None) == (schedule.at is None):
         raise BadSchedule("cron, at: give one of the two")
     check_zone(schedule.timezone)
@@ -140,12 +178,16 @@ def check(schedule: Schedule, now: datetime) -> None:
 
 
 def check_zone(name: str) -> None:
-    """Raise :class:`BadSchedule` for a name that is not in the IANA database."""
+    """Check a time zone name.
+
+    Raises:
+        BadSchedule: The name is not in the IANA database.
+    """
     known = available_timezones()
     if name in known:
         return
     folded = {zone.lower(): zone for zone in sorted(known)}
-    # "Amsterdam" should find Europe/Amsterdam, whose whole name is twice as long.
+    # Match the city too: "Amsterdam" should find Europe/Amsterdam, a name twice as long.
     cities = {zone.rpartition("/")[2].lower(): zone for zone in sorted(known)}
     asked = name.strip().lower().replace(" ", "_")
     near = difflib.get_close_matches(asked, folded, n=1, cutoff=0.75)
@@ -156,10 +198,16 @@ def check_zone(name: str) -> None:
 
 
 def localise(wall: datetime, timezone: str, field: str) -> datetime:
-    """The UTC instant of a wall time; one with an offset of its own is taken by that.
+    """Convert a local time to UTC.
 
-    Of a time that comes twice the first counts. Raises :class:`BadSchedule` for one that the clock
-    leaves out, or an unknown zone.
+    Args:
+        wall: Local time. If it has an offset, this offset is used. In a fold, the first of the two
+            times is used.
+        timezone: Time zone name.
+        field: Field name, for error messages.
+
+    Raises:
+        BadSchedule: The time is in a gap, or the time zone is unknown.
     """
     if wall.tzinfo is not None:
         return wall.astimezone(UTC)
@@ -176,15 +224,26 @@ def localise(wall: datetime, timezone: str, field: str) -> datetime:
 
 
 def next_instants(schedule: Schedule, after: datetime, count: int) -> list[datetime]:
-    """The first ``count`` instants after ``after``, ascending, in UTC; fewer where it ends."""
+    """Return the next start times in UTC, in ascending order.
+
+    Args:
+        schedule: The schedule.
+        after: Return only later start times.
+        count: Number to return. The list is shorter if the schedule ends.
+    """
     return list(islice(_to_come(schedule, after), count))
 
 
 def due(schedule: Schedule, fired: Mapping[datetime, Firing], now: datetime) -> list[datetime]:
-    """The instants up to ``now`` of which ``fired`` says nothing yet; the oldest, at most
-    :data:`DUE_MAX_COUNT`.
+    """Return the start times up to now that do not have a row yet, oldest first.
 
-    While a schedule is paused no instant after the pause is due.
+    The list has at most :data:`DUE_MAX_COUNT` items. For a paused schedule, it has no start time
+    after the pause.
+
+    Args:
+        schedule: The schedule.
+        fired: Rows by start time.
+        now: The current time.
     """
     before_at = now if schedule.paused_at is None else min(now, schedule.paused_at)
     after_at = max([schedule.settled_at, *(row.until_at for row in fired.values() if row.until_at)])
@@ -194,7 +253,12 @@ def due(schedule: Schedule, fired: Mapping[datetime, Firing], now: datetime) -> 
 
 
 def idle(schedule: Schedule, now: datetime) -> bool:
-    """Whether nothing of it can be open or due: no need to read its rows."""
+    """Return True if no start time can be open or due, so that the rows need not be read.
+
+    Args:
+        schedule: The schedule.
+        now: The current time.
+    """
     most = schedule.runs_max_count
     if most is not None and schedule.runs_count >= most:
         return True
@@ -203,13 +267,23 @@ def idle(schedule: Schedule, now: datetime) -> bool:
 
 
 def ended(schedule: Schedule, now: datetime) -> bool:
-    """Whether it will never fire again."""
+    """Return True if the schedule will never start a run again.
+
+    Args:
+        schedule: The schedule.
+        now: The current time.
+    """
     most = schedule.runs_max_count
     return (most is not None and schedule.runs_count >= most) or not next_instants(schedule, now, 1)
 
 
 def runs_left(schedule: Schedule, fired: Mapping[datetime, Firing]) -> int | None:
-    """How many instants may still become runs; open ones count as runs. None: no limit."""
+    """Return the number of runs that can still be started, or None if there is no limit.
+
+    Args:
+        schedule: The schedule.
+        fired: Rows by start time. Open rows count as runs.
+    """
     if schedule.runs_max_count is None:
         return None
     taken = sum(
@@ -221,12 +295,17 @@ def runs_left(schedule: Schedule, fired: Mapping[datetime, Firing]) -> int | Non
 
 
 def first_rows(schedule: Schedule, instants: Sequence[datetime], now: datetime) -> list[Firing]:
-    """The first row of each due instant, ascending: it waits for its turn, or was missed.
+    """Return the first row for each due start time, in ascending order.
 
-    An instant is missed when it is first seen more than :data:`ON_TIME_S` late, unless the policy
-    lets it run late: then the newest within the limit does, if none came on time after it. More
-    than :data:`ROWS_MAX_COUNT` missed instants share one row, the oldest; its key does not depend
-    on ``now``, so of several coordinators one writes it.
+    A start time is missed if it is first detected more than :data:`ON_TIME_S` late. With the policy
+    ``run-late``, the newest one within the limit is used if none was on time after it. If there are
+    more than :data:`ROWS_MAX_COUNT` missed start times, the older ones share one row. The key of
+    this row does not depend on ``now``, so that only one of several coordinators can create it.
+
+    Args:
+        schedule: The schedule.
+        instants: Due start times in ascending order.
+        now: The current time.
     """
     chosen = [at for at in instants if _on_time(at, now)]
     if schedule.missed is MissedPolicy.RUN_LATE and not chosen:
@@ -257,7 +336,13 @@ def first_rows(schedule: Schedule, instants: Sequence[datetime], now: datetime) 
 
 
 def too_late(schedule: Schedule, ready_at: datetime, now: datetime) -> str | None:
-    """Why an instant whose turn came at ``ready_at`` is missed after all; None: it may fire."""
+    """Return the reason why a waiting start time is missed, or None if it can be used.
+
+    Args:
+        schedule: The schedule.
+        ready_at: Time when it could first be launched.
+        now: The current time.
+    """
     late = now - ready_at
     if late <= timedelta(seconds=ON_TIME_S):
         return None
@@ -273,10 +358,14 @@ def too_late(schedule: Schedule, ready_at: datetime, now: datetime) -> str | Non
 
 
 def settled(schedule: Schedule, fired: Mapping[datetime, Firing]) -> Schedule:
-    """The schedule with its mark moved over the rows that no longer change, in their order.
+    """Move ``settled_at`` past all rows that will not change, in order.
 
-    What it counts depends on the rows between the old mark and the new one alone, so it does not
-    matter which coordinator moves it, nor how often.
+    The counts depend only on the rows between the old and the new time. The result is therefore the
+    same for any coordinator and any number of calls.
+
+    Args:
+        schedule: The schedule.
+        fired: Rows by start time.
     """
     mark_at, runs, last = schedule.settled_at, schedule.runs_count, schedule.last_run_id
     for at in sorted(fired):
@@ -328,7 +417,7 @@ def _check_cron(cron: str) -> None:
 
 
 def _to_come(schedule: Schedule, after: datetime) -> Iterator[datetime]:
-    """The schedule's own instants after ``after``, each found when it is asked for."""
+    """Yield the start times of the schedule after a time."""
     until_at = schedule.until_at
     instants = _instants(schedule, max(after, schedule.from_at))
     return takewhile(lambda instant: until_at is None or instant <= until_at, instants)
@@ -343,22 +432,24 @@ def _instants(schedule: Schedule, after: datetime) -> Iterator[datetime]:
 
 
 def _cron_instants(cron: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
-    """Instants after ``after``, ascending, each once; none after the year 9999."""
+    """Yield start times after a time in ascending order, each once, up to the year 9999."""
     minute, hour = cron.split()[-5:-3]
     repeating = minute.startswith("*") or hour.startswith("*")
-    # A wall time that the clock showed before `after` may come again: begin before the fold.
+    # A local time before `after` can occur again in a fold, so start before the fold.
     shifting = (after - _SHIFT_MAX).astimezone(zone).utcoffset() != (after + _SHIFT_MAX).astimezone(
         zone
     ).utcoffset()
     begin = after.astimezone(zone).replace(tzinfo=None) - (_SHIFT_MAX if shifting else timedelta())
     last_at = after
-    pending: list[datetime] = []  # a heap: what a fold shows again comes after its other times
+    # A heap, because the second times of a fold come after its other times.
+    pending: list[datetime] = []
     with suppress(OverflowError):
         for wall in CronSim(cron, begin):
             found, earliest_at = _of_wall(wall, zone, repeating=repeating)
             for instant in found:
                 heapq.heappush(pending, instant)
-            while pending and pending[0] <= earliest_at:  # no later wall time is any earlier
+            # No later local time can give an earlier start time.
+            while pending and pending[0] <= earliest_at:
                 instant = heapq.heappop(pending)
                 if instant > last_at:
                     last_at = instant
@@ -368,7 +459,7 @@ def _cron_instants(cron: str, zone: ZoneInfo, after: datetime) -> Iterator[datet
 def _of_wall(
     wall: datetime, zone: ZoneInfo, *, repeating: bool
 ) -> tuple[tuple[datetime, ...], datetime]:
-    """The instants of a wall time, and the earliest that any later wall time can have."""
+    """Return the UTC times for a local time, and the earliest UTC time for any later local time."""
     first_at, second_at = _both(wall, zone)
     if first_at == second_at:
         return (first_at,), first_at
@@ -379,14 +470,16 @@ def _of_wall(
 
 
 def _both(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """By the offsets before and after a shift (PEP 495): ascending in a fold, descending in a gap,
-    equal elsewhere."""
+    """Convert a local time with the offsets before and after a clock change (PEP 495).
+
+    The results are ascending in a fold, descending in a gap, and equal otherwise.
+    """
     first_at, second_at = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     return first_at, second_at
 
 
 def _after_gap(before_at: datetime, after_at: datetime, zone: ZoneInfo) -> datetime:
-    """The first instant at which the zone's offset is the one of ``after_at``."""
+    """Return the first time with the same offset as ``after_at``."""
     offset = after_at.astimezone(zone).utcoffset()
     low, high = int(before_at.timestamp()), int(after_at.timestamp())
     while high - low > 1:

@@ -1,7 +1,7 @@
-"""The seal of a stored plan: SHA-256 over the bytes of its document without the seal itself.
+"""Seal of a stored plan, which is the SHA-256 of the document without the seal.
 
-Whoever reads the document hashes what is stored, and not what his own version would write. So a
-version with more fields verifies it unchanged.
+The digest is computed from the stored bytes, and not from the fields that this version would write.
+A version with more fields can therefore verify the plan unchanged.
 """
 
 import hashlib
@@ -11,8 +11,8 @@ from typing import Any, Final
 
 _SEAL: Final = re.compile(rb',"seal_sha256":(?:null|"[0-9a-f]{64}")\}\Z')
 
-# Commit 6cca7b45 and before hashed the document without these, where they had these values, but
-# stored them. A name that ends with an asterisk stands for all that begin so.
+# Commit 6cca7b45 and earlier versions stored these fields with these values, but did not include
+# them in the digest. The asterisk matches any end of a name.
 _UNHASHED: Final = (
     (("witnesses",), "[]"),
     (("spec", "raw"), '"failed"'),
@@ -21,11 +21,11 @@ _UNHASHED: Final = (
 
 
 def document_digest(document: bytes, seal: str | None) -> str:
-    """Return what the seal of a stored plan must be, in hexadecimal.
+    """Return the expected seal of a stored plan in hexadecimal.
 
     Args:
-        document: The plan as it is stored; its seal is its last member.
-        seal: The seal that the plan has. An older version's rule is tried where it is not met.
+        document: The plan as stored, with the seal as its last member.
+        seal: The seal of the plan. If it does not match, the rule of an older version is used.
     """
     content = _SEAL.sub(b"}", document)
     digest = hashlib.sha256(content).hexdigest()
@@ -38,19 +38,24 @@ def document_digest(document: bytes, seal: str | None) -> str:
 
 
 def with_seal(unsealed: bytes, seal: str | None) -> bytes:
-    """Return the document of a plan that was written without its seal, with it at the end."""
+    """Add the seal to the document of a plan, as its last member.
+
+    Args:
+        unsealed: The document without a seal.
+        seal: The seal in hexadecimal, or None.
+    """
     member = "null" if seal is None else f'"{seal}"'
     return unsealed[:-1] + f',"seal_sha256":{member}}}'.encode()
 
 
 class _Number(str):
-    """A number as it is written: another program may write the same value in another way."""
+    """A number in the original notation, because other programs can write it in a different way."""
 
     __slots__ = ()
 
 
 def _older_content(content: bytes) -> bytes | None:
-    """Return what 6cca7b45 hashed of it; None where no version of ours wrote the text."""
+    """Return the content that 6cca7b45 used for the digest, or None for a foreign format."""
     try:
         plan = json.loads(content, parse_float=_Number, parse_int=_Number)
         if _text(plan).encode() != content:

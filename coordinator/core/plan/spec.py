@@ -1,4 +1,4 @@
-"""What a run is: its specification, and the plan that a specification becomes."""
+"""Run specification, and the plan that is made from it."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -25,73 +25,99 @@ from broadside.exchange.messages import (
     pair_name,
 )
 
-UNATTENDED_MAX_S = 604_800  # s from launch: a week
+# Longest unattended time from launch in seconds, a week.
+UNATTENDED_MAX_S = 604_800
 PERIOD_MAX_S = 604_800
-ARM_GAP_MIN_S = 5.0  # s between two bursts that the fleet needs to report and to arm again
+# Time between two bursts that the fleet needs to report and to prepare again.
+ARM_GAP_MIN_S = 5.0
 
-TUNNEL_GAP_S = 4.0  # s more, for both ends of the tunnels
-BYPASS: Final = "bypass"  # device.path of a run that is not to cross the firewall
+# Additional seconds to create and remove the tunnels at both ends.
+TUNNEL_GAP_S = 4.0
+# Value of ``device.path`` for a run that should not cross the firewall.
+BYPASS: Final = "bypass"
 
 
 class Objective(Message):
-    """What the run is to show, and how much of it must have been seen to say so."""
+    """Target and thresholds of a run, and the coverage that a verdict needs."""
 
-    target_bits_per_second: Annotated[float, Field(gt=0)] | None = None  # at real scale, at `layer`
+    # Bit/s at real scale, at the layer in `layer`.
+    target_bits_per_second: Annotated[float, Field(gt=0)] | None = None
     layer: Layer = Layer.IP
-    tolerance_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.05  # below the target and still a pass
-    coverage_floor_ratio: Annotated[float, Field(gt=0, le=1)] = 0.95  # of planned pair-seconds
+    # Part of the target by which the rate can be lower and still pass.
+    tolerance_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    # Required part of the planned pair-seconds.
+    coverage_floor_ratio: Annotated[float, Field(gt=0, le=1)] = 0.95
     rtt_mean_max_s: Annotated[float, Field(gt=0)] | None = None
-    retransmit_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None  # of segments sent
-    loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None  # UDP datagrams
-    success_min_ratio: Annotated[float, Field(ge=0, le=1)] | None = None  # of requests
-    latency_p99_max_s: Annotated[float, Field(gt=0)] | None = None  # of all pairs' requests
-    probe_p99_max_s: Annotated[float, Field(gt=0)] | None = None  # of all pairs' probes
+    # Ratio to all segments that were sent.
+    retransmit_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
+    # Ratio to all UDP datagrams.
+    loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
+    # Ratio to all requests.
+    success_min_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
+    # For the requests of all pairs.
+    latency_p99_max_s: Annotated[float, Field(gt=0)] | None = None
+    # For the probes of all pairs.
+    probe_p99_max_s: Annotated[float, Field(gt=0)] | None = None
     probe_loss_max_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
-    device_cpu_p95_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None  # of each device
+    # For each device.
+    device_cpu_p95_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
     device_memory_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
-    device_drops_max_per_second: Annotated[float, Field(ge=0)] | None = None  # mean of the window
+    # Mean over the window.
+    device_drops_max_per_second: Annotated[float, Field(ge=0)] | None = None
     device_health_min_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
     device_snat_ports_max_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
-    residual_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05  # fleet against firewall
-    start_spread_max_s: Annotated[float, Field(gt=0, le=60)] = 0.1  # between the pairs' first bytes
+    # Largest difference between the fleet and the firewall counter.
+    residual_max_ratio: Annotated[float, Field(gt=0, le=1)] = 0.05
+    # Largest time between the first bytes of the pairs.
+    start_spread_max_s: Annotated[float, Field(gt=0, le=60)] = 0.1
 
 
 class RunSpec(Message):
-    """Everything that decides what a run does; a scenario is a named, partly filled one.
+    """Run specification. A scenario is a named specification with some fields set.
 
-    What a launch must keep beyond the fields' own bounds is in :meth:`problems`: those rules grow,
-    and a stored run is to be read by every later Broadside.
+    Launch rules in addition to the bounds of the fields are in :meth:`problems`. New versions can
+    add such rules, but must still be able to read every stored run.
     """
 
     scenario: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,40}$")]
     description: str = ""
     pairs_count: Annotated[int, Field(ge=1, le=2000)] = 30
     bursts_count: Annotated[int, Field(ge=1, le=10_000)] = 1
-    burst_s: Annotated[int, Field(ge=1, le=86_400)] = 30  # s of measured traffic a burst
-    period_s: Annotated[int, Field(ge=1, le=PERIOD_MAX_S)] = 60  # s from one start to the next
-    align_to_period: StrictBool = False  # starts are multiples of the period since the UTC epoch
-    lead_s: Annotated[int, Field(ge=1, le=3600)] = 15  # s from launch to the first start, at least
+    # Seconds of measured traffic in a burst.
+    burst_s: Annotated[int, Field(ge=1, le=86_400)] = 30
+    # Seconds from one start to the next.
+    period_s: Annotated[int, Field(ge=1, le=PERIOD_MAX_S)] = 60
+    # True sets starts to multiples of the period since the UTC epoch.
+    align_to_period: StrictBool = False
+    # Minimum number of seconds from launch to the first start.
+    lead_s: Annotated[int, Field(ge=1, le=3600)] = 15
     traffic: Annotated[Traffic, BeforeValidator(filled_in)] = Traffic()
     objective: Objective = Objective()
-    scale: Annotated[float, Field(gt=0)] = 1.0  # lab: real rates are this many times the measured
-    late_after_s: Annotated[float, Field(gt=0, le=60)] = 1.0  # s after the instant: data is late
-    clock_bound_max_s: Annotated[float, Field(gt=0, le=10)] = 0.05  # s, the clock gate
-    lease_s: Annotated[int, Field(ge=5, le=3600)] = 60  # s without a coordinator until agents stop
-    # s from launch for which agents go on without any coordinator, and not a second longer, or the
-    # instant until which they do, at most a week from launch; neither: the lease holds
+    # Lab: real rate divided by the measured rate.
+    scale: Annotated[float, Field(gt=0)] = 1.0
+    # Seconds after the start time when the first data counts as late.
+    late_after_s: Annotated[float, Field(gt=0, le=60)] = 1.0
+    # Largest clock error for the clock gate, in seconds.
+    clock_bound_max_s: Annotated[float, Field(gt=0, le=10)] = 0.05
+    # Time for agents to continue if there is no coordinator, in seconds.
+    lease_s: Annotated[int, Field(ge=5, le=3600)] = 60
+    # Hard end for agents that should work with no coordinator, in seconds from launch or as a time.
+    # It can be at most a week from launch. If both are None, the lease is used.
     unattended_s: Annotated[int, Field(ge=60, le=UNATTENDED_MAX_S)] | None = None
     unattended_until_at: UtcDatetime | None = None
-    # of a pair's own running median: a fall by so much is a disruption
+    # If the rate of a pair falls below the running median by this ratio, it is a disruption.
     disruption_drop_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    # whose engines' printed output is kept, of client ends: failed is those that did not measure,
-    # and one sample pair
+    # Client ends with stored engine output. ``failed`` stores it for failed clients and for one
+    # sample pair.
     raw: RawPolicy = RawPolicy.FAILED
-    budget_usd: Annotated[float, Field(ge=0)] | None = None  # at real scale; None: no limit
+    # In US dollars at real scale. None means no limit.
+    budget_usd: Annotated[float, Field(ge=0)] | None = None
     labels: Mapping[str, str] = {}
-    device: Mapping[str, str] = {}  # what the report says of the device: sku, region, idps ...
+    # Description of the device for the report, such as SKU, region or IDPS mode.
+    device: Mapping[str, str] = {}
 
     def problems(self) -> tuple[str, ...]:
-        """Why it cannot be launched as it is, each as ``field: problem; fix``; empty: it can."""
+        """Return the reasons why this cannot be launched, each as ``field: problem; fix``."""
         return (
             *engine_problems(scaled(self.traffic, self.scale)),
             *self._unmeasured_goals(),
@@ -105,7 +131,8 @@ class RunSpec(Message):
         for goal in GOALS:
             if getattr(self.objective, goal.bound) is None or goal.needs in measured:
                 continue
-            if goal.needs == WITNESSES:  # whether there are any is for the planner to say
+            # The planner checks whether such telemetry is available.
+            if goal.needs == WITNESSES:
                 continue
             if goal.needs == PROBES:
                 yield (
@@ -121,10 +148,11 @@ class RunSpec(Message):
 
     @property
     def least_period_s(self) -> int:
-        """From one burst's instant to the next, s: what comes in between has to fit."""
+        """Shortest period in seconds, to fit everything between two starts."""
         needed_s = self.burst_s + self.traffic.omit_s + ARM_GAP_MIN_S
         probe = self.traffic.probe
-        probe_s = 0.0 if probe is None else probe.after_s + 1  # for the last answer
+        # Wait for the last answer.
+        probe_s = 0.0 if probe is None else probe.after_s + 1
         needed_s += max(self._tail_s, probe_s)
         if self.traffic.encapsulation is not None:
             needed_s += TUNNEL_GAP_S
@@ -132,7 +160,7 @@ class RunSpec(Message):
 
     @property
     def _tail_s(self) -> float:
-        """After its end until the engine has given up what hangs, s."""
+        """Seconds after the burst end until the engine stops connections that hang."""
         engine = find(self.traffic.engine)
         return 0.0 if engine is None else engine.tail_s(self.traffic)
 
@@ -155,39 +183,40 @@ class RunSpec(Message):
 
     @property
     def is_unattended(self) -> bool:
-        """Whether agents go on without a coordinator, until a hard end."""
+        """True if agents should work with no coordinator until a hard end."""
         return self.unattended_s is not None or self.unattended_until_at is not None
 
     def hard_end_at(self, launched_at: datetime) -> datetime | None:
-        """Its hard end where it is unattended, else None."""
+        """Return the hard end for a launch at this time, or None if a lease is used."""
         if self.unattended_s is not None:
             return launched_at + timedelta(seconds=self.unattended_s)
         return self.unattended_until_at
 
     @property
     def bypasses_device(self) -> bool:
-        """Whether its traffic is to pass the firewall by: a reference."""
+        """True if the traffic should not cross the firewall. Such a run is a reference."""
         return self.device.get("path") == BYPASS
 
     @property
     def sku(self) -> str | None:
-        """What kind of firewall it is said to cross, in small letters; None: not said."""
+        """SKU of the firewall in lower case, or None if it is not set."""
         return self.device.get("sku", "").lower() or None
 
     @property
     def scaled_target_bits_per_second(self) -> float | None:
-        """The target as this run can measure it: at ``scale``, at the objective's layer."""
+        """Target in bit/s as measured (divided by ``scale``), at the layer of the objective."""
         target = self.objective.target_bits_per_second
         return None if target is None else target / self.scale
 
 
 class Pair(Message):
-    """A slot in every burst: one server endpoint, and whichever client takes the job."""
+    """A server endpoint in every burst. In each burst, the client is the one that takes the job."""
 
     index: int
     endpoint: Endpoint
     server_nic_bits_per_second: int | None = None
-    nic_mtu_bytes: int | None = None  # smallest of its server and all clients; None: one is unknown
+    # Smallest MTU of the server and all clients, or None if one is unknown.
+    nic_mtu_bytes: int | None = None
 
     @property
     def name(self) -> str:
@@ -195,12 +224,14 @@ class Pair(Message):
 
 
 class Burst(Message):
-    """One planned instant at which every pair starts."""
+    """A planned time at which all pairs start."""
 
     index: int
     planned_start_at: UtcDatetime
-    duration_s: int  # s of measured traffic
-    omit_s: int = 0  # s of engine warm-up before it
+    # Seconds of measured traffic.
+    duration_s: int
+    # Seconds of engine warm-up before it.
+    omit_s: int = 0
 
     @property
     def planned_end_at(self) -> UtcDatetime:
@@ -208,18 +239,19 @@ class Burst(Message):
 
 
 class LedgerPromise(Message):
-    """The device's own byte counts, on which the verdict is to rest beside the fleet's."""
+    """Device counter that the verdict will use in addition to the fleet."""
 
-    source: str  # as the settings name it: lab, csv, prometheus, azure-monitor
-    coverage_min_ratio: Annotated[float, Field(gt=0, le=1)] = 0.95  # of the bursts' bytes that
-    # must lie in bins which it knows
+    # Name in the settings: lab, csv, prometheus or azure-monitor.
+    source: str
+    # Part of the bytes of all bursts that must be in known bins of the counter.
+    coverage_min_ratio: Annotated[float, Field(gt=0, le=1)] = 0.95
 
 
 class Plan(Message):
-    """A run made concrete: who, when, from what, and what is to prove it.
+    """Run plan with endpoints, start times, traffic and the evidence that is required.
 
-    What is to be proven is fixed with it: the objective and its layer, the clock gate, the
-    endpoints, the ledger, the decision rule. The verdict repeats its seal.
+    The plan also sets what the run must prove: the objective with its layer, the clock gate, the
+    counter and the decision rule. The verdict contains the seal of the plan.
     """
 
     run_id: RunId
@@ -227,33 +259,41 @@ class Plan(Message):
     spec: RunSpec
     pairs: tuple[Pair, ...]
     bursts: tuple[Burst, ...]
-    warnings: tuple[str, ...] = ()  # feasible, but the operator should know
-    ledger: LedgerPromise | None = None  # None: nothing but the fleet vouches for the run
-    shared_boot_id: Identifier | None = Field(None, exclude_if=is_none)  # the fleet's one clock
-    clocks_promised: bool = True  # readings of every agent's clock; imports have none
-    witnesses: tuple[str, ...] = ()  # devices that are to be told of
-    limits_as_of: str | None = None  # the newest date in the table of documented limits
-    decision_rule: Literal["guarded-acceptance"] = "guarded-acceptance"  # docs/verdict.md
-    confidence_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.95  # of the interval that it takes
-    # Over the stored document without this member, which is its last one.
+    # The run can be launched, but an operator should know these.
+    warnings: tuple[str, ...] = ()
+    # None means that there is only the evidence of the fleet.
+    ledger: LedgerPromise | None = None
+    # Boot id of the kernel with the clock that all agents use.
+    shared_boot_id: Identifier | None = Field(None, exclude_if=is_none)
+    # True if clock readings from every agent are required. Imports have none.
+    clocks_promised: bool = True
+    # Devices that must have telemetry.
+    witnesses: tuple[str, ...] = ()
+    # Newest date in the table of documented limits.
+    limits_as_of: str | None = None
+    # See docs/verdict.md.
+    decision_rule: Literal["guarded-acceptance"] = "guarded-acceptance"
+    # Confidence level of the interval for the decision.
+    confidence_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    # Digest of the stored document without this member, which is the last one.
     seal_sha256: str | None = None
 
-    # SHA-256 of the stored document that this plan was read from; None: it was not read from one.
+    # SHA-256 of the stored document that was read, or None if the plan was not read.
     _stored_sha256: str | None = PrivateAttr(None)
 
     @classmethod
     def read(cls, document: bytes) -> "Plan":
-        """Return a stored plan, whose seal is compared with the bytes as they are stored.
+        """Return a stored plan, with a digest of the stored bytes to compare with its seal.
 
         Raises:
-            ValidationError: The document is no plan of this version.
+            ValidationError: The document is not a plan of this version.
         """
         plan = cls.model_validate_json(document)
         plan._stored_sha256 = document_digest(document, plan.seal_sha256)
         return plan
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> "Plan":
-        """Return a copy; one that was changed is no longer what was stored."""
+        """Return a copy. A changed copy does not use the digest of the stored document."""
         copy = super().model_copy(update=update, deep=deep)
         if update:
             copy._stored_sha256 = None
@@ -261,29 +301,29 @@ class Plan(Message):
 
     @property
     def document(self) -> bytes:
-        """The plan as it is stored: its seal is the last member, whatever fields came after it."""
+        """The plan as it is stored, with the seal as its last member."""
         return with_seal(self.to_json(without=("seal_sha256",)).encode(), self.seal_sha256)
 
     def digest(self) -> str:
-        """SHA-256 of the plan's document without its seal, in hexadecimal."""
+        """Return the SHA-256 of the document without its seal, in hexadecimal."""
         return self._stored_sha256 or document_digest(self.document, self.seal_sha256)
 
     def sealed(self) -> "Plan":
-        """The plan with its seal, as it is stored and judged."""
+        """Return the plan with its seal."""
         return self.model_copy(update={"seal_sha256": document_digest(self.document, None)})
 
     @property
     def is_intact(self) -> bool:
-        """Whether nothing of it changed since it was sealed."""
+        """True if the plan was not changed after it was sealed."""
         return self.seal_sha256 is None or self.seal_sha256 == self.digest()
 
     @property
     def traffic(self) -> Traffic:
-        """What is really sent: paced rates are divided by the run's scale."""
+        """Traffic to send, with paced rates divided by the scale of the run."""
         return scaled(self.spec.traffic, self.spec.scale)
 
     def jobs(self, burst: Burst) -> Iterator[Job]:
-        """The jobs of one burst, in pair order."""
+        """Yield the jobs for one burst, in pair order."""
         traffic = self.traffic
         for pair in self.pairs:
             is_sample = pair.index == 0 and self.spec.raw is not RawPolicy.NONE

@@ -1,4 +1,4 @@
-"""How large a window, or how many sessions, a rate over a path needs. Pure."""
+"""Window size and number of sessions that a rate needs on a path. Pure."""
 
 import math
 from fractions import Fraction
@@ -8,26 +8,39 @@ from broadside.exchange.messages import Message
 
 
 class WindowAdvice(Message):
-    """What a rate over a round trip asks of windows and sessions."""
+    """Windows and sessions that are needed for a rate and a round-trip time."""
 
-    bits_per_second: float  # payload
+    # Payload rate.
+    bits_per_second: float
     rtt_s: float
-    bdp_bytes: int  # bandwidth-delay product: bytes in flight that the rate needs
-    window_bytes: int | None = None  # one session's, as given
-    session_bits_per_second: float | None = None  # the most one session reaches with that window
-    sessions_count: int | None = None  # sessions with that window that the rate needs
+    # Bandwidth-delay product, the bytes in flight that the rate needs.
+    bdp_bytes: int
+    # Window of one session, as given.
+    window_bytes: int | None = None
+    # Highest rate of one session with this window.
+    session_bits_per_second: float | None = None
+    # Number of sessions with this window that the rate needs.
+    sessions_count: int | None = None
     sentence: str
 
 
 def advise_window(
     bits_per_second: float, rtt_s: float, window_bytes: int | None = None
 ) -> WindowAdvice:
-    """The bandwidth-delay product, and what a given window makes of it.
+    """Compute the bandwidth-delay product, and the sessions that a window needs.
 
-    A sender has at most one window in flight a round trip, so a session's rate is at most
-    window / RTT (RFC 6349, section 3.3.1); the rate needs BDP = rate x RTT bytes in flight over all
-    sessions. Reckoned exactly, in the decimals as they are written: 9 ms is 9/1000 s and not the
-    nearest binary number. Raises ``ValueError`` for what is not positive.
+    A sender can have at most one window in flight per round trip. The session rate is therefore
+    limited to window / RTT (RFC 6349, section 3.3.1). To reach the rate, BDP = rate x RTT bytes
+    need to be in flight in all sessions. The decimals are used exactly as given: 9 ms is 9/1000 s,
+    not the nearest binary number.
+
+    Args:
+        bits_per_second: Payload rate to reach.
+        rtt_s: Round-trip time in seconds.
+        window_bytes: Window of one session, or None.
+
+    Raises:
+        ValueError: A value is not above zero.
     """
     for name, value in (
         ("bits_per_second", bits_per_second),
@@ -62,7 +75,7 @@ def _decimal(value: float) -> Fraction:
 
 
 def _bytes(count: int) -> str:
-    """Bytes as windows are set: in KiB and MiB."""
+    """Format bytes in KiB or MiB, as windows are set."""
     if count >= 1 << 20:
         return f"{count / (1 << 20):.4g} MiB"
     return f"{count / (1 << 10):.4g} KiB" if count >= 1 << 10 else f"{count} bytes"
