@@ -1,3 +1,3 @@
-"""Plans runs, queues jobs, lines up what came back, and gives the verdict."""
+"""Coordinator that plans runs, queues jobs, aligns the results and computes the verdict."""
 
 import broadside.exchange  # noqa: F401 - before pydantic

@@ -1,4 +1,4 @@
-"""``python -m broadside.coordinator`` is the ``broadside`` command."""
+"""Entry point of ``python -m broadside.coordinator``, the same as the ``broadside`` command."""
 
 from broadside.coordinator.cli import main
 

@@ -1,4 +1,4 @@
-"""Scheduled backups of an embedded store, and what became of the last backup and restore drill."""
+"""Scheduled backups for an embedded store, and records about the last backup and restore drill."""
 
 import asyncio
 import logging
@@ -19,8 +19,10 @@ from broadside.exchange.programs import module_command
 from broadside.exchange.records.keys import BACKUPS
 from broadside.exchange.records.shelf import Shelf
 
-RETRY: Final = timedelta(hours=1)  # after a backup that failed
-LOOK_S: Final = 30.0  # s between looks at whether a backup is due
+# Time to wait after a failed backup.
+RETRY: Final = timedelta(hours=1)
+# Time to wait between two checks if a backup is due.
+LOOK_S: Final = 30.0
 _ERROR_MAX_CHARS: Final = 300
 _FILE: Final = re.compile(r"broadside-\d{8}T\d{6}Z\.tar\.gz")
 
@@ -28,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class BackupKind(StrEnum):
-    """What is done with backups, and on record."""
+    """Backup record kind."""
 
     BACKUP = "backup"
     DRILL = "drill"
@@ -38,15 +40,25 @@ class BackupRecord(Message):
     """The last attempt of a kind, and the last one that succeeded."""
 
     ended_at: UtcDatetime
-    error: str | None = None  # of the last attempt; None: it succeeded
-    succeeded_at: UtcDatetime | None = None  # None: none has yet
-    file: str | None = None  # of the last one that succeeded, as the next two
+    # Error of the last attempt. None if it succeeded.
+    error: str | None = None
+    # None if no attempt has succeeded yet.
+    succeeded_at: UtcDatetime | None = None
+    # ``file``, ``size_bytes`` and ``duration_s`` describe the last successful attempt.
+    file: str | None = None
     size_bytes: Annotated[int, Field(ge=0)] | None = None
     duration_s: Annotated[float, Field(ge=0)] | None = None
 
 
 async def read_backup_records(table: Table) -> Mapping[BackupKind, BackupRecord]:
-    """Return what is on record, from a fabric's private table. Raises ``ExchangeError``."""
+    """Read the backup records from the fabric's private table.
+
+    Returns:
+        The record of each kind. A kind without any attempt is left out.
+
+    Raises:
+        ExchangeError: The table cannot be read.
+    """
     shelf = Shelf(table, BACKUPS, BackupRecord)
     found = {kind: await shelf.read(kind) for kind in BackupKind}
     return {kind: record for kind, record in found.items() if record is not None}
@@ -55,7 +67,18 @@ async def read_backup_records(table: Table) -> Mapping[BackupKind, BackupRecord]
 async def save_success(
     table: Table, kind: BackupKind, file: Path, *, began_at: datetime, now: datetime
 ) -> None:
-    """Record an attempt that succeeded. Raises ``ExchangeError``."""
+    """Record a successful attempt.
+
+    Args:
+        table: The fabric's private table, where the record should be stored.
+        kind: Backup or restore drill.
+        file: The backup file. Its size is recorded.
+        began_at: Start time.
+        now: End time.
+
+    Raises:
+        ExchangeError: The record cannot be stored.
+    """
     record = BackupRecord(
         ended_at=now,
         succeeded_at=now,
@@ -67,10 +90,16 @@ async def save_success(
 
 
 async def save_failure(table: Table, kind: BackupKind, error: str, now: datetime) -> None:
-    """Record an attempt that failed; what is known of the last success stays.
+    """Record a failed attempt and preserve the data about the last success.
+
+    Args:
+        table: The fabric's private table, where the record should be stored.
+        kind: Backup or restore drill.
+        error: One line. Longer texts are truncated.
+        now: End time.
 
     Raises:
-        ExchangeError: It cannot be stored.
+        ExchangeError: The record cannot be stored.
     """
     shelf = Shelf(table, BACKUPS, BackupRecord)
     before = await shelf.read(kind) or BackupRecord(ended_at=now)
@@ -79,7 +108,7 @@ async def save_failure(table: Table, kind: BackupKind, error: str, now: datetime
 
 
 def new_backup_file(folder: Path, now: datetime) -> Path:
-    """Return the name of a new scheduled backup."""
+    """Return the path of a new scheduled backup."""
     return folder / f"broadside-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}.tar.gz"
 
 
@@ -91,16 +120,16 @@ def scheduled_files(folder: Path) -> list[Path]:
 
 
 def remove_old_files(folder: Path, keep_count: int) -> None:
-    """Remove all scheduled backups but the newest ``keep_count``."""
+    """Remove all scheduled backups except the newest ``keep_count``."""
     for path in scheduled_files(folder)[keep_count:]:
         path.unlink(missing_ok=True)
 
 
 class ScheduledBackups:
-    """Companion of the coordinator that takes a backup when one is due.
+    """Background service of the coordinator that takes a backup when one is due.
 
-    The backup is a process of its own, with a lower priority: compressing takes a core for as long
-    as it lasts, and a lease is renewed every few seconds.
+    The backup runs in a separate process with a lower priority. Compression uses one core for the
+    whole backup, and the coordinator must renew its lease every few seconds.
     """
 
     def __init__(
@@ -125,7 +154,7 @@ class ScheduledBackups:
         if record is None:
             return True
         wait = self.interval if record.error is None else min(self.interval, RETRY)
-        # A clock that was set back must not put it off.
+        # If the clock was set back, the next backup must not be delayed.
         return not timedelta(0) <= self._now() - record.ended_at < wait
 
     async def _back_up(self) -> None:
@@ -138,12 +167,13 @@ class ScheduledBackups:
         try:
             _, told = await process.communicate()
         except asyncio.CancelledError:
-            process.terminate()  # it removes its copies, which hold keys
+            # On SIGTERM the process removes its temporary copies, which contain keys.
+            process.terminate()
             await process.wait()
             raise
         if process.returncode:
             lines = told.decode(errors="replace").strip().splitlines()
             error = lines[-1] if lines else f"it ended with {process.returncode}"
             log.error("backup: %s", error, extra={"action": "backup_failed"})
-            # By the process itself too, unless it was killed.
+            # The process records its own failure too, except when it was killed.
             await save_failure(self._table, BackupKind.BACKUP, error, self._now())

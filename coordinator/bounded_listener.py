@@ -1,7 +1,7 @@
-"""Bounds on who is connected: how many ask nothing, how long and large a request's head may be.
+"""Limits for idle connections, request headers, request bodies and unread responses.
 
-uvicorn bounds neither: a head without an end fills the memory, one that never comes holds its
-connection. Who is slow to *read* is given up by the kernel.
+uvicorn has none of these limits. A header without an end would fill the memory, and a header that
+never arrives would occupy its connection. The kernel closes connections to slow readers.
 """
 
 import asyncio
@@ -14,19 +14,26 @@ from typing import Any, Final, TypeVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-HEAD_S: Final = 10.0  # s for a request's head, from its first byte or a connection's start
-HEAD_MAX_BYTES: Final = 65_536  # of a head that comes in pieces; one read is at most four of these
-BODY_S: Final = 20.0  # s that a body has to come, and more for what came of it:
+# Time limit for a request header, from its first byte or from the connection start.
+HEAD_S: Final = 10.0
+# Size limit of a header that arrives in pieces. One read returns at most four times this size.
+HEAD_MAX_BYTES: Final = 65_536
+# Time limit for a request body is ``BODY_S`` plus the time for the received bytes at
+# ``BODY_BYTES_PER_S``.
+BODY_S: Final = 20.0
 BODY_BYTES_PER_S: Final = 16_384
-UNREAD_S: Final = 30.0  # s for which an answer may lie unread
-WAITING_MAX_COUNT: Final = 4096  # connections without a request: thousands of agents between two
-BACKLOG_COUNT: Final = 2048  # connections that wait to be taken: a whole fleet at once
+# Time limit for unread response data (TCP_USER_TIMEOUT).
+UNREAD_S: Final = 30.0
+# Limit for idle connections. Thousands of agents are idle between two requests.
+WAITING_MAX_COUNT: Final = 4096
+# Limit for connections that wait for ``accept``. A whole fleet can connect at the same time.
+BACKLOG_COUNT: Final = 2048
 
 _Message = TypeVar("_Message", bound=Mapping[str, Any])
 
 
 class Waiting:
-    """Connections that ask nothing, by descriptor. Of too many, who waits longest is closed."""
+    """Idle connections by file descriptor. Above the limit, the longest idle one is closed."""
 
     def __init__(self, max_count: int) -> None:
         self._max_count = max_count
@@ -34,7 +41,9 @@ class Waiting:
 
     def add(self, taken: socket.socket) -> None:
         number = taken.fileno()
-        self._sockets.pop(number, None)  # a closed one's, whose number is used again
+        # Remove a closed socket with the same file descriptor, so that the new one is the newest
+        # entry.
+        self._sockets.pop(number, None)
         self._sockets[number] = taken
         if len(self._sockets) > self._max_count:
             self._sockets = {n: each for n, each in self._sockets.items() if each.fileno() == n}
@@ -52,17 +61,30 @@ class Waiting:
 
 
 class Listener(socket.socket):
-    """Bound to an address; uvicorn, told :attr:`protocol`, serves what it takes."""
+    """Listening socket for uvicorn that registers each accepted connection as idle.
+
+    uvicorn must use :attr:`protocol` to serve the connections.
+    """
 
     def __init__(self, host: str, port: int) -> None:
-        """Raises ``OSError``, ``OverflowError``."""
+        """Bind the socket to an address.
+
+        Args:
+            host: Host name or address to listen on. Use an address with ``:`` for IPv6.
+            port: TCP port to listen on. Set it to 0 to get a free port.
+
+        Raises:
+            OSError: The address cannot be bound.
+            OverflowError: The port is out of range.
+        """
         super().__init__(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         files_max_count, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._waiting = Waiting(min(WAITING_MAX_COUNT, files_max_count // 4))
         try:
             self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # An answer's body goes right after its head: asyncio asks for that only on sockets that
-            # name their protocol. Else it waits 40 ms, until the asker's kernel has the head.
+            # Send the response body directly after its header. asyncio sets TCP_NODELAY only on
+            # sockets that name their protocol. Without it, the body waits 40 ms for the delayed
+            # ACK.
             self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(UNREAD_S * 1000))
             if self.family == socket.AF_INET6:
@@ -74,7 +96,7 @@ class Listener(socket.socket):
 
     @property
     def protocol(self) -> Any:
-        """What uvicorn makes for each connection."""
+        """Factory of the protocol object that uvicorn creates for each connection."""
         return functools.partial(BoundedHttp, self._waiting)
 
     def accept(self) -> tuple[socket.socket, Any]:
@@ -84,7 +106,7 @@ class Listener(socket.socket):
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """One connection."""
+    """HTTP protocol of one connection, with limits for the header and for idle time."""
 
     def __init__(self, waiting: Waiting, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -92,7 +114,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._taken: socket.socket | None = None
         self._number = -1
         self._head_due: asyncio.TimerHandle | None = None
-        self._unheeded_bytes = 0  # that came since the parser last told of anything
+        # Bytes received since the last parser event.
+        self._unheeded_bytes = 0
         self._told = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's
@@ -145,14 +168,21 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 class BodyClock:
-    """How long a request's body may take to come."""
+    """Time limit for one request body."""
 
     def __init__(self) -> None:
         self._began_s = asyncio.get_running_loop().time()
         self.total_bytes = 0
 
     async def next(self, receive: Callable[[], Awaitable[_Message]]) -> _Message:
-        """The next part. Raises ``TimeoutError``."""
+        """Receive the next body part.
+
+        Args:
+            receive: ASGI ``receive``.
+
+        Raises:
+            TimeoutError: The body is slower than the limit.
+        """
         due_s = self._began_s + BODY_S + self.total_bytes / BODY_BYTES_PER_S
         async with asyncio.timeout_at(due_s):
             message = await receive()

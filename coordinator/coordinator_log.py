@@ -1,4 +1,4 @@
-"""The coordinator's log: one line an event on standard error, and never a secret in it."""
+"""Coordinator log on standard error, one line per event, with secrets removed."""
 
 import logging
 from datetime import UTC, datetime
@@ -10,7 +10,10 @@ CONTEXT: Final = ("action", "run_id")
 
 
 class Lines(logging.Formatter):
-    """``time level logger action [run]: message``: the last gate that a secret has to pass."""
+    """Formatter that writes one line and removes secrets.
+
+    The line is ``time level logger action [run]: message``.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC)
@@ -21,9 +24,9 @@ class Lines(logging.Formatter):
 
 
 def start_log(level: str) -> None:
-    """Send this process's log to standard error."""
+    """Write this process's log to standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(Lines())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # It tells every address whole at INFO, and a device's may hold its key
+    # At INFO, httpx logs complete URLs. A device URL can contain its key.
     logging.getLogger("httpx").setLevel(logging.WARNING)

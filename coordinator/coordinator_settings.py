@@ -1,4 +1,4 @@
-"""What an operator sets for the coordinator: environment variables ``BROADSIDE_...``."""
+"""Coordinator settings, from environment variables ``BROADSIDE_...``."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -29,7 +29,10 @@ def _known_source(name: str) -> str:
 
 
 class CoordinatorSettings(BaseSettings):
-    """The coordinator's own settings; the fabric's are in :mod:`broadside.exchange.fabric`."""
+    """Coordinator settings.
+
+    The fabric settings are in :mod:`broadside.exchange.fabric`.
+    """
 
     model_config = SettingsConfigDict(env_prefix="BROADSIDE_", extra="ignore", frozen=True)
 

@@ -1,6 +1,6 @@
-"""Every expected error as it is told: its HTTP status, a title, and one line for a person.
+"""Expected errors with their HTTP status, title and one-line detail.
 
-Of the API's problem documents and of the command line alike; imported where there is one to tell.
+Used for problem documents in the API and for error messages on the command line.
 """
 
 import json
@@ -50,15 +50,22 @@ class NotReady(Exception):
 
 
 class Told(NamedTuple):
-    """What is said of one error."""
+    """Description of one expected error.
 
-    status: int  # HTTP
+    Attributes:
+        status: HTTP status code.
+        title: Short name for this kind of error.
+        detail: One line to show to the user.
+        faults: The fields that are wrong, each with ``field`` and ``message``.
+    """
+
+    status: int
     title: str
     detail: str
     faults: Sequence[Mapping[str, Any]] = ()
 
 
-# error: status, title, and the detail's template, in which {} is the error's own text
+# Error class: status, title and template for the detail. ``{}`` is the error text.
 EXPECTED: Final[Mapping[type[Exception], tuple[int, str, str]]] = {
     UnknownRun: (404, "Unknown run", "run {}: no such run; list them at /v1/runs"),
     NoRaw: (404, "No raw output", "{}"),
@@ -99,7 +106,7 @@ EXPECTED: Final[Mapping[type[Exception], tuple[int, str, str]]] = {
     EmptyGroup: (422, "Empty group", "{}"),
     scenarios.ScenarioError: (422, "Bad scenario", "{}"),
     ExchangeError: (503, "Exchange unavailable", "{}"),
-    # What a request says is checked before: these are about what is stored.
+    # Requests are validated earlier. The following errors are about stored data.
     ValidationError: (503, "Record unreadable", "{}"),
     json.JSONDecodeError: (503, "Record unreadable", "stored JSON: {}"),
     zlib.error: (503, "Record unreadable", "stored bytes: {}"),
@@ -107,7 +114,7 @@ EXPECTED: Final[Mapping[type[Exception], tuple[int, str, str]]] = {
 
 
 def told(error: Exception) -> Told | None:
-    """What to say of an error; None: nobody expected it."""
+    """Return the description of an error, or None if the error is not an expected one."""
     if isinstance(error, Infeasible):
         faults = [
             {"field": fault.field, "message": fault.message, "fix": fault.fix}
@@ -122,10 +129,11 @@ def told(error: Exception) -> Told | None:
 
 
 def _blamed(error: Exception, template: str) -> Iterator[Mapping[str, Any]]:
-    """Each field that an error's lines begin with; of what there is not, its name and value."""
+    """Yield each field that an error names, with its message and, if known, its value."""
     if template != "{}":
         what, found, why = template.partition(" {}: ")
-        if found:  # else: it says in which state something is, and blames nothing
+        # A template without ``{}: `` describes a state and names no field.
+        if found:
             yield {"field": what, "value": str(error), "message": why.format(error)}
         return
     for line in map(str, error.args):

@@ -1,4 +1,4 @@
-"""How late the event loop is: leases, heartbeats and answers wait for whatever blocks it."""
+"""Event loop lag, which delays leases, heartbeats and responses."""
 
 import asyncio
 import time
@@ -6,19 +6,22 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-LOOK_S: Final = 0.05  # s between two looks
-KEPT_S: Final = 60.0  # s of which the longest lag is shown: two scrapes at the usual 30 s
+# Interval between two measurements.
+LOOK_S: Final = 0.05
+# Period of the reported maximum. It covers two scrapes at the usual 30 s.
+KEPT_S: Final = 60.0
 
 
 class LoopLag:
-    """The longest lag of the last minute (s)."""
+    """Longest event loop lag in the last minute, in seconds."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
-        self._longest: deque[tuple[int, float]] = deque()  # second, longest lag that ended in it
+        # Each entry is a monotonic second and the longest lag that ended in it.
+        self._longest: deque[tuple[int, float]] = deque()
 
     async def watch(self) -> None:
-        """Measure until cancelled: how much later than asked a sleep ends."""
+        """Measure until cancelled. The lag is the delay after the requested sleep."""
         while True:
             began_s = self._clock_s()
             await asyncio.sleep(LOOK_S)
@@ -35,7 +38,7 @@ class LoopLag:
 
     @property
     def longest_s(self) -> float | None:
-        """None: nothing was measured in the last minute."""
+        """Longest lag in seconds. None if nothing was measured in the last minute."""
         self._forget()
         return max((lag_s for _, lag_s in self._longest), default=None)
 

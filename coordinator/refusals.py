@@ -1,7 +1,7 @@
-"""What callers ask for in vain, by kind; the message is one line for a person, or an id.
+"""Exceptions for requests that cannot be fulfilled, with a one-line message or an id.
 
-Raised anywhere below the API, which makes a problem document of each; apart from their rooms, so
-that whoever only tells them to somebody needs none of those.
+They can be raised in any module below the API, and the API converts each to a problem document.
+They are in a separate module so that error handlers do not import the modules that raise them.
 """
 
 
@@ -10,7 +10,7 @@ class UnknownRun(Exception):
 
 
 class RunNotOver(Exception):
-    """The run goes on, and what was asked needs its summary."""
+    """The run is still in progress, and the request needs its summary."""
 
 
 class RunIsOver(Exception):
@@ -30,7 +30,7 @@ class LaunchUnderWay(Exception):
 
 
 class NotThere(Exception):
-    """What was asked of a burst is not stored; the message is one line for a person."""
+    """The requested burst data is not stored. The message is one line to show to the user."""
 
 
 class UnknownBurst(NotThere):

@@ -1,6 +1,7 @@
-"""A limit for requests in progress, by credential: one that asks without end costs others nothing.
+"""Concurrent request limit for each credential.
 
-It counts by credential, not by address: behind an address translation many ask from one.
+The limit is by credential and not by address, because many clients can share one address behind
+NAT. A client that sends without pause does not slow down the others.
 """
 
 import contextlib
@@ -12,26 +13,31 @@ RETRY_AFTER_S: Final = 1
 
 
 class TooManyAtOnce(Exception):
-    """A credential has as many requests in progress as it may; names the limit."""
+    """The credential has reached its concurrent request limit. The message contains the limit."""
 
 
 class RequestsAtOnce:
-    """Requests in progress of each credential."""
+    """Counter for the concurrent requests of each credential."""
 
     def __init__(
         self, max_count: int | None, of: str = "requests (BROADSIDE_REQUESTS_AT_ONCE)"
     ) -> None:
-        """``max_count``: of one credential; None: any number. ``of``: what is counted."""
+        """Create the counter.
+
+        Args:
+            max_count: Limit for one credential. If None, there is no limit.
+            of: Name of the counted items to use in the error message.
+        """
         self._max_count = max_count
         self._of = of
         self._counts: Counter[str] = Counter()
 
     @contextlib.contextmanager
     def one_of(self, credential: str) -> Iterator[None]:
-        """Count a request until it is answered.
+        """Count a request until its response is complete.
 
         Raises:
-            TooManyAtOnce: There are as many in progress already.
+            TooManyAtOnce: This credential has reached its limit.
         """
         if self._max_count is not None and self._counts[credential] >= self._max_count:
             raise TooManyAtOnce(

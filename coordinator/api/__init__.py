@@ -1,1 +1,1 @@
-"""The coordinator over HTTP: one application, a router a topic, errors as RFC 9457 problems."""
+"""HTTP API of the coordinator, with errors as RFC 9457 problem documents."""

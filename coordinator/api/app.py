@@ -1,4 +1,4 @@
-"""The application: every router over one coordinator, which it may also keep ticking."""
+"""FastAPI application with all routers of one coordinator."""
 
 import asyncio
 import contextlib
@@ -44,8 +44,10 @@ from broadside.coordinator.studies.switch import Switch
 from broadside.coordinator.views.feeds import Feeds
 from broadside.coordinator.views.metrics import Figures
 
-_COMPRESSED_FROM_BYTES: Final = 1024  # below it the header costs what it saves
-_COMPRESSED_TYPES: Final = (  # beside those that the library knows
+# Below this size compression saves less than its header adds.
+_COMPRESSED_FROM_BYTES: Final = 1024
+# Media types to compress besides those that the library knows.
+_COMPRESSED_TYPES: Final = (
     "application/problem+json",
     "application/vnd.apache.arrow.stream",
     "application/x-ndjson",
@@ -62,9 +64,17 @@ def create_app(
     places: Sequence[Place] = (),
     backups: ScheduledBackups | None = None,
 ) -> FastAPI:
-    """The application; with ``tick_s`` it also looks after unfinished runs while it is up.
+    """Create the application.
 
-    Without a ``guard`` everybody may everything, as inside one process; writes are recorded.
+    Args:
+        coordinator: The coordinator that all routes use.
+        tick_s: Interval in seconds at which the application processes unfinished runs. If None, it
+            will only answer requests.
+        guard: Middleware settings. If None, everything is allowed and you do not need to sign in.
+            Writes are recorded in either case.
+        switches: Commands that put the device into a state, by name.
+        places: Receivers that are notified when a run ends.
+        backups: Scheduled backups. If None, no backups will be taken.
     """
 
     @contextlib.asynccontextmanager
@@ -87,9 +97,11 @@ def create_app(
         summary="Distributed load generation with a verdict",
         version="1",
         lifespan=lifespan,
-        docs_url=None,  # their pages come from elsewhere, and read no token
+        # FastAPI's own pages load scripts from other sites and send no token.
+        docs_url=None,
         redoc_url=None,
-        openapi_url=None,  # as every other answer, with a tag
+        # A separate route serves the document, so that it can have an ETag.
+        openapi_url=None,
         dependencies=[Depends(known_parameters_only)],
         generate_unique_id_function=lambda route: route.name,
     )
@@ -102,7 +114,8 @@ def create_app(
     app.state.budgets = Budgets(coordinator)
     coordinator.companions.append(app.state.budgets)
     app.state.schedules = Schedules(coordinator.fabric.private, coordinator, now=coordinator.now)
-    if tick_s is not None:  # a command that ends with its own run fires nobody else's
+    # A command that exits after its own run must not launch scheduled runs.
+    if tick_s is not None:
         coordinator.companions.append(app.state.schedules)
     announcer = Announcer(coordinator.fabric.records, places, coordinator.now)
     if places:
@@ -121,7 +134,8 @@ def create_app(
     app.add_middleware(Door, guard=guard, audit=app.state.audit)
     for media_type in _COMPRESSED_TYPES:
         add_compress_type(media_type)
-    remove_compress_type("text/event-stream")  # an event goes out at once, as it is
+    # Events are sent immediately and without compression.
+    remove_compress_type("text/event-stream")
     app.add_middleware(CompressMiddleware, minimum_size=_COMPRESSED_FROM_BYTES)
     app.add_middleware(Heads)
     handle_errors(app)

@@ -1,5 +1,7 @@
-"""Parameters that a route does not know, and what is said twice, are refused by name: a misspelt
-filter must not be none, nor one of two values be taken in silence."""
+"""Validation of parameter names, which rejects unknown and repeated parameters.
+
+Without it, a misspelt filter would have no effect, and a repeated value would be ignored.
+"""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,7 @@ from fastapi.routing import APIRoute
 from broadside.coordinator.api.blame import parameters_of
 from broadside.coordinator.api.json_once import TWICE
 
+# The live page is not included, because it reads its own parameters.
 _ASKED = (
     "/v1/",
     "/metrics",
@@ -19,12 +22,16 @@ _ASKED = (
     "/readyz",
     "/openapi.json",
     "/problems",
-)  # not the page, which reads its own address
+)
 
 
 async def known_parameters_only(request: Request) -> None:
-    """Raises :class:`RequestValidationError`, which names each unknown one and what is near, and
-    what came twice: parameters, and members of a body."""
+    """Reject unknown query parameters, and repeated parameters or body members.
+
+    Raises:
+        RequestValidationError: Contains one error for each. For an unknown parameter, a similar
+            name is suggested.
+    """
     route = request.scope.get("route")
     if not isinstance(route, APIRoute) or not request.url.path.startswith(_ASKED):
         return

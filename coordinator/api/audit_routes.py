@@ -1,4 +1,4 @@
-"""The route of what was changed over the API."""
+"""Audit log route."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

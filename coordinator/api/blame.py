@@ -1,8 +1,8 @@
-"""Where in a request stands what a refusal blames: a JSON pointer, or a parameter's name.
+"""Location of a validation error in a request, as a JSON pointer or a parameter name.
 
-Refusals name fields as a person does (``device.sku``, ``burst``, ``Accept``). A pointer (RFC 6901)
-leads to what was sent, or to where what is missing belongs; what a scenario says by itself stands
-where the scenario is named.
+Errors name fields as in the command line (``device.sku``, ``burst``, ``Accept``). A pointer (RFC
+6901) points to the value in the body, or to the place where a value is missing. If a value comes
+from the scenario, the pointer points to the scenario name.
 """
 
 from collections import deque
@@ -18,36 +18,42 @@ from broadside.coordinator import scenarios
 from broadside.coordinator.core.plan.spec import RunSpec
 
 NO_BODY: Final = object()
-_HEADERS: Final = ("Accept", "Idempotency-Key")  # that what is not FastAPI's own refuses
+# Headers that are rejected by Broadside itself and not by FastAPI.
+_HEADERS: Final = ("Accept", "Idempotency-Key")
 
 
 @dataclass(frozen=True, slots=True)
 class _Takes:
-    """What a route accepts: query parameters (may each repeat?) and members of its JSON body."""
+    """Input that a route accepts.
+
+    Attributes:
+        parameters: Query parameters, and if each can be repeated.
+        members: JSON body member names.
+    """
 
     parameters: Mapping[str, bool]
     members: Sequence[str]
 
 
 _NOTHING: Final = _Takes({}, ())
-# By endpoint, because routes cannot be keys.
+# The key is the endpoint, because routes are not hashable.
 _taken: Final[dict[Callable[..., Any], _Takes]] = {}
 
 
 def parameters_of(route: object) -> Mapping[str, bool]:
-    """Return a route's query parameters by name, and whether each may come more than once."""
+    """Return the query parameters of a route by name, and if each can be repeated."""
     return _takes(route).parameters
 
 
 def members_of(route: object) -> Iterable[str]:
-    """Return the names that a route's body may have."""
+    """Return the JSON body member names for a route."""
     return _takes(route).members
 
 
 def _takes(route: object) -> _Takes:
-    """Read a route's OpenAPI description, which FastAPI derives from the endpoint, once.
+    """Read the accepted input from the OpenAPI description for a route, and cache it.
 
-    Without its answers, whose schemas take twenty times as long.
+    The response schemas are left out, because they take 20 times as long.
     """
     if not isinstance(route, APIRoute) or not route.include_in_schema:
         return _NOTHING
@@ -80,7 +86,16 @@ def _takes(route: object) -> _Takes:
 
 
 def place_of(fault: Mapping[str, Any], request: Request, body: object) -> Mapping[str, str] | None:
-    """``pointer`` or ``parameter`` of a fault; None: it blames nothing that was sent."""
+    """Locate an error in a request.
+
+    Args:
+        fault: The error, with ``field``, ``message`` and optionally ``value``.
+        request: The request.
+        body: The parsed body, or ``NO_BODY``.
+
+    Returns:
+        ``{"pointer": ...}`` or ``{"parameter": ...}``. None if the error is not about sent data.
+    """
     field, value = str(fault["field"]), fault.get("value")
     if field in _HEADERS:
         return {"parameter": field}
@@ -99,7 +114,7 @@ def place_of(fault: Mapping[str, Any], request: Request, body: object) -> Mappin
 
 
 def _place_in_path(field: str, value: object, request: Request) -> Mapping[str, str] | None:
-    """The part of a path that is what is blamed, or is called so: *chart* of /charts/{name}."""
+    """Return the path parameter that has this value or name, such as *chart* in /charts/{name}."""
     route = request.scope.get("route")
     for name, sent in request.path_params.items():
         follows = isinstance(route, APIRoute) and f"/{field}s/{{{name}}}" in route.path
@@ -109,13 +124,18 @@ def _place_in_path(field: str, value: object, request: Request) -> Mapping[str, 
 
 
 def pointer_of(found: Mapping[str, Any], body: object) -> str:
-    """The pointer of one of pydantic's findings in a body."""
+    """Return the JSON pointer of a pydantic error.
+
+    Args:
+        found: One error of ``ValidationError.errors()``. Its ``loc`` begins with ``body``.
+        body: The parsed body.
+    """
     path = _along(found["loc"][1:], body, missing=found["type"] == "missing")
     return _pointer(_deeper(body, path, found["msg"].removeprefix("Value error, ")))
 
 
 def _along(location: Sequence[str | int], body: object, *, missing: bool) -> list[str | int]:
-    """Where pydantic's finding is; tags of unions are not in what was sent."""
+    """Return the path of a pydantic error without union tags, which are not in the request."""
     path: list[str | int] = []
     for part in location:
         try:
@@ -148,12 +168,12 @@ def _blamed(body: object, field: str, members: Iterable[str]) -> list[str | int]
 
 
 def _called(name: str) -> tuple[str, ...]:
-    """What a refusal may call a member of that name: ``until_at`` is *until*."""
+    """Return the names that an error can use for a member, such as *until* for ``until_at``."""
     return name, scenarios.field_of(name), name.rpartition("_")[0]
 
 
 def _deeper(body: object, path: list[str | int], message: str) -> list[str | int]:
-    """Also the member that a message of a place begins with, where it has one."""
+    """Append the member that the message begins with to the path, if there is one."""
     for part in path:
         body = body.get(part) if isinstance(body, Mapping) else body[part]  # type: ignore[index]
     named = message.partition(": ")[0].partition(",")[0]
@@ -161,7 +181,7 @@ def _deeper(body: object, path: list[str | int], message: str) -> list[str | int
 
 
 def _deepest(value: object, parts: Sequence[str]) -> list[str | int]:
-    """As much of a dotted name as there is, and one more where only that is missing."""
+    """Return the part that exists in a dotted name, and the last part even if only that is missing."""
     path: list[str | int] = []
     for part in parts:
         if not isinstance(value, Mapping):
@@ -174,7 +194,7 @@ def _deepest(value: object, parts: Sequence[str]) -> list[str | int]:
 
 
 def walk(body: object) -> Iterator[tuple[tuple[str | int, ...], str | int, object]]:
-    """Everything inside a body: its path, its key and itself, from the outside in."""
+    """Yield path, key and value of everything in a body, breadth first."""
     waiting: deque[tuple[tuple[str | int, ...], object]] = deque([((), body)])
     while waiting:
         path, value = waiting.popleft()

@@ -1,4 +1,4 @@
-"""Routes of charts: plotly figures of a run and of its bursts, light and dark."""
+"""Chart routes. Each chart is a plotly figure for a run or a burst, in a light or dark theme."""
 
 from typing import Annotated
 
@@ -17,7 +17,8 @@ class ChartList(Message):
     """The charts of one run."""
 
     run_id: RunId
-    bursts_count: int  # charts of kind `burst` take `burst` from 0 to one less
+    # For `burst` charts, the parameter `burst` is from 0 to `bursts_count` - 1.
+    bursts_count: int
     charts: tuple[ChartEntry, ...]
 
 

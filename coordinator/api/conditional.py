@@ -1,4 +1,4 @@
-"""Conditional reads (RFC 9110, section 13): a body that the caller has is not sent again."""
+"""Conditional requests (RFC 9110, section 13), which avoid sending an unchanged body again."""
 
 import hashlib
 from collections.abc import Callable, Coroutine
@@ -9,15 +9,16 @@ from fastapi import Request, Response
 from broadside.coordinator.api.json_once import read_once
 from broadside.coordinator.api.row_answers import RowsRoute
 
-_KEPT = ("Cache-Control", "ETag", "Link", "Next-Cursor", "Vary")  # of a 304, as section 15.4.5 says
+# Headers of a 304 response (RFC 9110, section 15.4.5).
+_KEPT = ("Cache-Control", "ETag", "Link", "Next-Cursor", "Vary")
 
 
 class ConditionalRoute(RowsRoute):
-    """A route whose answers to GET carry an ETag of their body, and honour ``If-None-Match``.
+    """Route whose GET responses have an ETag, and that evaluates ``If-None-Match``.
 
-    A run that is over never changes, so a caller that keeps its answer pays for it once. The tag is
-    a digest of what is sent: nobody has to know when it changes. It is weak, because the same
-    answer may go out compressed.
+    The result never changes after the run, so a client with a cache receives it only once. The tag
+    is a body digest, so no code has to track changes. The tag is weak, because the same response
+    can be sent compressed.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -41,6 +42,11 @@ class ConditionalRoute(RowsRoute):
 
 
 def matches(wanted: str, etag: str) -> bool:
-    """Weak comparison, as section 13.1.2 asks."""
+    """Return True if an ``If-None-Match`` header matches, by weak comparison (section 13.1.2).
+
+    Args:
+        wanted: Header value, which can be empty.
+        etag: The current tag.
+    """
     tags = {tag.strip().removeprefix("W/") for tag in wanted.split(",")}
     return "*" in tags or etag.removeprefix("W/") in tags

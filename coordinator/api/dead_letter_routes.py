@@ -1,4 +1,4 @@
-"""Routes of the messages that were set aside."""
+"""Dead-letter queue routes."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -24,7 +24,8 @@ async def list_dead_letters(
 class Purged(Message):
     """What a purge removed."""
 
-    purged_count: int  # under the limit: none are left but those that somebody has locked
+    # If it is below the limit, only messages that another client has locked remain.
+    purged_count: int
 
 
 @router.delete("")

@@ -1,4 +1,4 @@
-"""Large request bodies: validated in a worker thread, where the event loop waits for none."""
+"""Validation of large request bodies in a worker thread, so that the event loop is not blocked."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,10 +9,12 @@ from pydantic import TypeAdapter, ValidationError, WrapValidator
 
 _T = TypeVar("_T")
 
-# Each wrong item is an error of its own, and pydantic makes all of them before it counts. The lists
-# of a body itself may be long where their type ends at the first error (``FailFast``).
-ITEMS_MAX_COUNT: Final = 10_000  # of one list within another value
-OWN_ITEMS_MAX_COUNT: Final = 100_000  # of a body's own list: rows, points
+# pydantic creates an error for each wrong item before it counts them. The top-level lists in a body
+# can be long, because their types stop at the first error (``FailFast``).
+# Limit for a list inside another value.
+ITEMS_MAX_COUNT: Final = 10_000
+# Limit for a top-level list in the body, such as rows or points.
+OWN_ITEMS_MAX_COUNT: Final = 100_000
 
 
 def _as_it_is(value: Any, _: Any) -> Any:
@@ -20,21 +22,24 @@ def _as_it_is(value: Any, _: Any) -> Any:
 
 
 Deferred = Annotated[_T, WrapValidator(_as_it_is)]
-"""A body that its route validates by :func:`validated`; its schema is that of the type."""
+"""Body that its route validates with ``validated``. The type defines the schema."""
 
 
 async def validated(
     form: TypeAdapter[_T], value: object, bound: Callable[[Any], None] = lambda _: None
 ) -> _T:
-    """Validate a body of parsed JSON in a worker thread.
+    """Validate a parsed JSON body in a worker thread.
 
     Args:
-        form: The body's type.
-        value: The body.
-        bound: Refuses a body before anything is built from it, by ``HTTPException``.
+        form: Type that the body should have.
+        value: The parsed body to validate.
+        bound: Check to run before validation. It should raise ``HTTPException`` to reject the body.
+
+    Returns:
+        The validated body.
 
     Raises:
-        RequestValidationError: As FastAPI raises it for other bodies.
+        RequestValidationError: The body is invalid, in the same form as for other bodies.
     """
 
     def checked() -> _T | list[Any]:
@@ -53,9 +58,9 @@ async def validated(
 
 
 def _located(error: ValidationError) -> list[Any]:
-    """Return an error's parts with their place in the request.
+    """Return the parts of an error with their location in the request.
 
-    A list that ends at its first wrong item is also reported as too short, which is left out.
+    A list that ends at its first wrong item is also reported as too short. That error is left out.
     """
     found = error.errors(include_url=False)
     return [
@@ -67,7 +72,7 @@ def _located(error: ValidationError) -> list[Any]:
 
 
 def _too_many(body: object) -> dict[str, Any] | None:
-    """The error of the first list that is too large, in the form of pydantic's."""
+    """Return a pydantic-like error for the first list that is too long, or None."""
     left: list[tuple[object, tuple[str | int, ...]]] = []
     if isinstance(body, dict | list):
         left.append((body, ()))

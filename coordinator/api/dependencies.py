@@ -1,4 +1,4 @@
-"""What every router needs: itself, what the application keeps in its state, and who asks."""
+"""Dependencies that all routers share."""
 
 from typing import Annotated, Any
 
@@ -12,12 +12,17 @@ from broadside.coordinator.views.requests import CancelRequest
 
 
 def routes(tag: str, prefix: str = "/v1") -> APIRouter:
-    """A router whose answers have forms, tags and problem documents as all others have."""
+    """Create a router with the response formats, tags and problem documents that all routes share.
+
+    Args:
+        tag: Tag to use in the OpenAPI document.
+        prefix: Prefix to use for all paths.
+    """
     return APIRouter(prefix=prefix, responses=PROBLEMS, tags=[tag], route_class=ConditionalRoute)
 
 
 def kept(name: str) -> Any:
-    """A dependency: what the application keeps under that name."""
+    """Return a dependency that reads an attribute of the application state."""
 
     def found(request: Request) -> Any:
         return getattr(request.app.state, name)
@@ -32,8 +37,11 @@ def _principal(request: Request) -> Principal:
 
 Service = Annotated[Coordinator, kept("coordinator")]
 Caller = Annotated[Principal, Depends(_principal)]
-"""Who asks, as the door knows; ``caller.named(said)`` is the name to keep."""
+"""Authenticated client. ``caller.named(said)`` is the name to store."""
 
 OptionalCancel = Annotated[CancelRequest, Body(default_factory=CancelRequest)]
-"""A body that may be left out. Its schema has no ``null``: generated clients cannot send a body
-that is either of a type, null or absent."""
+"""Optional body.
+
+The schema has no ``null``, because generated clients cannot send a body that is either a type, null
+or absent.
+"""

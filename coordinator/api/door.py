@@ -1,7 +1,7 @@
-"""The door of the application: who asks, whether that one may, how much, and a record of writes.
+"""ASGI middleware for authentication, authorization, rate limits and the audit log.
 
-It stands before routing, so that whatever is behind it, also what is added later, is refused
-without a token; :mod:`broadside.coordinator.auth.rights` says what each route needs.
+It runs before routing, so every route requires a token, also one that is added later.
+:mod:`broadside.coordinator.auth.rights` defines the permission that each route requires.
 """
 
 import contextlib
@@ -41,16 +41,19 @@ from broadside.exchange.ports import ExchangeError
 
 log = logging.getLogger(__name__)
 
-_PATH_MAX_CHARS: Final = 300  # of a path that is kept in the audit
+# Maximum path length in the audit log.
+_PATH_MAX_CHARS: Final = 300
 _IMPORTS: Final = "/v1/imports/"
-# By name: anyio's, between the tasks of a stream, and Starlette's are no dependencies of ours.
+# By name, because the first two are raised by anyio and the last by Starlette, which are not direct
+# dependencies.
 _DEPARTURES: Final = ("BrokenResourceError", "ClosedResourceError", "ClientDisconnect")
-IMPORTS_AT_ONCE: Final = 2  # of one caller: each holds its whole body in memory
+# Limit for one caller, because each import has its whole body in memory.
+IMPORTS_AT_ONCE: Final = 2
 _LOCATION: Final = re.compile(r"/v1/runs/([a-z0-9-]+)")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether listening on ``host`` stays on this machine."""
+    """Return True if a socket that listens on ``host`` is reachable from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -61,18 +64,28 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """How the door is set; as it stands, everybody may everything without end."""
+    """Middleware settings. With the defaults, everything is allowed and you do not need to sign in.
 
-    sign_in: SignIn | None = None  # None: everybody is `unsigned`
+    Attributes:
+        sign_in: How to authenticate callers. If None, every caller is `unsigned`.
+        writes_per_minute: Limit for one caller. If None, there is no limit. The same is true for
+            the next three.
+        request_max_bytes: Limit of a request body.
+        import_max_bytes: Limit for an import body.
+        requests_at_once: Concurrent request limit for one caller.
+        loopback_only: Reject requests that another site's page makes a browser send.
+    """
+
+    sign_in: SignIn | None = None
     writes_per_minute: int | None = None
     request_max_bytes: int | None = None
     import_max_bytes: int | None = None
-    requests_at_once: int | None = None  # of one caller
-    loopback_only: bool = False  # refuse what a page of another site makes a browser send
+    requests_at_once: int | None = None
+    loopback_only: bool = False
 
 
 class Door:
-    """ASGI middleware; see the module."""
+    """ASGI middleware for authentication, authorization, rate limits and the audit log."""
 
     def __init__(self, app: ASGIApp, guard: Guard, audit: Audit) -> None:
         self._app = app
@@ -117,9 +130,10 @@ class Door:
     def _count(
         self, counted: contextlib.ExitStack, principal: Principal, scope: Scope, right: Right
     ) -> None:
-        """Count a request while it is in progress; health and the page itself are free.
+        """Count a request while it is in progress. Health routes and the page are not limited.
 
-        Raises :class:`TooManyAtOnce`.
+        Raises:
+            TooManyAtOnce: The caller has reached its limit.
         """
         if right.access is Access.OPEN:
             return
@@ -129,7 +143,7 @@ class Door:
             counted.enter_context(self._imports_at_once.one_of(who))
 
     async def _admit(self, scope: Scope, right: Right) -> tuple[Response | None, Principal]:
-        """Who asks, and the answer to one who may not."""
+        """Return the caller, and the response if the request is rejected."""
         headers = Headers(scope=scope)
         guard = self._guard
         if guard.loopback_only and (name := _foreign(headers)):
@@ -179,7 +193,10 @@ class Door:
         send: Send,
         right: Right,
     ) -> None:
-        """Answer, and record what a known caller was denied; who is unknown fills no table."""
+        """Send the rejection, and record it in the audit log if the caller is signed in.
+
+        Rejected unknown callers are not recorded, because they could fill the table.
+        """
         status = refusal.status_code
         log.warning(
             "%s %s refused: %d", scope["method"], right.route, status, extra={"action": "refuse"}
@@ -194,7 +211,10 @@ class Door:
     async def _recorded(
         self, principal: Principal, scope: Scope, receive: Receive, send: Send, right: Right
     ) -> None:
-        """Do a write between the two halves of its audit row; without the first it is not done."""
+        """Do a write between the start and the end entry in the audit log.
+
+        If the start entry cannot be stored, the write is not done.
+        """
         row = _row(principal, scope, right)
         try:
             key = await self._audit.begin(row)
@@ -228,7 +248,7 @@ class Door:
 
 
 class _Asker:
-    """What comes of a request, and whether who sent it has left."""
+    """Wrapper around ASGI ``receive`` that detects when the client disconnects."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -241,7 +261,7 @@ class _Asker:
 
 
 def _is_departure(error: BaseException) -> bool:
-    """Whether an error says only that there is nobody to send to any more."""
+    """Return True if the error only means that the client has disconnected."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_departure, error.exceptions))
     return isinstance(error, ConnectionError) or type(error).__name__ in _DEPARTURES
@@ -267,7 +287,10 @@ def _address(scope: Scope) -> str | None:
 
 
 def _unauthorised(why: str, headers: Headers) -> Response:
-    """RFC 6750, section 3: the error code is only for a request that carried a token."""
+    """Return a 401 response (RFC 6750, section 3).
+
+    The error code is included only if the request had a token.
+    """
     challenge = 'Bearer realm="broadside"'
     if "authorization" in headers:
         challenge += ', error="invalid_token"'
@@ -280,14 +303,17 @@ def _header_fault(name: str, why: str) -> dict[str, str]:
 
 
 def _foreign(headers: Headers) -> str | None:
-    """The header by which a browser sends this for a page of another site, or to a name bound to
-    loopback."""
+    """Return the name of the header that shows a request from another site, or None.
+
+    ``Origin`` is another site's page. ``Host`` is another site's name that resolves to loopback.
+    """
     origin = headers.get("origin")
     try:
         host = urllib.parse.urlsplit(f"//{headers.get('host', '')}")
         from_own_page = origin is None or urllib.parse.urlsplit(origin).netloc == host.netloc
         own_name = is_loopback(host.hostname or "")
-    except ValueError:  # not the form of a host
+    except ValueError:
+        # The header is not a valid host.
         own_name, from_own_page = False, True
     if not own_name:
         return "Host"
@@ -295,14 +321,18 @@ def _foreign(headers: Headers) -> str | None:
 
 
 def _bounded(receive: Receive, headers: Headers, max_bytes: int | None) -> Receive:
-    """``receive`` that refuses a body over ``max_bytes``, whether announced or not, or too slow."""
+    """Return a ``receive`` that rejects a body that is too large or too slow.
+
+    The announced size is checked first, and then the received size.
+    """
     announced = headers.get("content-length", "")
     clock = BodyClock()
     ended = False
 
     async def bounded() -> Message:
         nonlocal ended
-        if ended:  # what comes now is the asker's going
+        # After the body only a disconnect can follow.
+        if ended:
             return await receive()
         if max_bytes is not None and announced.isdecimal() and int(announced) > max_bytes:
             raise _too_large(max_bytes)
@@ -326,7 +356,7 @@ def _too_large(max_bytes: int) -> HTTPException:
 
 
 def _uncached(send: Send) -> Send:
-    """``send`` that forbids caches what a route has not allowed them."""
+    """Return a ``send`` that forbids caching unless the route has allowed it."""
 
     async def uncached(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -1,4 +1,4 @@
-"""Routes of prices: what a run would cost, and what one has cost so far."""
+"""Price routes, for the estimate before a run and the cost so far."""
 
 from typing import Annotated
 

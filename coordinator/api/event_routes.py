@@ -1,4 +1,4 @@
-"""The event stream of a run: what the live page reads."""
+"""Run event stream for the live page."""
 
 import contextlib
 import time
@@ -15,7 +15,8 @@ from broadside.coordinator.auth.signin import SignIn
 from broadside.coordinator.views.feeds import Feed, Feeds
 from broadside.exchange.ports import ExchangeError
 
-CHECK_S: Final = 2.0  # s between two checks of a stream's token, as a heartbeat
+# Minimum time between two token checks for a stream.
+CHECK_S: Final = 2.0
 
 router = APIRouter(prefix="/v1", responses=PROBLEMS, tags=["runs"])
 
@@ -27,12 +28,15 @@ async def _feed(
         int | None, Query(ge=0, le=9999, description="one burst; left out: the one under way")
     ] = None,
 ) -> Feed:
-    """Found before the stream begins, so that an unknown run is a problem document."""
+    """Open the feed before the stream begins, so that an unknown run results in a problem document."""
     return await feeds.open(run_id, burst_index)
 
 
 async def _is_still_signed_in(request: Request) -> bool:
-    """Whether the request would be let in now; keys or tokens that cannot be read end no stream."""
+    """Return False if the token is no longer valid.
+
+    If keys or tokens cannot be read, the stream continues.
+    """
     sign_in: SignIn | None = request.app.state.sign_in
     if sign_in is None:
         return True
@@ -60,7 +64,8 @@ async def read_events(
     """
     checked_s = time.monotonic()
     async with contextlib.aclosing(feed.follow(last_event_id)) as events:
-        async for event in events:  # at least one each beat
+        # The feed yields at least one event for each heartbeat interval.
+        async for event in events:
             if time.monotonic() - checked_s >= CHECK_S:
                 if not await _is_still_signed_in(request):
                     return

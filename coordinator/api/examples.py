@@ -1,6 +1,6 @@
-"""Examples in the OpenAPI document: requests that work as they stand, and what comes back.
+"""Examples for the OpenAPI document, as valid requests and recorded responses.
 
-``python -m tests.api_examples`` sends every request, and keeps what a real application answered.
+``python -m tests.api_examples`` sends every request to a real application and stores the responses.
 """
 
 import json
@@ -64,7 +64,7 @@ REQUESTS: Final[Mapping[tuple[str, str], Any]] = {
         ]
     },
 }
-"""Bodies by method and path."""
+"""Request bodies by method and path."""
 
 PARAMETERS: Final[Mapping[str, tuple[str, Any]]] = {
     "run_id": ("a run, as /v1/runs lists it", _RUN),
@@ -95,18 +95,22 @@ PARAMETERS: Final[Mapping[str, tuple[str, Any]]] = {
     "last-event-id": ("go on after this event", "1"),
     "idempotency-key": ("a name of this launch", "nightly-2026-11-20"),
 }
-"""What a parameter is, where its route does not say it, and an example: by name, or by tag too."""
+"""Description and example of parameters that their routes do not describe.
+
+The key is the parameter name, or its tag and name.
+"""
 
 FILE: Final = Path(__file__).with_name("answers.json")
 
 
 def answers() -> Mapping[str, Mapping[str, Any]]:
-    """An answer to every operation by media type, as a real application gave it."""
+    """Return the recorded response of every operation by media type."""
     found: Mapping[str, Mapping[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
     return found
 
 
-_PROBLEMS: Final[Mapping[int, tuple[str, str, str | None]]] = {  # title, detail, a parameter
+# Title, detail and parameter name.
+_PROBLEMS: Final[Mapping[int, tuple[str, str, str | None]]] = {
     400: ("Refused", "There was an error parsing the body", None),
     401: ("Not signed in", "Authorization: a bearer token is wanted", "Authorization"),
     403: ("Not allowed", "POST /v1/runs needs the role operator; you have viewer", None),
@@ -121,7 +125,7 @@ _PROBLEMS: Final[Mapping[int, tuple[str, str, str | None]]] = {  # title, detail
 
 
 def problem_of(status: int) -> Mapping[str, Any]:
-    """A refusal with that status."""
+    """Return an example problem document with that status."""
     title, detail, parameter = _PROBLEMS[status]
     kind = "/problems/" + title.lower().replace(" ", "-")
     told = {"type": kind, "title": title, "status": status, "detail": detail}

@@ -1,4 +1,4 @@
-"""Routes of what is there to run, and on what: scenarios and presences."""
+"""Routes of scenarios and agents."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated

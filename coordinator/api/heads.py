@@ -1,10 +1,10 @@
-"""HEAD (RFC 9110, section 9.3.2): what GET would answer, without its body."""
+"""HEAD method for all routes with GET (RFC 9110, section 9.3.2)."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class Heads:
-    """ASGI middleware: every address that can be read has a head."""
+    """ASGI middleware that answers HEAD as GET without the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -20,7 +20,8 @@ class Heads:
             nonlocal over
             if message["type"] != "http.response.body":
                 await send(message)
-            elif not over:  # a stream of events has no end of its own
+            elif not over:
+                # End the response here, because an event stream does not end by itself.
                 over = True
                 await send({"type": "http.response.body", "body": b""})
 

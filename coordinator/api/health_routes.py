@@ -1,4 +1,4 @@
-"""Whether this coordinator lives, whether it works, and its figures for Prometheus."""
+"""Routes of liveness, readiness and Prometheus metrics."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -17,14 +17,16 @@ from broadside.exchange.ports import ExchangeError
 
 router = APIRouter(tags=["service"], route_class=ConditionalRoute)
 
-TICKED_WITHIN: Final = timedelta(seconds=60)  # closing a large run takes a tick its time
+# Closing a large run can delay a tick.
+TICKED_WITHIN: Final = timedelta(seconds=60)
 
 
 class Readiness(Message):
     """A coordinator that works."""
 
     status: Literal["ready"] = "ready"
-    ticked_at: UtcDatetime | None  # last look after all runs; None: this one answers only
+    # Time when all runs were last processed. If None, this process only answers requests.
+    ticked_at: UtcDatetime | None
 
 
 @router.get("/healthz")

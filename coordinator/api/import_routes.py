@@ -1,4 +1,4 @@
-"""Routes that make runs of what other tools measured."""
+"""Routes that create runs from measurements that other tools have made."""
 
 import asyncio
 import base64
@@ -20,10 +20,11 @@ from broadside.coordinator.imports.stored_imports import keep_recordings, keep_t
 from broadside.exchange.chunks import count_rows
 from broadside.exchange.ports import RecordUnreadable
 
-# Of all recordings of one request: 1,000 pairs, both ends, 2,000 s. A constant column takes no byte
-# a row, so the size of a request does not bound them.
+# Limit for all recordings in one request. It is enough for 1,000 pairs with both ends and 2,000 s.
+# The request size is no limit, because a constant column takes no bytes.
 INTERVALS_MAX_COUNT: Final = 4_000_000
-IMPORTS_AT_ONCE: Final = 2  # each takes a worker thread for up to minutes, and memory
+# Each import uses a worker thread for up to some minutes, and memory.
+IMPORTS_AT_ONCE: Final = 2
 
 router = routes("imports", "/v1/imports")
 
@@ -32,7 +33,7 @@ _RECORDINGS: Final = TypeAdapter(Recordings)
 
 
 class ImportTurns:
-    """Turns to compute an import: a few at once, and one for each caller."""
+    """Limit for concurrent imports, in total and one per caller."""
 
     def __init__(self) -> None:
         self._all = asyncio.Semaphore(IMPORTS_AT_ONCE)
@@ -40,7 +41,7 @@ class ImportTurns:
 
     @asynccontextmanager
     async def take(self, caller: Principal) -> AsyncIterator[None]:
-        """Wait for the caller's turn."""
+        """Wait until an import of this caller can start."""
         own = self._own.setdefault(caller.key, asyncio.Lock())
         async with own, self._all:
             yield
@@ -89,10 +90,10 @@ async def import_recordings(
 
 
 def _bound_intervals(body: Any) -> None:
-    """Refuse more intervals than are read, by what the chunks claim, before one is built.
+    """Reject a request with too many intervals, by the counts in its chunks, before it is decoded.
 
     Raises:
-        HTTPException: 413.
+        HTTPException: Status 413.
     """
     count = 0
     recordings = body.get("recordings") if isinstance(body, dict) else None
@@ -102,7 +103,8 @@ def _bound_intervals(body: Any) -> None:
             try:
                 count += count_rows(base64.b64decode(text, validate=True))
             except (RecordUnreadable, ValueError, TypeError):
-                continue  # validation says what is wrong with it
+                # Validation reports the error later.
+                continue
     if count > INTERVALS_MAX_COUNT:
         raise HTTPException(
             413,

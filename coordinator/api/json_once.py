@@ -1,7 +1,7 @@
-"""A body's JSON in which every name stands once: of two, who knows which was meant?
+"""JSON parser for request bodies that rejects duplicate names, NaN and Infinity.
 
-RFC 8259 leaves it to the reader, and Python's takes the last. *NaN* and *Infinity*, which it takes
-as well, are no JSON.
+RFC 8259 does not define what duplicate names mean, and Python uses the last one. Python also
+accepts *NaN* and *Infinity*, which are not JSON.
 """
 
 import asyncio
@@ -14,23 +14,34 @@ from starlette.exceptions import HTTPException
 
 from broadside.coordinator.api.blame import walk
 
-VALUES_MAX_COUNT: Final = 20_000  # of a body: each may be an object, and an error of its own
-# 100,000 rows of at most 25 fields, 100,000 points of three.
+# Limit for a body. Each value can be an object and cause its own error.
+VALUES_MAX_COUNT: Final = 20_000
+# 100,000 rows with at most 25 fields, or 100,000 points with three.
 IMPORT_VALUES_MAX_COUNT: Final = 3_000_000
-NAMES_MAX_COUNT: Final = 5_000  # of one object: more labels do not fit into a run's row
-# By their brackets, in texts too: three (addresses) in each of 100,000 rows. Lists are made without
-# a pause in which others could go on; this many take 0.1 s.
+# Limit for one object. More labels do not fit into a run row.
+NAMES_MAX_COUNT: Final = 5_000
+# Counted by opening brackets, also those in strings. The limit is three (addresses) in each of
+# 100,000 rows. The parser creates lists without a pause for other threads, and takes 0.1 s for this
+# number.
 LISTS_MAX_COUNT: Final = 300_000
-_OBJECT_VALUES_COUNT: Final = 50  # of one object of an import; a row has ten
+# Values for each object of an import. A row has ten.
+_OBJECT_VALUES_COUNT: Final = 50
 IMPORTS: Final = "/v1/imports/"
-_IN_THE_LOOP_MAX_BYTES: Final = 65_536  # parsed in about a millisecond
-TWICE: Final = "broadside.names_twice"  # of a request's scope: paths of what stands twice
+# A body of this size is parsed in about one millisecond.
+_IN_THE_LOOP_MAX_BYTES: Final = 65_536
+# Key in the request scope, with the paths of duplicate names.
+TWICE: Final = "broadside.names_twice"
 
 
 def most_values(path: str, text: bytes) -> int:
-    """Values that a body may hold, as counted by its commas before anything is built from it.
+    """Return how many values a body can contain. Values are counted by commas before parsing.
 
-    Those of an import are in many small objects. One large object is made without a pause.
+    An import can have more values, but in many small objects. The parser creates one large object
+    without a pause for other threads.
+
+    Args:
+        path: Request path.
+        text: The body.
     """
     if not path.startswith(IMPORTS):
         return VALUES_MAX_COUNT
@@ -39,7 +50,10 @@ def most_values(path: str, text: bytes) -> int:
 
 
 def read_once(request: Request) -> None:
-    """Let a request's body be read so; what stands twice is left in its scope, to be refused."""
+    """Make a request parse its body strictly.
+
+    Duplicate names are stored in the request scope, and are rejected later.
+    """
 
     async def read() -> Any:
         text = await request.body()
@@ -75,4 +89,5 @@ def read_once(request: Request) -> None:
             request.scope[TWICE] = [(*places[id(each)], name) for each, name in doubled]
         return value
 
-    request.json = read  # type: ignore[method-assign]  # whoever made the request reads it so
+    # FastAPI reads the body with ``request.json``.
+    request.json = read

@@ -1,4 +1,4 @@
-"""Who is asking: what the page needs to know before it offers anything."""
+"""Route that returns the caller, so that the page offers only allowed actions."""
 
 from broadside.coordinator.api.dependencies import Caller, routes
 from broadside.exchange.messages import Message
@@ -10,8 +10,10 @@ class Me(Message):
     """Who asks, as the door knows."""
 
     name: str
-    role: str  # viewer or operator
-    signed_in: bool  # False: this API has no sign-in, and listens on loopback only
+    # viewer or operator
+    role: str
+    # False: this API has no sign-in and listens on loopback only.
+    signed_in: bool
 
 
 @router.get("/me")

@@ -1,4 +1,4 @@
-"""Route of the places that are told when a run ends."""
+"""Route for the receivers that are notified when a run ends."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -15,21 +15,29 @@ router = routes("service")
 class Delivery(StrEnum):
     """How it goes with a place."""
 
-    IDLE = "idle"  # it was told of all that ended
-    WAITING = "waiting"  # it is told of something just now
-    FAILING = "failing"  # it did not take the last notice; it is tried again
+    # All ended runs have been delivered.
+    IDLE = "idle"
+    # A notice is being delivered.
+    WAITING = "waiting"
+    # The last attempt failed. It is repeated.
+    FAILING = "failing"
 
 
 class PlaceReport(Message):
     """How one place is told: its queue, and what stood in the way last."""
 
-    place: str  # webhook or otlp
+    # webhook or otlp
+    place: str
     state: Delivery
-    waiting_count: int  # ended runs that it was not told of yet
-    failures_count: int  # tries in vain since the last notice that it took
-    last_error: str | None  # of the last try in vain; kept until the next notice that it takes
+    # Ended runs that are not delivered yet.
+    waiting_count: int
+    # Failed attempts since the last successful delivery.
+    failures_count: int
+    # Error of the last failed attempt. It is cleared by the next successful delivery.
+    last_error: str | None
     last_error_at: UtcDatetime | None
-    told_at: UtcDatetime | None  # the last notice that it took, of this coordinator
+    # Last successful delivery by this process.
+    told_at: UtcDatetime | None
 
     @classmethod
     def of(cls, told: PlaceState) -> "PlaceReport":

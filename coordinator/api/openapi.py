@@ -1,8 +1,9 @@
-"""The OpenAPI document: what FastAPI derives, with sign-in and every refusal written down.
+"""OpenAPI document from FastAPI, with sign-in and all errors added.
 
-What holds for all routes alike is added here in one place: the security scheme, who may call a
-route (:mod:`broadside.coordinator.auth.rights`), and the statuses that the door and the error
-table answer."""
+Properties that all routes share are added here: the security scheme, the role that a route requires
+(:mod:`broadside.coordinator.auth.rights`), and the status codes that the middleware and the
+expected errors return.
+"""
 
 import copy
 from collections.abc import Mapping
@@ -62,19 +63,20 @@ router = APIRouter(include_in_schema=False, route_class=ConditionalRoute)
 
 @router.get("/openapi.json")
 async def read_document(request: Request) -> JSONResponse:
-    """What the API says of itself."""
+    """Return the OpenAPI document."""
     return JSONResponse(request.app.openapi())
 
 
 def describe(app: FastAPI) -> None:
-    """Make ``app`` answer its own document, built once."""
+    """Make ``app`` return this document, which is built once."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             app.openapi_schema = _document(app)
         return app.openapi_schema
 
-    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to extend it
+    # FastAPI documents this replacement.
+    app.openapi = openapi
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
@@ -94,7 +96,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
         }
     }
     needs_token = getattr(app.state, "needs_token", True)
-    document["security"] = [{"bearer": []}] if needs_token else []  # sign-in is off: none is read
+    # An empty list if sign-in is off, because tokens are not read then.
+    document["security"] = [{"bearer": []}] if needs_token else []
     document["tags"] = [{"name": name, "description": what} for name, what in _TAGS.items()]
     shown = answers()
     for path, operations in document["paths"].items():
@@ -107,13 +110,14 @@ def _document(app: FastAPI) -> dict[str, Any]:
 def _show_examples(
     method: str, path: str, operation: dict[str, Any], shown: Mapping[str, Any]
 ) -> None:
-    """Put the examples where a reader of the document meets them."""
+    """Add the request, parameter and response examples to an operation."""
     if (request := REQUESTS.get((method, path))) is not None:
         operation["requestBody"]["content"]["application/json"]["example"] = request
     for parameter in operation.get("parameters", []):
         name = parameter["name"]
         known = PARAMETERS.get(f"{operation['tags'][0]}.{name}") or PARAMETERS.get(name)
-        if known is not None:  # a cursor is of the page before
+        # A cursor has no example, because it comes from the previous page.
+        if known is not None:
             parameter.setdefault("description", known[0])
             parameter["example"] = known[1]
     for status, described in operation["responses"].items():
@@ -123,7 +127,7 @@ def _show_examples(
 
 
 def _offer_rows(operation: dict[str, Any]) -> None:
-    """Name the forms of a list beside its JSON."""
+    """Add the table formats of a list to its JSON format."""
     content = operation["responses"].get("200", {}).get("content", {})
     schema = content.get("application/json", {}).get("schema", {})
     if ROWS not in operation and schema.get("type") != "array":
@@ -133,10 +137,10 @@ def _offer_rows(operation: dict[str, Any]) -> None:
 
 
 def _default_first(answer: dict[str, Any]) -> None:
-    """Order an answer's media types: the one without ``Accept`` first.
+    """Put the media type for requests without ``Accept`` first.
 
-    A generated client sends no ``Accept`` and parses every answer as the first type. What has
-    several defaults is described as a file first: such a client then reads its bytes.
+    A generated client sends no ``Accept`` and parses every response as the first type. A route with
+    several defaults is described as a file first, so that such a client reads the bytes.
     """
     content = answer.get("content", {})
     for media_type in (JSON, "text/html", FILE):
@@ -156,12 +160,13 @@ def _refusal(status: int) -> dict[str, Any]:
 
 
 def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
-    """Say who may call it, and everything that it may answer."""
+    """Add the required role and all possible responses to an operation."""
     right = right_of(method, path)
     answers = operation.setdefault("responses", {})
     for answer in answers.values():
         for content in answer.get("content", {}).values():
-            if content.pop("itemSchema", None) is not None:  # OpenAPI 3.2's
+            # ``itemSchema`` is defined in OpenAPI 3.2 only.
+            if content.pop("itemSchema", None) is not None:
                 content["schema"] = {"description": "server-sent events"}
     if right.access is Access.OPEN:
         operation["security"] = []

@@ -1,8 +1,8 @@
-"""Serves the live page: a few files of ``dashboards/web`` and plotly, from this origin only.
+"""Static files of the live page, from ``dashboards/web`` and plotly.
 
-``/`` and ``/report.html`` are read anew each time; everything that they name lies under
-``/web/<version>/`` and never changes, so a browser keeps it. The version is a digest of all files.
-No page carries a token, so none of this needs one.
+``/`` and ``/report.html`` are requested each time. All other files are below ``/web/<version>/``
+and never change, so browsers cache them. The version is a digest over all files. The pages contain
+no secret, so these routes require no token.
 """
 
 import hashlib
@@ -30,8 +30,9 @@ _TYPES: Final = {
 PLOTLY: Final = "plotly.min.js"
 PALETTE: Final = "palette.css"
 WORDS: Final = "words.js"
-# Plotly fills one empty <style> through the CSSOM, which is no inline style: this is the digest of
-# the empty text. It also sets style attributes, which can restyle its own drawing and run nothing.
+# Plotly fills one empty <style> through the CSSOM, which is not an inline style. This is the digest
+# of the empty text. Plotly also sets style attributes, which can only change its own drawing and
+# run nothing.
 _EMPTY_STYLE: Final = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
@@ -39,7 +40,7 @@ _POLICY: Final = (
 )
 POLICIES: Final = {
     "index.html": f"{_POLICY}style-src 'self' {_EMPTY_STYLE}; style-src-attr 'unsafe-inline'",
-    # The report carries its own styles, no scripts, and is shown in a frame that may do nothing.
+    # The report contains its own styles and no scripts. It is shown in a sandboxed frame.
     "report.html": f"{_POLICY}style-src 'self' 'unsafe-inline'; font-src data:",
 }
 _HEADERS: Final = {
@@ -52,7 +53,7 @@ _HEADERS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """One file as it is sent."""
+    """One file with its content."""
 
     content: bytes
     media_type: str
@@ -60,7 +61,7 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """The page's files, read once."""
+    """All page files, read once."""
 
     version: str
     pages: Mapping[str, File]
@@ -70,7 +71,7 @@ class Site:
 
 @cache
 def site() -> Site:
-    """Everything there is to serve; without ``dashboards/web`` nothing, and the page says so."""
+    """Return all page files. Without ``dashboards/web`` there are no pages."""
     paths = sorted(FOLDER.glob("*")) if FOLDER.is_dir() else []
     texts = {path.name: path.read_bytes() for path in paths if path.suffix in _TYPES}
     texts[PALETTE] = palette().encode()
@@ -95,7 +96,7 @@ def site() -> Site:
 
 
 def find_plotly() -> Path | None:
-    """The plotly.js that plotly's wheel carries; None without the extra `reports`."""
+    """Return the path of plotly.js in the plotly package, or None without the extra `reports`."""
     found = importlib.util.find_spec("plotly")
     if found is None or found.origin is None:
         return None
@@ -104,9 +105,10 @@ def find_plotly() -> Path | None:
 
 
 def _plotly_mark(path: Path | None) -> bytes:
-    """What a page must know of plotly: `no`, or the id of the style for maps that it would add.
+    """Return the mark that the page reads to know if plotly is available.
 
-    It adds none where an element has that id, and our policy would refuse it.
+    It is `no`, `yes`, or the id that plotly's style element for maps would have. If an element has
+    that id, plotly adds none. The content security policy would block it.
     """
     if path is None:
         return b"no"
@@ -115,7 +117,7 @@ def _plotly_mark(path: Path | None) -> bytes:
 
 
 def palette() -> str:
-    """The charts' colours as CSS variables, so that page and report share one definition."""
+    """Return the chart colours as CSS variables, to be used by page and report."""
     rules = []
     for theme in Theme:
         colours = "".join(f"--chart-{name}:{value};" for name, value in PALETTES[theme].items())
@@ -135,7 +137,7 @@ router = APIRouter(include_in_schema=False)
 @router.get("/")
 @router.get("/report.html")
 async def read_page(request: Request) -> Response:
-    """A page; asked for again each time, and answered with 304 while it is the same."""
+    """Return a page, or 304 if the browser has the current version."""
     name = request.url.path.removeprefix("/") or "index.html"
     page = site().pages.get(name)
     needs_token = getattr(request.app.state, "needs_token", False)
@@ -157,9 +159,9 @@ async def read_page(request: Request) -> Response:
 
 @router.get("/web/{version}/{name}")
 def read_asset(version: str, name: str, request: Request) -> Response:
-    """A file that a page names; of another version only what is there now, and not kept.
+    """Return a page file. For an old version, return the current file without caching.
 
-    In a thread, for plotly's 5 MB are read once.
+    The function runs in a worker thread, because plotly's 5 MB are read once.
     """
     there = site()
     if name == PLOTLY and there.plotly_path is not None:

@@ -1,4 +1,4 @@
-"""One page of a long list: how many, from where, and where the next one is."""
+"""Pagination of long lists."""
 
 from typing import Annotated, Any, Final
 
@@ -26,11 +26,17 @@ PAGED: Final[dict[int | str, dict[str, Any]]] = {
         }
     }
 }
-"""What a paged list's answer carries beside its items: ``responses=PAGED``."""
+"""Response headers for a paged list, for ``responses=PAGED``."""
 
 
 def name_next(request: Request, response: Response, cursor: str | int | None) -> None:
-    """Say in the headers where the list goes on: ``Next-Cursor``, and RFC 8288's ``Link``."""
+    """Set the headers ``Next-Cursor`` and ``Link`` (RFC 8288) for the next page.
+
+    Args:
+        request: The request for this page.
+        response: The response to add the headers to.
+        cursor: Where the next page will start. None on the last page.
+    """
     if cursor is not None:
         url = request.url.include_query_params(cursor=cursor)
         response.headers["Next-Cursor"] = str(cursor)

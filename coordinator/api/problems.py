@@ -1,4 +1,4 @@
-"""Every expected error as one RFC 9457 problem document."""
+"""Error handlers that convert every expected error to an RFC 9457 problem document."""
 
 import json
 import reprlib
@@ -17,8 +17,10 @@ from broadside.coordinator.core.plan.planner import Infeasible
 from broadside.coordinator.expected_errors import EXPECTED, told
 from broadside.exchange.messages import Message
 
-TYPES: Final = "/problems/"  # what a problem's `type` begins with; the address explains it
-_NOT_SENT: Final[Mapping[str, tuple[int, str]]] = {  # beside the expected errors, by title
+# Prefix for the `type` in a problem document. The address explains the problem.
+TYPES: Final = "/problems/"
+# Problems that are not in the expected-error table, by title.
+_NOT_SENT: Final[Mapping[str, tuple[int, str]]] = {
     "Bad request": (422, "A field or parameter is wrong; `errors` names each, with what would do."),
     "Not feasible": (
         409,
@@ -38,8 +40,10 @@ _NOT_SENT: Final[Mapping[str, tuple[int, str]]] = {  # beside the expected error
     "Refused": (400, "What was sent is not what its headers say, or another site's page sent it."),
     "Unexpected": (500, "A mistake of the coordinator's; its log has the details."),
 }
-_FAULTS_MAX_COUNT: Final = 100  # of one answer: a body may be wrong in thousands of places
-_VALUE_MAX_CHARS: Final = 200  # of a wrong value, in an answer
+# Limit for one response, because a body can have thousands of errors.
+_FAULTS_MAX_COUNT: Final = 100
+# Maximum length of a wrong value in a response.
+_VALUE_MAX_CHARS: Final = 200
 _SHORT: Final = reprlib.Repr()
 vars(_SHORT).update(maxlevel=4, maxstring=_VALUE_MAX_CHARS, maxother=_VALUE_MAX_CHARS)
 vars(_SHORT).update(maxdict=20, maxlist=20, maxtuple=20)
@@ -47,7 +51,7 @@ _BY_STATUS: Final = {404: "Not found", 405: "Method not allowed", 413: "Too larg
 
 
 def _kinds() -> Mapping[str, tuple[int, str]]:
-    """Every title that an answer may have: its status, and what it means in a sentence."""
+    """Return every title with its status code and its meaning in one sentence."""
     expected = {
         title: (status, " ".join((error.__doc__ or "").split("\n\n")[0].split()))
         for error, (status, title, _) in EXPECTED.items()
@@ -67,11 +71,15 @@ def type_of(title: str) -> str:
 class Fault(Message):
     """One thing that is wrong with a request, and where."""
 
-    field: str  # as a person names it
+    # Field name for the user.
+    field: str
     message: str
-    pointer: str | None = None  # RFC 6901, into the request's body
-    parameter: str | None = None  # of the query, the path or the headers
-    value: str | None = None  # as it was understood
+    # JSON pointer (RFC 6901) into the request body.
+    pointer: str | None = None
+    # Parameter name in the query, the path or the headers.
+    parameter: str | None = None
+    # The value as it was parsed.
+    value: str | None = None
     fix: str | None = None
 
 
@@ -82,14 +90,15 @@ class ProblemDocument(Message):
     title: str
     status: int
     detail: str
-    errors: tuple[Fault, ...] | None = None  # left out where nothing in particular is wrong
+    # Left out if the error is not about a field.
+    errors: tuple[Fault, ...] | None = None
 
 
 PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     code: {"model": ProblemDocument, "content": {"application/problem+json": {}}}
     for code in (404, 409, 422, 503)
 }
-"""What any route may answer beside its own value: `responses=PROBLEMS`."""
+"""Problem documents that any route can return, for `responses=PROBLEMS`."""
 
 router = APIRouter(include_in_schema=False, route_class=ConditionalRoute)
 
@@ -97,14 +106,14 @@ router = APIRouter(include_in_schema=False, route_class=ConditionalRoute)
 @router.get(TYPES[:-1])
 @router.get(TYPES)
 async def list_problems() -> PlainTextResponse:
-    """Every address that a problem's `type` may be."""
+    """Return a list of all problem types."""
     lines = sorted((type_of(title), status, title) for title, (status, _) in KINDS.items())
     return PlainTextResponse("".join(f"{at}  {status}  {title}\n" for at, status, title in lines))
 
 
 @router.get(TYPES + "{name}")
 async def explain_problem(name: str) -> PlainTextResponse:
-    """What a problem's `type` points at."""
+    """Return the explanation of a problem type."""
     for title, (status, meaning) in KINDS.items():
         if type_of(title) == TYPES + name:
             return PlainTextResponse(f"{title} ({status})\n\n{meaning}\n")
@@ -118,7 +127,15 @@ def problem(
     errors: Sequence[Mapping[str, Any]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """A problem as an answer."""
+    """Return a problem document as a response.
+
+    Args:
+        status: HTTP status code to return.
+        title: Title, which is also used in the `type`.
+        detail: One line to show to the user.
+        errors: The wrong fields, as for :class:`Fault`.
+        headers: Additional headers to send.
+    """
     body = ProblemDocument(
         type=type_of(title),
         title=title,
@@ -135,7 +152,7 @@ def problem(
 
 
 def _fault(found: Mapping[str, Any], body: object) -> Mapping[str, Any]:
-    """One of pydantic's findings, with where it is."""
+    """Convert a pydantic error to a field error with its location."""
     if found["type"] == "json_invalid":
         why = f"no JSON: {found['ctx']['error']} at character {found['loc'][-1]}"
         return {"field": "body", "message": why, "pointer": ""}
@@ -159,7 +176,7 @@ def _fault(found: Mapping[str, Any], body: object) -> Mapping[str, Any]:
 
 
 def _quoted(value: object) -> str:
-    """The beginning of a value's ``repr``; of a large one no more than that is built."""
+    """Return the first characters of the ``repr``, without converting a large value completely."""
     if isinstance(value, str):
         return repr(value[:_VALUE_MAX_CHARS])[:_VALUE_MAX_CHARS]
     if isinstance(value, dict | list | tuple) and len(value) > 0:
@@ -168,18 +185,18 @@ def _quoted(value: object) -> str:
 
 
 async def _sent(request: Request) -> object:
-    """A request's body, where its route reads one: it was found to be JSON before."""
+    """Return the parsed request body, or ``NO_BODY`` if its route reads no body."""
     reads = getattr(request.scope.get("route"), "body_field", None) is not None
     text = await request.body() if reads else b""
     return json.loads(text) if text else NO_BODY
 
 
 def handle_errors(app: FastAPI) -> None:
-    """Map every expected error to one problem document."""
+    """Add error handlers to the application."""
 
     async def expected(request: Request, error: Exception) -> JSONResponse:
         said = told(error)
-        assert said is not None  # noqa: S101 - it is registered for what is in the table only
+        assert said is not None  # noqa: S101 - the handler is registered for errors in the table only
         faults: list[Mapping[str, Any]] = []
         if said.status < 500 and said.faults:
             body = await _sent(request)
@@ -209,12 +226,13 @@ def handle_errors(app: FastAPI) -> None:
         if error.status_code == 405:
             headers["Allow"] = ", ".join(methods_of(request.url.path))
         why = str(error.detail)
-        read = [{"field": "body", "message": why, "pointer": ""}]  # by whoever cannot go on with it
+        # The server could not process the body.
+        read = [{"field": "body", "message": why, "pointer": ""}]
         faults = read if error.status_code in (400, 413) else []
         return problem(error.status_code, title, why, faults, headers)
 
     @app.exception_handler(Exception)
     async def unexpected(_: Request, error: Exception) -> JSONResponse:
-        """The server logs the traceback; who asks learns that it is not his fault, and no more."""
+        """Return a 500 response without details. The server logs the traceback."""
         why = f"{type(error).__name__} in the coordinator; its log has the details"
         return problem(500, "Unexpected", why)

@@ -1,4 +1,4 @@
-"""Routes of finished runs as files: the report, and tables for other programs."""
+"""Routes that return a finished run as a file, either a report or tables."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class TableName(StrEnum):
 
 
 def as_report(model: type[Message]) -> dict[str, Any]:
-    """Describe a route that answers a page, or the ``model`` as JSON."""
+    """Return the route arguments for a response that is a page, or the ``model`` as JSON."""
     page = {"text/html": {"schema": {"type": "string"}}}
     return {
         "response_class": Response,
@@ -68,7 +68,14 @@ async def read_report(
 async def report_answer(
     report: Message, page: Callable[[], str], format: ReportFormat | None, accept: str | None
 ) -> Response:
-    """A report as asked for: its values, or its page."""
+    """Return a report as JSON or as a page.
+
+    Args:
+        report: The report to return.
+        page: Function that builds the HTML page. It runs in a worker thread.
+        format: Requested format. None: ``accept`` decides.
+        accept: ``Accept`` header value.
+    """
     media_type = chosen_format(accept, (_HTML, JSON)) if format is None else None
     if media_type == JSON or format is ReportFormat.JSON:
         return Response(report.model_dump_json(), media_type=JSON, headers=_VARY)

@@ -1,4 +1,4 @@
-"""Routes of what a run showed: bursts, pairs, seconds, verdict, the two ledgers."""
+"""Routes for run results, by burst, pair and second."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -32,9 +32,12 @@ class SeriesColumn(Message):
     """One column of a series; its values run in parallel with every other column's."""
 
     name: str
-    unit: str  # bit/s, s, ratio, segments, UTC or name
-    layer: str | None  # where bytes were counted: payload; None: no bytes
-    values: tuple[float | str | None, ...]  # null is unknown, never zero
+    # bit/s, s, ratio, segments, UTC or name
+    unit: str
+    # Layer at which bytes were counted, which is payload. If None, the column has no bytes.
+    layer: str | None
+    # null is unknown, never zero.
+    values: tuple[float | str | None, ...]
 
 
 class Series(Message):
@@ -45,7 +48,8 @@ class Series(Message):
     planned_start_at: UtcDatetime
     resolution_s: int
     of: Whose
-    window_from_at: UtcDatetime | None  # the seconds that the headline is over
+    # Start and end for the headline window.
+    window_from_at: UtcDatetime | None
     window_before_at: UtcDatetime | None
     columns: tuple[SeriesColumn, ...]
 

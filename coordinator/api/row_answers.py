@@ -1,4 +1,4 @@
-"""Answers as JSON, CSV, Arrow or Parquet, whichever the caller accepts and there is."""
+"""Responses with rows as JSON, CSV, Arrow or Parquet, selected by ``Accept``."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, get_args, get_origin
@@ -12,26 +12,31 @@ from broadside.coordinator.views.series_formats import FORMATS, JSON, chosen_for
 
 ROWS: Final = "x-rows"
 FILE_CONTENT: Final[Mapping[str, Any]] = {"schema": {"type": "string", "format": "binary"}}
-"""What an OpenAPI document says of a file in any form."""
+"""OpenAPI content for a file in any format."""
 _SELF: Final = "."
 
 
 def rows_in(field: str) -> dict[str, str]:
-    """``openapi_extra`` of a route whose answer has its rows in ``field`` (dotted); "": in its
-    values; ".": it is one row itself."""
+    """Return the ``openapi_extra`` of a route that names the rows of its response.
+
+    Args:
+        field: Dotted field name for the rows. "" if the rows are the values in a mapping, "." if
+            the response is one row itself.
+    """
     return {ROWS: field}
 
 
 class RowsRoute(APIRoute):
-    """A route that answers a value; a list, or an object with rows in it, also as a file of rows.
+    """Route whose response is also available as a table if it has rows.
 
-    What it cannot make of what ``Accept`` names is 406, before anything is done.
+    If ``Accept`` names only unsupported types, the response is 406 and the endpoint is not called.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         if self.response_model is None or not self.path.startswith("/v1/"):
-            return handle  # it makes its own forms; a probe of health is answered in any case
+            # These routes choose the format themselves. Health probes are answered in any case.
+            return handle
         field = (self.openapi_extra or {}).get(ROWS)
         row_type = _row_type(self.response_model, field)
         cells = () if row_type is None else cells_of(row_type)
@@ -53,7 +58,7 @@ class RowsRoute(APIRoute):
 
 
 def _row_type(answer: Any, field: str | None) -> Any:
-    """What the type of an answer says that its rows are; None: it has none."""
+    """Return the row type of a response type, or None if it has no rows."""
     if field == _SELF:
         return answer
     if field is None:

@@ -1,4 +1,4 @@
-"""Routes of runs: launch, list, sum, read, cancel, compare, prune."""
+"""Routes to launch, list, read, aggregate, stop, compare and remove runs."""
 
 from collections.abc import Sequence
 from typing import Annotated

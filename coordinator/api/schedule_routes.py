@@ -1,4 +1,4 @@
-"""Routes of schedules: runs at instants to come."""
+"""Schedule routes, which launch runs at given times."""
 
 from collections.abc import Sequence
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Routes of studies: series of runs that answer one question."""
+"""Study routes. A study is a series of runs that answers one question."""
 
 import asyncio
 from collections.abc import Sequence

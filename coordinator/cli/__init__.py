@@ -1,7 +1,9 @@
-"""The ``broadside`` command. Exit codes are in :mod:`broadside.coordinator.cli.exits`.
+"""The ``broadside`` command.
 
-A command's module is imported when the command is used: help, and whatever needs no numbers, must
-not wait for what computes them.
+:mod:`broadside.coordinator.cli.exits` defines the exit codes.
+
+The module for a command is imported only when the command is used. ``--help`` and simple commands
+therefore do not need to wait until the numerical packages are imported.
 """
 
 import os
@@ -29,7 +31,7 @@ from broadside.exchange.version import version_text
 
 
 class Commands(TyperGroup):
-    """Knows every command by its line of help, and loads the one that is meant."""
+    """Command group that knows the help line of every command and imports a command on use."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -38,7 +40,7 @@ class Commands(TyperGroup):
             self.add_command(TyperCommand(name, help=line, callback=None, hidden=hidden))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """By group, in the order of use."""
+        """Write the commands by group, in the usual order of use."""
         for title, commands in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl(list(commands.items()))
@@ -49,7 +51,7 @@ class Commands(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """A command, or a group of commands, with all its options: `--token-file` beside `--api`."""
+    """Import a command, or a command group, and add common options such as `--token-file`."""
     module, attribute = PLACES[name].split(".")
     found = getattr(import_module(f"broadside.coordinator.cli.{module}"), attribute)
     holder = CommandGroup(add_completion=False, rich_markup_mode=None)
@@ -66,8 +68,10 @@ def load(name: str) -> Any:
 
 
 def _show_examples(command: Any, path: str) -> None:
-    """Below the options of each command, one line that works as written; a group's is of its first
-    command, and it lists each with its whole sentence."""
+    """Add an example below the options of each command.
+
+    A group shows the example of its first command, and lists its commands with their full sentence.
+    """
     said = (words for name, words in EXAMPLES.items() if f"{name} ".startswith(f"{path} "))
     command.epilog = f"Example: broadside {next(said)}"
     for name, inner in getattr(command, "commands", {}).items():
@@ -115,9 +119,11 @@ def broadside(
 
 
 def main() -> None:
-    """Run the command line; every end is one of the documented codes."""
+    """Run the command line, and exit with a documented exit code."""
     name = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if name in PRIVATE_COMMANDS:
-        os.umask(0o077)  # before anything is written
-    collect_rarely()  # imports leave no garbage
+        # Set before the first file is written.
+        os.umask(0o077)
+    # Imports create hardly any garbage.
+    collect_rarely()
     sys.exit(code_of(lambda: app(standalone_mode=False)))

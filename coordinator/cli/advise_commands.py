@@ -1,4 +1,4 @@
-"""``broadside advise``: arithmetic that saves a burst."""
+"""The ``broadside advise`` commands, which calculate settings without traffic."""
 
 from typing import Annotated, Any
 

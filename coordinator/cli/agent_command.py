@@ -1,4 +1,4 @@
-"""``broadside agent``: become an agent on this host, or check that it could be one."""
+"""The ``broadside agent`` command, which runs or checks an agent on this host."""
 
 import os
 from pathlib import Path
@@ -37,7 +37,7 @@ def agent(
             "BROADSIDE_AGENT_JOIN holds",
         ),
     ] = None,
-    # Deprecated since 0.10: everybody on a host may read the arguments of its processes.
+    # Deprecated since 0.10, because every user on a host can read the process arguments.
     join: Annotated[str | None, typer.Option(metavar="CODE", hidden=True)] = None,
     check: Annotated[
         bool,
@@ -96,5 +96,5 @@ def agent(
     elif remove_tunnels:
         module = ["broadside.agent", "--remove-tunnels"]
     command = module_command(*module)
-    # An agent is a small process of its own: it must not carry what the coordinator imports.
+    # An agent is a small separate process. It should not contain the coordinator modules.
     os.execv(command[0], command)  # noqa: S606 - no shell wanted

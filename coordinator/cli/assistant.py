@@ -1,7 +1,7 @@
-"""``broadside mcp``: a coordinator's answers as tools of the Model Context Protocol.
+"""The ``broadside mcp`` command, a Model Context Protocol server.
 
-An assistant reads what a viewer may. It launches only where the operator who started this command
-said up to what cost, and the token is an operator's.
+An assistant can read everything that a viewer can read. It can launch runs only if the operator has
+started this command with a budget and with an operator token.
 """
 
 from collections.abc import AsyncIterator
@@ -54,7 +54,16 @@ def mcp_server(
 
 
 def make_server(api: str | None, launch_budget_usd: float | None) -> "MCPServer[Any]":
-    """The tools that this caller may have. Raises ``ImportError`` without the package."""
+    """Create the server with the tools that this caller is allowed to use.
+
+    Args:
+        api: Coordinator address. If None, the local fabric will be used.
+        launch_budget_usd: Largest budget for a launched run. If None, the server will have no
+            launch tool.
+
+    Raises:
+        ImportError: The package ``mcp`` is not installed.
+    """
     from mcp.server.mcpserver import MCPServer
     from mcp_types import ToolAnnotations
 
@@ -78,7 +87,7 @@ def make_server(api: str | None, launch_budget_usd: float | None) -> "MCPServer[
 
 @asynccontextmanager
 async def _coordinator(api: str | None) -> AsyncIterator["Verbs"]:
-    """A client whose refusals an assistant is told in words."""
+    """Yield a client. Its errors become error messages for the assistant."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     try:

@@ -1,4 +1,4 @@
-"""``broadside audit``: what was changed over the API, by whom, from where."""
+"""The ``broadside audit`` command, which lists the changes made over the API."""
 
 from typing import Annotated
 

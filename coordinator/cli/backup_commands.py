@@ -1,4 +1,4 @@
-"""``broadside backup`` and ``restore``: an embedded store as one file."""
+"""The ``broadside backup`` and ``broadside restore`` commands for an embedded store."""
 
 import asyncio
 import contextlib
@@ -29,8 +29,10 @@ from broadside.exchange.fabric import Fabric, open_fabric
 from broadside.exchange.fabric_settings import FabricSettings
 from broadside.exchange.ports import ExchangeError, Table
 
-NICENESS: Final = 10  # a backup must not take a core from a fleet
-DRILL_RUNS_COUNT: Final = 20  # newest runs whose verdicts a drill computes again
+# Niceness to use, so that a backup does not take a core from the fleet.
+NICENESS: Final = 10
+# How many of the newest runs a drill uses to compute verdicts again.
+DRILL_RUNS_COUNT: Final = 20
 
 
 def backup(
@@ -100,7 +102,7 @@ def restore(
 
 
 def _drill(file: Path | None) -> None:
-    """Restore a backup into a folder of its own and read it as a coordinator would."""
+    """Restore a backup into a temporary folder and read it as a coordinator does."""
     began_at = datetime.now(UTC)
     if file is None:
         folder = CoordinatorSettings().backup_dir
@@ -122,7 +124,7 @@ def _drill(file: Path | None) -> None:
 
 
 async def _read_as_a_coordinator(data_dir: Path) -> str:
-    """Read every row that people look after, and compute the newest verdicts again.
+    """Read all maintained rows, and compute the newest verdicts again.
 
     Raises:
         BackupUnusable: A row cannot be read, or a verdict differs.
@@ -146,7 +148,11 @@ async def _read_as_a_coordinator(data_dir: Path) -> str:
 
 
 async def _verdicts_in_the_store(run_ids: Collection[str]) -> Mapping[str, str]:
-    """What the store itself says of some runs today: rules change with the version."""
+    """Return the verdicts that this version computes from the live store.
+
+    The rules can change between versions, so a difference from the stored verdict can have this
+    cause.
+    """
     settings = FabricSettings()
     if not (settings.data_dir / "private.sqlite3").exists():
         return {}
@@ -159,7 +165,7 @@ async def _verdicts_in_the_store(run_ids: Collection[str]) -> Mapping[str, str]:
 
 
 async def _recompute_verdicts(fabric: Fabric) -> Mapping[str, tuple[str, str]]:
-    """Return the stored verdict and the one computed again, of the newest runs that are over."""
+    """Return stored and recomputed verdict by run id, for the newest finished runs."""
     from broadside.coordinator.runs.coordinator import Coordinator
 
     coordinator = Coordinator(fabric)
@@ -173,13 +179,13 @@ async def _recompute_verdicts(fabric: Fabric) -> Mapping[str, tuple[str, str]]:
 
 
 def _fail(kind: BackupKind, error: str) -> NoReturn:
-    """Record an attempt that failed, and end the command."""
+    """Record a failed attempt and exit."""
     _note(lambda table: save_failure(table, kind, error, datetime.now(UTC)))
     stop(error, Exit.CANNOT_RUN)
 
 
 def _note(save: Callable[[Table], Awaitable[None]]) -> None:
-    """Store a record where there is a store; one that cannot be written takes no record."""
+    """Store a record if there is a store. A failure to write it is only a warning."""
     settings = FabricSettings()
     if not (settings.data_dir / "private.sqlite3").exists():
         return
@@ -198,7 +204,7 @@ def _note(save: Callable[[Table], Awaitable[None]]) -> None:
 
 
 def _end_in_order() -> None:
-    """Let a terminated command remove its copies, which hold keys; yield to others meanwhile."""
+    """Remove the temporary copies, which contain keys, on SIGTERM and SIGHUP. Lower the priority."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda ended_by, _: sys.exit(128 + ended_by))
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""``broadside capacity``: an Azure Firewall's capacity units, for a test and back again."""
+"""The ``broadside capacity`` commands, used to change Azure Firewall capacity units."""
 
 import contextlib
 import signal
@@ -31,7 +31,8 @@ from broadside.coordinator.device.capacity import (
 from broadside.coordinator.device.resource_manager import ResourceError, ResourceRefused
 from broadside.coordinator.studies.study import Staircase
 
-STUDIES_LOOKED_AT = 200  # newest ones
+# How many of the newest studies to search.
+STUDIES_LOOKED_AT = 200
 
 app = CommandGroup()
 
@@ -188,7 +189,7 @@ def _put_back(opened: FirewallCapacity, record: Record) -> None:
 def _opened(
     resource_id: str | None, records: Path | None
 ) -> Iterator[tuple[FirewallCapacity, Record]]:
-    """The firewall and its record; an expected error is one line and a code."""
+    """Yield the firewall and its record. An expected error prints one line and exits."""
     record: Record | None = None
     opened: FirewallCapacity | None = None
     try:
@@ -208,7 +209,7 @@ def _opened(
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end this like Ctrl-C: by way of the restore."""
+    """Handle SIGTERM and SIGHUP like Ctrl-C, so that the old bounds are restored."""
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt

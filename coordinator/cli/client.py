@@ -1,4 +1,4 @@
-"""Talks to a coordinator's API over the network."""
+"""HTTP client of the coordinator API."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ from broadside.coordinator.cli.verbs import Route, Verbs
 from broadside.exchange.http.bounded import ask
 from broadside.exchange.messages import Message
 
-ROWS_MAX_COUNT: Final = 100_000  # of a list whose command takes no limit
-LONG_S: Final = 600.0  # s to wait for answers that take many rows
-ANSWER_MAX_BYTES: Final = 512 * 1_048_576  # unpacked: of files, twice the largest that is stored
+# Limit for lists whose command has no limit option.
+ROWS_MAX_COUNT: Final = 100_000
+# Timeout for responses that read many rows.
+LONG_S: Final = 600.0
+# Size limit of an uncompressed response, twice the largest stored file.
+ANSWER_MAX_BYTES: Final = 512 * 1_048_576
 REFUSAL_MAX_BYTES: Final = 65_536
 
 
 class Client(Verbs):
-    """One coordinator's API: a verb is sent to its route. Every verb raises :class:`ApiError`."""
+    """Client that sends each verb to its route. Every verb can raise ``ApiError``."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
@@ -42,7 +45,10 @@ class Client(Verbs):
         given: Mapping[str, Any],
         work: Callable[[], Awaitable[Any]],
     ) -> Any:
-        """Send what the verb was given, in place of doing ``work`` here; what came back."""
+        """Send the verb arguments to its route, and return the parsed response.
+
+        ``work``, which does the verb locally, is not used.
+        """
         rest = {
             name: value
             for name, value in given.items()
@@ -71,7 +77,15 @@ class Client(Verbs):
         return self._as(route.answer, self._read(response))
 
     async def events(self, run_id: str, last_id: str | None = None) -> AsyncIterator[StreamEvent]:
-        """What is new of a run, as it comes; after ``last_id`` where that is given."""
+        """Yield the run events.
+
+        Args:
+            run_id: The run to use.
+            last_id: Last received event id. If None, start from the beginning.
+
+        Raises:
+            ApiError: The coordinator rejects the request or the connection fails.
+        """
 
         headers = {"Accept-Encoding": "identity"}
         if last_id is not None:
@@ -92,14 +106,14 @@ class Client(Verbs):
             raise self._silence(error) from error
 
     async def is_operator(self) -> bool:
-        """Whether the token that this sends is one, and an operator's."""
+        """Return True if this client is signed in as an operator."""
         me = self._read(await self._ask("GET", "/v1/me"))
         return bool(me["signed_in"]) and me["role"] == "operator"
 
     async def _pages(
         self, path: str, page_count: int, *, limit: int = ROWS_MAX_COUNT, **query: Any
     ) -> list[Any]:
-        """At most ``limit`` items of a list, page by page."""
+        """Return at most ``limit`` items of a list, page by page."""
 
         items: list[Any] = []
         while len(items) < limit:
@@ -121,12 +135,13 @@ class Client(Verbs):
             raise self._strange(response) from error
 
     def _as(self, kind: type | str, answer: Any) -> Any:
-        """Raises :class:`ApiError`, also for an answer that is of another kind."""
+        """Parse a response. Raise ``ApiError`` when it has another type."""
         if not isinstance(kind, str):
             return kind(answer)
         model = pkgutil.resolve_name(kind)
         try:
-            return model.model_validate(answer, extra="ignore")  # of a later version
+            # Ignore fields that a later version has added.
+            return model.model_validate(answer, extra="ignore")
         except (ValueError, RecursionError) as error:
             raise ApiError(
                 f"coordinator at {self._http.base_url}: it answered no {model.__name__}; is "
@@ -180,7 +195,12 @@ class Client(Verbs):
 
 @contextlib.asynccontextmanager
 async def connect(url: str, token: str | None = None) -> AsyncIterator[Client]:
-    """A client of the coordinator that listens at ``url``."""
+    """Open a client.
+
+    Args:
+        url: Base address of the coordinator to connect to.
+        token: Bearer token to send. If None, no token will be sent.
+    """
     headers = {"Accept-Encoding": "gzip"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"

@@ -1,4 +1,4 @@
-"""Every command by group with the line that help shows, where it stands, and examples."""
+"""All commands by group, with help line, module and examples."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -80,7 +80,8 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         ),
     },
 }
-# Called by containers, units and install scripts; docs/commands.md has them, the help does not.
+# Used by containers, systemd units and install scripts. They are in docs/commands.md and not in the
+# help.
 SERVICE_COMMANDS: Final[Mapping[str, str]] = {
     "healthy": "Exit 0 if this host's coordinator or agent works, else print why and exit 1.",
     "baseline": "Print the newest accepted run of a scenario that has a rate and did not fail.",
@@ -90,13 +91,15 @@ COMMANDS: Final = {
     name: line for group in (*GROUPS.values(), SERVICE_COMMANDS) for name, line in group.items()
 }
 
-# What these write may hold keys, codes or a state of Terraform: nobody else's to read.
+# Files that these commands write can contain keys, join codes or Terraform state, so only the owner
+# should be able to read them.
 PRIVATE_COMMANDS: Final = frozenset(
     {"agent", "backup", "restore", "serve", "token", "enroll", "up", "scale", "park", "unpark"}
     | {"down", "demo"}
 )
 
-PLACES: Final = {  # in this package: a module and its function, or its group of commands
+# Module in this package, and its function or command group.
+PLACES: Final = {
     "demo": "demo.demo",
     "doctor": "doctor.doctor",
     "scenarios": "run_commands.list_scenarios",
@@ -146,7 +149,8 @@ PLACES: Final = {  # in this package: a module and its function, or its group of
     "emulators-ready": "health_commands.emulators_ready",
 }
 
-EXAMPLES: Final = {  # by command, what to write after `broadside`
+# Arguments after `broadside` for each command.
+EXAMPLES: Final = {
     "demo": "demo --pairs 8 --seconds 15",
     "lab up": "lab up --pairs 8 --scale 100",
     "lab profile": "lab profile bypass",

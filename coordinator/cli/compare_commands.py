@@ -1,4 +1,4 @@
-"""``broadside compare``: two runs, or two groups of bursts, side by side."""
+"""The ``broadside compare`` command, used to compare two runs or two groups of bursts."""
 
 import re
 from collections.abc import Sequence
@@ -32,7 +32,8 @@ from broadside.exchange.records import RunHeader
 if TYPE_CHECKING:
     from broadside.coordinator.cli.verbs import Verbs
 
-_LOOKED_AT_COUNT: Final = 1000  # newest runs among which labels are looked up
+# How many of the newest runs to search for labels.
+_LOOKED_AT_COUNT: Final = 1000
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 
 
@@ -136,7 +137,7 @@ def compare(
 def _by_label(
     headers: Sequence[RunHeader], runs: Sequence[str], labels: Sequence[str]
 ) -> CompareRequest:
-    """Two groups of runs by one label's values."""
+    """Build two run groups from the values that one label has."""
     names = {label.partition("=")[0] for label in labels}
     if len(labels) > 2 or len(names) != 1:
         stop("--label: give one NAME, or NAME=VALUE twice", Exit.USAGE)
@@ -171,7 +172,7 @@ def _by_label(
 async def _by_time(
     client: "Verbs", runs: Sequence[str], text: str, zone: tzinfo | None
 ) -> CompareRequest:
-    """The runs' bursts before and after an instant; one that holds it is in neither."""
+    """Build groups of bursts before and after a time. A burst that contains it is in neither."""
     statuses = [await client.status(run_id) for run_id in runs]
     bursts = [burst for status in statuses for burst in status.bursts]
     first_at = min(burst.planned_start_at for burst in bursts)
@@ -192,7 +193,7 @@ async def _by_time(
 
 
 def _instant(text: str, zones: Sequence[tzinfo], first_at: datetime, last_at: datetime) -> datetime:
-    """The instant that a person means: of those that a local time may be, the one among bursts."""
+    """Convert a local time to UTC, and select the candidate that is between the bursts."""
     try:
         if _CLOCK.fullmatch(text):
             clock = time.fromisoformat(text.zfill(5) if text.count(":") == 1 else text.zfill(8))

@@ -1,4 +1,4 @@
-"""How a command reaches a coordinator: over HTTP, or in this process on the settings' fabric."""
+"""Connection to a coordinator, over HTTP or in this process using the local fabric."""
 
 import asyncio
 import contextlib
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 LAST: Final = "last"
 PREVIOUS: Final = "previous"
 _RUNS_COMPLETED: Final = 20
-_COMPLETION_S: Final = 2.0  # s that a pressed Tab may take
+# Time to wait for shell completion.
+_COMPLETION_S: Final = 2.0
 
 T = TypeVar("T")
 
 
 def operator_name() -> str:
-    """Who asks, for the record; in a container a user may have a number only."""
+    """Return the user name for the audit log. In a container the user can have only a number."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -36,9 +37,12 @@ def operator_name() -> str:
 
 @contextlib.asynccontextmanager
 async def coordinator_client(api: str | None, *, drive: bool = False) -> AsyncIterator["Verbs"]:
-    """The verbs of the coordinator at ``api``, or on this host's own fabric.
+    """Open a client of the coordinator at ``api``, or of the local fabric.
 
-    With ``drive`` and no ``api`` this process also looks after unfinished runs meanwhile.
+    Args:
+        api: Coordinator address. If None, the local fabric will be used.
+        drive: Set to True to process unfinished runs while the client is open. Can only be used
+            without ``api``.
     """
     if api is not None:
         from broadside.coordinator.cli.client import connect
@@ -53,7 +57,7 @@ async def coordinator_client(api: str | None, *, drive: bool = False) -> AsyncIt
 
 
 def run_on_private(work: Callable[["Table"], Awaitable[T]]) -> T:
-    """Do ``work`` on the private table of this host's own fabric: what no API offers."""
+    """Run ``work`` on the local fabric's private table, for tasks that the API does not offer."""
     from broadside.exchange.fabric import FabricSettings, open_fabric
 
     async def with_table() -> T:
@@ -67,7 +71,13 @@ def run_on_private(work: Callable[["Table"], Awaitable[T]]) -> T:
 
 
 def run(api: str | None, work: Callable[["Verbs"], Awaitable[T]], *, drive: bool = False) -> T:
-    """Do ``work`` with a client; an expected error ends the command with one line."""
+    """Run ``work`` with a client. An expected error prints one line and exits.
+
+    Args:
+        api: Coordinator address. If None, the local fabric will be used.
+        work: Coroutine function that receives the client.
+        drive: Set to True to process unfinished runs meanwhile. Can only be used without ``api``.
+    """
 
     async def with_client() -> T:
         async with coordinator_client(api, drive=drive) as client:
@@ -84,14 +94,17 @@ def run(api: str | None, work: Callable[["Verbs"], Awaitable[T]], *, drive: bool
 
 
 def complete_run(context: typer.Context, incomplete: str) -> Sequence[str]:
-    """The newest runs, and `last`; nothing where the coordinator does not answer at once."""
+    """Return the newest run ids and `last` for shell completion.
+
+    When the coordinator does not respond fast enough, there are no run ids.
+    """
 
     async def newest() -> list[str]:
         async with coordinator_client(context.params.get("api")) as client:
             return [header.run_id for header in await client.runs(_RUNS_COMPLETED)]
 
     found: list[str] = []
-    # A shell that asks for words must not be answered with a traceback, whatever is wrong.
+    # Shell completion must never print a traceback.
     with contextlib.suppress(Exception):
         found = asyncio.run(asyncio.wait_for(newest(), _COMPLETION_S))
     return [word for word in (LAST, PREVIOUS, *found) if word.startswith(incomplete)]
@@ -104,8 +117,13 @@ RunArgument = Annotated[
 
 
 async def resolve_run(client: "Verbs", run_id: str) -> str:
-    """The id that a person means: `last` is the newest run's, `previous` that of the one before it
-    of the same scenario."""
+    """Return the run id to use.
+
+    Args:
+        client: The client to use.
+        run_id: An id, `last` for the newest run, or `previous` for the run before it of the same
+            scenario.
+    """
     if run_id not in (LAST, PREVIOUS):
         return run_id
     newest = await client.runs(1)
@@ -121,7 +139,12 @@ async def resolve_run(client: "Verbs", run_id: str) -> str:
 
 
 async def resolve_study(client: "Verbs", study_id: str) -> str:
-    """The id that a person means: `last` is the newest study's."""
+    """Return the study id to use.
+
+    Args:
+        client: The client to use.
+        study_id: An id, or `last` for the newest study.
+    """
     if study_id != LAST:
         return study_id
     newest = await client.studies(1)
@@ -137,7 +160,7 @@ def run_of(
     *,
     drive: bool = False,
 ) -> T:
-    """:func:`run`, with the id of the run that a person means."""
+    """Run ``work`` with a client and the resolved run id. See ``run``."""
 
     async def found(client: "Verbs") -> T:
         return await work(client, await resolve_run(client, run_id))
@@ -146,7 +169,7 @@ def run_of(
 
 
 def study_of(api: str | None, study_id: str, work: Callable[["Verbs", str], Awaitable[T]]) -> T:
-    """:func:`run`, with the id of the study that a person means."""
+    """Run ``work`` with a client and the resolved study id. See ``run``."""
 
     async def found(client: "Verbs") -> T:
         return await work(client, await resolve_study(client, study_id))

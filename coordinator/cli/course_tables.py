@@ -1,4 +1,4 @@
-"""What broke during a run, how much of the load was carried and what drifted, as tables."""
+"""Tables of disruptions, availability and trends of a run."""
 
 from rich.console import Console
 
@@ -7,11 +7,17 @@ from broadside.coordinator.core import words
 from broadside.coordinator.core.judge.course import bursts_of
 from broadside.coordinator.core.summary import Course, Disruption, gravity
 
-ROWS_MAX: int = 20  # disruptions in the table, the gravest; --json has them all
+# Limit for the table, which shows the most severe disruptions. ``--json`` prints all.
+ROWS_MAX: int = 20
 
 
 def show_course(course: Course, *, console: Console | None = None) -> None:
-    """Availability, trends and disruptions, on standard output."""
+    """Print availability, trends and disruptions.
+
+    Args:
+        course: The values to print.
+        console: The console to use. Defaults to standard output.
+    """
     console = console or open_console()
     if course.availability is not None:
         print_table("\navailability under load", *_availability(course), console=console)
@@ -29,7 +35,7 @@ def show_course(course: Course, *, console: Console | None = None) -> None:
 
 def _availability(course: Course) -> tuple[list[str], list[list[str]]]:
     said = course.availability
-    assert said is not None  # noqa: S101 - the caller looked
+    assert said is not None  # noqa: S101 - checked by the caller
     return ["up", "of what is known", "planned", "down", "unknown"], [
         [
             words.ratio(said.up_ratio),

@@ -1,4 +1,4 @@
-"""``broadside deadletters``: messages that were set aside, and what to do about them."""
+"""The ``broadside deadletters`` commands for messages on the dead-letter queue."""
 
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -13,7 +13,8 @@ from broadside.coordinator.runs.dead_letters import DeadJob
 if TYPE_CHECKING:
     from broadside.coordinator.cli.verbs import Verbs
 
-PURGED_COUNT: Final = 1000  # at once
+# How many messages to purge in one request.
+PURGED_COUNT: Final = 1000
 
 app = CommandGroup()
 
@@ -103,7 +104,8 @@ def purge(
         while True:
             gone = (await client.purge_oldest(PURGED_COUNT))["purged_count"]
             purged_count += gone
-            if gone < PURGED_COUNT:  # none are left but those that somebody has locked
+            if gone < PURGED_COUNT:
+                # Only messages that another client has locked remain.
                 return purged_count
 
     gone = run(api, work)

@@ -1,7 +1,8 @@
-"""``broadside demo``: a real broadside on this machine, from an empty host to a verdict.
+"""The ``broadside demo`` command, a complete run on this machine.
 
-The lab goes, the run stays: in the data directory that other commands read, unless somebody is at
-work there, whose agents would be sent the demo's jobs.
+The lab is removed and the run remains in the data directory that other commands read. If another
+process uses that directory, its agents would receive the demo jobs. In this case the demo uses
+another directory.
 """
 
 import asyncio
@@ -42,22 +43,30 @@ if TYPE_CHECKING:
     from broadside.lab.topology import Lab
 
 SCENARIO = "scale-180g"
-LEAD_S = 6  # s from launch to the first burst, and for each pair a while to arm on two cores
+# Seconds from the launch to the first burst, and additional seconds for each pair to arm on two
+# cores.
+LEAD_S = 6
 LEAD_S_PER_PAIR = 0.2
-GAP_S = 10  # s between bursts, to report and to arm again
-BLOCK_BYTES = 32_768  # one write: small against a scaled link's share of a second
-VICTIM = "c001"  # the client that --kill-one kills
+# Seconds between two bursts, to report and to arm again.
+GAP_S = 10
+# Bytes to send in one write. This is small compared to one second on a scaled link.
+BLOCK_BYTES = 32_768
+# The client that ``--kill-one`` kills.
+VICTIM = "c001"
 
 
 class FabricChoice(StrEnum):
-    EMBEDDED = "embedded"  # SQLite files
-    HTTP = "http"  # agents of other hosts: HTTPS to the coordinator, enrolled by a join code
-    AZURE_LOCAL = "azure-local"  # the real SDKs, against a broker, Azurite and a metrics endpoint
+    # SQLite files.
+    EMBEDDED = "embedded"
+    # HTTPS to the coordinator, as for agents on other hosts. They enroll with a join code.
+    HTTP = "http"
+    # The Azure SDKs with a local broker, Azurite and a local metrics endpoint.
+    AZURE_LOCAL = "azure-local"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What the command line asks for."""
+    """Command line options."""
 
     pairs_count: int
     streams_count: int
@@ -71,12 +80,12 @@ class DemoOptions:
 
     @property
     def target_bits_per_second(self) -> float:
-        """The scenario's target, in proportion to the pairs, at real scale."""
+        """Scenario target at real scale in bit/s, in proportion to the pairs."""
         spec = scenarios.load(SCENARIO)
         return (spec.objective.target_bits_per_second or 0) * self.pairs_count / spec.pairs_count
 
     def overrides(self, *, in_lab: bool) -> dict[str, Any]:
-        """What the demo changes in the scenario; on plain loopback there is nothing to reach."""
+        """Return the overrides to use for the scenario. On plain loopback there is no target."""
         target = {
             "scale": self.scale if in_lab else 1,
             "objective.target_bits_per_second": self.target_bits_per_second if in_lab else None,
@@ -148,7 +157,12 @@ def demo(
 
 
 def report(summary: RunSummary, lab: "Lab") -> Mapping[str, Any]:
-    """The one JSON object of ``demo --json``."""
+    """Return the JSON object of ``demo --json``.
+
+    Args:
+        summary: The run summary to use.
+        lab: The lab with its limits.
+    """
     return {
         "rates": f"as measured in a {words.lab(summary.scale)}; "
         "real_* fields are the same times the scale",
@@ -159,7 +173,7 @@ def report(summary: RunSummary, lab: "Lab") -> Mapping[str, Any]:
 
 @contextlib.contextmanager
 def _data_dir() -> Iterator[Path]:
-    """Where the run is kept: the settings' data directory, or one beside it while it is in use."""
+    """Yield the data directory of the settings, or one next to it if that is in use."""
     wanted = FabricSettings().data_dir
     for number in itertools.count(1):
         folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
@@ -167,7 +181,8 @@ def _data_dir() -> Iterator[Path]:
         with (folder / "demo.lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:  # another demo's
+            except OSError:
+                # Another demo has the lock.
                 continue
             if any(map(is_open_elsewhere, folder.glob("*.sqlite3"))):
                 continue
@@ -178,7 +193,7 @@ def _data_dir() -> Iterator[Path]:
 def _what_next(
     options: DemoOptions, summary: RunSummary, before: str | None, data_dir: Path
 ) -> Iterator[str]:
-    """Where the run is, and what can be done with it."""
+    """Yield the lines about the run directory and the next commands."""
     if options.fabric is FabricChoice.AZURE_LOCAL:
         yield "the run went with what stood in for Azure; without --fabric it stays"
         return
@@ -201,7 +216,7 @@ def _page() -> str:
 
 @contextlib.contextmanager
 def _standing_lab(options: DemoOptions, prefix: str, steps: display.Steps) -> Iterator["Lab"]:
-    """The lab, taken down again at the end whatever happens; plain loopback without rights."""
+    """Yield the lab and remove it at the end. Without privileges it uses plain loopback."""
     from broadside.lab import privileges as rights
     from broadside.lab.site import AZURE_NIC_BITS_PER_SECOND, built
     from broadside.lab.topology import LabSpec
@@ -238,11 +253,16 @@ def _standing_lab(options: DemoOptions, prefix: str, steps: display.Steps) -> It
 def _fire(
     options: DemoOptions, lab: "Lab", data_dir: Path, steps: display.Steps, *, quiet: bool
 ) -> tuple[RunSummary, str | None]:
-    """Start coordinator and fleet, launch, follow; the verdict, and the demo's run before."""
+    """Start coordinator and agents, launch a run and wait for its verdict.
+
+    Returns:
+        The summary, and the id of the previous demo run or None.
+    """
     from broadside.lab import azure_services
     from broadside.lab.site import sqlite_fabric, staged
 
-    folder = lab.path / "demo"  # `lab down` removes it with the lab, also after a SIGKILL
+    # `lab down` removes this folder with the lab, also after a SIGKILL.
+    folder = lab.path / "demo"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     overrides = options.overrides(in_lab=lab.firewall_namespace is not None)
@@ -284,7 +304,7 @@ async def _follow(
     *,
     quiet: bool,
 ) -> tuple[RunSummary, str | None]:
-    """Launch, and follow to the verdict; also the demo's run before this one."""
+    """Launch a run and wait for its verdict. Return the previous demo run id too."""
     async with connect(url) as client:
         before = await client.runs(1, by=request.by, scenario=request.scenario)
         status = await client.launch(request)
@@ -304,7 +324,7 @@ async def _follow(
 async def _kill_one(
     agents: "Fleet", first_start_at: datetime, options: DemoOptions, steps: display.Steps
 ) -> None:
-    """Kill one client in the middle of the first burst, if asked to."""
+    """Kill one client in the middle of the first burst, when ``--kill-one`` is set."""
     if not options.kill_one:
         return
     middle_s = first_start_at.timestamp() + options.burst_s / 2

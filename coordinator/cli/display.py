@@ -1,4 +1,4 @@
-"""Tables and steps of the command line."""
+"""Tables and progress lines of the command line."""
 
 import sys
 import time
@@ -12,13 +12,16 @@ from rich.text import Text
 
 from broadside.coordinator.cli.screen_text import one_line
 
-UNWRAPPED_WIDTH: Final = 100_000  # columns: no word of others' begins a line
-_PROSE_WIDTH: Final = 24  # columns that text of several words keeps, at least
-_GAP: Final = 2  # columns between two of a table
+# Width without a terminal, so that no row is wrapped.
+UNWRAPPED_WIDTH: Final = 100_000
+# Minimum width for a column when its text has several words.
+_PROSE_WIDTH: Final = 24
+# Columns between two table columns.
+_GAP: Final = 2
 
 
 def open_console() -> Console:
-    """Standard output as wide as its terminal; another program gets each row on one line."""
+    """Open a console with the terminal width. Without a terminal each row is one line."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = UNWRAPPED_WIDTH
@@ -33,11 +36,21 @@ def print_table(
     spare: Sequence[str] = (),
     console: Console | None = None,
 ) -> None:
-    """A table on standard output; columns that do not fit are left out and named, the ``spare``
-    ones first, then from the right, the last one late and the first one never."""
+    """Print a table. Columns that do not fit are left out, and their names are printed.
+
+    Args:
+        title: Line to print above the table. Can be empty.
+        columns: Column names.
+        rows: Cells to print by row. Missing cells at the end will be blank.
+        spare: Columns to leave out first when there is not enough space. Others follow from the
+            right, then the last column. The first column is always shown.
+        console: The console to use. Defaults to standard output.
+    """
     console = console or open_console()
-    rows = [[*row, *([""] * (len(columns) - len(row)))] for row in rows]  # short ones end blank
-    cells = [[Text(one_line(cell)) for cell in row] for row in rows]  # no markup: others wrote it
+    # Short rows end with blank cells.
+    rows = [[*row, *([""] * (len(columns) - len(row)))] for row in rows]
+    # Without markup, because the text can come from other users.
+    cells = [[Text(one_line(cell)) for cell in row] for row in rows]
     needed = [
         max(_whole_width(cell) for cell in (Text(name), *(row[place] for row in cells)))
         for place, name in enumerate(columns)
@@ -52,7 +65,7 @@ def print_table(
     drawn = Table(box=None, pad_edge=False)
     for place in places:
         widest = max(cell_len(columns[place]), *(row[place].cell_len for row in cells), 0)
-        # A shortened run id is of no use.
+        # A shortened run id is useless.
         drawn.add_column(
             columns[place], overflow="fold", no_wrap=room >= 0 and widest <= needed[place]
         )
@@ -67,13 +80,13 @@ def print_table(
 
 
 def _whole_width(cell: Text) -> int:
-    """Columns that a cell needs so that no word of it is cut: text of several words wraps."""
+    """Return the width needed to show a cell without breaking a word."""
     longest_word = max(map(cell_len, cell.plain.split()), default=0)
     return max(longest_word, min(cell.cell_len, _PROSE_WIDTH))
 
 
 class Steps:
-    """Says on standard error what is being done, and how long it took."""
+    """Progress messages with the elapsed time, on standard error."""
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""``broadside doctor``: what this host needs, and the fix for what is wrong."""
+"""The ``broadside doctor`` command, which checks this host and prints fixes."""
 
 import asyncio
 import os
@@ -68,9 +68,11 @@ from broadside.exchange.records.keys import (
 from broadside.exchange.records.shelf import Shelf
 
 ROWS_SHOWN_COUNT: Final = 10
-DRILL_AGE_MAX: Final = timedelta(days=14)  # two of the weekly restore drills
+# Maximum age of the last restore drill. It should run weekly, so this is two intervals.
+DRILL_AGE_MAX: Final = timedelta(days=14)
 AGENT_CHECK_TIMEOUT_S: Final = 30.0
-LEDGER_LOOKBACK_S: Final = 900.0  # s of the metric that are read
+# How much of the metric to read.
+LEDGER_LOOKBACK_S: Final = 900.0
 LEDGER_TIMEOUT_S: Final = 60.0
 
 
@@ -107,7 +109,7 @@ async def _rights(identity: Identity) -> list[Check]:
 
 
 async def _checks() -> list[Check]:
-    """On a host with installed services what those need; elsewhere what everything needs."""
+    """Check the installed services if there are any, otherwise everything."""
     services = installed_services()
     found = [check_service(name) for name in services]
     if services == ["agent"]:
@@ -123,9 +125,14 @@ async def _checks() -> list[Check]:
 
 
 def agent_checks(servers: Sequence[str], services: Sequence[Service] = ()) -> list[Check]:
-    """What an agent on this host finds, and whether it may send to the addresses ``servers``.
+    """Check if this host can run an agent, and if it can reach the servers.
 
-    Asked of a process of its own: in the installed agent's sandbox, where root asks.
+    The check runs in a separate process. For root with an installed agent, it will use the sandbox
+    of the service.
+
+    Args:
+        servers: Addresses to which the agent will send traffic.
+        services: Installed services.
     """
     argv = module_command("broadside.agent.check", *servers)
     try:
@@ -144,7 +151,7 @@ def agent_checks(servers: Sequence[str], services: Sequence[Service] = ()) -> li
 
 
 async def agent_fabric_checks() -> list[Check]:
-    """Whether this host's agent reaches what it meets the coordinator by, with its own rights."""
+    """Check if the agent of this host can use its fabric with its own permissions."""
     try:
         settings = FabricSettings()
         match settings.fabric:
@@ -159,7 +166,7 @@ async def agent_fabric_checks() -> list[Check]:
 
 
 async def link_check(settings: FabricSettings) -> Check:
-    """Whether the coordinator of this host's agent answers, and knows it."""
+    """Check if the coordinator responds, and if it knows the agent on this host."""
     from broadside.exchange.http.coordinator_link import Link
     from broadside.exchange.http.credential import coordinator_addresses, load_credential
 
@@ -173,7 +180,7 @@ async def link_check(settings: FabricSettings) -> Check:
                 detail=f"no credential in {path}: this host is not enrolled",
                 fix="run the installer with a join code of `broadside enroll new`",
             )
-        # Without its path: a secret that is changed is kept by the agent alone, under its own user.
+        # Without the path, because only the agent, with its own user, may store a changed secret.
         credential = replace(credential, path=None)
         if settings.coordinator is not None:
             addresses = coordinator_addresses(settings.coordinator)
@@ -193,9 +200,12 @@ async def link_check(settings: FabricSettings) -> Check:
 
 
 async def fabric_checks() -> tuple[list[Check], list[str]]:
-    """Whether queue and table answer, and the addresses of the servers that they know.
+    """Check if queue and tables respond.
 
-    Agents at work notice nothing: no message is received, none becomes receivable.
+    Working agents are not affected, because no message is received or becomes visible.
+
+    Returns:
+        The checks, and the addresses to use for the known servers.
     """
     try:
         settings = FabricSettings()
@@ -226,14 +236,14 @@ async def fabric_checks() -> tuple[list[Check], list[str]]:
 
 
 async def try_tables(fabric: Fabric) -> str:
-    """Prove the right to write each of the tables, which have rights of their own."""
+    """Check the permission to write each table."""
     for table in (fabric.control, fabric.results, fabric.private):
         await try_table(table)
     return "in each of the three tables a row was written, read and removed"
 
 
 async def rows_check(fabric: Fabric) -> Check:
-    """Whether every row that people or agents look after can be read; names those that cannot."""
+    """Check that all maintained rows can be read, and name those that cannot."""
     month = f"{datetime.now(UTC):%Y-%m}"
     private: dict[str, type[Message]] = {
         TOKENS: Token,
@@ -268,7 +278,7 @@ async def rows_check(fabric: Fabric) -> Check:
 
 
 async def backup_checks(fabric: Fabric) -> list[Check]:
-    """How old the last backup and the last restore drill are, and how they ended."""
+    """Check age and result of the last backup and the last restore drill."""
     now, settings = datetime.now(UTC), CoordinatorSettings()
     every = None if settings.backup_dir is None else timedelta(hours=settings.backup_every_h)
     limits = {BackupKind.BACKUP: every and 2 * every, BackupKind.DRILL: every and DRILL_AGE_MAX}
@@ -289,7 +299,11 @@ async def backup_checks(fabric: Fabric) -> list[Check]:
 def _backup_check(
     name: str, record: BackupRecord | None, now: datetime, age_max: timedelta | None, fix: str
 ) -> Check:
-    """A note; a failure only where backups are scheduled (``age_max`` is not None)."""
+    """Return a check of one record.
+
+    A problem is a failure only if backups are scheduled (``age_max`` is not None), otherwise a
+    note.
+    """
     required = name == "backup" and age_max is not None
     if record is None:
         return Check(name=name, ok=False, detail="none yet", fix=fix, required=False)
@@ -315,7 +329,7 @@ def _age_text(age: timedelta) -> str:
 
 
 async def try_raw(raw: RawStore | None) -> str:
-    """Prove the right to keep what engines print."""
+    """Check the permission to store raw engine output."""
     if raw is None:
         return "the table keeps it: no blob account is set"
     probe, text = RawName(folder="doctor", file=uuid4().hex), b"doctor"
@@ -337,7 +351,8 @@ async def _tried(name: str, work: Callable[[], Awaitable[str]], reach: str) -> C
 async def _servers(fabric: Fabric) -> list[str]:
     try:
         presences = await fabric.records.fleet.read_presences()
-    except ExchangeError:  # foreign rows: that is for the coordinator to say
+    except ExchangeError:
+        # The coordinator should report rows that another system has written.
         return []
     return sorted({p.address for p in presences if p.role is Role.SERVER})
 
@@ -346,7 +361,7 @@ async def _servers(fabric: Fabric) -> list[str]:
 
 
 async def ledger_check() -> Check:
-    """Whether the firewall's own figures can be read: those of the last minutes."""
+    """Check that the firewall counter can be read for the last minutes."""
     now = datetime.now(UTC)
     try:
         source = open_ledger(CoordinatorSettings())
@@ -383,7 +398,7 @@ async def ledger_check() -> Check:
 
 
 async def witnesses_check() -> list[Check]:
-    """Whether each witness that is configured answers, by what clock and in which units."""
+    """Check that each configured telemetry source responds, and report its clock and units."""
     try:
         return await check_witnesses(CoordinatorSettings().witnesses_file)
     except ValidationError as error:

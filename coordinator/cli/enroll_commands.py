@@ -1,6 +1,7 @@
-"""``broadside enroll``: which agents of other hosts belong to this coordinator.
+"""The ``broadside enroll`` commands for agents on other hosts.
 
-On the coordinator's own store, never over the API: as with tokens, whoever holds it may anyway.
+They use the coordinator store and not the API. As with tokens, a user with access to the store has
+these permissions anyway.
 """
 
 from datetime import UTC, datetime

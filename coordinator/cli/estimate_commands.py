@@ -1,4 +1,4 @@
-"""``broadside estimate`` and ``price``: what a run would cost, and what one has cost so far."""
+"""The ``broadside estimate`` and ``broadside price`` commands, which show the cost."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Reads server-sent events (WHATWG HTML, 9.2.6: interpreting an event stream)."""
+"""Parser for server-sent events (WHATWG HTML, 9.2.6, Interpreting an event stream)."""
 
 import json
 from collections.abc import AsyncIterator
@@ -6,23 +6,34 @@ from typing import Final, NamedTuple
 
 from broadside.coordinator.cli.screen_text import cleaned, printable
 
-EVENT_MAX_BYTES: Final = 32 * 1_048_576  # of one event; a course of a thousand bursts is a tenth
+# Limit for one event. The trends for 1,000 bursts need a tenth of it.
+EVENT_MAX_BYTES: Final = 32 * 1_048_576
 
 
 class EventTooLong(Exception):
-    """An event without an end."""
+    """An event is longer than the limit."""
 
 
 class StreamEvent(NamedTuple):
-    """One event as it came."""
+    """One event.
+
+    Attributes:
+        name: Event type.
+        data: The data lines, joined with newlines.
+        id: Last id of the stream so far. None if there was none.
+    """
 
     name: str
     data: str
-    id: str | None  # the newest that the stream has named
+    id: str | None
 
 
 async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """Each line that has come whole. Raises :class:`EventTooLong`."""
+    """Yield each complete line of a byte stream.
+
+    Raises:
+        EventTooLong: A line is longer than the limit.
+    """
     rest = bytearray()
     async for piece in pieces:
         if b"\n" in piece:
@@ -37,7 +48,11 @@ async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
 
 
 async def events_of(lines: AsyncIterator[str]) -> AsyncIterator[StreamEvent]:
-    """Each event of a stream's lines; comments are passed over. Raises :class:`EventTooLong`."""
+    """Yield each event. Comments are skipped.
+
+    Raises:
+        EventTooLong: An event is longer than the limit.
+    """
     name, event_id, chars_count = "message", None, 0
     data: list[str] = []
     async for line in lines:
@@ -53,7 +68,8 @@ async def events_of(lines: AsyncIterator[str]) -> AsyncIterator[StreamEvent]:
                 name = value
             case "data":
                 data.append(value)
-                chars_count += len(value) + 64  # as each takes in memory
+                # Memory that each line needs, approximately.
+                chars_count += len(value) + 64
                 if chars_count > EVENT_MAX_BYTES:
                     raise EventTooLong(f"an event of over {EVENT_MAX_BYTES} bytes")
             case "id":
@@ -61,7 +77,7 @@ async def events_of(lines: AsyncIterator[str]) -> AsyncIterator[StreamEvent]:
 
 
 def clean_json(text: str) -> str:
-    """One JSON document with printable strings; what is none is the reader's to refuse."""
+    """Return the JSON document with printable strings. Invalid JSON is only made printable."""
 
     try:
         return json.dumps(cleaned(json.loads(text)))

@@ -1,8 +1,8 @@
-"""The exit codes of every command, and how each end, also an unexpected one, becomes one of them.
+"""Exit codes for all commands, and how every error is converted to an exit code.
 
-1 only ever says *fail*. Whatever nobody expected ends with 4, one line, and a file (or with
-``--debug`` the terminal) that has the details: a crash is no verdict. A reader of the output that
-left (``| head -1``) wants nothing said: 4, and no line.
+Exit code 1 always means *fail*. An unexpected error exits with 4, prints one line, and writes the
+details to a file, or with ``--debug`` to the terminal. A crash is therefore never a verdict. If the
+process that reads the output has closed the pipe (``| head -1``), the code is 4 without a line.
 """
 
 import contextlib
@@ -21,25 +21,36 @@ import typer
 
 from broadside.coordinator.cli.screen_text import one_line
 
-INTERRUPTED: Final = 130  # left by Ctrl-C or q, as shells say it
-DEBUG: Final = "BROADSIDE_DEBUG"  # set: an unexpected end prints its details
-_BY_SIGNAL: Final = 128  # and above: as shells say it
+# Exit code after Ctrl-C or q, as in shells.
+INTERRUPTED: Final = 130
+# If set, an unexpected error prints its details.
+DEBUG: Final = "BROADSIDE_DEBUG"
+# A process that ended by signal N has the exit code 128 + N, as in shells.
+_BY_SIGNAL: Final = 128
 _LINE_MAX_CHARS: Final = 600
 _SECRET: Final = re.compile("token|secret|password|key|webhook|connection|join", re.IGNORECASE)
 
 
 class Exit(IntEnum):
-    """What a command's exit code says."""
+    """Exit code values.
 
-    PASS = 0  # done; for a verdict: pass, or measured where no target was set
-    FAIL = 1  # the verdict is fail
-    INCONCLUSIVE = 2  # the verdict is inconclusive: the data cannot say
-    USAGE = 3  # the command, a field or a value is wrong; nothing was done
-    CANNOT_RUN = 4  # the command is right, but something it needs is missing or refused
+    Attributes:
+        PASS: Done. For a verdict: pass, or measured if no target was set.
+        FAIL: The verdict is fail.
+        INCONCLUSIVE: The verdict is inconclusive.
+        USAGE: The command, a field or a value is wrong. Nothing was done.
+        CANNOT_RUN: The command is correct, but something that it needs is missing or refused.
+    """
+
+    PASS = 0
+    FAIL = 1
+    INCONCLUSIVE = 2
+    USAGE = 3
+    CANNOT_RUN = 4
 
 
-# Errors whose own text says what is wrong, and the fix. By name: a command that needs none of them
-# loads none of them.
+# Errors that contain the problem and the fix. The table uses names, so that a command does not need
+# to import the modules for all errors.
 TOLD_BY_NAME: Final[Mapping[str, Exit]] = {
     "BadFile": Exit.USAGE,
     "BadSchedule": Exit.USAGE,
@@ -60,21 +71,27 @@ TOLD_BY_NAME: Final[Mapping[str, Exit]] = {
 
 
 def stop(message: str, code: Exit) -> NoReturn:
-    """End the command with one line on standard error."""
+    """Print one line on standard error and exit.
+
+    Args:
+        message: The line to print.
+        code: The exit code to use.
+    """
     say(message)
     raise typer.Exit(code)
 
 
 def say(message: str) -> None:
-    """One line on standard error; where that is closed or full, the exit code says it alone."""
+    """Print one line on standard error. If that fails, only the exit code is returned."""
     with contextlib.suppress(OSError, ValueError):
         print(f"broadside: {one_line(message)}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def code_of(command: Callable[[], object]) -> int:
-    """The exit code of a command, however it ends; nothing is raised."""
-    if sys.stdout is None:  # closed before we began: who did that wants no output
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for good
+    """Run a command and return its exit code. Nothing is raised."""
+    if sys.stdout is None:
+        # Standard output was closed before the start.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open until the process ends
     try:
         code = _ended(command)
     except BaseException as error:
@@ -99,7 +116,7 @@ def _ended(command: Callable[[], object]) -> int:
 
 
 def _failed(error: BaseException) -> int:
-    """One line, and where the details are, for an end that no command expected."""
+    """Print one line for an unexpected error and return the exit code."""
     causes = list(_causes(error))
     if isinstance(error, SystemExit) and (error.code is None or _is_told(error.code)):
         return int(error.code or 0)
@@ -112,7 +129,8 @@ def _failed(error: BaseException) -> int:
             say("interrupted")
             return INTERRUPTED
         if isinstance(error, SystemExit) and isinstance(cause, BrokenPipeError):
-            return Exit.CANNOT_RUN  # rich has pointed standard output elsewhere
+            # rich has redirected standard output.
+            return Exit.CANNOT_RUN
         if isinstance(cause, OSError) and cause.errno in (errno.EPIPE, errno.ENOSPC):
             return _output_lost(cause)
     wrong = next(filter(None, map(wrong_setting, causes)), None)
@@ -130,12 +148,12 @@ def _failed(error: BaseException) -> int:
 
 
 def _is_told(code: object) -> bool:
-    """Whether an exit code says what it should: done, or ended by a signal."""
+    """Return True if an exit code means success, or that a signal has ended the process."""
     return isinstance(code, int) and (code == 0 or code >= _BY_SIGNAL)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and those that led to it, groups taken apart."""
+    """Yield an error, its causes, and the members if it is a group."""
     seen: set[int] = set()
     left = [error]
     while left:
@@ -159,7 +177,7 @@ def _expected(error: BaseException) -> Exit | None:
 
 
 def wrong_setting(error: BaseException) -> tuple[str, str] | None:
-    """A variable of the environment and what is wrong with it, where that is the error."""
+    """Return the environment variable that is wrong and the problem, or None for other errors."""
     title = str(getattr(error, "title", ""))
     if type(error).__name__ != "ValidationError" or not title.endswith("Settings"):
         return None
@@ -170,14 +188,15 @@ def wrong_setting(error: BaseException) -> tuple[str, str] | None:
 
 
 def shown_value(field: str, value: object) -> str:
-    """A setting's wrong value, unless it may be a secret: pipelines keep what commands say."""
+    """Return a wrong value as text, or "..." if it can be a secret. CI pipelines store the output."""
     return "..." if _SECRET.search(field) else repr(value)
 
 
 def _output_lost(error: OSError | ValueError) -> int:
-    """What the command says cannot be written: its reader left, or the disk is full."""
+    """Handle output that cannot be written, because the reader has left or the disk is full."""
     unread = False
-    with contextlib.suppress(OSError, ValueError):  # else Python flushes it again: exit code 120
+    # Without this, Python flushes the output again at exit and returns 120.
+    with contextlib.suppress(OSError, ValueError):
         unread = _is_unread(sys.stdout.fileno())
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if unread:
@@ -188,14 +207,14 @@ def _output_lost(error: OSError | ValueError) -> int:
 
 
 def _is_unread(output: int) -> bool:
-    """Whether it is a pipe that nobody reads any more."""
+    """Return True if the output is a pipe without a reader."""
     poller = select.poll()
     poller.register(output, 0)
     return any(event & select.POLLERR for _, event in poller.poll(0))
 
 
 def _details(error: BaseException) -> str:
-    """Print the traceback, or keep it in a file of its own; says which."""
+    """Print the traceback or write it to a new file, and return where it is."""
     from broadside.exchange.log_lines import redact
 
     text = redact("".join(traceback.format_exception(error)))
@@ -204,7 +223,8 @@ def _details(error: BaseException) -> str:
             sys.stderr.write(text)
         return "the details are above"
     try:
-        number, path = tempfile.mkstemp(prefix="broadside-", suffix=".log")  # 0600
+        # The file has mode 0600.
+        number, path = tempfile.mkstemp(prefix="broadside-", suffix=".log")
         with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
     except OSError:
@@ -214,5 +234,6 @@ def _details(error: BaseException) -> str:
 
 def _usage(error: typer.TyperException) -> str:
     message = " ".join(error.format_message().split())
-    context = getattr(error, "ctx", None)  # of usage errors: which command it was
+    # Usage errors have the context of their command.
+    context = getattr(error, "ctx", None)
     return f"{message} See `{context.command_path if context else 'broadside'} --help`."

@@ -1,4 +1,4 @@
-"""What was tried and went wrong, as a line of ``broadside doctor``."""
+"""Conversion of errors to failed checks for ``broadside doctor``."""
 
 from broadside.coordinator.cli.exits import wrong_setting
 from broadside.coordinator.device.ledgers.source import LedgerError
@@ -7,7 +7,13 @@ from broadside.exchange.ports import ExchangeMisconfigured
 
 
 def failed(name: str, error: Exception, fix: str | None = None) -> Check:
-    """An error's line as a check; one that knows better what to do says it last."""
+    """Return a failed check.
+
+    Args:
+        name: Name to use for the check.
+        error: The error. If it contains its own fix after the last "; ", that fix is used.
+        fix: Fix to use when the error does not contain one.
+    """
     if (wrong := wrong_setting(error)) is not None:
         variable, what = wrong
         return Check(name=name, ok=False, detail=what, fix=f"mend or unset {variable}")

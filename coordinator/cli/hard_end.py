@@ -1,4 +1,4 @@
-"""The hard end of an unattended run, as a person writes it."""
+"""Parser for the time when an unattended run should end."""
 
 import re
 from datetime import UTC, datetime
@@ -8,9 +8,17 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def read_end(text: str, now: datetime) -> dict[str, Any]:
-    """``26h``, ``90m`` or ``2026-11-23T06:00Z`` as the fields of a specification that say it.
+    """Parse the time when an unattended run should end.
 
-    Raises ``ValueError`` with one line; an instant without a zone is refused, not guessed.
+    Args:
+        text: A duration (``26h``, ``90m``) or a time with offset (``2026-11-23T06:00Z``).
+        now: The current time.
+
+    Returns:
+        The fields ``unattended_s`` and ``unattended_until_at`` to set in a run specification.
+
+    Raises:
+        ValueError: The text is invalid, without an offset, or in the past.
     """
     if found := re.fullmatch(r"(\d+)([smhd])", text.strip()):
         left_s = int(found[1]) * _UNITS[found[2]]

@@ -1,4 +1,4 @@
-"""``broadside healthy`` and ``broadside emulators-ready``: what containers and units call."""
+"""The ``broadside healthy`` and ``broadside emulators-ready`` commands for containers and units."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ _ANSWER_TIMEOUT_S: Final = 4.0
 
 
 class Service(StrEnum):
-    """What may run in a container or as a unit."""
+    """Service that can run in a container or a systemd unit."""
 
     COORDINATOR = "coordinator"
     AGENT = "agent"
@@ -39,13 +39,13 @@ def healthy(
 
 
 def coordinator_problem(port: str) -> str | None:
-    """Return why the API on this host's loopback does not work, or None if it does."""
+    """Return the reason why the API on loopback does not work, or None if it works."""
     url = f"http://127.0.0.1:{port}/healthz"
     return _silence(url)
 
 
 def _silence(url: str) -> str | None:
-    """Return why an address does not answer with success, or None if it does."""
+    """Return the reason why an address does not respond with success, or None if it does."""
     import httpx
 
     from broadside.exchange.http.bounded import ask_now
@@ -58,10 +58,10 @@ def _silence(url: str) -> str | None:
 
 
 async def agent_problem(agent_id: str) -> str | None:
-    """Return what is wrong with an agent by its newest heartbeat, or None.
+    """Return the agent problem in its newest heartbeat, or None.
 
     Raises:
-        ExchangeError: queue and table cannot be opened or read.
+        ExchangeError: Queue and tables cannot be opened or read.
     """
     from broadside.exchange.fabric import environment_settings, open_fabric
 
@@ -92,7 +92,7 @@ def emulators_ready(
 
 
 def wait_for_answer(url: str) -> None:
-    """Return once ``url`` answers with success; end the command when it does not in time."""
+    """Wait until ``url`` responds with success. Exit if the time limit is reached."""
     if not url.startswith(("http://", "https://")):
         stop(f"{url}: not an address; write http://HOST:PORT/PATH", Exit.USAGE)
     end_s = time.monotonic() + READY_WITHIN_S

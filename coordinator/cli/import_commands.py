@@ -1,4 +1,4 @@
-"""``broadside import``: other tools' results as runs of our own."""
+"""The ``broadside import`` commands, used to import results from other tools."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
@@ -184,7 +184,7 @@ FLAGS: Final = {"true": True, "false": False}
 
 
 def _declared(assignments: Sequence[str] | None) -> dict[str, str | float | bool]:
-    """Fields of a metric's declaration."""
+    """Parse the fields of a metric declaration."""
     fields: dict[str, str | float | bool] = {}
     for assignment in assignments or ():
         name, equals, value = assignment.partition("=")

@@ -1,7 +1,7 @@
-"""Services of this installation that systemd runs on this host, for ``broadside doctor``.
+"""Services of this installation that systemd runs, for ``broadside doctor``.
 
-What a service finds is not what root finds: it is another user, in a sandbox. So an agent's checks
-run in the sandbox of the agent's own unit.
+A service has its own user and a sandbox, so its checks can differ from a check that root runs. The
+agent checks therefore run in the agent's sandbox.
 """
 
 import re
@@ -21,19 +21,20 @@ SERVICES: Final[Sequence[Service]] = ("agent", "coordinator")
 UNITS_PATH: Final = Path("/etc/systemd/system")
 RUNTIME_UNITS_PATH: Final = Path("/run/systemd/system")
 SYSTEMCTL_TIMEOUT_S: Final = 10.0
-# Of a unit's [Service]: how it starts and ends, and its folder, which the running service has made.
+# [Service] settings that do not belong to the sandbox. They are used to start and stop the service,
+# or name folders that the running service has created.
 _NOT_SANDBOX: Final = re.compile(
     r"(Type|Exec\w+|Restart\w*|KillMode|Timeout\w+|OOMScoreAdjust|StateDirectory\w*)="
 )
 
 
 def installed_services(units_path: Path = UNITS_PATH) -> list[Service]:
-    """Return the services whose units start this installation; none in a checkout."""
+    """Return the services whose units start this installation. A checkout has none."""
     return [name for name in SERVICES if f"={sys.prefix}/" in _unit_text(name, units_path)]
 
 
 def check_service(name: Service) -> Check:
-    """Return whether a service is at work."""
+    """Check if a service is active."""
     unit = f"broadside-{name}.service"
     asked = ["systemctl", "show", unit, "--property=ActiveState,NRestarts,Result"]
     try:
@@ -66,13 +67,20 @@ def run_in_sandbox(
     timeout_s: float,
     units_path: Path = UNITS_PATH,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a command as a service's user, in the service's sandbox. Only root may.
+    """Run a command using the same user and sandbox as a service. This requires root.
 
-    By a unit of its own in ``/run``: ``systemd-run`` needs a message bus, which not every host has.
+    It uses a temporary unit in ``/run``, because ``systemd-run`` needs a message bus that some
+    hosts do not have.
+
+    Args:
+        name: The service.
+        argv: The command to run.
+        timeout_s: Seconds to wait until the command ends.
+        units_path: Folder to read the units from.
 
     Raises:
         OSError: The unit cannot be written.
-        subprocess.TimeoutExpired: It did not end in time.
+        subprocess.TimeoutExpired: The command did not end in time.
     """
     with tempfile.TemporaryDirectory(dir="/run", prefix="broadside-doctor-") as folder:
         output, errors = Path(folder) / "output", Path(folder) / "errors"
@@ -101,7 +109,14 @@ def run_in_sandbox(
 
 
 def sandboxed_unit(service: str, argv: Sequence[str], output: Path, errors: Path) -> str:
-    """Return a unit that runs a command once, with user and sandbox of a service's unit."""
+    """Return the text for a unit that runs a command once, using the sandbox from another unit.
+
+    Args:
+        service: Text of the service unit, used to get the sandbox settings.
+        argv: The command to run.
+        output: File to use for standard output.
+        errors: File to use for standard error.
+    """
     section = service.partition("[Service]\n")[2].partition("\n[")[0]
     settings = [
         line

@@ -1,4 +1,4 @@
-"""A verdict, or a comparison's gates, as a JUnit file, which pipelines show beside their tests."""
+"""JUnit files for verdicts and comparisons, to be shown in a CI pipeline."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,10 +19,10 @@ _RESULTS: Final = {
 
 
 def of_run(summary: RunSummary) -> TestSuite:
-    """A case for the run's verdict and one a burst.
+    """Return a test suite with one case for the run and one per burst.
 
-    *Fail* is a failure; *inconclusive* is an error, for nothing was shown either way; *measured* is
-    skipped, for nothing was to be passed.
+    *Fail* is a failure. *Inconclusive* is an error, because the result is unknown. *Measured* is
+    skipped, because there was no target.
     """
     suite = TestSuite(summary.scenario)
     suite.add_property("run_id", summary.run_id)
@@ -36,7 +36,12 @@ def of_run(summary: RunSummary) -> TestSuite:
 
 
 def of_gates(comparison: Comparison, held: Sequence[Held]) -> TestSuite:
-    """A case a gate."""
+    """Return a test suite with one case per gate.
+
+    Args:
+        comparison: The comparison to report.
+        held: The gate results to report.
+    """
     suite = TestSuite(f"{comparison.b} against {comparison.a}")
     for each in held:
         suite.add_testcase(_case("broadside.compare", str(each.gate), each.verdict, each.sentence))

@@ -1,4 +1,4 @@
-"""``broadside lab``: build, inspect and remove the miniature Azure on this host."""
+"""The ``broadside lab`` commands, which build, change and remove the lab on this host."""
 
 import sys
 from typing import Annotated
@@ -133,7 +133,7 @@ def down(as_json: Json = False) -> None:
 
 
 def lab_checks() -> list[Check]:
-    """Whether the lab can be built here."""
+    """Check if the lab can be built on this host."""
     from broadside.lab.errors import LabError
     from broadside.lab.lab_programs import PACKAGE_OF_TOOL, find_tool
     from broadside.lab.privileges import Rights, find_rights

@@ -1,4 +1,4 @@
-"""Lists: a table on a screen, JSON, or every field as a file of rows."""
+"""List output as a table, as JSON, or as a file with all fields."""
 
 import pkgutil
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -45,11 +45,18 @@ def show_list(
     hidden: Collection[str] = (),
     more: Callable[[R], Mapping[str, Any]] | None = None,
 ) -> None:
-    """What was found: a table of ``columns``, or all of it in the form that is asked for.
+    """Print a list as a table of ``columns``, or with all fields in another format.
 
-    ``of`` is the rows' type (``module:name``), which says a file's columns; fields that are
-    ``hidden`` are in no form, and what ``more`` says of a row is in its JSON. For people ``none``
-    stands in place of a table without rows: that there is nothing, and what to do about it.
+    Args:
+        found: The rows to print.
+        columns: Name and cell function for each table column.
+        of: Row type (``module:name``). It defines the columns when a file is printed.
+        none: Line to print when there are no rows.
+        form: File format. If None, a table or JSON is printed.
+        as_json: Set to True to print JSON.
+        spare: Table columns to leave out first when there is not enough space.
+        hidden: Fields that should never be printed.
+        more: Function that returns additional JSON members of a row.
     """
     if form is None and not as_json:
         if not found:
@@ -67,7 +74,14 @@ def show_list(
 def print_rows(
     rows: Sequence[Mapping[str, Any]], form: RowsFormat, *, of: str, hidden: Collection[str] = ()
 ) -> None:
-    """Rows of the type ``of`` with every field but those that are ``hidden``."""
+    """Print rows with all fields except the hidden ones.
+
+    Args:
+        rows: The rows to print, in JSON form.
+        form: File format to use.
+        of: Row type (``module:name``).
+        hidden: Fields that should never be printed.
+    """
     if form is RowsFormat.JSON:
         print_json(rows)
         return

@@ -1,4 +1,4 @@
-"""Options that commands share, and the JSON that ``--json`` prints."""
+"""Options that several commands share, and the output of ``--json``."""
 
 import json
 import os
@@ -56,7 +56,7 @@ Plain = Annotated[bool, typer.Option("--plain", help="plain lines, also on a ter
 
 
 def _writable(path: Path | None) -> Path | None:
-    """Refused before anything is fired for it."""
+    """Reject a path that is not writable before a run is launched."""
     if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
         why = "a folder" if path.is_dir() else f"{path.parent} is no folder that can be written to"
         stop(f"--junit {path}: {why}; name a file that can be written", Exit.USAGE)
@@ -75,7 +75,7 @@ Junit = Annotated[
 
 
 class Format(StrEnum):
-    """How a command says its result."""
+    """Format to use for a command result."""
 
     TEXT = "text"
     MD = "md"
@@ -87,7 +87,7 @@ FormatOption = Annotated[
 
 
 def print_json(value: Message | Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     if isinstance(value, Message):
         typer.echo(value.model_dump_json(indent=2))
     else:
@@ -95,7 +95,7 @@ def print_json(value: Message | Any) -> None:
 
 
 def zone_of(text: str) -> tzinfo:
-    """The zone that ``--timezone`` names; a mistake ends the command."""
+    """Return the time zone of ``--timezone``. An invalid name exits."""
     try:
         return parse_zone(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""``broadside policy-switch``: what the switches of an Azure range run."""
+"""The ``broadside policy-switch`` command, which the switches of an Azure range call."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -9,7 +9,7 @@ from broadside.coordinator.cli.exits import Exit, stop
 
 
 class Mode(StrEnum):
-    """A mode of an Azure Firewall policy, as Azure spells it."""
+    """Azure Firewall policy mode, with the same spelling as Azure."""
 
     OFF = "Off"
     ALERT = "Alert"

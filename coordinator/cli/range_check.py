@@ -1,4 +1,4 @@
-"""``broadside up --check``: what a subscription is short of, in words, before anything is made."""
+"""Quota check for ``broadside up --check``, to be used before any resource is created."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,15 @@ def shortages(
     sizes: Sequence[Record],
     locations: Sequence[Record],
 ) -> Iterator[str]:
-    """What must be asked for: quotas and sizes as az lists them, ``needs`` by Terraform."""
+    """Yield a line for each quota or size that the subscription lacks.
+
+    Args:
+        needs: Requirements that Terraform computes from the variables.
+        compute: Compute usages, as az lists them, like the following ones.
+        network: Network usages.
+        sizes: VM sizes.
+        locations: Regions that the subscription can use.
+    """
     region = needs["location"]
     known = {each["name"] for each in locations}
     if region not in known:
@@ -39,7 +47,7 @@ def _of_size(sizes: Sequence[Record], size: str) -> Record | None:
 
 
 def _wanted(needs: Record) -> dict[str, int]:
-    """Machines by size."""
+    """Return how many machines are needed by VM size."""
     wanted = {str(needs["vm_size"]): 2 * int(needs["instances"])}
     coordinator = str(needs["coordinator_size"])
     wanted[coordinator] = wanted.get(coordinator, 0) + 1
@@ -47,7 +55,10 @@ def _wanted(needs: Record) -> dict[str, int]:
 
 
 def _vcpus(needs: Record, sizes: Sequence[Record]) -> dict[str, int]:
-    """vCPUs by family; a size that is not offered counts nowhere, and is told of elsewhere."""
+    """Return how many vCPUs are needed by family.
+
+    Sizes that are not offered are skipped here. ``_sizes`` reports them.
+    """
     found: dict[str, int] = {}
     for size, count in _wanted(needs).items():
         if offer := _of_size(sizes, size):
@@ -96,7 +107,12 @@ def _quota(
 
 
 def usd_a_day(needs: Record, prices: Prices) -> tuple[float, float]:
-    """A parked day and a running one, both with no agents, by the table of prices."""
+    """Return the cost in USD for a parked day, and for a running day when there are no agents.
+
+    Args:
+        needs: Requirements that Terraform computes from the variables.
+        prices: The prices to use.
+    """
     standing = sum(prices.standing_hour[name].usd for name in STANDING)
     running = standing
     if needs["appliance"] == "azure-firewall":

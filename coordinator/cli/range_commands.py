@@ -1,8 +1,8 @@
-"""``broadside up``, ``scale``, ``park``, ``unpark``, ``down``: the range, by terraform and az.
+"""The ``broadside up``, ``scale``, ``park``, ``unpark`` and ``down`` commands for a range on Azure.
 
-Thin on purpose: each prints the commands it runs, and ``--dry-run`` prints them alone. What they do
-is in ``deploy/azure``. What they add: each finishes what a killed or failed one began, and ``down``
-proves that nothing is left.
+They run terraform and az on the files in ``deploy/azure``, and print each command. ``--dry-run``
+only prints them. In addition, each command completes what a killed or failed command has started,
+and ``down`` proves that no resource remains.
 """
 
 import json
@@ -48,11 +48,15 @@ from broadside.coordinator.core.words import dollars
 DIRECTORY: Final = default_directory()
 FLEET_MAX: Final = 1000
 LOOK_PAUSE_S: Final = 10.0
-RESUMES_MAX: Final = 8  # an apply meets what is there layer by layer: a network, then its subnets
+# Limit for repeated applies. Terraform detects existing resources layer by layer, such as a network
+# and then its subnets.
+RESUMES_MAX: Final = 8
 UPLOAD_PATIENCE_S: Final = 300.0
 FIREWALL_PATIENCE_S: Final = 1800.0
-FIREWALL_API: Final = "2025-05-01"  # from 2024-10-01 it keeps autoscaleConfiguration
-LOCK: Final = "-lock-timeout=10m"  # of a terraform that outlived the command that began it
+# API versions from 2024-10-01 preserve autoscaleConfiguration.
+FIREWALL_API: Final = "2025-05-01"
+# Wait for a Terraform process that outlived its command.
+LOCK: Final = "-lock-timeout=10m"
 
 Directory = Annotated[
     Path,
@@ -90,13 +94,21 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="print the commands and 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeOutputs:
-    """A range's outputs, as far as these commands need them."""
+    """Terraform outputs that these commands use.
+
+    Attributes:
+        name: Range name, which is also its tag.
+        resource_group: Resource group name.
+        subscription_id: Subscription id.
+        scale_sets: Scale set names for the agents.
+        own_group: True if the range has created its resource group.
+    """
 
     name: str
     resource_group: str
     subscription_id: str
     scale_sets: tuple[str, ...]
-    own_group: bool  # whether the range made its resource group
+    own_group: bool
 
     @property
     def place(self) -> list[str]:
@@ -241,9 +253,11 @@ def down(
         return
     if code and not left.sweep(yes):
         stop(f"terraform ended with {code}; what it changed stands", Exit.CANNOT_RUN)
-    if code:  # what held it is gone; Terraform's state must say so too
+    # The obstacle is removed. Terraform must update its state too.
+    if code:
         run(destroy, dry_run)
-    if found and not found.own_group:  # what a template made outlives it in somebody's group
+    # Resources that were created from a template remain in a group that the range does not own.
+    if found and not found.own_group:
         left.sweep(yes)
     if not left.wait(patience_s):
         left.sweep(yes)
@@ -258,7 +272,7 @@ def down(
 
 
 def _apply(directory: Path, given: Sequence[str], yes: bool, dry_run: bool) -> None:
-    """Apply, and take over what an earlier one made and could not write down."""
+    """Apply, and import the resources that an interrupted apply has created but not recorded."""
     argv = [*terraform(directory), "apply", *given, LOCK, *_approve(yes)]
     resume, taken = directory / RESUME, dict[str, Orphan]()
     try:
@@ -287,7 +301,10 @@ def _apply(directory: Path, given: Sequence[str], yes: bool, dry_run: bool) -> N
 
 
 def _upload(directory: Path) -> None:
-    """With private endpoints: open the account to the operators' addresses, upload, close it."""
+    """Upload the package if the account has private endpoints.
+
+    The account is opened to the operator addresses to make the upload, and will be closed after it.
+    """
     told = _outputs(directory)
     package = told.get("package")
     if package is None:
@@ -322,7 +339,7 @@ def _wait_ready(directory: Path, within_s: float) -> None:
 
 
 def _must_be_ours(directory: Path, given: Sequence[str], found: Sequence[Orphan]) -> None:
-    """Nothing is taken over, to be destroyed later, that does not carry the range's tag."""
+    """Exit if a resource to import does not belong to the range, because `down` would destroy it."""
     told = needs(directory, given)
     if told is None:
         stop("terraform console does not say what the variables ask for", Exit.CANNOT_RUN)
@@ -332,8 +349,10 @@ def _must_be_ours(directory: Path, given: Sequence[str], found: Sequence[Orphan]
     ours = [each["id"].lower() for some in listed for each in some]
     for each in found:
         own_name = each.id.lower().rsplit("/", 1)[-1].startswith(f"{name}-")
-        is_role = "/roleassignments/" in each.id.lower()  # its name is derived from the range's
-        is_data = each.id.startswith("https://")  # in the range's own account, or not to be read
+        # A role assignment name is derived from the range.
+        is_role = "/roleassignments/" in each.id.lower()
+        # This is data in the range's account. Data in another account would not be readable.
+        is_data = each.id.startswith("https://")
         inside = any(each.top == one or each.top.startswith(one + "/") for one in ours)
         if not (own_name or is_role or is_data or inside):
             stop(
@@ -398,9 +417,10 @@ def _park(
 
 
 def _set_firewall(told: Mapping[str, Any], *, allocated: bool) -> None:
-    """Give the firewall its addresses, or take them: without one it has no instances, and no price.
+    """Allocate or deallocate the firewall by setting or removing its addresses.
 
-    By the Resource Manager: the provider would make another firewall.
+    A firewall without addresses has no instances and no cost. The change uses the Resource Manager,
+    because the Terraform provider would create a new firewall.
     """
     addresses = told.get("firewall_addresses")
     if addresses is None:
@@ -431,7 +451,7 @@ def _provisioning(url: str) -> str:
 
 
 def _scale(outputs: RangeOutputs, instances: int, dry_run: bool) -> None:
-    """Both at once; az itself waits until Azure is done."""
+    """Scale all scale sets at the same time. az waits until Azure has finished."""
     capacity = ["--new-capacity", str(instances), "--output", "none"]
     run_together(
         [
@@ -447,11 +467,17 @@ def _scale(outputs: RangeOutputs, instances: int, dry_run: bool) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remains:
-    """What Azure still lists of a range: by its tag, and its group."""
+    """Resources that Azure still lists for a range, by tag and by resource group.
+
+    Attributes:
+        name: Range name, which is the tag value.
+        group: Resource group name.
+        where: Options for az, with the subscription. Empty if it is unknown.
+    """
 
     name: str
     group: str
-    where: tuple[str, ...]  # the subscription, where it is known
+    where: tuple[str, ...]
 
     @property
     def _listing(self) -> list[str]:
@@ -466,10 +492,10 @@ class Remains:
             run([*argv, "--output", "json"], dry_run)
 
     def found(self) -> tuple[list[str], list[str]]:
-        """Ids of resources and names of groups."""
+        """Return the resource ids and the resource group names."""
         resources, groups = ask_az_together(self._listing[1:], self._groups[1:])
         try:
-            # What is deleted by it must carry the tag, whatever a list was filtered by.
+            # Every resource to delete must have the tag. Do not rely on the list filter.
             for each in (*resources, *groups):
                 if each["tags"]["broadside"] != self.name:
                     stop(f"az lists {each['id']}, which is not {self.name}'s", Exit.CANNOT_RUN)
@@ -478,7 +504,7 @@ class Remains:
             stop("az answered something else than a list; nothing is proven", Exit.CANNOT_RUN)
 
     def wait(self, patience_s: float) -> bool:
-        """Give Azure time to forget; whether it has."""
+        """Wait until Azure lists no resource. Return False after ``patience_s`` seconds."""
         end_s = time.monotonic() + patience_s
         while any(left := self.found()):
             if time.monotonic() >= end_s:
@@ -488,7 +514,7 @@ class Remains:
         return True
 
     def sweep(self, yes: bool) -> bool:
-        """Delete by the tag what Terraform did not; whether anything was asked to go."""
+        """Delete the remaining resources by tag. Return True if a deletion was requested."""
         resources, groups = self.found()
         if not resources and not groups:
             return False
@@ -508,7 +534,7 @@ class Remains:
         return True
 
     def tell(self) -> None:
-        """End with 1 and the names of what still costs."""
+        """Print the remaining resources, which still cost money, and exit with 1."""
         resources, groups = self.found()
         for each in resources:
             typer.echo(f"left: {each}")
@@ -518,7 +544,7 @@ class Remains:
         stop(f"{count} left of range {self.name}; they still cost", Exit.FAIL)
 
 
-# What stands --------------------------------------------------------------------------------------
+# Terraform state ----------------------------------------------------------------------------------
 
 
 def _must_stand(directory: Path) -> RangeOutputs:
@@ -531,7 +557,7 @@ def _must_stand(directory: Path) -> RangeOutputs:
 
 
 def _read_outputs(directory: Path) -> RangeOutputs | None:
-    """The range in Terraform's state; None when none stands there, or not all of it."""
+    """Return the range in the Terraform state, or None if it is missing or incomplete."""
     told = _outputs(directory)
     try:
         return _range(told)
@@ -542,7 +568,7 @@ def _read_outputs(directory: Path) -> RangeOutputs | None:
 
 
 def _asked_for(directory: Path, given: Sequence[str]) -> RangeOutputs | None:
-    """The range that the variables ask for, of which an `up` may have made a part."""
+    """Return the range that the variables describe, for an `up` that was interrupted."""
     if not (directory / ".terraform").is_dir():
         return None
     told = needs(directory, given)

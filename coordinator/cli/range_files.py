@@ -1,8 +1,9 @@
-"""Where the range's Terraform files and state are: in a checkout, or in a folder of the user's.
+"""Locations for the Terraform files and state.
 
-Terraform keeps its state beside its files. An installed package's folder is no place for it: it
-belongs to the package manager, and an upgrade replaces it. There ``up`` copies the files into
-``broadside/azure`` under ``$XDG_STATE_HOME``, or into an empty folder that the user names.
+Terraform stores its state next to its files. An installed package folder should not be used for
+this, because the package manager replaces it on upgrade. ``up`` therefore copies the files to
+``broadside/azure`` under ``$XDG_STATE_HOME``, or to an empty folder given by the user. A checkout
+is used in place.
 """
 
 import json
@@ -19,7 +20,7 @@ import typer
 from broadside.coordinator.cli.exits import Exit, stop
 
 PACKAGED: Final = (Path(__file__).parents[2] / "deploy" / "azure").resolve()
-# What `up` needs of that folder; pyproject.toml puts the same into the wheel.
+# Files that `up` needs. pyproject.toml includes the same files in the wheel.
 WANTED: Final = (
     "*.tf",
     ".terraform.lock.hcl",
@@ -30,30 +31,33 @@ WANTED: Final = (
     "modules/*/*.toml",
     "modules/*/files/*",
 )
-NOT_WANTED: Final = ("backend.tf", "resume_imports.tf")  # of the user's, and of a broken-off `up`
-MANIFEST: Final = ".broadside-files.json"  # names the files that were copied
-BUNDLE: Final = "bundle.auto.tfvars"  # Terraform reads it with every command
+# Files that belong to the user, and to an interrupted `up`.
+NOT_WANTED: Final = ("backend.tf", "resume_imports.tf")
+# Lists the files that were copied.
+MANIFEST: Final = ".broadside-files.json"
+# Terraform reads this file with every command.
+BUNDLE: Final = "bundle.auto.tfvars"
 _IS_GIVEN: Final = re.compile(r"^\s*bundle_path\s*=", re.MULTILINE)
 
 
 def in_checkout() -> bool:
-    """Return whether this package runs from a checkout."""
+    """Return True if this package runs from a checkout."""
     return (PACKAGED.parents[1] / "pyproject.toml").is_file()
 
 
 def user_directory() -> Path:
-    """Return where an installed package keeps the range's files and state."""
+    """Return the folder to use for Terraform files and state when the package is installed."""
     state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
     return state / "broadside" / "azure"
 
 
 def default_directory() -> Path:
-    """Return the Terraform directory of commands that are given none."""
+    """Return the default Terraform directory."""
     return PACKAGED if in_checkout() else user_directory()
 
 
 def packaged_files() -> Iterator[Path]:
-    """Yield what `up` needs, relative to :data:`PACKAGED`."""
+    """Yield the files that `up` needs, relative to ``PACKAGED``."""
     for pattern in WANTED:
         for path in sorted(PACKAGED.glob(pattern)):
             if path.is_file() and path.name not in NOT_WANTED:
@@ -61,12 +65,12 @@ def packaged_files() -> Iterator[Path]:
 
 
 def lay_files(directory: Path, *, update: bool = False) -> None:
-    """Copy the Terraform files into a folder of the user's; a checkout's stays as it is.
+    """Copy the Terraform files to a user folder. A checkout is not changed.
 
     Args:
-        directory: The Terraform directory. Files go into the default one, into an empty folder,
-            and into one that has such copies already.
-        update: Bring copies of another version of the package to this one's.
+        directory: The Terraform directory. Files are copied to the default directory, to an empty
+            folder, or to a folder with earlier copies.
+        update: Replace files that were copied from another package version.
     """
     manifest = directory / MANIFEST
     has_copies = manifest.is_file()
@@ -99,25 +103,31 @@ def lay_files(directory: Path, *, update: bool = False) -> None:
 
 
 def note_bundle(directory: Path, bundle: Path | None) -> None:
-    """Have Terraform use a bundle, in this command and in later ones."""
+    """Configure the bundle that Terraform uses in this and in later commands.
+
+    Args:
+        directory: The Terraform directory to use.
+        bundle: Bundle path. None changes nothing.
+    """
     if bundle is None:
         return
     if not bundle.is_file():
         stop(f"bundle {bundle}: no such file", Exit.USAGE)
-    # In a Terraform text `${` begins an expression.
+    # In a Terraform string `${` begins an expression.
     text = json.dumps(str(bundle.resolve())).replace("${", "$${").replace("%{", "%%{")
     (directory / BUNDLE).write_text(f"bundle_path = {text}\n", encoding="utf-8")
 
 
 def require_bundle(directory: Path, words: Sequence[str]) -> None:
-    """End where the VMs' package is missing, with what to get.
+    """Exit if the package for the VMs is missing, and print how to get it.
 
     Args:
-        directory: The Terraform directory.
-        words: The variables as Terraform's own options.
+        directory: The Terraform directory to use.
+        words: The variables to use, as Terraform options.
     """
     if not (directory / MANIFEST).is_file():
-        return  # a checkout, whose variables.tf says what is missing
+        # In a checkout, variables.tf reports a missing package.
+        return
     own = (directory / "terraform.tfvars", *directory.glob("*.auto.tfvars"))
     read_anyway = [f"-var-file={path}" for path in own if path.is_file()]
     for word in (*words, *read_anyway):

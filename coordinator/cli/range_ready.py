@@ -1,9 +1,9 @@
-"""Waits until every VM of a range works, and names those that do not with their boot status.
+"""Readiness check for the VMs of a range, with the boot status of those that are not ready.
 
-Each VM publishes its boot status as a row of the table of results and on its serial console
-(``deploy/azure/modules/boot/files/fetch.py``). An agent is ready when its heartbeat advances and
-reports no problem; the coordinator when its boot status says ``ready``. Where this machine cannot
-read the table, as with private endpoints, both are read from the serial console alone.
+Each VM publishes its boot status as a row of the results table and on its serial console
+(``deploy/azure/modules/boot/files/fetch.py``). An agent is ready when its heartbeat advances
+without a problem. The coordinator is ready when its boot status is ``ready``. If this host cannot
+read the table, as with private endpoints, the serial consoles are used for both.
 """
 
 import json
@@ -18,46 +18,64 @@ import typer
 from broadside.coordinator.cli.exits import Exit, stop
 from broadside.coordinator.cli.terraform import ask_az_together, try_az
 
-READY_WITHIN_S: Final = 1200.0  # a VM starts in 2 minutes, and its package takes 1 or 2
-LOOK_PAUSE_S: Final = 10.0  # an agent's heartbeat comes every 5 s, so each look sees another
+# A VM needs 2 minutes to start, and 1 or 2 minutes to install its package.
+READY_WITHIN_S: Final = 1200.0
+# An agent sends a heartbeat every 5 s, so each check sees a new one.
+LOOK_PAUSE_S: Final = 10.0
 COMPUTE_API: Final = "2024-11-01"
 SERIAL_LINE: Final = "broadside-boot: "
-SERIAL_MAX_BYTES: Final = 4 << 20  # Azure keeps the last megabyte
+# Azure stores only the last megabyte.
+SERIAL_MAX_BYTES: Final = 4 << 20
 SERIAL_TIMEOUT_S: Final = 30.0
 ROWS_FILTER: Final = "PartitionKey eq 'boot' or PartitionKey eq 'presence'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """One VM of the range."""
+    """One VM of the range.
 
-    name: str  # its host name, which is also its agent's
-    id: str  # of its resource
+    Attributes:
+        name: Host name, which the agent also uses as its name.
+        id: Resource id.
+        is_agent: False for the coordinator.
+        is_latest: False if the VM should be replaced, because an older scale set model has created
+            it.
+    """
+
+    name: str
+    id: str
     is_agent: bool
-    is_latest: bool = True  # whether it was made by the scale set's model of today
+    is_latest: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
 class Looked:
-    """What was read of all machines so far, by host name."""
+    """Data for all machines so far, by host name.
+
+    Attributes:
+        boots: Last boot status.
+        presences: Last heartbeat.
+        beating: Agents whose heartbeat advanced between two checks.
+        unreadable: Error from the last table read. None if it succeeded.
+    """
 
     boots: dict[str, Mapping[str, str]] = field(default_factory=dict)
     presences: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    beating: set[str] = field(default_factory=set)  # whose heartbeat advanced between two looks
-    unreadable: str | None = None  # why the newest look at the table gave nothing
+    beating: set[str] = field(default_factory=set)
+    unreadable: str | None = None
 
 
 def wait_ready(
     place: Sequence[str], scale_sets: Sequence[str], boot: Mapping[str, Any], within_s: float
 ) -> None:
-    """Wait until all agents and the coordinator are ready; end with 4 and their names if not.
+    """Wait until all agents and the coordinator are ready. Otherwise exit with 4 and their names.
 
     Args:
-        place: az's options for resource group and subscription.
-        scale_sets: names of the agents' scale sets.
-        boot: Terraform's output of that name: the coordinator's VM, and the table of boot statuses
-            or None where only machines inside the network may read it.
-        within_s: seconds to wait.
+        place: Options to use with az, to select resource group and subscription.
+        scale_sets: Scale set names for the agents.
+        boot: Terraform output with the same name. It contains the coordinator VM, and the boot
+            status table or None if only hosts inside the network can read it.
+        within_s: Number of seconds to wait before the command fails.
     """
     machines = _list_machines(place, scale_sets, boot)
     looked, end_s = Looked(), time.monotonic() + within_s
@@ -134,7 +152,7 @@ def _is_ready(machine: Machine, looked: Looked, *, by_console: bool) -> bool:
 
 
 def _reason(machine: Machine, looked: Looked) -> str:
-    """Return why a machine is not ready, by the newest of what it published."""
+    """Return why a machine is not ready, from its newest published status."""
     boot = looked.boots.get(machine.name)
     problem = looked.presences.get(machine.name, {}).get("problem")
     if boot is None and problem is None:
@@ -151,7 +169,7 @@ def _reason(machine: Machine, looked: Looked) -> str:
 
 
 def _read_table(table: Mapping[str, str], place: Sequence[str], looked: Looked) -> None:
-    """Read boot statuses and heartbeats; one counts when it differs from the last look's."""
+    """Read boot statuses and heartbeats. A heartbeat counts if it differs from the previous one."""
     answer, looked.unreadable = try_az(
         "storage", "entity", "query", "--auth-mode", "login",
         "--account-name", table["account"], "--table-name", table["name"],
@@ -171,14 +189,15 @@ def _read_table(table: Mapping[str, str], place: Sequence[str], looked: Looked) 
                 looked.beating.add(name)
             looked.presences[name] = told
         except (ValueError, LookupError, TypeError):
-            continue  # a row of another version is no heartbeat
+            # Another version has written this row, so it is not a heartbeat.
+            continue
 
 
 # The serial console -------------------------------------------------------------------------------
 
 
 def _read_consoles(machines: Sequence[Machine], looked: Looked) -> None:
-    """Read the last boot status on each machine's serial console, where there is one."""
+    """Read the last boot status from each machine's serial console."""
     with ThreadPoolExecutor(8) as pool:
         for each, status in zip(machines, pool.map(_console_status, machines), strict=True):
             if status is not None:
@@ -203,14 +222,15 @@ def _console_status(machine: Machine) -> Mapping[str, str] | None:
 
 
 def last_status(console: str) -> Mapping[str, str] | None:
-    """Return the newest boot status on a serial console; None if it has none that can be read."""
+    """Return the newest boot status of a serial console, or None if there is no readable one."""
     for line in reversed(console.splitlines()):
         _, found, told = line.partition(SERIAL_LINE)
         if found:
             try:
                 status = json.JSONDecoder().raw_decode(told)[0]
             except ValueError:
-                continue  # another process wrote into the line
+                # Another process has written to the same line.
+                continue
             if isinstance(status, dict):
                 return status
     return None

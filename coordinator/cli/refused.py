@@ -1,9 +1,13 @@
-"""What a coordinator refused, as a command tells it: by HTTP status, in one line."""
+"""Coordinator error, for use in commands."""
 
 
 class ApiError(Exception):
-    """The coordinator refused, or did not answer; the message is one line for a person."""
+    """The coordinator rejected the request or did not respond. The message is one line.
+
+    Attributes:
+        status: HTTP status code. None if there was no response.
+    """
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
-        self.status = status  # HTTP status; None: no answer
+        self.status = status

@@ -1,4 +1,4 @@
-"""The commands that turn a run into files: report, export, chart."""
+"""The ``broadside report``, ``export`` and ``chart`` commands, used to write files for a run."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

@@ -1,4 +1,4 @@
-"""Lists and figures: runs, sums over them, bursts, pairs, seconds, the two ledgers, agents."""
+"""Commands that list runs, bursts, pairs, seconds, reconciliation and agents."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -48,7 +48,7 @@ Before = Annotated[str | None, typer.Option(metavar="TIME", help="traffic begins
 def _asked(
     scenario: str | None, labels: list[str] | None, since: str | None, before: str | None
 ) -> dict[str, object]:
-    """What of the runs is wanted, as the API's parameters."""
+    """Return the filters as API parameters."""
     for label in labels or ():
         if "=" not in label:
             stop(f"--label {label}: give NAME=VALUE", Exit.USAGE)
@@ -62,7 +62,10 @@ def _asked(
 
 
 def instant_of(text: str | None) -> str | None:
-    """A day or a time as typed, as an instant; without a zone it is this host's, and says so."""
+    """Convert a date or time from the command line to ISO 8601, or return None for None.
+
+    Without an offset, local time is used. This is printed.
+    """
     if text is None:
         return None
     try:
@@ -206,7 +209,7 @@ def _rate(received: "RateSpread | None", which: str) -> str:
 
 
 def _cost(cost: "CostSum | None") -> str:
-    """What Azure bills; of runs that it does not bill, what they stand for."""
+    """Return the cost on Azure. For runs without cost on Azure, return the cost at real scale."""
     if cost is None:
         return "unknown"
     if not cost.charged_usd:
@@ -381,7 +384,7 @@ def agents(form: RowsOption = None, api: Api = None, as_json: Json = False) -> N
 
 
 def _clock_source(clock: "ClockReading | None") -> str:
-    """Who told the time to whom: ``chrony 10.0.0.1``."""
+    """Return the clock source and its reference, such as ``chrony 10.0.0.1``."""
     if clock is None:
         return "unread"
     return " ".join(filter(None, (clock.source.value, clock.reference)))

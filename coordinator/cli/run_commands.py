@@ -1,4 +1,4 @@
-"""The commands of a run: launch, watch, list, show, verdict, abort; and the scenarios."""
+"""Commands that launch, watch, show and abort runs, and list scenarios."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,7 +67,8 @@ def launch(
             overrides["budget_usd"] = budget
         if unattended is not None:
             overrides |= read_end(unattended, datetime.now(UTC))
-        spec = scenarios.load(scenario, overrides)  # refuse a mistake before asking anybody
+        # Report an error before any request is sent.
+        spec = scenarios.load(scenario, overrides)
     except ValueError as error:
         stop(str(error), Exit.USAGE)
     request = LaunchRequest(spec=spec.to_fields(), by=operator_name())
@@ -161,7 +162,7 @@ def verdict(
 
 
 def _recompute(run_id: str, *, api: str | None, as_json: bool) -> NoReturn:
-    """Print the verdict from the stored rows, and whether the stored one is the same text."""
+    """Print the recomputed verdict, and if the stored summary is identical."""
     from broadside.coordinator.cli.verdict import exit_of, show_summary
 
     again = run_of(api, run_id, lambda client, chosen: client.recomputed(chosen))

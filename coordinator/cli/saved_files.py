@@ -18,12 +18,17 @@ class ReportFormat(StrEnum):
 
     @classmethod
     def chosen(cls, format: "ReportFormat | None", output: Path | None) -> "ReportFormat":
-        """As asked for, else as the output's ending says."""
+        """Return the format to use, from the option or the file extension. The default is HTML.
+
+        Args:
+            format: The format option, or None.
+            output: File path, or None.
+        """
         return format or by_ending(output, cls) or cls.HTML
 
     @property
     def asked(self) -> str:
-        """What a coordinator is asked for: a PDF is printed here."""
+        """Format to request from the coordinator. A PDF is printed locally using HTML."""
         return "json" if self is ReportFormat.JSON else "html"
 
 
@@ -44,7 +49,14 @@ AsFormat = Annotated[
 
 
 def save_chart(made: dict[str, Any], output: Path, *, width: int, height: int) -> None:
-    """Write a chart into a file by its ending."""
+    """Write a chart to a file. The file extension defines the format.
+
+    Args:
+        made: The chart to write, with a plotly ``figure``.
+        output: File with the extension .json, .svg or .png.
+        width: Width to use, in pixels.
+        height: Height to use, in pixels.
+    """
     import json
 
     figure: dict[str, Any] = made["figure"]
@@ -75,7 +87,14 @@ def save(body: bytes, output: Path | None) -> None:
 
 
 def save_report(name: str, body: bytes, format: ReportFormat, output: Path | None) -> None:
-    """Write a report that was read, a page as what it is or printed."""
+    """Write a report to a file, as received or as PDF.
+
+    Args:
+        name: Run or study id, to be used in the default file name.
+        body: The report that was received.
+        format: File format to write.
+        output: File, `-` for standard output, or None for the default name.
+    """
     if format is ReportFormat.PDF:
         from broadside.coordinator.views.browser import print_pdf
 
@@ -87,7 +106,15 @@ _F = TypeVar("_F", bound=StrEnum)
 
 
 def by_ending(output: Path | None, formats: type[_F]) -> _F | None:
-    """The format that a file's ending names; None without one, or for a folder."""
+    """Return the format of a file extension.
+
+    Args:
+        output: The file, or None.
+        formats: The known formats. Another extension exits.
+
+    Returns:
+        The format. None without an extension, and for a folder.
+    """
     if output is None or not output.suffix or output.is_dir():
         return None
     try:

@@ -1,4 +1,4 @@
-"""``broadside schedule``: runs at instants to come."""
+"""The ``broadside schedule`` commands, which launch runs at given times."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -104,7 +104,7 @@ def list_schedules(form: RowsOption = None, api: Api = None, as_json: Json = Fal
 
 
 def _next(view: ScheduleView) -> str:
-    """The instant at which it fires next, as things stand."""
+    """Return the next launch time as text."""
     if view.state == "paused":
         return "none while paused"
     return f"{view.next_at[0]:%Y-%m-%d %H:%M:%S}" if view.next_at else "none"

@@ -1,4 +1,4 @@
-"""The picture of a run, for a terminal of any size, or in one line. Pure."""
+"""Text display of a run, as a full screen of any size or as one line. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,20 @@ from broadside.coordinator.core.words import count, rate, ratio, time
 
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 _STYLES: Final = {"problem": "bold red", "warning": "yellow", "note": "dim"}
-_AXIS: Final = 12  # columns of the chart's labels
+# Width of the axis labels of the chart.
+_AXIS: Final = 12
 FOOTER: Final = "q leaves; the run goes on"
 
 
 def draw(watched: Watched, width: int, height: int, now: datetime, problem: str | None) -> Text:
-    """A screen of exactly ``height`` lines or less, none wider than ``width``.
+    """Return a screen that fits into ``width`` and ``height``.
 
-    ``now`` is the coordinator's time; ``problem`` says why nothing new comes.
+    Args:
+        watched: The run state to show.
+        width: Width in columns.
+        height: Height in lines.
+        now: Current coordinator time.
+        problem: Reason why there is no new data. None if there is no problem.
     """
     status = watched.status
     if status is None:
@@ -44,7 +50,13 @@ def draw(watched: Watched, width: int, height: int, now: datetime, problem: str 
 
 
 def line(watched: Watched, now: datetime, width: int = 60) -> str:
-    """Where a run stands, in one line; ``now`` is the coordinator's time."""
+    """Return the run state as one line.
+
+    Args:
+        watched: The run state to show.
+        now: Current coordinator time.
+        width: Maximum number of seconds to show in the sparkline.
+    """
     status = watched.status
     if status is None:
         return "waiting for the coordinator"
@@ -69,7 +81,7 @@ def line(watched: Watched, now: datetime, width: int = 60) -> str:
 
 
 def stands(watched: Watched) -> object:
-    """What must change before a new line is worth printing."""
+    """Return a value that changes when a new line is worth printing."""
     if watched.status is None:
         return None
     status, burst = watched.status, watched.status.burst
@@ -78,7 +90,7 @@ def stands(watched: Watched) -> object:
 
 
 def _whole(watched: Watched) -> Mapping[int, float]:
-    """The fleet's rate in the seconds that stand; where engines are mute, in all."""
+    """Return the fleet rate in bit/s for each complete second."""
     return {
         second: value
         for second, value in watched.rates().items()
@@ -95,7 +107,7 @@ def _title(watched: Watched, status: LiveStatus) -> Text:
 
 
 def _stand(status: LiveStatus, now: datetime) -> Text:
-    """Countdown before a burst, a bar while it runs, and when all is over."""
+    """Return the countdown before a burst, a progress bar during it, and when the run will end."""
     burst, state = status.burst, status.state
     text = Text(f"{state.value:<11}", style="bold cyan")
     if state is RunState.CANCELLED:
@@ -136,7 +148,7 @@ def _counts(status: LiveStatus) -> Text:
 
 
 def _facts(watched: Watched, width: int) -> list[Text]:
-    """Figures so far, as many a line as fit."""
+    """Return the current metrics, as many on a line as fit."""
     status, figures = watched.status, watched.figures
     newest = watched.newest_second
     now_rate = watched.rates().get(newest) if newest is not None else None
@@ -171,7 +183,7 @@ def _facts(watched: Watched, width: int) -> list[Text]:
 
 
 def _chart(watched: Watched, width: int, height: int) -> list[Text]:
-    """The fleet's rate as columns of blocks under a labelled axis, the target as a line."""
+    """Return the fleet rate as a bar chart with an axis, and the target as a line."""
     rates = watched.rates()
     target = None if watched.status is None else watched.status.target_bits_per_second
     known = [value for value in rates.values() if value is not None]
@@ -200,7 +212,10 @@ def _chart(watched: Watched, width: int, height: int) -> list[Text]:
 def _bins(
     rates: Mapping[int, float | None], columns: int, total_s: int
 ) -> tuple[list[float | None], int]:
-    """Means over so many whole seconds that the planned burst fits; unknown stays unknown."""
+    """Return means over several seconds, so that the planned burst fits the width.
+
+    Bins without a known second are None.
+    """
     step_s = max(1, math.ceil(total_s / columns))
     bins: list[float | None] = []
     for first in range(0, total_s, step_s):
@@ -227,7 +242,10 @@ def _cell(
 
 
 def _strip(watched: Watched, width: int, rows_max: int) -> list[Text]:
-    """One block a pair by its newest rate; of more pairs than fit, means of neighbours."""
+    """Return one block for each pair by its newest rate.
+
+    When there is not enough space, a block is the mean for several pairs.
+    """
     values = watched.pairs_bits_per_second
     if values is None:
         return []
@@ -258,7 +276,7 @@ def _block(
 
 
 def _findings(watched: Watched, width: int, most: int) -> Sequence[Text]:
-    """The heaviest findings, and pairs in trouble, a line each."""
+    """Return the most severe findings, and the pairs with problems, one line each."""
     lines = []
     trouble = watched.figures.trouble if watched.figures else ()
     if trouble:

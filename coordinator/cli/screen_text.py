@@ -1,7 +1,7 @@
-"""The one place that makes foreign text fit for a terminal.
+"""Escaping of text from other users, to be used before it is shown on a terminal.
 
-Labels, agents' names, findings and dead letters are written by others. A control character in one
-of them could move the cursor, rename the window or, in some terminals, type a command.
+Labels, agent names, findings and dead letters can contain any character. A control character could
+move the cursor, rename the window or, in some terminals, type a command.
 """
 
 import re
@@ -10,24 +10,24 @@ from typing import Any, Final
 
 from broadside.exchange.pipelines import uncommanded
 
-# C0 but tab and line feed, DEL and C1, and what turns the direction of text round.
+# C0 except tab and line feed, DEL, C1, and characters that change the text direction.
 _UNSAFE: Final = re.compile(
     "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069\\ufeff]"
 )
 
 
 def printable(text: str) -> str:
-    """The same text with control characters, and what pipelines take for commands, spelled out."""
+    """Escape control characters, and text that a CI pipeline would use as a command."""
     return uncommanded(_UNSAFE.sub(lambda found: f"\\x{ord(found[0]):02x}", text))
 
 
 def one_line(text: str) -> str:
-    """The same on one line: a second one would begin with whatever others wrote."""
+    """Escape text and join its lines, because a new line could begin with any text."""
     return printable(" ".join(text.splitlines()))
 
 
 def cleaned(value: Any) -> Any:
-    """A JSON value whose every string is :func:`printable`: what a client hands to commands."""
+    """Escape all strings of a JSON value."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, list):
@@ -38,7 +38,7 @@ def cleaned(value: Any) -> Any:
 
 
 def write_bytes(body: bytes) -> None:
-    """To the byte on standard output; a terminal is shown text without control characters."""
+    """Write bytes to standard output. On a terminal, control characters are escaped."""
     if sys.stdout.isatty():
         body = printable(body.decode(errors="replace")).encode()
     sys.stdout.buffer.write(body)

@@ -1,4 +1,4 @@
-"""``broadside serve``: the coordinator with its API."""
+"""The ``broadside serve`` command, which runs the coordinator with its API."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ def serve(
 
     chosen = {"host": host, "port": port}
     try:
-        settings = CoordinatorSettings(**{k: v for k, v in chosen.items() if v is not None})  # type: ignore[arg-type]  # values by name, checked by pydantic
+        settings = CoordinatorSettings(**{k: v for k, v in chosen.items() if v is not None})  # type: ignore[arg-type]  # pydantic checks the values
     except ValidationError as error:
         fault = error.errors()[0]
         field = str(fault["loc"][0])
@@ -33,7 +33,7 @@ def serve(
 
 
 def _remove_leftovers(data_dir: Path, backup_dir: Path | None) -> None:
-    """Remove what killed backups and restores left beside the store and among the backups."""
+    """Remove the temporary files that killed backups and restores have left."""
     from broadside.exchange.embedded.backup import remove_leftovers
 
     for folder in (data_dir.absolute().parent, backup_dir):
@@ -124,11 +124,13 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
             await super().startup(sockets)
             if hosts is not None:
                 typer.echo(f"agents of other hosts join at {hosts.url}", err=True)
-            if self.started:  # whoever reads this line may connect at once
+            if self.started:
+                # A client can connect as soon as it reads this line.
                 typer.echo(f"listening on {at} (open {at}/ in a browser)", err=True)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            await app.state.feeds.close()  # else it would wait for pages to be closed
+            # Without this, shutdown would wait until all pages are closed.
+            await app.state.feeds.close()
             await super().shutdown(sockets)
 
     gone: list[StorageGone] = []
@@ -143,7 +145,8 @@ async def _serve(settings: CoordinatorSettings, door: SignInSettings) -> None:
             http=listener.protocol,
             ws="none",
             backlog=BACKLOG_COUNT,
-            log_config=None,  # ours, which lets no secret through
+            # Use the Broadside log, which removes secrets.
+            log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=door.trusted_proxies is not None,

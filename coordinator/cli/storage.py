@@ -1,4 +1,4 @@
-"""What is stored of runs: an engine's raw output, and forgetting old runs."""
+"""The ``broadside raw`` and ``broadside prune`` commands."""
 
 from typing import Annotated
 

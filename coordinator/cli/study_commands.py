@@ -1,4 +1,4 @@
-"""``broadside study``: series of runs that answer one question."""
+"""The ``broadside study`` commands. A study is a series of runs that answers one question."""
 
 import asyncio
 import functools
@@ -71,9 +71,10 @@ def _carry_out(
     *,
     command: Sequence[str] | None = None,
 ) -> NoReturn:
-    """Create a study and, unless detached, follow it to its conclusion.
+    """Create a study and, unless detached, wait for its conclusion.
 
-    A drill's own ``command`` is given to this process's own coordinator, never to an API.
+    When a drill has a ``command``, it is used only by the coordinator in this process, and never
+    sent to an API.
     """
     try:
         spec = scenarios.load(scenario, scenarios.parse_overrides(assignments or []))
@@ -102,7 +103,7 @@ def _carry_out(
 
 
 def _question(build: Callable[[], Question]) -> Question:
-    """What ``build`` makes of the options; a mistake ends the command with one line."""
+    """Return the result of ``build``. An invalid option prints one line and exits."""
     try:
         return build()
     except ValidationError as error:
@@ -112,7 +113,10 @@ def _question(build: Callable[[], Question]) -> Question:
 
 
 def _asked(question: Callable[..., Question]) -> Callable[..., None]:
-    """The command that carries out what a function asks; it has that one's options as well."""
+    """Decorate a function that returns a question, so that the command carries out the study.
+
+    The command will have the function's options and the common options.
+    """
     own = inspect.signature(question).parameters
     _, scenario, *how = list(inspect.signature(_carry_out).parameters.values())[:-1]
 
@@ -370,7 +374,12 @@ def abort(
 
 
 def print_study(study: Study, *, as_json: bool) -> None:
-    """A study's tables and its conclusion."""
+    """Print the tables and the conclusion of a study.
+
+    Args:
+        study: The study to show.
+        as_json: Set to True to print only JSON.
+    """
     if as_json:
         print_json(study)
         return
@@ -387,20 +396,26 @@ def print_study(study: Study, *, as_json: bool) -> None:
 
 
 async def _follow(client: "Verbs", study: Study, *, quiet: bool, local: bool) -> Study:
-    """Print each trial's result as it comes, and what the next one waits for.
+    """Print the result for each trial, and why the next one needs to wait.
 
-    Ctrl-C prints where the study is. ``local`` says that this process may be what runs it.
+    Ctrl-C prints the study state. Set ``local`` when the study may be running in this process.
     """
     followed = [study]
     try:
         return await _follow_to_the_end(client, followed, quiet=quiet)
-    except asyncio.CancelledError:  # Ctrl-C
+    except asyncio.CancelledError:
+        # Raised by Ctrl-C.
         typer.echo(say_left(followed[-1], local=local), err=True)
         raise
 
 
 def say_left(study: Study, *, local: bool) -> str:
-    """Return one line on a study that is no longer followed: where it is and what to do."""
+    """Return one line about a study that is no longer followed.
+
+    Args:
+        study: The study to show.
+        local: Set to True when the study runs in this process.
+    """
     done, planned = len(study.results), trials_count(study.spec)
     goes_on = "it continues once a `broadside serve` runs here" if local else "it continues"
     return (
@@ -411,7 +426,7 @@ def say_left(study: Study, *, local: bool) -> str:
 
 
 async def _follow_to_the_end(client: "Verbs", followed: list[Study], *, quiet: bool) -> Study:
-    """The study once it has ended; what was read last is the last of ``followed``."""
+    """Wait until a study ends. The last element in ``followed`` is the newest state."""
     study = followed[-1]
     said, waits_for = 0, None
     while True:
@@ -433,7 +448,7 @@ async def _follow_to_the_end(client: "Verbs", followed: list[Study], *, quiet: b
 
 
 def _argv(event: str | None) -> list[str] | None:
-    """The words of a command; a mistake ends this one."""
+    """Split a command into words. An invalid command exits."""
     try:
         words = None if event is None else shlex.split(event)
     except ValueError as error:

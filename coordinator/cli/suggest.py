@@ -1,4 +1,4 @@
-"""What a person may have meant, and what a shell may complete."""
+"""Suggestions for misspelt names, and shell completion."""
 
 import difflib
 import re
@@ -15,13 +15,20 @@ _RUNS_LOOKED_AT: Final = 200
 
 
 class ListsRuns(Protocol):
-    """Who knows what runs there are."""
+    """Client that can list runs."""
 
     async def runs(self, limit: int) -> "list[RunHeader]": ...
 
 
 def near(wanted: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like the wanted one, or that alone begins or ends with it."""
+    """Return the most similar known name, or None.
+
+    A single name that begins or ends with ``wanted`` has precedence.
+
+    Args:
+        wanted: The unknown name to compare.
+        known: All names that can be suggested.
+    """
     names = list(known)
     begun = [name for name in names if name.startswith(wanted) or name.endswith(wanted)]
     if len(begun) == 1:
@@ -30,7 +37,12 @@ def near(wanted: str, known: Iterable[str]) -> str | None:
 
 
 async def with_suggestion(client: ListsRuns, error: ApiError) -> ApiError:
-    """The error, or for a run that there is not one that says which may be meant."""
+    """Return the error with a suggestion if the run is unknown, otherwise the same error.
+
+    Args:
+        client: Client that lists the known runs.
+        error: The error to return or replace.
+    """
     unknown = _UNKNOWN_RUN.match(str(error))
     if error.status != 404 or unknown is None:
         return error
@@ -50,7 +62,7 @@ def complete_scenario(incomplete: str) -> Sequence[str]:
 
 
 def complete_field(incomplete: str) -> Sequence[str]:
-    """Fields of a specification for ``--set``."""
+    """Return the run specification fields that can be used to complete ``--set``."""
     from broadside.coordinator import scenarios
 
     return [f"{name}=" for name in scenarios.fields() if name.startswith(incomplete)]

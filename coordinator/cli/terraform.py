@@ -1,8 +1,8 @@
-"""terraform and az as ``broadside up``, ``scale``, ``down`` and ``park`` run them.
+"""Calls of terraform and az, used by the range commands.
 
-Terraform forgets what it was making when it is killed: the resource is there, the state does not
-say so, and the next apply refuses to make it twice. :func:`orphans` reads which, and
-:func:`import_blocks` has the next apply take them over.
+If Terraform is killed, it does not record the resource that it was creating. The next apply then
+fails because the resource already exists. :func:`orphans` finds such resources in the error
+messages, and :func:`import_blocks` makes the next apply import them.
 """
 
 import contextlib
@@ -23,15 +23,18 @@ import typer
 
 from broadside.coordinator.cli.exits import Exit, stop
 
-# Under the range's folder, beside what Terraform itself keeps there and git ignores.
+# These files are in Terraform's folder, which git ignores.
 _NULLS: Final = Path(".terraform") / "null.tfvars.json"
 _LAST: Final = Path(".terraform") / "broadside-up.json"
 STATE_LOOKS: Final = 3
 STATE_PAUSE_S: Final = 1.0
-CALL_S: Final = 600.0  # s of a call of az or Terraform that looks, or changes one thing
+# Time limit for a call that only reads, or changes one resource.
+CALL_S: Final = 600.0
 REST_TRIES: Final = 6
-REST_PAUSE_S: Final = 5.0  # az does not show which pause was asked for; a few seconds is usual
-RESUME: Final = "resume_imports.tf"  # no override file: those take no import blocks
+# az does not show the requested delay. A few seconds are usual.
+REST_PAUSE_S: Final = 5.0
+# It is not an override file, because override files cannot contain import blocks.
+RESUME: Final = "resume_imports.tf"
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _FRAME: Final = re.compile(r"^[│╷╵]\s?", re.MULTILINE)
@@ -45,24 +48,29 @@ _WITH: Final = re.compile(r"\bwith ((?:module\.|azurerm_)\S+?),\s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """A resource that is there, and that the state does not know."""
+    """Existing resource that is missing in the Terraform state.
 
-    address: str  # in Terraform's files
-    id: str  # as `terraform import` wants it
+    Attributes:
+        address: Address in the Terraform files.
+        id: Id for `terraform import`.
+    """
+
+    address: str
+    id: str
 
     @property
     def is_machine(self) -> bool:
-        """Whether it is made again and not taken over.
+        """True if the resource is created again and not imported.
 
-        Azure gives no custom data back, so that Terraform would replace it; the provider's import
-        of a scale set without extensions ends in a panic; and it keeps nothing.
+        Azure does not return custom data, so Terraform would replace an imported VM. The provider
+        crashes when you import a scale set without extensions. A VM has no data to preserve.
         """
         kinds = ("virtualmachines", "virtualmachinescalesets")
         return self.id.lower().split("/")[-2] in kinds
 
     @property
     def top(self) -> str:
-        """The id of the resource that it is or lies in, in small letters."""
+        """Id of the resource or of the resource that contains it, in lower case."""
         found = re.match(
             r"(/subscriptions/[^/]+/resourcegroups/[^/]+(?:/providers/[^/]+/[^/]+/[^/]+)?)",
             self.id.lower(),
@@ -71,21 +79,23 @@ class Orphan:
 
 
 def terraform(directory: Path) -> list[str]:
-    """Terraform's command line; ends with 3 when there is nothing for it."""
+    """Return the Terraform command line. Exit with 3 if the directory has no Terraform files."""
     if not (directory / "main.tf").is_file():
         stop(f"directory {directory}: no Terraform there; give --directory", Exit.USAGE)
     return ["terraform", f"-chdir={directory}"]
 
 
 def mend_state(directory: Path) -> None:
-    """Put the last whole state in the place of one that a killed Terraform wrote half.
+    """Replace a state file that a killed Terraform has written incompletely with the backup.
 
-    Terraform writes its file in place, and keeps beside it what it was when the command began.
-    What was made since is taken over as any other orphan, what was destroyed since is found gone.
+    Terraform overwrites its file in place, and stores the state before the command next to it.
+    Resources created since then are imported like other orphans. Resources destroyed since then are
+    detected as missing.
     """
     state = directory / "terraform.tfstate"
     broken, backup = state.with_suffix(".tfstate.broken"), state.with_suffix(".tfstate.backup")
-    for _ in range(STATE_LOOKS):  # one that outlived its command may be writing just now
+    # A Terraform process that outlived its command may still be writing.
+    for _ in range(STATE_LOOKS):
         is_fresh = state.exists() and state.stat().st_size == 0 and not backup.exists()
         if is_fresh or not state.exists() or _is_whole(state):
             return
@@ -106,9 +116,14 @@ def _is_whole(state: Path) -> bool:
 def variables_of(
     directory: Path, files: Sequence[Path] | None, pairs: Sequence[str] | None
 ) -> list[str]:
-    """Variables as terraform's own options; a file is looked for here, then in the directory.
+    """Return the variables as Terraform options.
 
-    Terraform takes ``-var=x=null`` for a text of four letters, so nulls go by a file.
+    Terraform parses ``-var=x=null`` as a string, so null values are written to a file.
+
+    Args:
+        directory: The Terraform directory, which is also searched for files.
+        files: Files to read variables from.
+        pairs: Variables to set, as NAME=VALUE.
     """
     words = []
     for path in files or ():
@@ -134,14 +149,19 @@ def variables_of(
 
 
 def remember(directory: Path, words: Sequence[str]) -> None:
-    """Keep what `up` was given, for `park`, `unpark` and `down`."""
+    """Store the variables from `up`, to be used by `park`, `unpark` and `down`.
+
+    Args:
+        directory: The Terraform directory to use.
+        words: The variables to use, as Terraform options.
+    """
     path = directory / _LAST
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(list(words)))
 
 
 def remembered(directory: Path) -> list[str]:
-    """What the last `up` here was given; nothing when there was none."""
+    """Return the variables of the last `up`, or an empty list if there was none."""
     try:
         words = json.loads((directory / _LAST).read_text())
     except (OSError, ValueError):
@@ -152,10 +172,16 @@ def remembered(directory: Path) -> list[str]:
 def needs(
     directory: Path, words: Sequence[str], *, strict: bool = False
 ) -> Mapping[str, Any] | None:
-    """What the variables ask for (``local.needs``), without a plan.
+    """Evaluate the requirements that follow from the variables (``local.needs``) without a plan.
 
-    None when they do not do, and Terraform has said on standard error which one and why. Unless
-    ``strict``, one that nothing here depends on may be wrong.
+    Args:
+        directory: The Terraform directory to use.
+        words: The variables to use, as Terraform options.
+        strict: Also reject an invalid variable that ``local.needs`` does not depend on.
+
+    Returns:
+        The requirements. None if a variable is invalid. Terraform has then printed the reason on
+            standard error.
     """
     argv = [*terraform(directory), "console", *words]
     told = "jsonencode(local.needs)\n"
@@ -165,17 +191,28 @@ def needs(
         found = json.loads(json.loads(done.stdout.strip().splitlines()[-1]))
     if isinstance(found, dict) and not (strict and "Error: " in done.stderr):
         return found
-    sys.stderr.write(done.stderr.partition("\n!!!!")[0])  # its console crashes once it said so
+    # The Terraform console crashes after it has printed the error.
+    sys.stderr.write(done.stderr.partition("\n!!!!")[0])
     return None
 
 
 def run(argv: Sequence[str], dry_run: bool) -> None:
-    """Show a command and run it on this terminal; ends with 4 when it fails."""
+    """Print a command and run it on this terminal. Exit with 4 if it fails.
+
+    Args:
+        argv: The command to run.
+        dry_run: Print it, but do not run it.
+    """
     run_together([argv], dry_run)
 
 
 def run_together(argvs: Sequence[Sequence[str]], dry_run: bool) -> None:
-    """Show commands and run them side by side; ends with 4 when one of them fails."""
+    """Print commands and run them concurrently. Exit with 4 if one fails.
+
+    Args:
+        argvs: The commands to run.
+        dry_run: Print them, but do not run them.
+    """
     with ThreadPoolExecutor() as pool:
         codes = list(pool.map(lambda argv: attempt(argv, dry_run, keep_errors=False)[0], argvs))
     for argv, code in zip(argvs, codes, strict=True):
@@ -184,12 +221,22 @@ def run_together(argvs: Sequence[Sequence[str]], dry_run: bool) -> None:
 
 
 def attempt(argv: Sequence[str], dry_run: bool, *, keep_errors: bool = True) -> tuple[int, str]:
-    """Show a command and run it; its exit code, and what it said on standard error."""
+    """Print a command and run it.
+
+    Args:
+        argv: The command to run.
+        dry_run: Print it, but do not run it.
+        keep_errors: Also capture standard error, but still print it.
+
+    Returns:
+        Exit code and captured standard error.
+    """
     typer.echo(shlex.join(argv) if dry_run else f"+ {shlex.join(argv)}", err=not dry_run)
     if dry_run:
         return 0, ""
     if not keep_errors:
-        return _run(argv, within_s=None).returncode, ""  # an apply, which the operator watches
+        # Without a time limit, because the operator watches an apply.
+        return _run(argv, within_s=None).returncode, ""
     said = []
     try:
         with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
@@ -204,7 +251,7 @@ def attempt(argv: Sequence[str], dry_run: bool, *, keep_errors: bool = True) -> 
 def _run(
     argv: Sequence[str], *, within_s: float | None = CALL_S, **how: Any
 ) -> subprocess.CompletedProcess[Any]:
-    """Run a command; ends with 4 when there is none of that name, or it has no end in time."""
+    """Run a command. Exit with 4 if the program is missing or the time limit is reached."""
     try:
         return subprocess.run(argv, check=False, timeout=within_s, **how)
     except FileNotFoundError:
@@ -214,7 +261,7 @@ def _run(
 
 
 def ask(argv: Sequence[str]) -> str:
-    """What a command that only looks printed; ends with 4 when it fails."""
+    """Return the output of a read-only command. Exit with 4 if it fails."""
     done = _run(argv, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         stop(f"{shlex.join(argv)} ended with {done.returncode}", Exit.CANNOT_RUN)
@@ -222,7 +269,7 @@ def ask(argv: Sequence[str]) -> str:
 
 
 def ask_az(*words: str) -> Any:
-    """What az answered, as a value; ends with 4 when it is none."""
+    """Return the parsed az response. Exit with 4 if it is invalid."""
     try:
         return json.loads(ask(["az", *words, "--output", "json"]))
     except ValueError:
@@ -230,7 +277,7 @@ def ask_az(*words: str) -> Any:
 
 
 def try_az(*words: str) -> tuple[Any, str | None]:
-    """Return az's answer as a value, or None and the last line of what it said instead."""
+    """Return the parsed az response and None, or None and an error line."""
     done = _run(["az", *words, "--output", "json"], capture_output=True, text=True)
     try:
         if done.returncode == 0:
@@ -242,15 +289,18 @@ def try_az(*words: str) -> tuple[Any, str | None]:
 
 
 def ask_az_together(*questions: Sequence[str]) -> list[Any]:
-    """What az answered to each; az takes seconds to start, so they are asked side by side."""
+    """Return the responses of several az commands.
+
+    The commands run at the same time, because az needs seconds to start.
+    """
     with ThreadPoolExecutor() as pool:
         return list(pool.map(lambda words: ask_az(*words), questions))
 
 
 def ask_rest(*words: str) -> Any:
-    """What ``az rest`` answered; ends with 4 when it fails.
+    """Return the ``az rest`` response. Exit with 4 if it fails.
 
-    Unlike az's other commands it gives up where Azure says 429; here it is tried again.
+    Unlike other az commands, ``az rest`` does not retry after status 429. This function will.
     """
     argv = ["az", "rest", *words, "--output", "json"]
     typer.echo(f"+ {shlex.join(argv)}", err=True)
@@ -272,7 +322,11 @@ def missing(tool: str) -> NoReturn:
 
 
 def orphans(errors: str) -> list[Orphan]:
-    """The resources that an apply found to be there already, by what it said."""
+    """Return the resources that an apply reported as existing.
+
+    Args:
+        errors: Standard error of the apply.
+    """
     plain = _FRAME.sub("", _COLOUR.sub("", errors))
     found = []
     for part in re.split(r"^\s*Error: ", plain, flags=re.MULTILINE)[1:]:
@@ -283,7 +337,7 @@ def orphans(errors: str) -> list[Orphan]:
         if there := _THERE.search(text):
             found.append(Orphan(address=address[1], id=there[1]))
         elif joined := _JOINED.search(text):
-            # A subnet's own are imported by the subnet, all others by both ids.
+            # To import a subnet resource, use the subnet id. For all others, use both ids.
             is_subnets = ".azurerm_subnet_" in address[1]
             ids = joined[1] if is_subnets else f"{joined[1]}|{joined[2]}"
             found.append(Orphan(address=address[1], id=ids))
@@ -291,7 +345,7 @@ def orphans(errors: str) -> list[Orphan]:
 
 
 def import_blocks(found: Sequence[Orphan]) -> str:
-    """Terraform that takes them over at the next apply."""
+    """Return the Terraform text that imports resources at the next apply."""
     return "".join(
         f"import {{\n  to = {each.address}\n  id = {json.dumps(each.id)}\n}}\n\n" for each in found
     )

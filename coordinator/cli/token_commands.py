@@ -1,7 +1,7 @@
-"""``broadside token``: who may use the API. On the fabric itself, never over the API.
+"""The ``broadside token`` commands for API tokens.
 
-Whoever holds the fabric's credential can read and write the table anyway; a token over the API
-would let one stolen token make others.
+They use the fabric and not the API. A user with the fabric credential can read and write the table
+anyway. If the API could create tokens, one stolen token could create others.
 """
 
 from datetime import UTC, datetime

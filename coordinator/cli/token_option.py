@@ -1,6 +1,6 @@
-"""``--token-file``: every command that takes ``--api`` takes it as well.
+"""The ``--token-file`` option, which every command with ``--api`` has.
 
-There is no ``--token``: everybody on a host may read the arguments of its processes.
+There is no ``--token``, because every user on a host can read the process arguments.
 """
 
 import functools
@@ -16,7 +16,7 @@ import typer
 
 from broadside.coordinator.cli.exits import Exit, stop
 
-TOKEN: Final = "BROADSIDE_TOKEN"  # noqa: S105 - the variable's name
+TOKEN: Final = "BROADSIDE_TOKEN"  # noqa: S105 - name of a variable
 STANDARD_INPUT: Final = Path("-")
 _MAX_CHARS: Final = 16_384
 
@@ -24,7 +24,7 @@ _file: ContextVar[Path | None] = ContextVar("token_file", default=None)
 
 
 def given_token() -> str | None:
-    """What the command under way was given; ends it where the file cannot be read."""
+    """Return the token to use for this command, or None. Exit if the file cannot be read."""
     path = _file.get()
     if path is None:
         return os.environ.get(TOKEN) or None
@@ -32,11 +32,11 @@ def given_token() -> str | None:
 
 
 def read_secret(option: str, path: Path) -> str:
-    """Return a file's first line, `-` for standard input's; end the command where there is none.
+    """Return the first line of a file, or exit if there is none.
 
     Args:
-        option: The option by which the file was named, for the messages.
-        path: The file.
+        option: Option name to use in error messages.
+        path: The file to read, or `-` for standard input.
     """
     try:
         if path == STANDARD_INPUT:
@@ -67,7 +67,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class CommandGroup(typer.Typer):
-    """Group of commands, in which each that takes ``--api`` takes ``--token-file`` as well."""
+    """Command group that adds ``--token-file`` to each command with ``--api``."""
 
     def command(self, *given: Any, **named: Any) -> Callable[[_Command], _Command]:
         """Register a function as Typer does, with the option added to its signature."""
@@ -93,7 +93,7 @@ def _with_token_file(function: Callable[..., Any]) -> Callable[..., Any]:
     option = inspect.Parameter(
         "token_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=TokenFile
     )
-    # Typer reads options from the signature that `inspect` shows.
+    # Typer uses the signature from `inspect` to get the options.
     run.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[*signature.parameters.values(), option]
     )

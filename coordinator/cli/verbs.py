@@ -1,9 +1,9 @@
-"""What commands ask of a coordinator: each verb once, with its route and its answer.
+"""Coordinator operations for commands, each with its API route and its result type.
 
-:class:`Verbs` does them on this host's own fabric, by what the API's routes call; no web framework
-stands between. :class:`~broadside.coordinator.cli.client.Client` sends them to the routes. Each
-verb imports
-what it needs: a list of runs needs nothing that measures. Writes are recorded as the API's are.
+:class:`Verbs` does the operations on the local fabric, with the functions that the API routes call,
+and without a web framework. :class:`~broadside.coordinator.cli.client.Client` sends them to the
+routes. Each verb imports only the modules that it needs. Writes are recorded in the audit log, as
+in the API.
 """
 
 from __future__ import annotations
@@ -60,10 +60,12 @@ if TYPE_CHECKING:
     from broadside.exchange.messages import Presence, Side
     from broadside.exchange.records import RunHeader
 
-_PAGE: Final = 500  # items that are asked for at once
-_ONLY_PAGE: Final = 1000  # dead letters; their list goes no further
+# How many items to get in one request.
+_PAGE: Final = 500
+# How many dead letters to get in one request. Their list has only one page.
+_ONLY_PAGE: Final = 1000
 
-# What a verb answers, where several answer it
+# Result types that several verbs use.
 _STATUS: Final = "broadside.coordinator.core.live.status:RunStatus"
 _STUDY: Final = "broadside.coordinator.studies.study:Study"
 _SCHEDULE: Final = "broadside.coordinator.views.answers:ScheduleView"
@@ -75,18 +77,26 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Makes a method of :class:`Verbs` a verb: where it is asked for, and what comes back.
+    """Decorator to make a method in ``Verbs`` a verb.
 
-    Of the method's parameters a message is the body, `accept` a header, and what the path does not
-    name the query; of a POST the body.
+    If a method parameter is a message, it will be sent as the body. `accept` is a header. Other
+    parameters that are not in the path are in the query, or in the POST body.
+
+    Attributes:
+        asks: Method and path. ``{parts}`` in the path are parameter names.
+        answer: Result type, either bytes, dict, or a message as ``module:name``.
+        page_count: Maximum items in one list request. If None, the result is not a list.
+        is_slow: The request reads or sends many rows.
+        status: HTTP status code of success, for the audit log.
+        absent_at: HTTP status code that means None.
     """
 
-    asks: str  # method and path, whose ``{parts}`` are parameters by name
-    answer: type | str  # bytes, dict, or ``module:name`` of a message
-    page_count: int | None = None  # of a list: the most that is asked for at once
-    is_slow: bool = False  # takes many rows, or sends many
-    status: int = 200  # of success, for the audit
-    absent_at: int | None = None  # the refusal that means None
+    asks: str
+    answer: type | str
+    page_count: int | None = None
+    is_slow: bool = False
+    status: int = 200
+    absent_at: int | None = None
 
     def __call__(self, work: F) -> F:
         signature = inspect.signature(work)
@@ -107,7 +117,12 @@ class Route:
 
 @contextlib.asynccontextmanager
 async def local_verbs(name: str, *, drive: bool) -> AsyncIterator[Verbs]:
-    """The verbs on the settings' fabric; with ``drive`` unfinished runs are looked after."""
+    """Open the verbs on the local fabric.
+
+    Args:
+        name: User name to write to the audit log.
+        drive: Set to True to process unfinished runs meanwhile.
+    """
     fabric = open_fabric(FabricSettings())
     try:
         local = Verbs(fabric, name)
@@ -118,7 +133,7 @@ async def local_verbs(name: str, *, drive: bool) -> AsyncIterator[Verbs]:
 
 
 def _refusal(error: Exception) -> Exception:
-    """The error as a command tells it; what the fabric says, and what nobody expected, as it is."""
+    """Convert an expected error to ``ApiError``. Other errors are returned unchanged."""
     from broadside.coordinator.expected_errors import told
     from broadside.exchange.ports import ExchangeError
 
@@ -127,7 +142,7 @@ def _refusal(error: Exception) -> Exception:
 
 
 def _clean(value: T) -> T:
-    """The same with its strings printable: others wrote them."""
+    """Return the value with printable strings, because they can come from other users."""
     if isinstance(value, list):
         value[:] = [_clean(one) for one in value]
     if not isinstance(value, Message):
@@ -138,22 +153,27 @@ def _clean(value: T) -> T:
 
 
 def _told(field: str, error: Any) -> ApiError:
-    """A value that pydantic refused, as the API says it."""
+    """Convert a pydantic error to the error that the API returns."""
     fault = error.errors()[0]
     where = ".".join(map(str, (field, *fault["loc"])))
     return ApiError(f"{where}: {fault['msg']} (got {fault['input']!r:.200})", 422)
 
 
 class Verbs:
-    """The verbs on this host's own fabric. Every verb raises :class:`ApiError`."""
+    """Verbs on the local fabric. Every verb can raise ``ApiError``.
 
-    event: Sequence[str] | None = None  # a drill's own command, run by this process only
+    Attributes:
+        event: Drill command, to be run by this process only.
+    """
+
+    event: Sequence[str] | None = None
 
     def __init__(self, fabric: Fabric, name: str = "local") -> None:
         self._fabric = fabric
-        self._name = name  # who asks: whoever holds the fabric's credential needs no token
+        # A user with the fabric credential needs no token.
+        self._name = name
 
-    # What verbs need, each made when the first one does ---------------------------------------
+    # Services for the verbs, created on first use ---------------------------------------------
 
     @cached_property
     def _stored(self) -> StoredRuns:
@@ -214,9 +234,10 @@ class Verbs:
 
     @contextlib.asynccontextmanager
     async def driving(self) -> AsyncIterator[None]:
-        """Look after unfinished runs meanwhile; schedules are a service's to fire.
+        """Process unfinished runs while the context is active. Schedules are not fired.
 
-        Raises ``StorageGone`` in place of whatever is waited for when the rows' files are removed.
+        Raises:
+            StorageGone: The store files were removed. The current task is interrupted.
         """
         from broadside.coordinator.coordinator_settings import CoordinatorSettings
         from broadside.coordinator.runs.storage_watch import storage_gone
@@ -244,10 +265,10 @@ class Verbs:
         route: Route,
         method: str,
         path: str,
-        given: Mapping[str, Any],  # the verb's parameters
+        given: Mapping[str, Any],
         work: Callable[[], Awaitable[Any]],
     ) -> Any:
-        """Do ``work``; refusals are :class:`ApiError`, and answers fit for a terminal."""
+        """Run ``work``. Errors become ``ApiError``, and strings in the result are made printable."""
         try:
             done = work() if method == "GET" else self._recorded(route, method, path, work)
             return _clean(await done)
@@ -257,7 +278,10 @@ class Verbs:
     async def _recorded(
         self, route: Route, method: str, path: str, work: Callable[[], Awaitable[T]]
     ) -> T:
-        """Do a write between the two halves of its audit row; without the first it is not done."""
+        """Do a write between the start and the end entry in the audit log.
+
+        If the start entry cannot be stored, the write is not done.
+        """
         from broadside.coordinator.auth.audit import AuditRow
         from broadside.coordinator.auth.rights import right_of
 
@@ -268,7 +292,8 @@ class Verbs:
             at=datetime.now(UTC),
             by=self._name,
             role="unsigned",
-            from_address=None,  # this process
+            # None, because the request comes from this process.
+            from_address=None,
             method=method,
             path=path,
             route=right.route,
@@ -305,7 +330,15 @@ class Verbs:
         return await self._stored.course(run_id)
 
     async def events(self, run_id: str, last_id: str | None = None) -> AsyncIterator[StreamEvent]:
-        """What is new of a run, as it comes; after ``last_id`` where that is given."""
+        """Yield the run events.
+
+        Args:
+            run_id: The run to use.
+            last_id: Last received event id. If None, start from the beginning.
+
+        Raises:
+            ApiError: The run is unknown.
+        """
         try:
             feed = await self._feeds.open(run_id, None)
             async with contextlib.aclosing(feed.follow(last_id)) as events:
@@ -322,12 +355,12 @@ class Verbs:
         absent_at=409,
     )
     async def summary(self, run_id: str) -> RunSummary | None:
-        """None while the run goes on."""
+        """Return the summary, or None if the run is not over."""
         return await self._stored.summary(run_id)
 
     @Route("GET /v1/runs/{run_id}/raw/{pair}", bytes, is_slow=True)
     async def raw(self, run_id: str, pair: str, burst_index: int, side: Side) -> bytes:
-        """An engine's own output."""
+        """Return raw engine output."""
         from broadside.coordinator.runs.raw_output import find_raw
 
         plan = await self._stored.read_plan(run_id)
@@ -357,7 +390,7 @@ class Verbs:
 
     @Route("GET /v1/runs", "broadside.exchange.records:RunHeader", page_count=_PAGE)
     async def runs(self, limit: int, **filters: object) -> list[RunHeader]:
-        """Newest first; ``filters`` by their names in the API."""
+        """Return runs, newest first. ``filters`` use the same names as the API."""
         from broadside.coordinator.runs.listing import list_runs
 
         found: list[RunHeader] = []
@@ -373,12 +406,12 @@ class Verbs:
 
     @Route("GET /v1/aggregate", "broadside.coordinator.runs.listing:RunGroups")
     async def aggregate(self, group_by: str, timezone: str = "UTC", **filters: object) -> RunGroups:
-        """Sums over the runs that fit the filters."""
+        """Return aggregates of the runs that match the filters."""
         from broadside.coordinator.runs.listing import aggregate_runs
 
         return await aggregate_runs(self._fabric.records, _filter(filters), group_by, timezone)
 
-    # What runs showed -------------------------------------------------------------------------
+    # Run results ------------------------------------------------------------------------------
 
     @Route(
         "GET /v1/runs/{run_id}/bursts",
@@ -413,7 +446,7 @@ class Verbs:
         pair: str | None = None,
         accept: str = "application/json",
     ) -> bytes:
-        """A burst's seconds in the form that ``accept`` names."""
+        """Return the burst seconds in the format ``accept``."""
         from broadside.coordinator.views.series_answers import Whose, series_body
 
         return await series_body(
@@ -431,7 +464,7 @@ class Verbs:
         "broadside.coordinator.views.answers:RunReconciliation",
     )
     async def reconciliation(self, run_id: str, limit: int = _PAGE) -> RunReconciliation:
-        """The two ledgers held together; of more bursts than ``limit`` the first."""
+        """Return the reconciliation of a run and of its first ``limit`` bursts."""
         from broadside.coordinator.views.burst_answers import read_reconciliation
 
         held, _ = await read_reconciliation(self._coordinator, run_id, limit=limit, cursor=0)
@@ -439,7 +472,7 @@ class Verbs:
 
     @Route("GET /v1/runs/{run_id}/report", bytes, is_slow=True)
     async def report(self, run_id: str, format: str) -> bytes:
-        """A finished run's report, html or json."""
+        """Return the report of a finished run as html or json."""
         from broadside.coordinator.views.report.build import build
         from broadside.coordinator.views.report.render import html
         from broadside.coordinator.views.report.stored_source import gather
@@ -458,7 +491,7 @@ class Verbs:
 
     @Route("GET /v1/runs/{run_id}/export", bytes, is_slow=True)
     async def export(self, run_id: str, format: str, table: str) -> bytes:
-        """A finished run's figures as a file."""
+        """Return the results of a finished run as a file."""
         from broadside.coordinator.views.exports import Format
         from broadside.coordinator.views.exports.stored_tables import export_run
 
@@ -466,7 +499,7 @@ class Verbs:
 
     @Route("GET /v1/runs/{run_id}/charts/{name}", dict)
     async def chart(self, run_id: str, name: str, burst: int | None, theme: str) -> dict[str, Any]:
-        """One chart with its plotly figure."""
+        """Return a chart with its plotly figure."""
         from broadside.coordinator.views.charts import Theme
         from broadside.coordinator.views.charts.stored_views import draw_stored
 
@@ -542,7 +575,7 @@ class Verbs:
 
     @Route("GET /v1/studies/{study_id}/charts/{name}", dict)
     async def study_chart(self, study_id: str, name: str, theme: str) -> dict[str, Any]:
-        """One of a study's charts with its plotly figure."""
+        """Return a study chart with its plotly figure."""
         from broadside.coordinator.views.charts import Theme
         from broadside.coordinator.views.charts.study_charts import draw_study
 
@@ -552,7 +585,7 @@ class Verbs:
 
     @Route("GET /v1/studies/{study_id}/report", bytes, is_slow=True)
     async def study_report(self, study_id: str, format: str) -> bytes:
-        """A study's report, html or json."""
+        """Return a study report as html or json."""
         from broadside.coordinator.views.report.study_report import build_study, study_html
 
         report = build_study(await self._studies.read(study_id), self._coordinator.now())
@@ -587,7 +620,7 @@ class Verbs:
 
         return await keep_recordings(self._fabric.records, recordings, datetime.now(UTC))
 
-    # What was set aside, and what was changed -------------------------------------------------
+    # Dead letters and audit log ---------------------------------------------------------------
 
     @Route("GET /v1/deadletters", _DEAD_JOB, page_count=_ONLY_PAGE)
     async def dead_letters(self, limit: int) -> list[DeadJob]:
@@ -607,18 +640,18 @@ class Verbs:
 
     @Route("DELETE /v1/deadletters", dict, is_slow=True)
     async def purge_oldest(self, limit: int) -> dict[str, int]:
-        """Dead letters that nobody has locked; `purged_count` says how many went."""
+        """Purge dead letters that are not locked, and return their number as `purged_count`."""
         return {"purged_count": await self._coordinator.dead_letters.purge_oldest(limit)}
 
     @Route("GET /v1/audit", "broadside.coordinator.auth.audit:AuditRow", page_count=_PAGE)
     async def audit(self, limit: int) -> list[AuditRow]:
-        """Writes, newest first."""
+        """Return audit rows, newest first."""
         rows, _ = await self._audit.read(datetime.now(UTC), limit=limit)
         return list(rows)
 
 
 def _filter(asked: Mapping[str, Any]) -> RunFilter:
-    """The list's filters from their names in the API. Raises :class:`ApiError`."""
+    """Convert filters that use API names. Raise ``ApiError`` for invalid values."""
     from pydantic import TypeAdapter, ValidationError
 
     from broadside.coordinator.runs.listing import RunFilter, labels_of

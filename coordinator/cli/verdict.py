@@ -1,4 +1,4 @@
-"""A run's summary as a person reads it, and as an exit code."""
+"""Output of a summary as tables and as an exit code."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -14,19 +14,20 @@ from broadside.coordinator.views.figure_rows import figure_rows
 
 EXITS: Final = {
     Verdict.PASS: Exit.PASS,
-    Verdict.MEASURED: Exit.PASS,  # nothing was to be passed or failed
+    # Without a target there is nothing to fail.
+    Verdict.MEASURED: Exit.PASS,
     Verdict.FAIL: Exit.FAIL,
     Verdict.INCONCLUSIVE: Exit.INCONCLUSIVE,
 }
 
 
 def exit_of(summary: RunSummary) -> Exit:
-    """The exit code that says the verdict."""
+    """Return the exit code of a verdict."""
     return EXITS[summary.verdict]
 
 
 def show_summary(summary: RunSummary) -> None:
-    """Figures, verdict and findings, on standard output."""
+    """Print metrics, verdict and findings on standard output."""
     console = open_console()
     scaled = f", {words.lab(summary.scale)}" if summary.scale != 1 else ""
     console.print(f"\n[bold]{summary.run_id}[/bold] ({summary.scenario}{scaled})")
@@ -46,7 +47,7 @@ def show_summary(summary: RunSummary) -> None:
 
 
 def _figures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
-    """Each figure as measured and, in a scaled lab, as it stands for."""
+    """Return the measured metrics and, in a scaled lab, the values at real scale."""
     lab = summary.scale != 1
     columns = ["", "layer", "measured", *(["stands for"] if lab else [])]
     rows = [list(row.cells(lab=lab)) for row in figure_rows(summary)]
@@ -90,7 +91,7 @@ def _bursts(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
 
 
 def _latency(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
-    """Round trips of the fleet's probes, phase by phase; a line a burst."""
+    """Return the probe round-trip times by phase, one row per burst."""
 
     def told(values: Iterable[float | None], times: float) -> str:
         return " / ".join(words.number(None if v is None else v * times) for v in values)
@@ -117,7 +118,7 @@ def _latency(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
 
 
 def _measures(summary: RunSummary) -> tuple[list[str], list[list[str]]]:
-    """A column a measure, with its unit; a line a burst."""
+    """Return the engine metrics with their units, one row per burst."""
     told = {m.name: m.unit for burst in summary.bursts for m in burst.measures}
     names = sorted(told)
     lines = []

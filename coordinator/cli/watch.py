@@ -1,4 +1,4 @@
-"""Follows a run's events to its verdict: a full screen on a terminal, plain lines elsewhere."""
+"""Display of a run until its verdict, as a full screen on a terminal and otherwise as lines."""
 
 import asyncio
 import contextlib
@@ -23,17 +23,25 @@ if TYPE_CHECKING:
 
 _REDRAW_S: Final = 0.25
 _RETRY_S: Final = 1.0
-_AWAY_MAX_S: Final = 300.0  # s without an answer after which a run is followed no longer
+# Time without a response after which the command fails.
+_AWAY_MAX_S: Final = 300.0
 _KEYS_THAT_LEAVE: Final = ("q", "Q", "\x1b", "\x03")
 
 
 async def follow(
     client: "Verbs", run_id: str, *, plain: bool = False, quiet: bool = False, local: bool = False
 ) -> RunSummary:
-    """Show a run until its verdict is stored, and return that.
+    """Show a run until its verdict is stored, and return the summary.
 
-    A coordinator that was there and is away is waited for. Leaving it (q, Ctrl-C) aborts nothing
-    and ends the command; ``local`` says that this very process may be what looks after the run.
+    If the coordinator stops responding, the function waits for it. Leaving (q, Ctrl-C) exits
+    without aborting the run.
+
+    Args:
+        client: The client to use.
+        run_id: The run to use.
+        plain: Print lines even on a terminal.
+        quiet: Do not print anything.
+        local: Set to True when this process might be the one that processes the run.
     """
     console = Console(stderr=True)
     try:
@@ -42,7 +50,8 @@ async def follow(
         if plain or not console.is_terminal:
             return await _in_lines(client, run_id, console)
         summary = await _on_screen(client, run_id, console)
-    except asyncio.CancelledError:  # Ctrl-C
+    except asyncio.CancelledError:
+        # Raised by Ctrl-C.
         _say_left(run_id, local=local)
         raise
     if summary is None:
@@ -65,11 +74,12 @@ def _say_left(run_id: str, *, local: bool) -> None:
 
 
 class _Picture:
-    """What is known of a run, on the coordinator's clock."""
+    """Run state, with the coordinator clock."""
 
     def __init__(self) -> None:
         self.watched = Watched()
-        self.problem: str | None = None  # why nothing new comes; None while all is well
+        # Reason why there is no new data. None if there is no problem.
+        self.problem: str | None = None
         self._at, self._read_s = datetime.now(UTC), time.monotonic()
 
     def take(self, name: str, data: str) -> None:
@@ -79,12 +89,12 @@ class _Picture:
             self._at, self._read_s = self.watched.status.now, time.monotonic()
 
     def now(self) -> datetime:
-        """The coordinator's time, run on by this host's monotonic clock."""
+        """Return the coordinator time, extrapolated with the monotonic clock."""
         return self._at + timedelta(seconds=time.monotonic() - self._read_s)
 
 
 async def _in_lines(client: "Verbs", run_id: str, console: Console) -> RunSummary:
-    """The verdict; until then a line whenever there is something to say."""
+    """Print a line for each change, and return the summary."""
     picture = _Picture()
     said: object = None
 
@@ -101,7 +111,7 @@ async def _in_lines(client: "Verbs", run_id: str, console: Console) -> RunSummar
 
 
 async def _on_screen(client: "Verbs", run_id: str, console: Console) -> RunSummary | None:
-    """The verdict, or None when the person left."""
+    """Show the run on the full screen. Return None if the user has left."""
     picture, left = _Picture(), asyncio.Event()
     reader = asyncio.create_task(_read(client, run_id, picture, lambda: None))
     try:
@@ -123,9 +133,10 @@ async def _on_screen(client: "Verbs", run_id: str, console: Console) -> RunSumma
 async def _read(
     client: "Verbs", run_id: str, picture: _Picture, show: Callable[[], None]
 ) -> RunSummary:
-    """Fold events in until the run has its verdict; a broken stream is taken up again."""
+    """Process events until the run has its verdict. A broken stream is opened again."""
     last_id: str | None = None
-    heard_s: float | None = None  # monotonic; None: never
+    # Monotonic time when the last response was received. None if there was none.
+    heard_s: float | None = None
     while True:
         try:
             summary = await client.summary(run_id)
@@ -135,7 +146,8 @@ async def _read(
             async for name, data, event_id in client.events(run_id, last_id):
                 heard_s = time.monotonic()
                 picture.take(name, data)
-                if event_id != last_id:  # the last one of what came together
+                if event_id != last_id:
+                    # This is the last event of a poll.
                     last_id = event_id
                     show()
         except ApiError as error:
@@ -148,13 +160,13 @@ async def _read(
 
 
 def _is_final(error: ApiError) -> bool:
-    """Whether asking again is of no use; a coordinator that is busy or away may answer yet."""
+    """Return True if a retry is useless. A busy or unreachable coordinator may respond later."""
     return error.status is not None and error.status < 500 and error.status != 429
 
 
 @contextlib.contextmanager
 def _keys(left: asyncio.Event) -> Iterator[None]:
-    """Read single keys while the screen is up; where standard input is no terminal, none."""
+    """Read single keys while the screen is shown, if standard input is a terminal."""
     if not sys.stdin.isatty():
         yield
         return

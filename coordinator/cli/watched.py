@@ -1,4 +1,4 @@
-"""What a watcher of a run knows, folded from its events. Pure."""
+"""Run state for a viewer, built from events. Pure."""
 
 import base64
 import json
@@ -21,29 +21,51 @@ from broadside.coordinator.core.live.look import (
 )
 from broadside.coordinator.core.summary import Finding
 
-_SECONDS_KEPT: Final = 3600  # s of a burst that the chart can show
+# How many seconds the chart can show for a burst.
+_SECONDS_KEPT: Final = 3600
 
 
 @dataclass(slots=True, kw_only=True)
 class Watched:
-    """A run as its newest events tell it; another burst begins it anew."""
+    """Burst state from the newest events. It will be reset when an event is about another burst.
+
+    Attributes:
+        status: Run and burst status.
+        figures: Metrics so far.
+        ledger: Firewall counter data.
+        findings: Findings by id.
+        fleet: Fleet rate in bit/s by second, at ``layer``.
+        coverage: Ratio of the pairs that are included, by second.
+        rtt: Mean RTT in seconds, by second.
+        pairs_bits_per_second: Rate per pair in the newest known second. NaN is unknown.
+        newest_second: That second.
+        known_s: Seconds before this one are final.
+        layer: Layer of the rates, payload or link.
+        over: The verdict has been received.
+        burst_index: The burst index.
+    """
 
     status: LiveStatus | None = None
     figures: LiveFigures | None = None
     ledger: LiveLedger | None = None
     findings: dict[str, Finding] = field(default_factory=dict)
-    fleet: dict[int, float | None] = field(default_factory=dict)  # payload bit/s by second
+    fleet: dict[int, float | None] = field(default_factory=dict)
     coverage: dict[int, float | None] = field(default_factory=dict)
     rtt: dict[int, float | None] = field(default_factory=dict)
-    pairs_bits_per_second: NDArray[np.float64] | None = None  # newest known second; NaN unknown
+    pairs_bits_per_second: NDArray[np.float64] | None = None
     newest_second: int | None = None
-    known_s: int = 0  # seconds below this one stand
+    known_s: int = 0
     layer: str = "payload"
     over: bool = False
     burst_index: int = 0
 
     def take(self, name: str, data: str) -> None:
-        """Fold one event in; names that are not known are passed over."""
+        """Process one event. Unknown names are ignored.
+
+        Args:
+            name: Event name.
+            data: JSON text.
+        """
         match name:
             case "status":
                 status = LiveStatus.model_validate_json(data, extra="ignore")
@@ -74,7 +96,7 @@ class Watched:
                 }
 
     def _turn_to(self, burst_index: int) -> None:
-        """Events of another burst: what is known is of the burst before."""
+        """Reset the burst data if the event is about another burst."""
         if burst_index != self.burst_index:
             self.burst_index = burst_index
             self.figures = self.ledger = self.pairs_bits_per_second = self.newest_second = None
@@ -102,23 +124,23 @@ class Watched:
 
     @property
     def factor(self) -> float:
-        """From payload to the target's layer, as far as the burst says."""
+        """Factor to convert payload to the target layer, or 1 if the headers are unknown."""
         at_ip = self.status is not None and self.status.target_layer is Layer.IP
         return self.figures.summary.header_ratio if at_ip and self.figures is not None else 1.0
 
     @property
     def shown_layer(self) -> str:
-        """At which layer :meth:`rates` are."""
+        """Layer that ``rates`` uses."""
         if self.layer == "link":
             return "at the senders' NICs"
         return "ip" if self.factor != 1.0 else "payload"
 
     def rates(self) -> Mapping[int, float | None]:
-        """The fleet's rate by second, at the target's layer where headers are known."""
+        """Return the fleet rate by second, at the target layer if headers are known."""
         factor = 1.0 if self.layer == "link" else self.factor
         return {s: None if rate is None else rate * factor for s, rate in self.fleet.items()}
 
     def firewall_bits_per_second(self) -> float | None:
-        """The ledger's newest known bin."""
+        """Return the newest known firewall counter rate, or None."""
         bins = () if self.ledger is None else self.ledger.bins
         return next((b.bits_per_second for b in reversed(bins) if b.bits_per_second), None)

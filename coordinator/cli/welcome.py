@@ -1,4 +1,4 @@
-"""What ``broadside`` alone says: where you are, what to do next, where the rest is."""
+"""Output for ``broadside`` without a command, which shows the current state and what to do next."""
 
 import asyncio
 import os
@@ -11,13 +11,15 @@ from broadside.exchange.fabric_settings import FabricSettings
 from broadside.exchange.records import RunHeader
 from broadside.exchange.version import version_text
 
-_COUNTED_MAX: Final = 1000  # runs
+# Maximum number of runs to count.
+_COUNTED_MAX: Final = 1000
 
 
 def welcome() -> Sequence[str]:
-    """Three lines. Nothing is asked over a network, nothing is made.
+    """Return three lines. No network is used and nothing is created.
 
-    Raises :class:`~broadside.exchange.ports.ExchangeError`.
+    Raises:
+        ExchangeError: The local store cannot be read.
     """
     here, then = _standing()
     return (
@@ -28,7 +30,7 @@ def welcome() -> Sequence[str]:
 
 
 def _standing() -> tuple[str, str]:
-    """Where this command would work, and what is worth doing there."""
+    """Return where the data is and which commands to run next."""
     if api := os.environ.get("BROADSIDE_API"):
         return f"at the coordinator {api}", "`broadside runs`, or open that address in a browser"
     settings = FabricSettings()
@@ -53,7 +55,7 @@ def _standing() -> tuple[str, str]:
 
 
 def _runs(data_dir: Path) -> Sequence[RunHeader]:
-    """Newest first, at most so many."""
+    """Return at most ``_COUNTED_MAX`` runs, newest first."""
     if not (data_dir / "private.sqlite3").exists():
         return ()
 

@@ -1,4 +1,4 @@
-"""Whether each configured witness can be reached and answers, by what clock, and in which units."""
+"""Checks of each configured telemetry source, for reachability, clock and units."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -28,16 +28,25 @@ from broadside.coordinator.device.witnesses.witness_file import (
 from broadside.coordinator.device.witnesses.witnesses import READ_MAX_S
 from broadside.exchange.checks import Check
 
-LOOKBACK_S: Final = 900.0  # s of a source that keeps its own history
-AGAIN_S: Final = 1.2  # s between two questions: a counter is a rate from the second on
+# Period to read from a source with history.
+LOOKBACK_S: Final = 900.0
+# Interval between two polls. A counter needs two polls for a rate.
+AGAIN_S: Final = 1.2
 ANSWERS_COUNT: Final = 2
-QUESTIONS_MAX_COUNT: Final = 4  # for as many answers: a busy device may miss one
-AHEAD_MAX_S: Final = 2.0  # s by which a reading may lie in the future: no clock is that far off
-TIME_MAX_S: Final = 60.0  # s: an answer that takes longer is none
+# Maximum number of polls to send. A busy device might miss some.
+QUESTIONS_MAX_COUNT: Final = 4
+# Maximum time by which a reading can be in the future. No clock error is so large.
+AHEAD_MAX_S: Final = 2.0
+# Values above this are implausible for a time in seconds.
+TIME_MAX_S: Final = 60.0
 
 
 async def check_witnesses(path: Path | None) -> list[Check]:
-    """A line for each entry of the file; a wrong one does not hide the others."""
+    """Return one check for each file entry. An invalid entry does not hide the others.
+
+    Args:
+        path: The file. None means that no source is configured.
+    """
     if path is None:
         return []
     try:
@@ -80,7 +89,10 @@ async def _check(entry: Mapping[str, Any]) -> Check:
 
 
 async def _ask(source: WitnessSource) -> tuple[Witnessed, int | None]:
-    """What it told, and how many questions it missed before two answers; None: it gave no two."""
+    """Read a source, and count the missed polls before two answers.
+
+    The count is None if there were fewer than two answers, or if the source is not polled.
+    """
     now = datetime.now(UTC)
     if not isinstance(source, PolledWitness):
         return await source.read(now - timedelta(seconds=LOOKBACK_S), now), None
@@ -94,7 +106,7 @@ async def _ask(source: WitnessSource) -> tuple[Witnessed, int | None]:
                 break
     finally:
         source.close()
-    # An instant of its own may lie anywhere: that is to be seen.
+    # Use a wide period, because device timestamps might be wrong and need to be checked.
     ever = timedelta(days=365)
     told = await source.read(now - ever, now + ever)
     return told, number + 1 - answers_count if answers_count == ANSWERS_COUNT else None
@@ -107,7 +119,7 @@ def _silences(told: Witnessed) -> Iterator[str]:
 
 
 def _clock(told: Witnessed) -> Iterator[str]:
-    """How far readings' own instants are off this host's clock, where that cannot be right."""
+    """Yield problems with the timestamps when compared to the local clock."""
     for remark in told.remarks:
         if remark.kind in (RemarkKind.CLOCK, RemarkKind.STAMPS):
             yield f"{remark.said}: set its clock, or look at at_path"
@@ -124,7 +136,7 @@ def _clock(told: Witnessed) -> Iterator[str]:
 
 
 def _units(told: Witnessed) -> Iterator[str]:
-    """Figures that none can be in the quantity's unit."""
+    """Yield values that should not be possible for the quantity's unit."""
     for series in told.series:
         known = series.values[~np.isnan(series.values)]
         most = float(known.max(initial=0.0))
@@ -136,7 +148,7 @@ def _units(told: Witnessed) -> Iterator[str]:
 
 
 def _figures(told: Witnessed) -> Iterator[str]:
-    """The last value of each quantity in its unit, of several instances the first and how many."""
+    """Yield the last value for each quantity. If there are several instances, use the first."""
     by_quantity: dict[Quantity, list[float]] = {}
     for series in told.series:
         known = series.values[~np.isnan(series.values)]

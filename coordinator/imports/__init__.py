@@ -1,13 +1,13 @@
-"""What other tools measured, read into runs of our own.
+"""Import of measurements from other tools as runs.
 
-``files`` and ``times`` read bytes and instants within bounds; ``original`` and ``iperf3`` turn
-files into the values that are sent to a coordinator; ``runs`` turns those values into a plan and
-its summary, by the same core as a run of our own. A file is read whole and checked whole before
-anything is sent, and a run shows only when all of it is stored.
+``uploaded_files`` and ``time_text`` parse files and times with size limits. ``original_tables`` and
+``iperf3_files`` convert files to the values that are sent to a coordinator. ``import_runs`` and the
+other ``*_runs`` modules convert these values to a plan and a summary, using the same core as other
+runs. A file is parsed and checked completely before anything is sent. A run becomes visible only
+when it is stored completely.
 
-Errors::
-
-    BadFile   a file cannot be imported; one line that says where, which value, and the fix
+``BadFile`` is raised for files that cannot be imported. Its message is one line with the location,
+the value and the fix.
 """
 
 

@@ -1,4 +1,4 @@
-"""What an import of iperf3's files answers: each test as a person asks about it."""
+"""Response types for importing iperf3 files or a table."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -31,7 +31,8 @@ class FileResult(Message):
     """One test of one file. Sums are over both flows of a bidirectional test; None is unknown."""
 
     file: str
-    test: int  # of several in one file, from 1
+    # Test number in the file, starting at 1.
+    test: int
     state: RecordingState
     reason: str | None = None
     side: Side | None = None
@@ -40,7 +41,8 @@ class FileResult(Message):
     protocol: Protocol | None = None
     streams: int | None = None
     started_at: UtcDatetime
-    duration_s: int | None = None  # as asked
+    # The requested duration.
+    duration_s: int | None = None
     sent_bytes: int | None = None
     received_bytes: int | None = None
     sent_bits_per_second: float | None = None
@@ -49,7 +51,8 @@ class FileResult(Message):
     rtt_mean_s: float | None = None
     rtt_min_s: float | None = None
     rtt_max_s: float | None = None
-    lost_ratio: float | None = None  # UDP datagrams
+    # Ratio of UDP datagrams that were lost.
+    lost_ratio: float | None = None
     flows: tuple[FlowTotals, ...] = ()
 
 
@@ -80,7 +83,8 @@ class ImportedBurst(Message):
 class ImportedRecordings(Message):
     """What an import of recordings answers."""
 
-    run_id: RunId | None  # None: no file held a test, nothing was stored
+    # None if no file contained a test. Nothing was stored then.
+    run_id: RunId | None
     verdict: Verdict | None = None
     labels: Mapping[str, str] = {}
     files: tuple[FileResult, ...]
@@ -101,15 +105,19 @@ class OriginalBurst(Message):
 
     index: int
     planned_start_at: UtcDatetime
-    duration_s: float | None  # None: the table does not say
+    # None if the table has no durations.
+    duration_s: float | None
     pairs_planned: int
-    pairs_measured: int  # with a received rate, late ones included
+    # Pairs with a received rate, including late ones.
+    pairs_measured: int
     null_pairs: tuple[str, ...] = ()
     late_pairs: tuple[LatePair, ...] = ()
-    missing_pairs: tuple[str, ...] = ()  # known from other bursts, without a row in this one
+    # Pairs from other bursts that have no row in this one.
+    missing_pairs: tuple[str, ...] = ()
     fleet_sent_bits_per_second: float | None = None
     fleet_received_bits_per_second: float | None = None
-    rtt_mean_s: float | None = None  # mean over rows of their mean
+    # Mean of the mean RTTs of all rows.
+    rtt_mean_s: float | None = None
     completeness_ratio: float
     completeness: Completeness
     flags: tuple[str, ...] = ()
@@ -119,10 +127,13 @@ class OriginalBurst(Message):
 class ImportedTable(Message):
     """What an import of a table answers: the table as planned bursts, and the run it became."""
 
-    period_s: float | None  # None: a single burst, or series that differ
-    pairs_planned: int  # of the largest series
+    # None for a single burst, and for series with different periods.
+    period_s: float | None
+    # Pairs of the largest series.
+    pairs_planned: int
     completeness_ratio: float
-    fleet_sent_bits_per_second: float | None = None  # mean over bursts
+    # Mean over the bursts.
+    fleet_sent_bits_per_second: float | None = None
     fleet_received_bits_per_second: float | None = None
     firewall_bits_per_second: float | None = None
     reconciliation: Reconciliation | None = None
@@ -133,12 +144,14 @@ class ImportedTable(Message):
     source: str
     timezone: str
     labels: Mapping[str, str] = {}
-    rows_count: int  # results that were read
-    set_apart: Mapping[str, int] = {}  # other rows, by what they are
+    # How many results were read.
+    rows_count: int
+    # How many rows were skipped, by kind.
+    set_apart: Mapping[str, int] = {}
 
 
 def describe(recording: Recording) -> FileResult:
-    """A recording as a person asks about it."""
+    """Return the result to report for a recording."""
     report = recording.report or EngineReport(engine="iperf3")
     totals = report.totals or _so_far(recording)
     packets = _sum([t.packets_count for t in totals])
@@ -170,7 +183,7 @@ def describe(recording: Recording) -> FileResult:
 
 
 def _so_far(recording: Recording) -> tuple[FlowTotals, ...]:
-    """What the seconds of a recording without an end add up to, as its own side counted."""
+    """Return the totals of an incomplete recording, summed over its seconds."""
     found = []
     for flow, chunk in recording.chunks.items():
         amount, over_s = sum_intervals(chunk)
@@ -182,11 +195,16 @@ def _so_far(recording: Recording) -> tuple[FlowTotals, ...]:
 
 
 def _sum(values: Sequence[_Number | None]) -> _Number | None:
-    """None when there is nothing, or anything unknown."""
+    """Return the sum, or None if there is no value or an unknown value."""
     known = [value for value in values if value is not None]
     return sum(known[1:], known[0]) if known and len(known) == len(values) else None
 
 
 def bit_rate(amount: int | None, over_s: float | None) -> float | None:
-    """Bytes over seconds as bit/s; None where either is unknown."""
+    """Return the rate in bit/s, or None if an argument is unknown.
+
+    Args:
+        amount: Number of bytes.
+        over_s: Duration in seconds.
+    """
     return amount * 8 / over_s if amount is not None and over_s else None

@@ -1,6 +1,6 @@
-"""What an import sends to a coordinator: a table or recordings, read and checked.
+"""Request types to import a table or recordings.
 
-These values are also what is stored: a run's summary is computed from them again byte for byte.
+The values are stored too, because they are used to recompute the run summary byte for byte.
 """
 
 import base64
@@ -27,10 +27,13 @@ from broadside.exchange.messages import (
 )
 from broadside.exchange.ports import RecordUnreadable
 
-ROWS_MAX_COUNT: Final = 100_000  # 1,000 pairs x 100 bursts
-METRIC_POINTS_MAX_COUNT: Final = 100_000  # ten weeks of minutes
+# Enough for 1,000 pairs with 100 bursts.
+ROWS_MAX_COUNT: Final = 100_000
+# Enough for ten weeks with one point each minute.
+METRIC_POINTS_MAX_COUNT: Final = 100_000
 RECORDINGS_MAX_COUNT: Final = 2_000
-PACKED_MAX_CHARS: Final = 16_000_000  # of one flow of one recording
+# Limit for one flow of one recording.
+PACKED_MAX_CHARS: Final = 16_000_000
 
 LabelValues = Mapping[
     Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,40}$")],
@@ -79,9 +82,11 @@ class OriginalTable(_Import):
     """One of the original's tables: a row a client a burst. Rates are bit/s of payload."""
 
     kind: Literal["original"] = "original"
-    source: Annotated[str, Field(max_length=255)]  # the file's name
-    timezone: Annotated[str, Field(max_length=64)] = "UTC"  # where its local times were local
-    # One wrong row ends it: a hundred thousand rows make as many errors.
+    # File name.
+    source: Annotated[str, Field(max_length=255)]
+    # Time zone for local times in the table.
+    timezone: Annotated[str, Field(max_length=64)] = "UTC"
+    # Validation stops at the first wrong row, because 100,000 rows could cause as many errors.
     rows: Annotated[tuple[OriginalRow, ...], FailFast()] = Field(
         min_length=1, max_length=ROWS_MAX_COUNT
     )
@@ -93,9 +98,11 @@ class OriginalTable(_Import):
         default=MetricDeclaration(),
         description="what the metric's figures mean; the defaults are Azure Firewall's Throughput",
     )
-    period_s: Number | None = Field(default=None, ge=1, le=604_800)  # None: found in the rows
+    # If None, the period is inferred from the rows.
+    period_s: Number | None = Field(default=None, ge=1, le=604_800)
     pairs_planned: Whole | None = Field(default=None, ge=1, le=2000)
-    set_apart: Mapping[str, Whole] = {}  # rows that are no iperf3 result, by what they are
+    # How many rows were skipped because they are not iperf3 results, by kind.
+    set_apart: Mapping[str, Whole] = {}
 
     @field_validator("rows")
     @classmethod
@@ -115,27 +122,35 @@ class OriginalTable(_Import):
 class RecordingState(StrEnum):
     """What a recording of iperf3 holds."""
 
-    MEASURED = "measured"  # a test that ended without an error, with bytes in every flow
-    FAILED = "failed"  # iperf3 said error, or nothing came through
-    REFUSED = "refused"  # nobody took the test: nothing listened, or the server was busy
-    TRUNCATED = "truncated"  # the output stops before its end
-    UNSUPPORTED = "unsupported"  # of an iperf3 before 3.9
-    UNREADABLE = "unreadable"  # not a recording of iperf3
+    # A complete test without an error, with bytes in every flow.
+    MEASURED = "measured"
+    # iperf3 reported an error, or no data arrived.
+    FAILED = "failed"
+    # The server was not listening or was busy.
+    REFUSED = "refused"
+    # The output is incomplete.
+    TRUNCATED = "truncated"
+    # The iperf3 version is older than 3.9.
+    UNSUPPORTED = "unsupported"
+    # The file is not an iperf3 recording.
+    UNREADABLE = "unreadable"
 
 
 class Recording(Message):
     """One end of one iperf3 test, as a file of its output tells it."""
 
     file: Annotated[str, Field(max_length=1000)]
-    test_index: Whole = Field(default=0, ge=0)  # of several tests in one file
+    # Test index in the file.
+    test_index: Whole = Field(default=0, ge=0)
     state: RecordingState
-    reason: _Text | None = None  # None: measured
+    # None if the state is measured.
+    reason: _Text | None = None
     side: Side | None = None
     report: EngineReport | None = None
-    started_at: TrafficAt  # the engine's own stamp; else when the file was last written
-    first_data_at_s: Annotated[Number, Field(ge=0, lt=9.9e9)] | None = (
-        None  # epoch s of engine time zero
-    )
+    # Timestamp from iperf3, or the file modification time.
+    started_at: TrafficAt
+    # Epoch seconds at engine time zero.
+    first_data_at_s: Annotated[Number, Field(ge=0, lt=9.9e9)] | None = None
     start_basis: StartBasis | None = None
     packed: Mapping[Flow, Annotated[str, Field(max_length=PACKED_MAX_CHARS)]] = Field(
         default={},
@@ -154,7 +169,7 @@ class Recording(Message):
 
     @classmethod
     def pack(cls, intervals: Mapping[Flow, Sequence[Interval]]) -> Mapping[Flow, str]:
-        """Seconds as ``packed`` holds them."""
+        """Pack intervals for the field ``packed``."""
         return {
             flow: base64.b64encode(pack_intervals(seconds)).decode()
             for flow, seconds in intervals.items()
@@ -162,7 +177,10 @@ class Recording(Message):
 
     @property
     def chunks(self) -> Mapping[Flow, bytes]:
-        """Seconds as :mod:`broadside.exchange.chunks` packs them."""
+        """Seconds of each flow, decoded from base64.
+
+        See :mod:`broadside.exchange.chunks` for the format.
+        """
         return {flow: base64.b64decode(text, validate=True) for flow, text in self.packed.items()}
 
 
@@ -178,4 +196,5 @@ class Recordings(_Import):
 Imported = Annotated[OriginalTable | Recordings, Field(discriminator="kind")]
 
 
-TABLES_SCENARIO: Final = "original"  # of runs made from the original's tables
+# Scenario used for runs that are imported from a table.
+TABLES_SCENARIO: Final = "original"

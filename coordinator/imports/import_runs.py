@@ -1,7 +1,7 @@
-"""What the runs made of imports have in common: specification, state and summary. Pure.
+"""Specification, state and summary of imported runs. Pure.
 
-Nothing derived is stored of an import: plan aside, all is computed from its values, so that a
-recomputed summary is the same text.
+Apart from the plan, no derived value is stored. The summary is computed from the imported values,
+so a recomputed summary is identical.
 """
 
 import re
@@ -18,34 +18,54 @@ from broadside.coordinator.core.summary import Finding
 from broadside.coordinator.imports.import_requests import Note
 from broadside.exchange.messages import Endpoint, Outcome, peer_address
 
-PORT_ASSUMED: Final = 5201  # iperf3's own; recordings and tables do not keep it
+# Default iperf3 port. Recordings and tables do not contain the port.
+PORT_ASSUMED: Final = 5201
 _SETTABLE: Final = ("objective.", "device.", "traffic.", "scale", "description")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What an import shows, short of its verdict."""
+    """Import measurements, without the verdict.
+
+    Attributes:
+        bursts: The measured bursts.
+        ledger: Firewall counter data, or None.
+        findings: Findings to add to those that every summary has.
+        open_reason: Reason why data may be missing. The run then never passes.
+    """
 
     bursts: tuple[MeasuredBurst, ...]
     ledger: FirewallLedger | None = None
-    findings: tuple[Finding, ...] = ()  # beside those of any run's summary
-    open_reason: str | None = None  # why more may be missing than the bursts show: never a pass
+    findings: tuple[Finding, ...] = ()
+    open_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedState:
-    """What there is of one burst, before anything is measured."""
+    """Imported burst before it is measured.
+
+    Attributes:
+        pairs_planned: Planned pairs.
+        outcomes: How many results are available, by outcome.
+    """
 
     pairs_planned: int
-    outcomes: Mapping[Outcome, int]  # of results that there are
+    outcomes: Mapping[Outcome, int]
 
 
 def build_spec(
     values: Mapping[str, Any], overrides: Mapping[str, Any], *, burst_s: int, period_s: float
 ) -> RunSpec:
-    """A specification that an import's bursts fit; their own instants stand in the plan.
+    """Build a run specification to use for imported bursts. The plan contains their start times.
 
-    Raises :class:`~broadside.coordinator.scenarios.BadScenario`.
+    Args:
+        values: Fields to set from the import.
+        overrides: Fields that the user wants to override.
+        burst_s: Burst length in seconds.
+        period_s: Burst period in seconds.
+
+    Raises:
+        BadScenario: A field cannot be set, or a value is wrong.
     """
     for field in overrides:
         if not scenarios.field_of(field).startswith(_SETTABLE):
@@ -54,31 +74,32 @@ def build_spec(
                 "and traffic, and scale"
             )
     spec = scenarios.build({**values, "burst_s": burst_s, "period_s": PERIOD_MAX_S}, overrides)
-    fits_s = max(period_s, spec.least_period_s)  # a launch needs it
+    # A launch requires at least this period.
+    fits_s = max(period_s, spec.least_period_s)
     return spec.model_copy(update={"period_s": round(min(PERIOD_MAX_S, fits_s))})
 
 
 def identifier(text: str) -> str:
-    """Any name as an agent's id."""
+    """Convert a name to a valid agent id."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip(".-_")[:63].strip(".-_") or "unnamed"
 
 
 def endpoint(server: str | None) -> Endpoint:
-    """A server as a file names it: an address or a name, maybe with a port.
+    """Parse a server, given as address or name with an optional port.
 
-    A name stands as the agent's; its address is not known, which IP spells as the unspecified one.
+    A name becomes the agent id. Its address is unknown and is represented by 0.0.0.0.
     """
     address, _, port = (server or "unknown").partition(":")
     number = int(port) if port.isascii() and port.isdigit() and 1 <= int(port) <= 65535 else 0
     return Endpoint(
         agent_id=identifier(address),
-        address=peer_address(address) or "0.0.0.0",  # noqa: S104 - nobody listens there
+        address=peer_address(address) or "0.0.0.0",  # noqa: S104 - placeholder, nothing listens there
         port=number or PORT_ASSUMED,
     )
 
 
 def note_findings(notes: Sequence[Note]) -> tuple[Finding, ...]:
-    """What is to be known of a file, as findings."""
+    """Convert notes about a file to findings."""
     return tuple(
         Finding(
             id=note.id,
@@ -93,7 +114,12 @@ def note_findings(notes: Sequence[Note]) -> tuple[Finding, ...]:
 
 
 def stand(plan: Plan, states: Sequence[ImportedState]) -> RunStatus:
-    """Where an imported run stands: it is over."""
+    """Return the status of an imported run, which is finished.
+
+    Args:
+        plan: The run plan to use.
+        states: State per burst in the plan.
+    """
     return RunStatus(
         run_id=plan.run_id,
         scenario=plan.spec.scenario,

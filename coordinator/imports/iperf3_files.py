@@ -1,7 +1,7 @@
-"""Reads files of iperf3's own output, whole JSON or stream, from 3.9 on.
+"""Parser for iperf3 output files, as JSON or JSON stream, from version 3.9.
 
-A file may hold one test, or all that a server wrote in its life. What holds no test is said to be
-*unreadable* and why; only a file that cannot be read at all is refused.
+A file can contain one test, or all tests of a server process. A file without a test is imported as
+*unreadable* with the reason. Only a file that cannot be read is rejected.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,20 @@ from broadside.exchange.engines.iperf3_account import parse_version
 from broadside.exchange.engines.iperf3_text import read_all, read_any
 from broadside.exchange.engines.port import Reading
 
-_STAMP_MIN_S: Final = 946_684_800.0  # the year 2000: before it a clock was not set
-_STAMP_MAX_S: Final = 4_102_444_800.0  # the year 2100
-NO_RESULT: Final = "iperf3 gave no result"  # what the reader says of a text that says nothing
+# Year 2000. An earlier timestamp means that the clock was not set.
+_STAMP_MIN_S: Final = 946_684_800.0
+# Year 2100.
+_STAMP_MAX_S: Final = 4_102_444_800.0
+# Error that the parser reports for text without any result.
+NO_RESULT: Final = "iperf3 gave no result"
 
 
 def read_recordings(paths: Sequence[Path]) -> tuple[Recording, ...]:
-    """Every test in every file, in the order given. Raises :class:`BadFile`."""
+    """Read all tests of all files, in the given order.
+
+    Raises:
+        BadFile: A file cannot be read, or there are too many tests.
+    """
     recordings = [recording for path in paths for recording in _read(path)]
     if len(recordings) > RECORDINGS_MAX_COUNT:
         raise BadFile(
@@ -50,13 +57,13 @@ def _read(path: Path) -> list[Recording]:
 
 
 def _is_farewell(reading: Reading) -> bool:
-    """A persistent server's last word, which is of no test."""
+    """Return True for the last message of a persistent server, which belongs to no test."""
     error = reading.report.error or ""
     return reading.side is None and error.startswith("interrupt - the server has terminated")
 
 
 def _without_test(path: Path, written_at: datetime, text: bytes) -> Recording:
-    """A file that holds no test, and what it holds instead."""
+    """Return a recording for a file without a test, with the reason."""
     error = read_any(text).report.error if text else None
     state, reason = RecordingState.UNREADABLE, "the file is empty"
     if error is not None and error != NO_RESULT:
@@ -93,7 +100,7 @@ def _recording(path: Path, index: int, reading: Reading, written_at: datetime) -
 
 
 def _state(reading: Reading) -> tuple[RecordingState, str | None]:
-    """What a test came to; its own error decides before anything else."""
+    """Return the test state and its reason. An error reported by iperf3 is used first."""
     report = reading.report
     version = parse_version(f"iperf {report.version}") if report.version else None
     if version is not None and version < MINIMUM_VERSION:

@@ -1,4 +1,4 @@
-"""Reads a firewall's byte metric from CSV: a point's time and its figure, as declared."""
+"""Parser for CSV files with a firewall byte metric."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,14 +21,15 @@ from broadside.coordinator.imports.metric_declaration import (
 from broadside.coordinator.imports.time_text import parse_number, parse_time, say_zone, to_utc
 from broadside.coordinator.imports.uploaded_files import read_rows, read_text, wrong_cell
 
-RATE_MAX_BITS_PER_SECOND: Final = 1e15  # beyond it a number is a slip
+# Higher values are considered as errors.
+RATE_MAX_BITS_PER_SECOND: Final = 1e15
 
 _TIMES: Final = ("timestamp", "time", "time (utc)", "timestamp (utc)", "timestamp [utc]")
 _RATES: Final = (
     *("throughput_bits_per_second", "bits_per_second", "throughput", "average", "value"),
     *("throughput (avg)", "throughput (average)", "throughput (bits/s)"),
 )
-# Columns of Azure Monitor's other exports, with what they say of their figures.
+# Columns in other Azure Monitor exports, and what their values mean.
 _DECLARING: Final = {
     **dict.fromkeys(
         ("dataprocessed", "data processed", "data processed (sum)", "data_processed_bytes"),
@@ -43,15 +44,15 @@ _DECLARING: Final = {
 def read_declared_metric(
     path: Path, declared: Mapping[str, object] | None = None
 ) -> tuple[tuple[MetricPoint, ...], MetricDeclaration]:
-    """Read a file's points, with what their figures mean.
+    """Read the points in a file and what their values mean.
 
     Args:
-        path: A CSV file.
-        declared: Fields of :class:`MetricDeclaration`; the others follow from the column's name,
-            as Azure Monitor uses it.
+        path: The CSV file to read.
+        declared: :class:`MetricDeclaration` fields to set. The others follow from the column name,
+            as used in Azure Monitor.
 
     Raises:
-        BadFile: A value or a declaration cannot be right.
+        BadFile: A value or the declaration is wrong.
     """
     column, points = _points(read_text(path), str(path))
     declaration = _declaration(column, declared or {})
@@ -61,7 +62,7 @@ def read_declared_metric(
 
 
 def _declaration(column: str, declared: Mapping[str, object]) -> MetricDeclaration:
-    """What the figures of a column mean: as declared, else by its name."""
+    """Return the declaration from the given fields, and otherwise from the column name."""
     named = _DECLARING.get(column, azure_firewall("Throughput")).model_dump(exclude_defaults=True)
     if "mss_bytes" in declared:
         named.pop("mtu_bytes", None)
@@ -74,10 +75,10 @@ def _declaration(column: str, declared: Mapping[str, object]) -> MetricDeclarati
 
 
 def _points(text: str, name: str) -> tuple[str, tuple[MetricPoint, ...]]:
-    """Return the figures' column, in lower case, and every point, its figure as it is.
+    """Return the value column name in lower case, and all points with unconverted values.
 
-    Times without a zone are UTC, as Azure Monitor gives them; ``null`` and empty figures are
-    unknown. ``name`` is the file's, for errors.
+    Times without an offset are UTC, as in Azure Monitor. ``null`` and empty values are unknown.
+    ``name`` is the file name for error messages.
     """
     rows = read_rows(text, name=name, header_word="time")
     columns: tuple[int, int] | None = None
@@ -149,12 +150,12 @@ def throughput_ledger(
     points: Sequence[MetricPoint],
     declared: MetricDeclaration = DEFAULT,
 ) -> FirewallLedger:
-    """Return a ledger of a metric's points, over bins that are as long as the commonest gap.
+    """Convert points to firewall counter data. The bin length is the most frequent gap.
 
     Args:
-        source: Name of the metric.
-        points: Two at least, in any order.
-        declared: What their figures mean; a rate in bit/s stays one.
+        source: Metric name.
+        points: The points to convert. At least two points are required, in any order.
+        declared: How to convert the values. Rates in bit/s will not be converted.
     """
     ordered = sorted(points, key=lambda point: point.at)
     start = np.array([point.at.timestamp() for point in ordered])

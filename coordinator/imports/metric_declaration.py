@@ -1,4 +1,4 @@
-"""What a device metric's figures mean, as the operator declares it. Pure."""
+"""Operator's declaration about a device metric, used to convert its values. Pure."""
 
 from typing import Annotated, Final, Literal
 
@@ -20,11 +20,13 @@ PREFIX_FACTORS: Final = {
     **{prefix: 1000.0**power for power, prefix in enumerate(("", "k", "M", "G", "T"))},
     **{prefix: 1024.0**power for power, prefix in enumerate(("Ki", "Mi", "Gi", "Ti"), 1)},
 }
-# Microsoft Learn, "Azure Firewall monitoring data reference" (azure/firewall/monitor-firewall-
-# reference): Throughput is BitsPerSecond, Average; DataProcessed is Bytes, Total (Sum). Neither the
-# layer nor a lag is documented, and "data traversing the firewall" names no direction.
+# Microsoft Learn, "Azure Firewall monitoring data reference"
+# (azure/firewall/monitor-firewall-reference): Throughput is BitsPerSecond, Average. DataProcessed
+# is Bytes, Total (Sum). Neither the layer nor a lag is documented, and "data traversing the
+# firewall" does not define a direction.
 AzureMetric = Literal["Throughput", "DataProcessed"]
-AZURE_MTU_BYTES: Final = 1500  # Microsoft Learn, "TCP/IP performance tuning for Azure VMs"
+# Microsoft Learn, "TCP/IP performance tuning for Azure VMs".
+AZURE_MTU_BYTES: Final = 1500
 
 
 class MetricDeclaration(Message):
@@ -72,17 +74,17 @@ class MetricDeclaration(Message):
 
     @property
     def flows(self) -> tuple[Flow, ...]:
-        """The flows whose payload it counts."""
+        """The flows whose payload the metric counts."""
         return FLOWS_COUNTED[self.direction]
 
     @property
     def is_rate(self) -> bool:
-        """Whether a figure is per second; else it is the amount of a bin."""
+        """True if a value is per second, False if it is the amount of a bin."""
         return self.per != "bin" and (self.per == "second" or self.aggregation != "total")
 
     @property
     def is_bit_rate(self) -> bool:
-        """Whether a figure is a mean rate in bit/s."""
+        """True if a value is a mean rate in bit/s."""
         return (self.unit, self.prefix, self.aggregation) == ("bits", "", "average") and (
             self.is_rate
         )
@@ -91,8 +93,8 @@ class MetricDeclaration(Message):
         """Return the bytes of each bin.
 
         Args:
-            figures: Figures of the metric, one a bin; NaN is unknown.
-            bin_s: Length of a bin, s.
+            figures: Metric values to convert, one per bin. NaN is unknown.
+            bin_s: Bin length in seconds.
         """
         factor = PREFIX_FACTORS[self.prefix] * (1 / 8 if self.unit == "bits" else 1.0)
         return np.asarray(figures * factor * (bin_s if self.is_rate else 1.0))
@@ -102,7 +104,7 @@ DEFAULT: Final = MetricDeclaration()
 
 
 def azure_firewall(metric: AzureMetric) -> MetricDeclaration:
-    """Return the declaration of a metric of Azure Firewall."""
+    """Return the declaration for an Azure Firewall metric."""
     if metric == "DataProcessed":
         return MetricDeclaration(unit="bytes", aggregation="total", mtu_bytes=AZURE_MTU_BYTES)
     return MetricDeclaration(mtu_bytes=AZURE_MTU_BYTES)

@@ -1,9 +1,9 @@
-"""A run of one of the original's tables: its rows as evidence of planned bursts. Pure.
+"""Runs from original tables, using the rows as evidence for planned bursts. Pure.
 
-A table has a mean rate a row and no seconds, so a row's record is one interval as long as it sent,
-at the receiver and at the sender. From there on it is measured and judged as any run is; what only
-seconds could tell stays unknown, and so does how far off the instant a start was: the instant was
-inferred from the starts.
+A table has one mean rate for each row and no seconds. The record of a row is therefore one interval
+with the same length as the test, at the receiver and at the sender. After that it is measured and
+judged like any run. Results that need seconds will be unknown. How much a start differs from the
+planned time is unknown too, because the planned time is inferred from the starts.
 """
 
 from collections import Counter
@@ -50,9 +50,11 @@ from broadside.exchange.messages import (
     Side,
 )
 
-BURSTS_MAX_COUNT: Final = 10_000  # as many as a specification may have
+# Limit for bursts in a run specification.
+BURSTS_MAX_COUNT: Final = 10_000
 PAIRS_MAX_COUNT: Final = 2000
-_UNTIMED_S: Final = 60  # s taken for bursts of a single instant whose duration nobody said
+# Length to use for bursts with a single start time when the duration is unknown.
+_UNTIMED_S: Final = 60
 
 
 def _join(table: OriginalTable) -> list[TableBurst]:
@@ -60,7 +62,17 @@ def _join(table: OriginalTable) -> list[TableBurst]:
 
 
 def plan_table(table: OriginalTable, run_id: str, now: datetime) -> Plan:
-    """The plan that the rows imply. Raises :class:`BadFile`, ``BadScenario``."""
+    """Build the plan that the rows imply.
+
+    Args:
+        table: The table to import.
+        run_id: Id to use for the new run.
+        now: The current time.
+
+    Raises:
+        BadFile: The table has too many bursts or pairs.
+        BadScenario: A field cannot be set, or its value is not valid.
+    """
     bursts, clients = _join(table), client_names(table.rows)
     pairs_count = max(burst.pairs_planned for burst in bursts)
     if len(bursts) > BURSTS_MAX_COUNT or pairs_count > PAIRS_MAX_COUNT:
@@ -115,12 +127,12 @@ def plan_table(table: OriginalTable, run_id: str, now: datetime) -> Plan:
 
 
 def _length_s(burst: TableBurst) -> int:
-    """A burst's whole seconds; where nobody says, the most that fits its period."""
+    """Return the burst length in whole seconds. If it is unknown, return the period."""
     return max(1, round(burst.duration_s or burst.series.period_s or _UNTIMED_S))
 
 
 def stand_table(table: OriginalTable) -> Sequence[ImportedState]:
-    """What there is of each burst."""
+    """Return the state per burst."""
     return [
         ImportedState(
             pairs_planned=burst.pairs_planned,
@@ -131,8 +143,12 @@ def stand_table(table: OriginalTable) -> Sequence[ImportedState]:
 
 
 def measure_table(plan: Plan, table: OriginalTable) -> Measured:
-    """Bursts and ledger, as :func:`~broadside.coordinator.core.judge.summarise.summarise_run`
-    takes them."""
+    """Return bursts and firewall data for ``summarise_run``.
+
+    Args:
+        plan: The run plan to use.
+        table: The table to import.
+    """
     bursts = _join(table)
     untimed = _untimed(bursts)
     reasons = [reason for reason in (_skipped(bursts), untimed) if reason is not None]
@@ -166,7 +182,7 @@ def _untimed(bursts: Sequence[TableBurst]) -> str | None:
 
 
 def _skipped(bursts: Sequence[TableBurst]) -> str | None:
-    """Instants between two bursts of one series at which nobody has a row."""
+    """Return how many planned times between two bursts have no row, as text, or None."""
     count = 0
     first_at: datetime | None = None
     for one, other in pairwise(bursts):
@@ -208,7 +224,8 @@ def _evidence(
 def _pair(
     plan: Plan, planned: Burst, pair_index: int, client: str, row: OriginalRow | None
 ) -> PairEvidence:
-    if row is None:  # it sent in other bursts, and may have in this one
+    if row is None:
+        # The pair has sent in other bursts, and may have sent in this one.
         return PairEvidence(pair_index=pair_index, name=client, unheard="no row in this burst")
     length_s, held = row.duration_s or float(planned.duration_s), holds(row)
     received, sent = row.received_bits_per_second, row.sent_bits_per_second
@@ -265,7 +282,7 @@ def _track(
     *,
     rtt_s: float | None = None,
 ) -> TrackColumns:
-    """A row's mean as one interval."""
+    """Return the mean rate of a row as one interval."""
     unknown = np.full(1, np.nan, np.float32)
     return TrackColumns(
         side=side,
@@ -284,7 +301,12 @@ def _track(
 
 
 def describe_table(table: OriginalTable, summary: RunSummary) -> ImportedTable:
-    """What the import answers: the run, burst by burst, with what is odd about the table's rows."""
+    """Return the import response, with unusual rows for each burst.
+
+    Args:
+        table: The table to import.
+        summary: The new run summary.
+    """
     joined = _join(table)
     periods = {burst.series.period_s for burst in joined}
     return ImportedTable(
@@ -334,7 +356,7 @@ def _describe(burst: TableBurst, summary: BurstSummary) -> OriginalBurst:
 
 
 def _flags(burst: TableBurst) -> Iterator[str]:
-    """What is odd about a burst's rows, a line each."""
+    """Yield one line for each unusual row of a burst."""
     for row in burst.held:
         late_s = burst.late_s(row)
         if late_s is not None:

@@ -1,9 +1,9 @@
-"""Reads the original test's tables: what Azure Table Storage exports, and spreadsheets' CSV.
+"""Parser for the original tables, from Azure Table Storage or a spreadsheet.
 
-What varies from file to file, and is read all the same: order and case of columns, ``@type``
-columns, thousands separators, ``null`` and empty cells, blank, title and summary rows, repeated
-headers, rows of another tool (vegeta), no ``duration`` column, no header at all. What was set
-apart is counted. Whatever cannot be right is refused, with row, column, value and fix.
+The following variations can be imported: order and case of columns, ``@type`` columns, thousands
+separators, ``null`` and empty cells, blank, title and summary rows, repeated headers, rows of
+another tool (vegeta), a missing ``duration`` column, a missing header. Skipped rows are counted.
+Wrong values are rejected with row, column, value and fix.
 """
 
 import re
@@ -34,7 +34,7 @@ _READ: Final = (
 )
 _VEGETA: Final = ("latency_total", "latency_mean", "latency_max", "latency_min")
 _UNREAD: Final = (*_VEGETA, "protocol", "throughput", "success")
-# The original's order of columns, by their number, for tables that lost their header.
+# Original column order by number of columns, used for tables without a header.
 _HEADERLESS: Final = {
     5: (*REQUIRED, "server"),
     6: (*REQUIRED, "server", "duration"),
@@ -44,21 +44,37 @@ _TYPES: Final = frozenset({"string", "int32", "int64", "double", "datetime", "bo
 _KEY: Final = re.compile(r"\d{1,2} \d{1,2} \d{4}( \d{1,2}){3}")
 _TOTALS: Final = re.compile(r"\b(total|sum|average|avg|mean|min|max|count|blank)\b", re.IGNORECASE)
 _NAMED_DURATION: Final = re.compile(r"(?<![0-9a-z])(\d{1,5})[ _-]?s(?:ec(?:ond)?s?)?(?![0-9a-z])")
-_STORED_EARLY_S: Final = 60.0  # s by which a row may be stamped before its own start
-_UTC_MINUTES_MIN: Final = 2  # minutes in which clients seem to write UTC: one is chance
-_UTC_SHARE: Final = 0.9  # of those clients' starts
-_FUTURE_S: Final = 86_400.0  # s after now that a start may lie: another host's clock
+# Maximum time in seconds by which a row timestamp may be before its start.
+_STORED_EARLY_S: Final = 60.0
+# Minutes in which clients need to write UTC before the table is rejected. One minute might be
+# chance.
+_UTC_MINUTES_MIN: Final = 2
+# Minimum ratio among the starts from these clients.
+_UTC_SHARE: Final = 0.9
+# Maximum time in seconds by which a start may be in the future, because another host's clock might
+# be wrong.
+_FUTURE_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How a table is to be read, and what is known besides it."""
+    """Parameters for parsing a table.
 
-    zone: tzinfo  # where its local times are local
+    Attributes:
+        zone: Time zone of local times.
+        now: The current time.
+        from_at: Only rows that start at or after this time.
+        before_at: Only rows that start before this time.
+        duration_s: Duration to use for all rows instead of the values in the table.
+        pairs_planned: Planned pairs. If None, it will be inferred from the rows.
+        period_s: Burst period. If None, it will be inferred from the rows.
+    """
+
+    zone: tzinfo
     now: datetime
-    from_at: datetime | None = None  # a slice by the rows' start
+    from_at: datetime | None = None
     before_at: datetime | None = None
-    duration_s: float | None = None  # in place of what the table says
+    duration_s: float | None = None
     pairs_planned: int | None = None
     period_s: float | None = None
 
@@ -70,9 +86,16 @@ def read_original(
     metric: Path | None = None,
     declared: Mapping[str, object] | None = None,
 ) -> OriginalTable:
-    """A whole table, and the firewall's metric beside it, checked. Raises :class:`BadFile`.
+    """Read and check a table, and optionally the firewall metric.
 
-    ``declared`` says what the metric's figures mean, as :func:`read_declared_metric` takes it.
+    Args:
+        path: CSV file of the table.
+        reading: Parameters to use for parsing.
+        metric: CSV file of the metric.
+        declared: What the metric values mean. See ``read_declared_metric``.
+
+    Raises:
+        BadFile: A file cannot be imported.
     """
     table = parse_original(read_text(path), str(path), reading)
     if metric is None:
@@ -88,7 +111,16 @@ def read_original(
 
 
 def parse_original(text: str, name: str, reading: Reading) -> OriginalTable:
-    """A table's text; ``name`` is its file's. Raises :class:`BadFile`."""
+    """Parse a table.
+
+    Args:
+        text: The text to parse.
+        name: File name to use in error messages.
+        reading: Parameters to use for parsing.
+
+    Raises:
+        BadFile: The table cannot be imported.
+    """
     reader = _Reader(name, reading.zone, reading.now)
     for number, cells in read_rows(text, name=name, header_word="RowKey"):
         reader.take(number, cells)
@@ -120,10 +152,10 @@ def parse_original(text: str, name: str, reading: Reading) -> OriginalTable:
 def _with_durations(
     rows: list[OriginalRow], name: str, reading: Reading, *, minutes: bool
 ) -> tuple[list[OriginalRow], list[Note]]:
-    """The rows with durations in seconds, and where those come from if not from the table.
+    """Return the rows with durations in seconds, and notes about durations from another source.
 
-    The original's later clients, which also wrote ``test_type``, gave the period in minutes,
-    started at whole multiples of it and sent for a minute less.
+    Later clients of the original test also wrote ``test_type``. They wrote the period in minutes,
+    started at multiples of it, and sent for one minute less.
     """
     known = [row.duration_s for row in rows if row.duration_s is not None]
     if reading.duration_s is not None:
@@ -161,7 +193,7 @@ def _starts_at_multiple(row: OriginalRow) -> bool:
 
 
 def _note_pairs(name: str, rows: Sequence[OriginalRow], reading: Reading) -> Sequence[Note]:
-    """Says that the number of planned pairs was assumed; refuses one that is too small."""
+    """Return a note when the planned pairs are assumed. Reject a number that is too small."""
     series = infer_series(rows, reading.period_s)
     most = max(len(part.clients) for part in series)
     if reading.pairs_planned is None:
@@ -183,23 +215,46 @@ def _note_pairs(name: str, rows: Sequence[OriginalRow], reading: Reading) -> Seq
 
 @dataclass(slots=True)
 class _Reader:
-    """One table, row by row."""
+    """Parser for one table, row by row.
+
+    Attributes:
+        name: File name to use in error messages.
+        zone: Time zone of local times.
+        now: The current time.
+        columns: Index for each column to read. None before the header.
+        width: Column count.
+        headerless: The table has no header.
+        unknown: Columns that are not read.
+        rows: Parsed rows.
+        local: Parsed times by text, used as a cache.
+        kind: Time zone notation of the first row.
+        set_apart: How many rows were skipped, by kind.
+        tests: The rows contain ``test_type``.
+    """
 
     name: str
     zone: tzinfo
     now: datetime
-    columns: dict[str, int] | None = None  # place of each column that is read
+    columns: dict[str, int] | None = None
     width: int = 0
     headerless: bool = False
     unknown: tuple[str, ...] = ()
     rows: list[OriginalRow] = field(default_factory=list)
-    local: dict[str, datetime] = field(default_factory=dict)  # instants by their text
-    kind: str | None = None  # how the first row named its zone
+    local: dict[str, datetime] = field(default_factory=dict)
+    kind: str | None = None
     set_apart: Counter[str] = field(default_factory=Counter)
-    tests: bool = False  # rows say which test they are of
+    tests: bool = False
 
     def take(self, number: int, cells: Sequence[str]) -> None:
-        """One row of the file. Raises :class:`BadFile`."""
+        """Parse one row.
+
+        Args:
+            number: Row number.
+            cells: Cells of the row.
+
+        Raises:
+            BadFile: The row is wrong.
+        """
         if not any(cells):
             self.set_apart["blank"] += 1
         elif "rowkey" in [cell.lower() for cell in cells]:
@@ -210,7 +265,11 @@ class _Reader:
             self._take_row(number, cells)
 
     def finish(self) -> list[OriginalRow]:
-        """Every iperf3 row. Raises :class:`BadFile` when there is none."""
+        """Return all iperf3 rows.
+
+        Raises:
+            BadFile: There is no row.
+        """
         if self.columns is None:
             raise BadFile(
                 f"{self.name}: row 1: no header with PartitionKey and RowKey; export the whole "
@@ -225,7 +284,7 @@ class _Reader:
         return self.rows
 
     def notes(self) -> Sequence[Note]:
-        """What a reader of the results should know of the file."""
+        """Return notes about the file, to be added to the run findings."""
         found = []
         if self.headerless:
             found.append(
@@ -275,7 +334,7 @@ class _Reader:
         self.tests = "test_type" in columns
 
     def _take_unheaded(self, number: int, cells: Sequence[str]) -> None:
-        """A row before any header: a title, or the first of a table without one."""
+        """Parse a row before a header, either a title or the first row without a header."""
         if "row labels" in [cell.lower() for cell in cells]:
             raise BadFile(
                 f"{self.name}: row {number}: a pivot table's sheet (Row Labels), which has no "
@@ -369,7 +428,8 @@ class _Reader:
         try:
             stored_at = datetime.fromisoformat(stored) if stored else None
         except ValueError:
-            stored_at = None  # another column of that name
+            # Another column has the same name.
+            stored_at = None
         if (
             stored_at is not None
             and stored_at.tzinfo is not None
@@ -413,10 +473,11 @@ class _Reader:
 
 
 def _refuse_mixed_zones(name: str, rows: Sequence[OriginalRow], zone: tzinfo) -> None:
-    """Refuse a table whose starts are local for some clients and UTC for others.
+    """Reject a table with local times for some clients and UTC for others.
 
-    The sign: nearly all starts of those clients, read as UTC, fall into minutes in which others
-    start, and none of them does as it stands.
+    A table is rejected when two conditions are met. Nearly all starts of those clients, if they are
+    UTC, are in minutes in which other clients start. If they are local time, no start is in such a
+    minute.
     """
     ahead = rows[0].started_at.astimezone(zone).utcoffset() or timedelta()
     by_client: defaultdict[str, list[datetime]] = defaultdict(list)

@@ -1,8 +1,8 @@
-"""A run of iperf3's own files: tests joined by cookie, bursts found by time. Pure.
+"""Runs from iperf3 files, with tests joined by cookie and grouped to bursts by time. Pure.
 
-Both ends of one test are one pair. Tests that overlap by at least half, in one direction and
-protocol, are one burst; files of different days are bursts of their own. Nobody promised that
-starts coincide, so a start counts as late only beyond a minute.
+Both ends in a test are one pair. Tests with the same direction and protocol that overlap by at
+least half are one burst. Files from different days will be separate bursts. Nothing guarantees that
+the starts coincide, so a start is late only after more than a minute.
 """
 
 from collections import Counter
@@ -47,9 +47,12 @@ from broadside.exchange.second_rows import PackedChunk, PackedTrack
 
 SCENARIO: Final = "iperf3"
 LATE_AFTER_S: Final = 60.0
-CLOCK_BOUND_S: Final = 1.0  # iperf3's stamps are whole seconds before 3.20
-OVERLAP_RATIO: Final = 0.5  # of the shorter of two tests: they are of one burst
-_UNTIMED_S: Final = 10  # s taken for a test that never said how long it should be: iperf3's own
+# Before version 3.20, iperf3 timestamps are whole seconds.
+CLOCK_BOUND_S: Final = 1.0
+# Minimum overlap between two tests in one burst, relative to the shorter one.
+OVERLAP_RATIO: Final = 0.5
+# Length to use when the test duration is unknown. This is the iperf3 default.
+_UNTIMED_S: Final = 10
 _OUTSIDE: Final = (RecordingState.UNREADABLE, RecordingState.UNSUPPORTED)
 _OUTCOMES: Final = {
     RecordingState.MEASURED: Outcome.MEASURED,
@@ -59,12 +62,19 @@ _OUTCOMES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Test:
-    """One test, by the recordings of its one or two ends."""
+    """One test, with recordings from one or both ends.
+
+    Attributes:
+        ends: Recording of each end.
+        name: Test name.
+        seen_s: Recorded engine time in seconds, including warm-up.
+        clock: End to use for the time when the test ran.
+    """
 
     ends: Mapping[Side | None, Recording]
     name: str
-    seen_s: float  # s of engine time that were recorded, warm-up included
-    clock: Side = Side.CLIENT  # whose stamps say when it was
+    seen_s: float
+    clock: Side = Side.CLIENT
 
     @property
     def lead(self) -> Recording:
@@ -87,18 +97,18 @@ class _Test:
 
     @property
     def duration_s(self) -> float:
-        """Seconds of measured traffic: asked for, else seen; 0 when neither is known."""
+        """Seconds of measured traffic, requested or else recorded. 0 if both are unknown."""
         return self.report.duration_s or max(0.0, self.seen_s - (self.report.omit_s or 0))
 
     @property
     def kind(self) -> tuple[Direction, Protocol] | None:
-        """None: the test failed before it said."""
+        """Direction and protocol. None if the test failed before it reported them."""
         direction, protocol = self.report.direction, self.report.protocol
         return None if direction is None or protocol is None else (direction, protocol)
 
 
 def _lead(ends: Mapping[Side | None, Recording]) -> Recording:
-    """The client's recording where there is one: it knows what arrived at either end."""
+    """Return the client's recording if available, because it has the results of both ends."""
     return ends.get(Side.CLIENT) or next(iter(ends.values()))
 
 
@@ -110,7 +120,7 @@ class _Group:
     kind: tuple[Direction, Protocol] | None
 
     def takes(self, test: _Test) -> bool:
-        """Whether a test that starts no earlier than the group belongs to it."""
+        """Return True if the test belongs to the group. It must not start before the group."""
         first = self.tests[0]
         if None not in (test.kind, self.kind) and test.kind != self.kind:
             return False
@@ -124,7 +134,7 @@ class _Group:
 
 
 def _tests(imported: Recordings) -> tuple[list[_Test], list[Recording]]:
-    """Tests in time order, and recordings that say again what another one says."""
+    """Return tests in time order, and recordings that repeat another one."""
     basenames = Counter(
         PurePath(file).name for file in {recording.file for recording in imported.recordings}
     )
@@ -164,9 +174,10 @@ def _in_order(tests: Iterable[_Test]) -> list[_Test]:
 
 
 def _clock(tests: Sequence[_Test]) -> Side:
-    """Return the end whose clocks agree on when the tests ran; clients', unless servers' surely do.
+    """Return the end to use as clock, where the test start times agree better.
 
-    Clocks that are wrong by different amounts scatter starts; they do not bring them together.
+    It is the client unless the servers are clearly better. Clocks with different errors scatter the
+    starts, and never bring them together.
     """
     stamped = [
         test
@@ -187,7 +198,7 @@ def _clock(tests: Sequence[_Test]) -> Side:
 
 
 def _groups(tests: Sequence[_Test]) -> list[_Group]:
-    """Bursts in time order; ``tests`` are in time order."""
+    """Group tests in time order to bursts in time order."""
     groups: list[_Group] = []
     running: list[_Group] = []
     for test in tests:
@@ -202,7 +213,17 @@ def _groups(tests: Sequence[_Test]) -> list[_Group]:
 
 
 def plan_recordings(imported: Recordings, run_id: str, now: datetime) -> Plan:
-    """The plan that the tests imply. Raises :class:`BadFile` when no recording holds one."""
+    """Build the plan that the tests imply.
+
+    Args:
+        imported: The recordings to import.
+        run_id: Id to use for the new run.
+        now: The current time.
+
+    Raises:
+        BadFile: There is no test in the recordings.
+        BadScenario: A field cannot be set, or its value is not valid.
+    """
     groups = _groups(_tests(imported)[0])
     if not groups:
         raise BadFile(
@@ -247,7 +268,7 @@ def _burst(index: int, group: _Group) -> Burst:
 
 
 def _traffic(group: _Group) -> Traffic:
-    """What a burst's tests were asked to send."""
+    """Return the traffic settings that were used for the tests in a burst."""
     direction, protocol = group.kind or (Direction.FORWARD, Protocol.TCP)
     reports = [test.report for test in group.tests]
     streams = Counter(report.streams_count for report in reports if report.streams_count)
@@ -262,7 +283,7 @@ def _traffic(group: _Group) -> Traffic:
         )
         if rate
     ]
-    # A UDP sender is never held back: what it sent is what it was asked for.
+    # A UDP sender is not limited by the receiver, so it sent at the requested rate.
     offered = max(1, round(max(rates, default=1.0) / count)) if protocol is Protocol.UDP else None
     return Traffic(
         protocol=protocol,
@@ -273,11 +294,11 @@ def _traffic(group: _Group) -> Traffic:
     )
 
 
-# From bursts to figures ------------------------------------------------------------------------
+# Measurement -----------------------------------------------------------------------------------
 
 
 def stand_recordings(imported: Recordings) -> Sequence[ImportedState]:
-    """What there is of each burst."""
+    """Return the state per burst."""
     return [
         ImportedState(
             pairs_planned=len(group.tests),
@@ -288,7 +309,12 @@ def stand_recordings(imported: Recordings) -> Sequence[ImportedState]:
 
 
 def measure_recordings(plan: Plan, imported: Recordings) -> Measured:
-    """Bursts as :func:`~broadside.coordinator.core.judge.summarise.summarise_run` takes them."""
+    """Return the measured bursts for ``summarise_run``.
+
+    Args:
+        plan: The run plan to use.
+        imported: The recordings to import.
+    """
     tests, again = _tests(imported)
     groups = _groups(tests)
     ends = [[_place(test) for test in group.tests] for group in groups]
@@ -393,16 +419,26 @@ def _evidence(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PlacedEnds:
-    """Both ends' seconds on one clock."""
+    """Seconds of both ends on one clock.
+
+    Attributes:
+        client: Client tracks.
+        server: Server tracks. Empty if it is unknown where to place them.
+        offset: Estimated offset between the clocks.
+        contradicts: The tracks of both ends do not match a common start.
+    """
 
     client: tuple[TrackColumns, ...]
-    server: tuple[TrackColumns, ...]  # none where they cannot be placed
+    server: tuple[TrackColumns, ...]
     offset: EndsOffset | None = None
-    contradicts: bool = False  # the series do not fit a common start
+    contradicts: bool = False
 
 
 def _place(test: _Test) -> _PlacedEnds:
-    """A test's seconds; an end without a stamp has the other's start, which is the same instant."""
+    """Return the seconds of a test on one clock.
+
+    If an end has no timestamp, the start from the other end is used, which is the same time.
+    """
     client, server = test.ends.get(Side.CLIENT), test.ends.get(Side.SERVER)
     stamped = [each for each in (client, server) if each and each.first_data_at_s is not None]
     zero_s = stamped[0].first_data_at_s if stamped else None
@@ -428,7 +464,7 @@ def _place(test: _Test) -> _PlacedEnds:
 
 
 def _stamp_error_s(recording: Recording) -> float:
-    """What a stamp without a fraction may be off by, s: iperf3 before 3.20 writes whole seconds."""
+    """Return the maximum timestamp error in seconds. iperf3 before 3.20 writes whole seconds."""
     is_whole = (recording.first_data_at_s or 0.0) % 1 == 0
     return CLOCK_BOUND_S if is_whole else 0.0
 
@@ -436,7 +472,7 @@ def _stamp_error_s(recording: Recording) -> float:
 def _ends_notes(
     groups: Sequence[_Group], ends: Sequence[Sequence[_PlacedEnds]]
 ) -> Iterator[Finding]:
-    """Findings about the clocks of the two ends, with the test of the largest offset."""
+    """Yield findings about the clocks at both ends, with the test that has the largest offset."""
     each = [
         (test.name, placed)
         for group, some in zip(groups, ends, strict=True)
@@ -471,7 +507,7 @@ def _ends_notes(
 
 
 def _tracks(recording: Recording | None, zero_s: float | None) -> tuple[TrackColumns, ...]:
-    """Seconds by the recording's own stamp, else from ``zero_s`` on (epoch s)."""
+    """Return the tracks in a recording, using its own timestamp or else ``zero_s`` (epoch s)."""
     if recording is None or recording.side is None:
         return ()
     first_s = zero_s if recording.first_data_at_s is None else recording.first_data_at_s

@@ -1,4 +1,4 @@
-"""Keeps imports as runs: values beside the plan, shown only when all is stored."""
+"""Storage of imported runs, which are visible only when they are stored completely."""
 
 import asyncio
 import logging
@@ -39,13 +39,24 @@ from broadside.exchange.records import Document, Records, RunHeader
 
 log = logging.getLogger(__name__)
 
-SAVED_AT_ONCE: Final = 50  # documents
+# How many documents to store at the same time.
+SAVED_AT_ONCE: Final = 50
 
 _IMPORTED: TypeAdapter[Imported] = TypeAdapter(Imported)
 
 
 def plan_import(imported: Imported, run_id: str, now: datetime) -> Plan:
-    """The plan that an import implies. Raises ``BadScenario``, ``BadFile``."""
+    """Build the plan of an import.
+
+    Args:
+        imported: The values to import.
+        run_id: Id to use for the new run.
+        now: The current time.
+
+    Raises:
+        BadScenario: A field cannot be set, or its value is not valid.
+        BadFile: The import contains no test, or too many bursts or pairs.
+    """
     match imported:
         case OriginalTable():
             return plan_table(imported, run_id, now)
@@ -56,7 +67,12 @@ def plan_import(imported: Imported, run_id: str, now: datetime) -> Plan:
 
 
 def measure_import(plan: Plan, imported: Imported) -> Measured:
-    """What an import shows."""
+    """Return the measurements of an import.
+
+    Args:
+        plan: The run plan to use.
+        imported: The values to import.
+    """
     match imported:
         case OriginalTable():
             return measure_table(plan, imported)
@@ -67,7 +83,7 @@ def measure_import(plan: Plan, imported: Imported) -> Measured:
 
 
 def stand_import(imported: Imported) -> Sequence[ImportedState]:
-    """What there is of each of an import's bursts."""
+    """Return the state per burst in an import."""
     match imported:
         case OriginalTable():
             return stand_table(imported)
@@ -78,9 +94,16 @@ def stand_import(imported: Imported) -> Sequence[ImportedState]:
 
 
 async def keep_table(records: Records, table: OriginalTable, now: datetime) -> ImportedTable:
-    """Make a run of one of the original's tables.
+    """Create a run from an original table.
 
-    Raises :class:`~broadside.coordinator.scenarios.BadScenario` for fields that cannot be set.
+    Args:
+        records: The fabric records to use.
+        table: The table to import.
+        now: The current time.
+
+    Raises:
+        BadScenario: A field cannot be set, or its value is not valid.
+        BadFile: The table has too many bursts or pairs.
     """
     summary = await _keep(records, table, now)
     return await asyncio.to_thread(describe_table, table, summary)
@@ -89,10 +112,16 @@ async def keep_table(records: Records, table: OriginalTable, now: datetime) -> I
 async def keep_recordings(
     records: Records, imported: Recordings, now: datetime
 ) -> ImportedRecordings:
-    """Make one run of iperf3's own files.
+    """Create one run from iperf3 files.
 
-    Raises :class:`~broadside.coordinator.imports.BadFile` when none holds a test, and
-    ``BadScenario`` for fields that cannot be set.
+    Args:
+        records: The fabric records to use.
+        imported: The recordings to import.
+        now: The current time.
+
+    Raises:
+        BadFile: There is no test in the recordings.
+        BadScenario: A field cannot be set, or its value is not valid.
     """
     summary = await _keep(records, imported, now)
 
@@ -119,7 +148,13 @@ async def _keep(records: Records, imported: Imported, now: datetime) -> RunSumma
 
 
 async def save_import(records: Records, plan: Plan, imported: Imported) -> RunSummary:
-    """Store an import as a run that is over; nothing of it shows before all is stored."""
+    """Store an import as a finished run. It becomes visible after everything else is stored.
+
+    Args:
+        records: The fabric records to use.
+        plan: The run plan to use.
+        imported: The values to import.
+    """
 
     def computed() -> tuple[RunSummary, Mapping[tuple[Document, int | None], bytes]]:
         measured = measure_import(plan, imported)
@@ -158,12 +193,18 @@ async def save_import(records: Records, plan: Plan, imported: Imported) -> RunSu
 
 
 def parse_import(document: bytes) -> Imported:
-    """The values of an imported run."""
+    """Parse the stored values of an imported run."""
     return _IMPORTED.validate_json(document)
 
 
 async def recompute_import(plan: Plan, imported: Imported, computed_at: datetime) -> RunSummary:
-    """The summary from the stored values alone."""
+    """Compute the summary from the stored values.
+
+    Args:
+        plan: The run plan to use.
+        imported: The stored values to use.
+        computed_at: Computation time to write to the summary.
+    """
 
     def computed() -> RunSummary:
         return summarise(plan, measure_import(plan, imported), computed_at)
@@ -172,12 +213,18 @@ async def recompute_import(plan: Plan, imported: Imported, computed_at: datetime
 
 
 async def import_status(plan: Plan, imported: Imported) -> RunStatus:
-    """Where an imported run stands."""
+    """Return the status of an imported run.
+
+    Args:
+        plan: The run plan to use.
+        imported: The stored values to use.
+    """
     status = await asyncio.to_thread(lambda: stand(plan, stand_import(imported)))
     return status.model_copy(update={"imported": imported.kind})
 
 
-_NEXT_STEPS: Final[Mapping[str, str | None]] = {  # where a run of our own has another one
+# Findings with another next step than in a normal run.
+_NEXT_STEPS: Final[Mapping[str, str | None]] = {
     "fleet-alone": "import with the firewall's metric (--firewall-metric), where there is one",
     "receiver-unseen": "import the servers' recordings of the same tests too",
     "below-floor": "read it as what it is; import what is missing, where it exists",
@@ -191,7 +238,13 @@ _NEXT_STEPS: Final[Mapping[str, str | None]] = {  # where a run of our own has a
 
 
 def summarise(plan: Plan, measured: Measured, now: datetime) -> RunSummary:
-    """The run's summary, by the same rules as any other's."""
+    """Compute the summary for an import, using the same rules as for all runs.
+
+    Args:
+        plan: The run plan to use.
+        measured: The measurements to use.
+        now: Computation time to write to the summary.
+    """
     summary = summarise_run(plan, measured.bursts, measured.ledger, now)
     findings = [
         finding.model_copy(update={"next_step": _NEXT_STEPS.get(finding.id, finding.next_step)})

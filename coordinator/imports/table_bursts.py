@@ -1,8 +1,8 @@
-"""Reads the original test's tables again: planned bursts, late members, null and missing pairs.
+"""Reconstruction of the planned bursts in an original table.
 
-The original stored one row a client a burst, with its local start time, mean rates and duration,
-and nobody joined a late starter to its burst. Here a row belongs to the planned instant at or
-before its start; instants follow from the file itself or from a given period.
+The original stored one row per client and burst, with local start time, mean rates and duration. It
+did not assign a late start to its burst. Here a row belongs to the planned time at or before its
+start. The planned times follow from the file or from a given period.
 """
 
 import itertools
@@ -17,12 +17,18 @@ import numpy as np
 
 from broadside.exchange.messages import Number, TrafficAt, Whole
 
-LATE_AFTER_S: Final = 1.0  # s after the instant at which a row counts as late
-EARLY_S: Final = 5.0  # s before an instant that a start may be stamped and still belong to it
+# A row is late if it starts more than this after the planned time.
+LATE_AFTER_S: Final = 1.0
+# A start may be up to this time before the planned time.
+EARLY_S: Final = 5.0
 MINUTE_SLACK_S: Final = 2.0
-GROUPS_AHEAD: Final = 4  # groups of starts among which one must be large to count as whole
-SILENCE_S: Final = 600.0  # s beyond three bursts' length without a start: another test follows
-RATE_MAX_BITS_PER_SECOND: Final = 1e13  # of one client: beyond it a number is a slip
+# How many groups to compare, starting at the group itself. A group is complete if it has at least a
+# third of the rows in the largest one.
+GROUPS_AHEAD: Final = 4
+# A longer time without a start, in addition to three burst lengths, begins another series.
+SILENCE_S: Final = 600.0
+# Higher values for one client are considered as errors.
+RATE_MAX_BITS_PER_SECOND: Final = 1e13
 DURATION_MAX_S: Final = 86_400.0
 
 
@@ -30,10 +36,13 @@ DURATION_MAX_S: Final = 86_400.0
 class OriginalRow:
     """One parsed row; ``None`` is the table's ``null``."""
 
-    row_number: Whole  # in the file, as a person counts: the header is 1
+    # Row in the file. The header is row 1.
+    row_number: Whole
     client: str
-    started_at: TrafficAt  # UTC
-    duration_s: Number | None  # None: the table does not say
+    # In UTC.
+    started_at: TrafficAt
+    # None if the table has no duration.
+    duration_s: Number | None
     sent_bits_per_second: Number | None
     received_bits_per_second: Number | None
     server: str | None = None
@@ -44,7 +53,7 @@ class OriginalRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowProblem:
-    """One value that cannot be right."""
+    """One wrong value."""
 
     row_number: int
     column: str
@@ -56,7 +65,7 @@ class RowProblem:
 
 
 def problems(rows: Sequence[OriginalRow]) -> tuple[RowProblem, ...]:
-    """Everything in the rows that forbids to import them, in row order."""
+    """Return all errors that prevent an import, in row order."""
     found = []
     first: dict[tuple[str, datetime], int] = {}
     told: dict[tuple[float, float], int] = {}
@@ -93,7 +102,7 @@ def problems(rows: Sequence[OriginalRow]) -> tuple[RowProblem, ...]:
 
 
 def _is_exact(rate: float) -> bool:
-    """Whether a rate has six digits or more, so that no second test comes to it by chance."""
+    """Return True if a rate has at least six digits, so that equal values are no coincidence."""
     return rate != float(f"{rate:.4e}")
 
 
@@ -103,15 +112,22 @@ def _problem(row: OriginalRow, column: str, value: str, reason: str) -> RowProbl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Bursts of one length, fired one period after another: ``first_at + k x period_s``."""
+    """Bursts with the same length and a fixed period, at ``first_at + k * period_s``.
 
-    begins_at: datetime  # its earliest start
+    Attributes:
+        begins_at: Earliest start.
+        first_at: First planned time.
+        period_s: Period in seconds. None for a single burst.
+        clients: Clients with a row in the series.
+    """
+
+    begins_at: datetime
     first_at: datetime
-    period_s: float | None  # None: a single burst
+    period_s: float | None
     clients: tuple[str, ...]
 
     def planned(self, started_at: datetime) -> datetime:
-        """The instant that a start belongs to: the last one at or (a little) before it."""
+        """Return the last planned time that is at most ``EARLY_S`` after a start."""
         if self.period_s is None:
             return self.first_at
         since_s = (started_at - self.first_at).total_seconds() + EARLY_S
@@ -122,26 +138,39 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StartGroup:
-    """Rows that start within :data:`EARLY_S` of the first of them."""
+    """Rows that start within ``EARLY_S`` after the first one.
 
-    at: datetime  # the commonest start, the earliest of equally common ones
+    Attributes:
+        at: The most frequent start. Of equally frequent ones the earliest.
+        rows: The rows.
+    """
+
+    at: datetime
     rows: tuple[OriginalRow, ...]
 
     @property
     def duration_s(self) -> float:
-        """0 where the table does not say."""
+        """Median duration in seconds. 0 if the table has no duration."""
         known = [row.duration_s for row in self.rows if row.duration_s is not None]
         return float(np.median(known)) if known else 0.0
 
 
 def infer_series(rows: Sequence[OriginalRow], period_s: float | None = None) -> tuple[Series, ...]:
-    """The planned instants in time order; ``period_s`` overrides what the table suggests.
+    """Infer the planned burst times.
 
-    A long silence, or a whole group of another duration, begins another series. Within one, groups
-    at least a third as large as the largest are taken as planned; the period is the commonest gap
-    between neighbours among them that a burst fits into (the shortest of equally common ones), the
-    phase the commonest start within it. The original fired at second 0 of a minute: both are moved
-    to whole minutes where they are within two seconds of them. There is a row at least.
+    A long silence, or a complete group with another duration, begins another series. In a series,
+    groups with at least a third of the rows in the largest group are planned bursts. The period is
+    the most frequent gap between neighbours that is not shorter than a burst. Of equally frequent
+    gaps it is the shortest. The phase is the most frequent start within the period. The original
+    test started at second 0 of a minute, so both are rounded to whole minutes if they are within
+    two seconds.
+
+    Args:
+        rows: The rows to use. At least one row is required.
+        period_s: Period in seconds to use instead.
+
+    Returns:
+        The series in time order.
     """
     return tuple(_series_of(groups, period_s) for groups in _apart(_grouped(rows)))
 
@@ -205,36 +234,46 @@ def _series_of(groups: Sequence[_StartGroup], period_s: float | None) -> Series:
 
 
 def _to_minute(seconds: float) -> float:
-    """A time within two seconds of a whole minute is that minute."""
+    """Round a time to a whole minute when it is within two seconds."""
     minute = round(seconds / 60) * 60
     return float(minute) if minute and abs(seconds - minute) <= MINUTE_SLACK_S else seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBurst:
-    """One planned instant and the rows that belong to it. A pair is a client."""
+    """One planned burst with its rows. A pair is a client.
+
+    Attributes:
+        index: Burst index, starting at 0.
+        planned_start_at: Planned time.
+        duration_s: Median duration in seconds. None if the table has no duration.
+        rows: One row for each client.
+        repeated: More rows from the same clients, which are not used.
+        series: Series that the burst belongs to.
+        pairs_planned: Planned pairs.
+    """
 
     index: int
     planned_start_at: datetime
-    duration_s: float | None  # None: the table does not say
-    rows: tuple[OriginalRow, ...]  # one a client
-    repeated: tuple[OriginalRow, ...]  # others of the same clients: left out
+    duration_s: float | None
+    rows: tuple[OriginalRow, ...]
+    repeated: tuple[OriginalRow, ...]
     series: Series
     pairs_planned: int
 
     @property
     def held(self) -> list[OriginalRow]:
-        """Rows with a received rate, late ones included."""
+        """Rows with a received rate, including late ones."""
         return [row for row in self.rows if holds(row)]
 
     @property
     def missing(self) -> list[str]:
-        """Clients of the series that have no row here."""
+        """Clients in the series that have no row in this burst."""
         present = {row.client for row in self.rows}
         return [client for client in self.series.clients if client not in present]
 
     def late_s(self, row: OriginalRow) -> float | None:
-        """How long after the instant a row started; None for one on time."""
+        """Return the delay in seconds for a late row, or None if it is not late."""
         late_s = (row.started_at - self.planned_start_at).total_seconds()
         return late_s if late_s > LATE_AFTER_S else None
 
@@ -242,10 +281,17 @@ class TableBurst:
 def join_rows(
     rows: Sequence[OriginalRow], *, period_s: float | None = None, pairs_planned: int | None = None
 ) -> list[TableBurst]:
-    """Join rows to planned bursts, in time order.
+    """Join rows to planned bursts.
 
-    Planned are all clients of the series that the burst belongs to, or ``pairs_planned`` where
-    that is more. The order of ``rows`` does not matter; there is one at least.
+    The planned pairs are all clients in the series, or ``pairs_planned`` if that is more.
+
+    Args:
+        rows: The rows to join. At least one row is required, in any order.
+        period_s: Period in seconds. If None, it will be inferred.
+        pairs_planned: Planned pairs. If None, it will be inferred.
+
+    Returns:
+        The bursts in time order.
     """
     found = infer_series(rows, period_s)
     by_instant: dict[datetime, list[OriginalRow]] = defaultdict(list)
@@ -271,13 +317,13 @@ def join_rows(
 
 
 def _series_at(series: Sequence[Series], started_at: datetime) -> Series:
-    """The series that a start belongs to."""
+    """Return the series that a start belongs to."""
     begun = [each for each in series if each.begins_at <= started_at]
     return begun[-1] if begun else series[0]
 
 
 def client_names(rows: Sequence[OriginalRow]) -> list[str]:
-    """Every client that has a row, 10.2.0.9 before 10.2.0.10."""
+    """Return all clients, sorted so that 10.2.0.9 is before 10.2.0.10."""
     return sorted({row.client for row in rows}, key=_address_key)
 
 
@@ -286,7 +332,7 @@ def _address_key(client: str) -> tuple[tuple[int, str], ...]:
 
 
 def _one_each(rows: Sequence[OriginalRow]) -> tuple[list[OriginalRow], list[OriginalRow]]:
-    """One row a client: the first that holds a result, else the first; and the others."""
+    """Return one row per client and the other rows. A row with a result has precedence."""
     chosen: dict[str, OriginalRow] = {}
     others = []
     for row in sorted(rows, key=lambda row: (not holds(row), row.started_at, row.row_number)):
@@ -298,5 +344,5 @@ def _one_each(rows: Sequence[OriginalRow]) -> tuple[list[OriginalRow], list[Orig
 
 
 def holds(row: OriginalRow) -> bool:
-    """Whether a row says that something was received."""
+    """Return True if data was received."""
     return bool(row.received_bits_per_second)

@@ -1,4 +1,4 @@
-"""Cells as tables spell them: instants in a named zone or ISO 8601, and numbers."""
+"""Parsers of times and numbers in table cells."""
 
 import difflib
 import re
@@ -12,9 +12,12 @@ _OFFSET: Final = re.compile(r"UTC([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE)
 
 
 def parse_zone(text: str) -> tzinfo:
-    """A zone by its name (``America/New_York``), ``UTC``, or an offset (``UTC-05:00``).
+    """Parse a time zone.
 
-    Raises ``ValueError`` with one line for a person.
+    The text is a name (``America/New_York``), ``UTC``, or an offset (``UTC-05:00``).
+
+    Raises:
+        ValueError: The zone is unknown. The message is one line.
     """
     if text.upper() in ("UTC", "Z"):
         return UTC
@@ -31,24 +34,34 @@ def parse_zone(text: str) -> tzinfo:
 
 
 def parse_time(text: str) -> datetime:
-    """An instant, or a local time when the text names no zone. Raises ``ValueError``."""
+    """Parse a time. Without an offset in the text it is a local time without zone.
+
+    Raises:
+        ValueError: The text is not a time.
+    """
     if match := _ORIGINAL.fullmatch(text):
         month, day, year, hour, minute, second = map(int, match.groups())
-        return datetime(year, month, day, hour, minute, second)  # noqa: DTZ001 - zone is the caller's
-    if "T" not in text and ":" not in text:  # 3.11 would read 20220104 and 2022W01 as dates
+        return datetime(year, month, day, hour, minute, second)  # noqa: DTZ001 - the caller adds the zone
+    # Python 3.11 would parse 20220104 and 2022W01 as dates.
+    if "T" not in text and ":" not in text:
         raise ValueError(f"not a time as {ORIGINAL_FORMAT} or 2022-01-04T11:25:00")
     return datetime.fromisoformat(text)
 
 
 def say_zone(at: datetime) -> str:
-    """How a table's time names its zone, so that two can be held together."""
+    """Return the time zone notation, to be compared with other rows."""
     return "no zone" if at.tzinfo is None else f"the zone {at:%z}"
 
 
 def to_utc(at: datetime, zone: tzinfo) -> datetime:
-    """The instant of a local time; one that has a zone keeps it.
+    """Convert a local time to UTC. A time with an offset is converted by its own offset.
 
-    Raises ``ValueError`` for a time that the zone's clocks showed twice, or never.
+    Args:
+        at: The time.
+        zone: Zone to use for times without an offset.
+
+    Raises:
+        ValueError: The zone's clocks showed this time twice or never, or the year is wrong.
     """
     if not 2000 <= at.year <= 2100:
         raise ValueError("the year is not between 2000 and 2100")
@@ -76,14 +89,16 @@ _PLAIN: Final = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCI
 
 
 def parse_number(text: str) -> float | None:
-    """A figure, with or without thousands separators; None for ``null`` and for nothing.
+    """Parse a number with optional thousands separators. Return None for ``null`` and empty text.
 
-    Raises ``ValueError``.
+    Raises:
+        ValueError: The text is not a number.
     """
     if not text or text.lower() in ("null", "none"):
         return None
     if _GROUPED.fullmatch(text):
         text = re.sub(r"[,' \u00a0\u202f]", "", text)
-    if not _PLAIN.fullmatch(text):  # float() would also take 1_0, nan and inf
+    # float() would also accept 1_0, nan and inf.
+    if not _PLAIN.fullmatch(text):
         raise ValueError(f"not a number: {text[:40]!r}")
     return float(text)

@@ -1,4 +1,4 @@
-"""Reads files that people hand us: bounded in size, and refused in one clear line."""
+"""Access to user files, with size limits and one-line errors."""
 
 import csv
 import io
@@ -11,16 +11,23 @@ from typing import Final
 from broadside.coordinator.core import words
 from broadside.coordinator.imports import BadFile
 
-TABLE_MAX_BYTES: Final = 32 * 1_048_576  # about 250 times the original's largest table
-RECORDING_MAX_BYTES: Final = 64 * 1_048_576  # of iperf3: 64 streams x 1740 s are 41 MB with -J
+# About 250 times the largest table of the original test.
+TABLE_MAX_BYTES: Final = 32 * 1_048_576
+# Limit for an iperf3 file. 64 streams x 1740 s result in 41 MB with -J.
+RECORDING_MAX_BYTES: Final = 64 * 1_048_576
 
 _PIECE_BYTES: Final = 1_048_576
 
 
 def read_bytes(path: Path, max_bytes: int) -> bytes:
-    """A file's bytes; never more than ``max_bytes`` of them, also from a device or a pipe.
+    """Read a file of at most ``max_bytes``, also from a device or a pipe.
 
-    Raises :class:`BadFile` when it is missing, unreadable or larger.
+    Args:
+        path: The file to read.
+        max_bytes: Maximum size to read.
+
+    Raises:
+        BadFile: The file is missing, unreadable or too large.
     """
     try:
         with path.open("rb") as file:
@@ -38,7 +45,11 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """A table's text: UTF-8, with or without a byte order mark. Raises :class:`BadFile`."""
+    """Read a table as UTF-8 text, with or without a byte order mark.
+
+    Raises:
+        BadFile: The file is unreadable, empty, too large or not UTF-8.
+    """
     data = read_bytes(path, TABLE_MAX_BYTES)
     if not data.strip():
         raise BadFile(f"{path}: the file is empty; export the table again")
@@ -60,7 +71,15 @@ def read_text(path: Path) -> str:
 
 
 def wrong_cell(name: str, number: int, column: str, value: str, reason: str) -> BadFile:
-    """What to raise for a cell that cannot be right; the reason ends with the fix."""
+    """Return the error for a wrong cell.
+
+    Args:
+        name: File name.
+        number: Row number.
+        column: Column name.
+        value: Cell text.
+        reason: Why the cell is wrong, and how to fix it.
+    """
     return BadFile(f"{name}: row {number}, {column}: {value[:60]!r}: {reason}")
 
 
@@ -69,10 +88,18 @@ def _row(data: bytes, place: int) -> int:
 
 
 def read_rows(text: str, *, name: str, header_word: str) -> Iterator[tuple[int, list[str]]]:
-    """A table's rows with the line that each ends on; cells are stripped of blanks.
+    """Yield the table rows with their line number. White space around cells is removed.
 
-    Commas, semicolons or tabs part the cells, whichever the line with ``header_word`` (else the
-    first) has most of. Raises :class:`BadFile`.
+    The separator is the comma, semicolon or tab that is most frequent in the header line.
+
+    Args:
+        text: The text to parse.
+        name: File name to use in error messages.
+        header_word: Word to search for in the header line. If it is not found, the first line is
+            used.
+
+    Raises:
+        BadFile: The text is not CSV.
     """
     unified = text.replace("\r\n", "\n").replace("\r", "\n")
     wanted = header_word.lower()

@@ -1,1 +1,1 @@
-"""What people and programs see: reports, charts, exports, metrics, feeds."""
+"""Output for users and programs, such as reports, charts, exports, metrics and event streams."""

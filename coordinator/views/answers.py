@@ -1,4 +1,4 @@
-"""What the API answers beside the core's own values."""
+"""API response types in addition to the core types."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -25,14 +25,25 @@ DIFFERENCES_MAX_COUNT: Final = 20
 class Recomputed(Message):
     """A verdict computed again from the stored rows, held against the stored one."""
 
-    equal: bool  # byte for byte
-    differences: tuple[str, ...] = ()  # the first of them: field, stored value, value now
+    # True if the two documents are equal byte for byte.
+    equal: bool
+    # The first differences, each with field name, stored value and computed value.
+    differences: tuple[str, ...] = ()
     differences_count: int = 0
-    summary: RunSummary  # as computed now; nothing was stored
+    # The computed summary, which is not stored.
+    summary: RunSummary
 
 
 def hold_against(stored: bytes, computed: RunSummary) -> Recomputed:
-    """Compare a stored summary's text with what was computed again."""
+    """Compare a stored summary with a newly computed one.
+
+    Args:
+        stored: The stored document to compare.
+        computed: The summary that was computed from the stored rows.
+
+    Returns:
+        The comparison, with at most ``DIFFERENCES_MAX_COUNT`` differences.
+    """
     now = canonical(computed)
     found = [] if now == stored else list(_differences("", json.loads(stored), json.loads(now)))
     if now != stored and not found:
@@ -46,7 +57,7 @@ def hold_against(stored: bytes, computed: RunSummary) -> Recomputed:
 
 
 def _differences(where: str, stored: object, now: object) -> Iterator[str]:
-    """Every leaf that differs, by its dotted name."""
+    """Yield each value that differs, with its dotted name."""
     if isinstance(stored, dict) and isinstance(now, dict):
         for name in sorted(stored.keys() | now.keys()):
             inner = f"{where}.{name}" if where else name
@@ -67,7 +78,8 @@ class BurstEntry(Message):
     """One burst: where it stands and, once it is over, what it showed."""
 
     status: BurstStatus
-    summary: BurstSummary | None = None  # without its pairs: they have a list of their own
+    # Without the pairs, which have their own route.
+    summary: BurstSummary | None = None
 
 
 class PairEntry(Message):
@@ -76,11 +88,14 @@ class PairEntry(Message):
     pair_index: int
     pair: str
     endpoint: Endpoint
-    client_agent_id: str | None = None  # None: nobody took the job
+    # None if no agent has received the job.
+    client_agent_id: str | None = None
     phase: Phase | None = None
-    outcome: Outcome | None = None  # as the client said; None: it has not reported
+    # Outcome reported by the client. None if it has not reported.
+    outcome: Outcome | None = None
     reason: str | None = None
-    summary: PairSummary | None = None  # None: the burst is not over
+    # None if the burst is not over.
+    summary: PairSummary | None = None
 
 
 class RunVerdict(Message):
@@ -90,14 +105,19 @@ class RunVerdict(Message):
     verdict: Verdict
     computed_at: UtcDatetime
     scale: float
-    target_bits_per_second: float | None  # as measured (at scale), at target_layer
+    # Measured target (divided by scale), in bit/s at ``target_layer``.
+    target_bits_per_second: float | None
     target_layer: Layer
-    fleet_received_bits_per_second: float | None  # payload
-    fleet_ip_bits_per_second: float | None  # IP
-    firewall_bits_per_second: float | None  # at the ledger's layer
+    # At the payload layer.
+    fleet_received_bits_per_second: float | None
+    # At the IP layer.
+    fleet_ip_bits_per_second: float | None
+    # At the firewall counter layer.
+    firewall_bits_per_second: float | None
     completeness_ratio: float
     limiter: LimiterName
-    bursts: Mapping[Verdict, int]  # how many bursts ended with each verdict
+    # How many bursts have each verdict.
+    bursts: Mapping[Verdict, int]
     findings: tuple[Finding, ...]
 
 
@@ -106,7 +126,8 @@ class BurstReconciliation(Message):
 
     burst_index: int
     planned_start_at: UtcDatetime
-    reconciliation: Reconciliation | None  # None: no bin of the ledger touches it
+    # None if no firewall counter sample overlaps the burst.
+    reconciliation: Reconciliation | None
 
 
 class RunReconciliation(Message):
@@ -122,5 +143,7 @@ class ScheduleView(Message):
 
     schedule: Schedule
     state: Literal["active", "paused", "ended"]
-    next_at: tuple[UtcDatetime, ...]  # the next five instants, or as many as it has runs left
-    history: tuple[Firing, ...] = ()  # the newest fifty, oldest first; only of one that is read
+    # The next five launch times, or fewer if fewer runs remain.
+    next_at: tuple[UtcDatetime, ...]
+    # The last 50 launches, oldest first. Only in the response for a single schedule.
+    history: tuple[Firing, ...] = ()

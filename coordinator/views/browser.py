@@ -1,4 +1,4 @@
-"""What a local Chromium does for us: a page as PDF, a figure as PNG. Nothing else needs one."""
+"""Rendering with a local Chromium, from HTML to PDF and from a figure to PNG."""
 
 import contextlib
 import os
@@ -14,17 +14,24 @@ from broadside.exchange.installation import bring_extra
 from broadside.exchange.programs import program_environment
 
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_OTHER_TAG: Final = re.compile(r"<(?!/?(?:b|i|br|sub|sup|extra)\s*/?>)")  # than our figures have
-_PDF_S: Final = 120.0  # s until a page must be printed
+# Any tag that Broadside does not use in its figures.
+_OTHER_TAG: Final = re.compile(r"<(?!/?(?:b|i|br|sub|sup|extra)\s*/?>)")
+# Time to wait until a page is printed.
+_PDF_S: Final = 120.0
 
 
 class BrowserError(Exception):
-    """No browser, or it failed; the message is one line for a person."""
+    """The browser is missing or has failed. The message is one line to show to the user."""
 
 
 def find_browser() -> str:
-    """The browser that ``BROWSER_PATH`` names, else the first on PATH. Raises
-    :class:`BrowserError`."""
+    """Return the path of the browser.
+
+    ``BROWSER_PATH`` has precedence over the browsers on PATH.
+
+    Raises:
+        BrowserError: There is no browser.
+    """
     named = os.environ.get("BROWSER_PATH")
     if named:
         if not Path(named).is_file():
@@ -40,7 +47,11 @@ def find_browser() -> str:
 
 
 def print_pdf(page: str) -> bytes:
-    """A self-contained HTML page as PDF. Raises :class:`BrowserError`."""
+    """Convert a self-contained HTML page to PDF.
+
+    Raises:
+        BrowserError: There is no browser, or it failed.
+    """
     browser = find_browser()
     with _folder() as folder:
         source, target = folder / "page.html", folder / "page.pdf"
@@ -50,7 +61,8 @@ def print_pdf(page: str) -> bytes:
             "--headless",
             "--disable-gpu",
             "--no-pdf-header-footer",
-            *(["--no-sandbox"] if os.geteuid() == 0 else []),  # Chromium refuses root without
+            # As root, Chromium does not start with its sandbox.
+            *(["--no-sandbox"] if os.geteuid() == 0 else []),
             f"--user-data-dir={folder / 'profile'}",
             f"--print-to-pdf={target}",
             source.as_uri(),
@@ -70,11 +82,21 @@ def print_pdf(page: str) -> bytes:
 
 
 def paint_png(figure: Mapping[str, Any], *, width: int, height: int, scale: float) -> bytes:
-    """A plotly figure as PNG, by kaleido. Raises :class:`BrowserError`."""
+    """Convert a plotly figure to PNG using kaleido.
+
+    Args:
+        figure: The figure, in plotly's JSON form.
+        width: Width to use, in pixels before scaling.
+        height: Height to use, in pixels before scaling.
+        scale: Factor for the image width and height.
+
+    Raises:
+        BrowserError: The browser or kaleido is missing.
+    """
     browser = find_browser()
     try:
         import kaleido
-        import plotly  # noqa: F401 - kaleido takes its plotly.js, and would ask the network else
+        import plotly  # noqa: F401 - kaleido uses its plotly.js and would otherwise load it from the network
     except ModuleNotFoundError as error:
         raise BrowserError(
             f"png: {error.name} is missing; {bring_extra('reports')}, or write a .svg"
@@ -89,8 +111,10 @@ def paint_png(figure: Mapping[str, Any], *, width: int, height: int, scale: floa
 
 
 def _harmless(part: Any) -> Any:
-    """The same figure, whose labels ask the browser for nothing: plotly reads some HTML in them,
-    with styles that fetch."""
+    """Return the figure with unknown HTML tags in its labels escaped.
+
+    Plotly renders some HTML in labels, with styles that could load external content.
+    """
     if isinstance(part, str):
         return _OTHER_TAG.sub("&lt;", part)
     if isinstance(part, Mapping):

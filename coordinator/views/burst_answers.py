@@ -1,4 +1,4 @@
-"""What the API answers about one run's bursts and pairs, page by page."""
+"""Responses about the bursts and pairs of one run, page by page."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,12 @@ from broadside.exchange.records import Document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A page of things that are counted from 0."""
+    """One page of a list, as a range of indices.
+
+    Attributes:
+        first: First item index.
+        before: Index after the last item.
+    """
 
     first: int
     before: int
@@ -34,12 +39,18 @@ class Span:
         return range(self.first, self.before)
 
     def following(self, count: int) -> int | None:
-        """The cursor of the next page, of ``count`` things in all."""
+        """Return the next page cursor. Return None if the page includes the last item."""
         return self.before if self.before < count else None
 
 
 def span_of(cursor: int, limit: int, count: int) -> Span:
-    """Which of ``count`` things a page holds, from the one of that index on."""
+    """Return one page of a list.
+
+    Args:
+        cursor: First item index. Values above ``count`` result in an empty page.
+        limit: Maximum number of items on the page.
+        count: Number of items in the list.
+    """
     first = min(cursor, count)
     return Span(first=first, before=min(first + limit, count))
 
@@ -47,7 +58,17 @@ def span_of(cursor: int, limit: int, count: int) -> Span:
 async def list_bursts(
     coordinator: Coordinator, run_id: str, *, limit: int, cursor: int
 ) -> tuple[Sequence[BurstEntry], int | None]:
-    """Bursts in time order. Raises ``UnknownRun``."""
+    """Return bursts in time order, and the next page cursor.
+
+    Args:
+        coordinator: The coordinator to use.
+        run_id: The run to use.
+        limit: Maximum number of bursts to return.
+        cursor: First burst index.
+
+    Raises:
+        UnknownRun: The run does not exist.
+    """
     plan = await coordinator.stored.read_plan(run_id)
     span = span_of(cursor, limit, len(plan.bursts))
     statuses = await coordinator.stored.burst_statuses(run_id, span.indices)
@@ -59,7 +80,12 @@ async def list_bursts(
 
 
 async def read_burst(coordinator: Coordinator, run_id: str, burst_index: int) -> BurstEntry:
-    """One burst. Raises ``UnknownRun``, ``UnknownBurst``."""
+    """Return one burst.
+
+    Raises:
+        UnknownRun: The run does not exist.
+        UnknownBurst: The burst does not exist in this run.
+    """
     await plan_with_burst(coordinator, run_id, burst_index)
     span = Span(first=burst_index, before=burst_index + 1)
     [status] = await coordinator.stored.burst_statuses(run_id, span.indices)
@@ -70,7 +96,19 @@ async def read_burst(coordinator: Coordinator, run_id: str, burst_index: int) ->
 async def list_pairs(
     coordinator: Coordinator, run_id: str, burst_index: int, *, limit: int, cursor: int
 ) -> tuple[Sequence[PairEntry], int | None]:
-    """Pairs of one burst by number. Raises ``UnknownRun``, ``UnknownBurst``."""
+    """Return pairs in one burst by number, and the next page cursor.
+
+    Args:
+        coordinator: The coordinator to use.
+        run_id: The run to use.
+        burst_index: The burst to use, starting at 0.
+        limit: Maximum number of pairs to return.
+        cursor: First pair index.
+
+    Raises:
+        UnknownRun: The run does not exist.
+        UnknownBurst: The burst does not exist in this run.
+    """
     plan = await plan_with_burst(coordinator, run_id, burst_index)
     span = span_of(cursor, limit, len(plan.pairs))
     rows, summary = await asyncio.gather(
@@ -99,7 +137,12 @@ async def list_pairs(
 
 
 async def read_verdict(coordinator: Coordinator, run_id: str) -> RunVerdict:
-    """Raises ``UnknownRun``, ``RunNotOver``."""
+    """Return the run verdict, and how many bursts have each verdict.
+
+    Raises:
+        UnknownRun: The run does not exist.
+        RunNotOver: The run is not finished.
+    """
     summary = await summary_of(coordinator, run_id)
     kept = {name: getattr(summary, name) for name in RunVerdict.model_fields if name != "bursts"}
     counts = {
@@ -111,7 +154,19 @@ async def read_verdict(coordinator: Coordinator, run_id: str) -> RunVerdict:
 async def read_reconciliation(
     coordinator: Coordinator, run_id: str, *, limit: int, cursor: int
 ) -> tuple[RunReconciliation, int | None]:
-    """Raises ``UnknownRun``, ``RunNotOver``, :class:`NoLedger`."""
+    """Return the reconciliation for a run and its bursts, and the next page cursor.
+
+    Args:
+        coordinator: The coordinator to use.
+        run_id: The run to use.
+        limit: Maximum number of bursts to return.
+        cursor: First burst index.
+
+    Raises:
+        UnknownRun: The run does not exist.
+        RunNotOver: The run is not finished.
+        NoLedger: No firewall counter was read for this run.
+    """
     summary = await summary_of(coordinator, run_id)
     if summary.reconciliation is None:
         raise NoLedger(f"run {run_id}: no firewall's ledger was kept with it")
@@ -129,7 +184,12 @@ async def read_reconciliation(
 
 
 async def summary_of(coordinator: Coordinator, run_id: str) -> RunSummary:
-    """A run's verdict. Raises ``UnknownRun``, ``RunNotOver``."""
+    """Return the summary of a finished run.
+
+    Raises:
+        UnknownRun: The run does not exist.
+        RunNotOver: The run is not finished.
+    """
     summary = await coordinator.stored.summary(run_id)
     if summary is None:
         raise RunNotOver(run_id)
@@ -137,7 +197,12 @@ async def summary_of(coordinator: Coordinator, run_id: str) -> RunSummary:
 
 
 async def plan_with_burst(coordinator: Coordinator, run_id: str, burst_index: int) -> Plan:
-    """The plan of a run that has such a burst. Raises ``UnknownRun``, ``UnknownBurst``."""
+    """Return the run plan after checking that it has the burst.
+
+    Raises:
+        UnknownRun: The run does not exist.
+        UnknownBurst: The burst does not exist in this run.
+    """
     plan = await coordinator.stored.read_plan(run_id)
     count = len(plan.bursts)
     if burst_index >= count:
@@ -148,7 +213,7 @@ async def plan_with_burst(coordinator: Coordinator, run_id: str, burst_index: in
 async def _burst_summaries(
     coordinator: Coordinator, run_id: str, span: Span
 ) -> Mapping[int, BurstSummary]:
-    """What bursts showed, by index: judged where the run is over, else as measured."""
+    """Return burst summaries by index, judged if the run is over and otherwise as measured."""
     whole = await coordinator.stored.summary(run_id)
     if whole is not None:
         found = [burst for burst in whole.bursts if burst.index in span.indices]
@@ -161,16 +226,18 @@ async def _burst_summaries(
 async def _full_summary(
     coordinator: Coordinator, run_id: str, burst_index: int
 ) -> BurstSummary | None:
-    """One burst with its pairs."""
+    """Return the stored summary of one burst with its pairs, or None if it is not over."""
     records = coordinator.fabric.records
     document = await records.private.read_document(run_id, Document.BURST, burst_index)
     return None if document is None else parse_burst(document)
 
 
 async def recomputed(coordinator: Coordinator, run_id: str) -> Recomputed:
-    """The verdict from the stored rows alone, held against the stored one byte for byte.
+    """Compute the verdict from the stored rows, and compare it with the stored verdict.
 
-    Raises ``UnknownRun``, ``RunNotOver``.
+    Raises:
+        UnknownRun: The run does not exist.
+        RunNotOver: The run is not finished.
     """
     summary = await coordinator.recompute(run_id)
     stored = await coordinator.fabric.records.private.read_document(run_id, Document.RUN)

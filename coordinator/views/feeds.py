@@ -1,10 +1,12 @@
-"""What followers of a run are told: one poll of the table, shared by all of them.
+"""Run event streams, with one table poll for all viewers of a run.
 
-A feed keeps the newest picture of one burst and, for each part of it, the number of the look that
-last changed it. A viewer only remembers the number it has seen, so a slow one costs no memory: it
-is told the newest state when it comes back. A feed looks at most once a second, rests at least a
-quarter of what a look takes, and does not look while nobody does. For who only waits for the
-verdict, as a study does, it draws no picture.
+A feed stores the newest state for one burst. For each part it stores the number of the poll that
+last changed it. A viewer stores only the number of the last poll that it has received. A slow
+viewer therefore uses no memory, and receives the newest state later.
+
+A feed polls at most once a second. It pauses for at least a quarter of the poll duration, and does
+not poll without followers. For followers that wait only for the verdict, such as studies, it does
+not compute the live view.
 """
 
 import asyncio
@@ -45,27 +47,39 @@ from broadside.exchange.ports import ExchangeError
 
 log = logging.getLogger(__name__)
 
-POLL_S: Final = 1.0  # s between two looks, at least
-REST_RATIO: Final = 0.25  # of what a look took, that is rested at least
-BEAT_S: Final = 5.0  # s of silence after which a viewer is told that the line stands
-LINGER_S: Final = 60.0  # s for which a feed that nobody follows can be taken up again
+# Minimum time between two poll starts.
+POLL_S: Final = 1.0
+# Minimum pause after a poll, relative to the poll duration.
+REST_RATIO: Final = 0.25
+# A heartbeat will be sent when there is no event for this time.
+BEAT_S: Final = 5.0
+# A feed without followers will be removed after this time.
+LINGER_S: Final = 60.0
 VIEWERS_MAX_COUNT: Final = 200
-LEDGER_POLL_S: Final = 2.0  # s between two readings of the firewall's figures, at least
-SECONDS_A_MESSAGE: Final = 120  # of a thousand pairs: 640 kB
+# Minimum time between two firewall counter reads.
+LEDGER_POLL_S: Final = 2.0
+# Maximum seconds in one message. With 1,000 pairs the message has 640 kB.
+SECONDS_A_MESSAGE: Final = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One event of a stream; a beat has no name."""
+    """One event of a stream.
+
+    Attributes:
+        name: Event name. None for a heartbeat.
+        data: JSON text.
+        id: Position in the stream for ``Last-Event-ID``. Only the last event of a poll has one.
+    """
 
     name: str | None = None
-    data: str = ""  # JSON
-    id: str | None = None  # on the last event of a look: where a viewer can take up again
+    data: str = ""
+    id: str | None = None
 
 
 @dataclass(slots=True)
 class _Shown:
-    """The newest state of one burst; each part with the number of the look that changed it."""
+    """Newest burst state. Each part has the number of the poll that changed it."""
 
     status: tuple[int, LiveStatus] | None = None
     picture: Picture | None = None
@@ -77,12 +91,13 @@ class _Shown:
 
 
 class Feed:
-    """Follows one run, or one burst of it, for any number of viewers."""
+    """Feed of a run, or of a burst in it, for any number of viewers."""
 
     def __init__(self, coordinator: Coordinator, plan: Plan, burst_index: int | None) -> None:
         self._coordinator = coordinator
         self._plan = plan
-        self._burst_index = burst_index  # None: whichever is under way
+        # None selects the current burst.
+        self._burst_index = burst_index
         self._name = secrets.token_hex(3)
         self._look = 0
         self._shown = _Shown()
@@ -90,19 +105,23 @@ class Feed:
         self._task: asyncio.Task[None] | None = None
         self._ledger: FirewallLedger | None = None
         self._ledger_problem: str | None = None
-        self._ledger_due_s = 0.0  # monotonic
+        # Monotonic time for the next firewall counter read.
+        self._ledger_due_s = 0.0
         self._encoded: tuple[tuple[int, int], list[tuple[str, str]]] | None = None
         self._live: LiveBurst | None = None
         self._verdict: RunSummary | None = None
-        self.followers_count = 0  # viewers, and who waits for the verdict
+        # Viewers, and tasks that wait only for the verdict.
+        self.followers_count = 0
         self.viewers_count = 0
         self.left_s = time.monotonic()
         self.over = False
 
     async def follow(self, last_event_id: str | None) -> AsyncGenerator[Event]:
-        """Everything that changed since ``last_event_id``, then every change, until the run's end.
+        """Yield the changes since ``last_event_id``, and then all changes until the run ends.
 
-        An id of another feed (a coordinator that was restarted) starts from the beginning.
+        Args:
+            last_event_id: Last received event id. None, or an id from another feed (after a
+                coordinator restart), starts from the beginning.
         """
         seen = self._number_of(last_event_id)
         async with self._followed(is_viewer=True):
@@ -124,13 +143,18 @@ class Feed:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(beat_s - time.monotonic()):
                             await changed.wait()
-                # Also while looks find nothing new: at each beat the reader's token is checked.
+                # Also if the polls find nothing new, because the viewer's token is checked at each
+                # heartbeat.
                 if time.monotonic() >= beat_s:
                     yield Event()
                     beat_s = time.monotonic() + BEAT_S
 
     async def verdict(self) -> RunSummary | None:
-        """The verdict, once it is stored; None: the run was removed, or the coordinator stops."""
+        """Wait for the verdict.
+
+        Returns:
+            The summary. None if the run was removed or the coordinator is stopping.
+        """
         async with self._followed(is_viewer=False):
             while self._verdict is None and not self.over:
                 await self._changed.wait()
@@ -138,7 +162,7 @@ class Feed:
 
     @contextlib.asynccontextmanager
     async def _followed(self, *, is_viewer: bool) -> AsyncGenerator[None]:
-        """Look while anybody follows."""
+        """Poll while the context is active."""
         self.followers_count += 1
         self.viewers_count += is_viewer
         if self._task is None and not self.over:
@@ -153,7 +177,7 @@ class Feed:
                 await self.stop()
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -162,7 +186,7 @@ class Feed:
         await self._close_live()
 
     def end(self) -> None:
-        """Let every follower go: the coordinator stops."""
+        """End the streams of all followers, because the coordinator is stopping."""
         self.over = True
         self._wake()
 
@@ -182,7 +206,8 @@ class Feed:
                 await self._take()
             except ExchangeError as error:
                 self._say_problem(str(error))
-            except UnknownRun:  # pruned while somebody looks
+            except UnknownRun:
+                # The run was removed while it was followed.
                 self.over = True
             except Exception:
                 log.exception("feed", extra={"action": "feed", "run_id": self._plan.run_id})
@@ -198,7 +223,7 @@ class Feed:
             self._shown.status = (self._look + 1, said)
 
     async def _take(self) -> None:
-        """Look once."""
+        """Poll once."""
         plan, coordinator = self._plan, self._coordinator
         summary = self._verdict = await coordinator.stored.summary(plan.run_id)
         if not self.viewers_count:
@@ -247,7 +272,7 @@ class Feed:
             await live.close()
 
     async def _read_ledger(self, *, begun: bool) -> None:
-        """The firewall's figures, as often as their source bears."""
+        """Read the firewall counter, at the source interval."""
         if not begun or time.monotonic() < self._ledger_due_s:
             return
         try:
@@ -258,7 +283,7 @@ class Feed:
         self._ledger_due_s = time.monotonic() + max(LEDGER_POLL_S, poll_s)
 
     def _put(self, status: RunStatus, now: Picture, summary: RunSummary | None) -> None:
-        """Take over what has changed, under the number of this look."""
+        """Store the changes, with this poll number."""
         look, shown = self._look + 1, self._shown
         if shown.picture is None or shown.picture.burst_index != now.burst_index:
             self._shown = shown = _Shown(status=shown.status)
@@ -273,7 +298,8 @@ class Feed:
             shown.figures_at = look
         self._put_findings(look, {finding.id: finding for finding in now.findings})
         burst = self._plan.bursts[now.burst_index]
-        if self._ledger_due_s:  # it was asked for
+        # The firewall counter was read at least once.
+        if self._ledger_due_s:
             ledger = ledger_message(self._ledger, burst, self._ledger_problem)
             if shown.ledger is None or shown.ledger[1] != ledger:
                 shown.ledger = (look, ledger)
@@ -290,16 +316,20 @@ class Feed:
                 kept[name] = (look, now)
 
     def _since(self, seen: int) -> list[tuple[str, str]]:
-        """The events of all looks after ``seen``; encoded once for viewers that stand alike."""
+        """Return the events of all polls after ``seen``.
+
+        Viewers at the same position share the encoded events.
+        """
         key = (seen, self._look)
         if self._encoded is None or self._encoded[0] != key:
             self._encoded = (key, list(self._events_since(seen)))
         return [*self._head(seen), *self._encoded[1]]
 
     def _head(self, seen: int) -> list[tuple[str, str]]:
-        """What the rest is to be read by; never kept, for it says what time it is."""
+        """Return the events at the beginning, which are not cached because they contain the time."""
         status = self._shown.status
-        # Who starts anew, also after this coordinator was started again, forgets what it had.
+        # A viewer that starts from the beginning discards its data, also after a coordinator
+        # restart.
         events = [("begin", json.dumps({"feed": self._name}))] if seen == 0 else []
         if status is not None and status[0] > seen:
             said = status[1].model_copy(update={"now": self._coordinator.now()})
@@ -331,7 +361,7 @@ class Feed:
 
 
 class Feeds:
-    """The feeds of one coordinator."""
+    """All feeds of one coordinator."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
@@ -342,9 +372,16 @@ class Feeds:
         return sum(feed.viewers_count for feed in self._feeds.values())
 
     async def open(self, run_id: str, burst_index: int | None) -> Feed:
-        """The feed of a run, or of one of its bursts.
+        """Return the feed for a run, or for a burst in it.
 
-        Raises ``UnknownRun``, ``UnknownBurst``, :class:`TooManyViewers`.
+        Args:
+            run_id: The run to use.
+            burst_index: Burst index, starting at 0. If None, follow the current burst.
+
+        Raises:
+            UnknownRun: The run does not exist.
+            UnknownBurst: The burst does not exist in this run.
+            TooManyViewers: The event stream limit is reached.
         """
         plan = await plan_with_burst(self._coordinator, run_id, burst_index or 0)
         if self.viewers_count >= VIEWERS_MAX_COUNT:
@@ -354,7 +391,11 @@ class Feeds:
         return self._feed(plan, burst_index)
 
     async def verdict(self, run_id: str) -> RunSummary | None:
-        """See :meth:`Feed.verdict`. Raises ``UnknownRun``."""
+        """Wait for the run verdict, as ``Feed.verdict`` does.
+
+        Raises:
+            UnknownRun: The run does not exist.
+        """
         return await self._feed(await self._coordinator.stored.read_plan(run_id), None).verdict()
 
     def _feed(self, plan: Plan, burst_index: int | None) -> Feed:
@@ -365,14 +406,14 @@ class Feeds:
         return self._feeds[key]
 
     def _forget(self) -> None:
-        """Drop what nobody can take up any more; an ended run is read anew."""
+        """Remove feeds without followers that have ended or are older than ``LINGER_S``."""
         now_s = time.monotonic()
         for key, feed in list(self._feeds.items()):
             if not feed.followers_count and (feed.over or now_s - feed.left_s > LINGER_S):
                 del self._feeds[key]
 
     async def close(self) -> None:
-        """Let every follower go."""
+        """End the streams of all followers."""
         for feed in self._feeds.values():
             feed.end()
             await feed.stop()
@@ -383,6 +424,6 @@ def _without_now(status: LiveStatus) -> LiveStatus:
 
 
 def _without_pairs(summary: RunSummary) -> RunSummary:
-    """A thousand pairs in a hundred bursts are for the reports; the page asks for what it shows."""
+    """Remove the pairs, because 1,000 pairs in 100 bursts are too much for the page."""
     bursts = tuple(burst.model_copy(update={"pairs": ()}) for burst in summary.bursts)
     return summary.model_copy(update={"bursts": bursts})

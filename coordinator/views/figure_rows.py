@@ -1,4 +1,4 @@
-"""A run's headline figures as rows for a reader, from the one registry. Pure."""
+"""Headline metrics for a run as table rows. Pure."""
 
 from dataclasses import dataclass, replace
 
@@ -9,18 +9,32 @@ from broadside.coordinator.core.words import UNKNOWN, Unit, rate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureRow:
-    """One figure in words, and as the number that they say."""
+    """One metric as text and as a number.
+
+    Attributes:
+        words: Metric label.
+        layer: Metric layer.
+        measured: The measured value as text.
+        stands_for: A rate at real scale as text. Only used in a scaled lab.
+        value: The measured value, in ``unit``.
+        unit: Value unit.
+        decimals: Decimals of a percentage.
+    """
 
     words: str
     layer: str
     measured: str
-    stands_for: str | None = None  # of a rate in a scaled lab
-    value: float | None = None  # as measured, in ``unit``
+    stands_for: str | None = None
+    value: float | None = None
     unit: Unit
-    decimals: int = 2  # of a percentage
+    decimals: int = 2
 
     def cells(self, *, lab: bool) -> tuple[str, ...]:
-        """As a table's row; ``lab``: with a column of what it stands for."""
+        """Return the cells of a table row.
+
+        Args:
+            lab: Add a column with the rate at real scale.
+        """
         return (
             self.words,
             self.layer,
@@ -30,7 +44,7 @@ class FigureRow:
 
 
 def figure_rows(summary: RunSummary) -> list[FigureRow]:
-    """The target and every headline figure; those that few runs have where they are known."""
+    """Return the target and all headline metrics. Optional metrics are included if they are known."""
     target = summary.target_bits_per_second
     layer = summary.target_layer.value
     rows = [_row("target", layer, Unit.RATE, target, summary, rate(target), "none set")]
@@ -44,7 +58,12 @@ def figure_rows(summary: RunSummary) -> list[FigureRow]:
 
 
 def layer_of(layer: str, summary: RunSummary) -> str:
-    """A figure's layer in words; the ledger's own where one was read."""
+    """Return the metric layer as text.
+
+    Args:
+        layer: Metric layer. ``LEDGER`` means the firewall counter layer.
+        summary: The run summary to use.
+    """
     if layer != LEDGER:
         return layer
     return "none read" if summary.reconciliation is None else summary.reconciliation.layer

@@ -1,4 +1,4 @@
-"""Groups of bursts to compare: which bursts, and what besides was fixed."""
+"""Burst groups for a comparison, and the conditions in each group."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,21 +16,37 @@ from broadside.coordinator.runs.stored import read_fleet
 from broadside.coordinator.views.requests import CompareRequest, Selection
 from broadside.exchange.messages import Presence
 
-# Labels that say nothing of what was measured.
+# Labels that do not describe a measurement condition.
 NOT_CONDITIONS: Final = ("timezone", "study", "trial")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run that is over."""
+    """A finished run.
+
+    Attributes:
+        plan: The run plan.
+        summary: The run summary.
+        fleet: Agents at the launch. Empty for an imported run.
+    """
 
     plan: Plan
     summary: RunSummary
-    fleet: Sequence[Presence] = ()  # the agents at its launch; empty: imported
+    fleet: Sequence[Presence] = ()
 
 
 async def compare_stored(coordinator: Coordinator, request: CompareRequest) -> Comparison:
-    """Two groups of bursts side by side. Raises ``UnknownRun``, ``RunNotOver``, ``EmptyGroup``."""
+    """Compare two groups of bursts.
+
+    Args:
+        coordinator: The coordinator with the stored runs.
+        request: The two groups to compare.
+
+    Raises:
+        UnknownRun: The run does not exist.
+        RunNotOver: A run is not finished.
+        EmptyGroup: A group has no burst.
+    """
     a, b = [await _runs_of(coordinator, selection) for selection in (request.a, request.b)]
     return compare_runs(request, a, b)
 
@@ -50,10 +66,18 @@ async def _runs_of(coordinator: Coordinator, selection: Selection) -> list[Run]:
 def compare_runs(
     request: CompareRequest, a_runs: Sequence[Run], b_runs: Sequence[Run]
 ) -> Comparison:
-    """Compare ``b`` with ``a``; the runs are those that the request names.
+    """Compare group ``b`` with group ``a``.
 
-    What is labelled differently counts as a differing condition, but for the one label that is
-    meant: the one named, else the only one. Raises :class:`EmptyGroup`.
+    A label with different values counts as a differing condition, except the label under test. That
+    is the label in the request, or the only label that differs.
+
+    Args:
+        request: The two groups to compare.
+        a_runs: The runs that the request names for group ``a``.
+        b_runs: The runs that the request names for group ``b``.
+
+    Raises:
+        EmptyGroup: A group has no burst.
     """
     labels = (_labels(a_runs), _labels(b_runs))
     differ = {
@@ -118,7 +142,7 @@ def _labels(runs: Sequence[Run]) -> Mapping[str, str]:
 
 
 def _conditions(run: Run) -> Mapping[str, str]:
-    """What a run fixed, as far as it is known: a table does not say how traffic was made."""
+    """Return the known conditions of a run. Imported tables do not contain the traffic settings."""
     said = conditions_of(run.plan, run.fleet)
     if run.plan.spec.scenario != TABLES_SCENARIO:
         return said
@@ -126,7 +150,7 @@ def _conditions(run: Run) -> Mapping[str, str]:
 
 
 def _merged(parts: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
-    """One value a name; several are said together."""
+    """Merge mappings. Different values of a name are joined with "/"."""
     names = {name for part in parts for name in part}
     return {
         name: "/".join(sorted({part.get(name, "unknown") for part in parts}))

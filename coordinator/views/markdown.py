@@ -1,4 +1,4 @@
-"""A verdict and a comparison as Markdown, as a pipeline's summary shows it. Pure."""
+"""Verdicts and comparisons as Markdown, for the summary page of a CI pipeline. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,8 @@ from broadside.coordinator.views.figure_rows import figure_rows
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _UNKNOWN_BAR: Final = "·"
-_BURSTS_MAX_COUNT: Final = 60  # newest, in the sparkline
+# The newest bursts that the sparkline shows.
+_BURSTS_MAX_COUNT: Final = 60
 _SIGNS: Final = {
     Verdict.PASS: "✅",
     Verdict.FAIL: "❌",
@@ -24,7 +25,7 @@ _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|#])")
 
 
 def verdict_markdown(summary: RunSummary) -> str:
-    """Headline, sparkline of the bursts, figures and findings."""
+    """Return headline, burst sparkline, metrics and findings for a run."""
     rates = [RECEIVED.of_burst(burst) for burst in summary.bursts][-_BURSTS_MAX_COUNT:]
     lab = summary.scale != 1
     titles = ("figure", "layer", "measured", *(("stands for",) if lab else ()))
@@ -42,7 +43,12 @@ def verdict_markdown(summary: RunSummary) -> str:
 
 
 def comparison_markdown(found: Comparison, held: Sequence[Held]) -> str:
-    """What changed, and what the gates say to it."""
+    """Return the result for a comparison and its gates.
+
+    Args:
+        found: The comparison to show.
+        held: The gate results to show.
+    """
     return _text(
         f"## {plain(found.b)} against {plain(found.a)}",
         *(
@@ -58,7 +64,7 @@ def comparison_markdown(found: Comparison, held: Sequence[Held]) -> str:
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """A bar a value, from zero to the largest; a dot where it is unknown."""
+    """Return one bar for each value, from zero to the maximum, and a dot for an unknown value."""
     most = max((value for value in values if value is not None), default=0.0)
     return "".join(
         _UNKNOWN_BAR
@@ -69,7 +75,7 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 
 def plain(text: str) -> str:
-    """Text that Markdown shows as it stands: others wrote labels, names and findings."""
+    """Escape text for Markdown, because labels, names and findings can contain any character."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 

@@ -1,9 +1,9 @@
-"""Figures for Prometheus: what is going on now, and how the newest run ended.
+"""Metrics for Prometheus, about the current state and the newest run.
 
-The names are an interface: dashboards and alerts are written against them, and docs/metrics.md
-lists them. Units are Prometheus's own: seconds, bytes, ratios from 0 to 1. A figure that is unknown
-has no sample, so it is absent from graphs and never zero. Labels are bounded: states, roles,
-layers, and one run at a time.
+Dashboards and alerts depend on the names, which docs/metrics.md lists. Units are Prometheus base
+units, which are seconds, bytes, and ratios from 0 to 1. An unknown value has no sample, so it is
+absent from graphs and never zero. Label values are limited to states, roles, layers, and one run at
+a time.
 """
 
 import re
@@ -35,16 +35,18 @@ from broadside.exchange.ports import QueueCounts
 from broadside.exchange.records import RunHeader
 from broadside.exchange.version import UNKNOWN, commit, version_number
 
-STALE_AFTER: Final = timedelta(seconds=30)  # an agent that was not heard of for so long
+# An agent is stale after this time without a heartbeat.
+STALE_AFTER: Final = timedelta(seconds=30)
 _RUNS_LOOKED_AT: Final = 50
 _OPEN_LOOKED_AT: Final = 5
 _PHASES: Final = ("unclaimed", "claimed", "armed", "reported")
 _GONE: Final = "stale"
-_ERROR_MAX_CHARS: Final = 100  # of a label
+# Maximum label length.
+_ERROR_MAX_CHARS: Final = 100
 
 
 def name_of(each: Figure) -> str:
-    """What Prometheus calls a run's figure, in its base units."""
+    """Return the Prometheus name for a run metric, in base units."""
     stem = re.sub(r"_s(?=$|_per_)", "_seconds", each.metric or each.name)
     stem = stem.replace("_bits_per_second", "_bytes_per_second").removesuffix("_count")
     return f"broadside_run_{stem}"
@@ -134,7 +136,24 @@ METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What one scrape shows."""
+    """Values of one scrape.
+
+    Attributes:
+        now: Scrape time.
+        ticked_at: Last pass over all runs. None if there was none.
+        presences: All known agents.
+        counts: Messages on the queue.
+        open_count: Runs without a verdict, of the newest 50.
+        header: The run that is shown. None if there is no run.
+        status: The run status.
+        progress: Its progress. None if it does not run.
+        summary: Its summary. None if it has no verdict.
+        scale: Its scale.
+        target: Its target in bit/s at this scale, and the layer.
+        firewall: Newest firewall counter rate in bit/s, and the layer.
+        meter: Run cost.
+        backups: Backup records. Empty if the store is not embedded.
+    """
 
     now: datetime
     ticked_at: datetime | None
@@ -146,14 +165,22 @@ class Snapshot:
     progress: Progress | None = None
     summary: RunSummary | None = None
     scale: float | None = None
-    target: tuple[float, str] | None = None  # bit/s at this scale, layer
-    firewall: tuple[float, str] | None = None  # bit/s, layer
+    target: tuple[float, str] | None = None
+    firewall: tuple[float, str] | None = None
     meter: PriceMeter | None = None
     backups: Mapping[BackupKind, BackupRecord] = field(default_factory=dict)
 
 
 async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
-    """Read what one scrape needs. Raises ``ExchangeError``."""
+    """Read the values of one scrape.
+
+    Args:
+        coordinator: The coordinator to use.
+        budgets: Source for the run cost.
+
+    Raises:
+        ExchangeError: The queue or a table cannot be read.
+    """
     records = coordinator.fabric.records
     headers = [header async for header in records.private.list_runs(limit=_RUNS_LOOKED_AT)]
     unfinished = [header for header in headers if header.outcome is None]
@@ -198,7 +225,7 @@ async def take_snapshot(coordinator: Coordinator, budgets: Budgets) -> Snapshot:
 async def _shown(
     coordinator: Coordinator, unfinished: Sequence[RunHeader], headers: Sequence[RunHeader]
 ) -> tuple[RunHeader | None, RunStatus | None]:
-    """The run that sends, else the newest open one, else the newest."""
+    """Return the run that is running, else the newest open run, else the newest run."""
     looked = [
         (header, await coordinator.stored.status(header.run_id))
         for header in (list(unfinished[:_OPEN_LOOKED_AT]) or list(headers[:1]))
@@ -209,14 +236,15 @@ async def _shown(
 
 
 class Figures(Collector):
-    """The newest snapshot as metric families, in one application's own registry."""
+    """Prometheus collector for the newest snapshot, with its own registry."""
 
     def __init__(
         self, loop_lag: LoopLag, announcer: Announcer, backup_interval: timedelta | None = None
     ) -> None:
         self._loop_lag = loop_lag
         self._announcer = announcer
-        self._backup_interval = backup_interval  # None: none are scheduled
+        # None if no backups are scheduled.
+        self._backup_interval = backup_interval
         self._snapshot: Snapshot | None = None
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -281,7 +309,7 @@ def _samples(shown: Snapshot) -> Iterator[Sample]:
 
 
 def _own(lag_s: float | None, places: Sequence[PlaceState]) -> Iterator[Sample]:
-    """Figures of this process."""
+    """Yield the metrics of this process."""
     yield "broadside_loop_lag_seconds", (), lag_s
     for place in places:
         yield "broadside_notices_waiting", (place.name,), float(place.waiting_count)
@@ -295,7 +323,7 @@ def _own(lag_s: float | None, places: Sequence[PlaceState]) -> Iterator[Sample]:
 
 
 def _backups(shown: Snapshot, interval: timedelta | None) -> Iterator[Sample]:
-    """Backups and restore drills; absent where none was tried."""
+    """Yield the metrics of backups and restore drills. Without any attempt there is no sample."""
     if interval is not None:
         yield "broadside_backup_interval_seconds", (), interval.total_seconds()
     names = {BackupKind.BACKUP: "broadside_backup", BackupKind.DRILL: "broadside_restore_drill"}
@@ -344,7 +372,7 @@ def _burst(shown: Snapshot, status: RunStatus) -> Iterator[Sample]:
 
 
 def _under_way(status: RunStatus) -> BurstStatus:
-    """The first burst that is not over, else the last."""
+    """Return the first burst that is not over, else the last."""
     return next((b for b in status.bursts if b.phase is not BurstPhase.OVER), status.bursts[-1])
 
 

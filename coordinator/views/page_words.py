@@ -1,4 +1,4 @@
-"""The page's words and units, as the module `words.js` that is served beside its files."""
+"""Labels and units for the live page, as the JavaScript module `words.js`."""
 
 import json
 
@@ -8,7 +8,7 @@ from broadside.coordinator.core.words import DIGITS, SCALES, UNKNOWN
 
 
 def page_words() -> str:
-    """Units, figures and goals: what the page needs to say the same as all else."""
+    """Return the module with the units, metrics and thresholds that the page should use."""
     told = {
         "DIGITS": DIGITS,
         "UNKNOWN": UNKNOWN,

@@ -1,4 +1,4 @@
-"""What a caller of the API sends."""
+"""API request types."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -29,8 +29,11 @@ class LaunchRequest(Message):
     by: str = Field(default="api", max_length=100, description="who launches; kept with the run")
 
     def resolve(self) -> RunSpec:
-        """The specification asked for. Raises
-        :class:`~broadside.coordinator.scenarios.ScenarioError`."""
+        """Return the requested specification.
+
+        Raises:
+            ScenarioError: The specification is wrong, or not exactly one form is given.
+        """
         if (self.scenario is None) == (self.spec is None):
             raise scenarios.BadScenario("scenario, spec: give one of the two")
         if self.spec is not None:
@@ -53,7 +56,11 @@ class EstimateRequest(LaunchRequest):
     )
 
     def table(self, own: Prices) -> Prices:
-        """The prices to use. Raises :class:`~broadside.coordinator.prices.BadPrices`."""
+        """Return the prices to use.
+
+        Raises:
+            BadPrices: The prices in the request are wrong.
+        """
         return own if self.prices is None else prices.override(self.prices)
 
 
@@ -78,8 +85,16 @@ class ScheduleRequest(LaunchRequest):
     )
 
     def schedule(self, *, by: str, now: datetime) -> Schedule:
-        """Raises :class:`~broadside.coordinator.core.plan.schedule.BadSchedule`,
-        ``ScenarioError``."""
+        """Build the schedule.
+
+        Args:
+            by: User who creates it.
+            now: Creation time.
+
+        Raises:
+            BadSchedule: The times are wrong.
+            ScenarioError: The specification is wrong.
+        """
         at, until_at = (
             None if wall is None else localise(wall.replace(microsecond=0), self.timezone, field)
             for wall, field in ((self.at, "at"), (self.until_at, "until"))
@@ -107,8 +122,10 @@ class Selection(Message):
 
     name: str | None = Field(default=None, max_length=200)
     run_ids: tuple[RunId, ...] = Field(min_length=1, max_length=200)
-    from_at: UtcDatetime | None = None  # bursts that start after it
-    before_at: UtcDatetime | None = None  # bursts that end by it
+    # Only bursts that start after this time.
+    from_at: UtcDatetime | None = None
+    # Only bursts that end before or at this time.
+    before_at: UtcDatetime | None = None
 
 
 class CompareRequest(Message):

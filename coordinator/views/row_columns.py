@@ -1,8 +1,7 @@
-"""Rows of one type as columns, of which a file of any format is made. Pure.
+"""Conversion of typed rows to columns, for files in any format. Pure.
 
-The type alone says which columns there are, and what each holds: no row, and what rows lack, change
-neither. What is nested gets its parents' names in front; lists, and mappings by names of the user's
-own, are one column of text.
+The columns and their types depend on the row type only, not on the rows. A nested field name begins
+with the parent names. Lists, and mappings with names from the user, become one text column.
 """
 
 import types
@@ -19,7 +18,8 @@ from pydantic_core import to_json
 
 from broadside.coordinator.core.measure.second_table import Column
 
-_UNITS: Final = (  # how a name ends, the unit
+# Name suffix, and the unit.
+_UNITS: Final = (
     ("_bits_per_second", "bit/s"),
     ("_s", "s"),
     ("_ratio", "ratio"),
@@ -34,7 +34,7 @@ _PLAIN: Final = (bool, int, float, str, datetime)
 
 
 class Kind(StrEnum):
-    """What a column's cells are."""
+    """Type of the cells in a column."""
 
     TEXT = "text"
     INSTANT = "instant"
@@ -44,7 +44,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A column to be: its name, where its cell stands in a row, and what it is."""
+    """Column definition.
+
+    Attributes:
+        name: Column name.
+        path: Field names that lead to the cell in a row.
+        kind: Cell type.
+    """
 
     name: str
     path: tuple[str, ...]
@@ -52,17 +58,23 @@ class Cell:
 
 
 def cells_of(row_type: Any) -> Sequence[Cell]:
-    """The columns of rows of a type: a model, or a union of some."""
+    """Return the columns of a row type, which is a model or a union of models."""
     found: dict[str, Cell] = {}
     for cell in _cells(row_type, ()):
         known = found.setdefault(cell.name, cell)
-        if known.kind is not cell.kind:  # members of a union that differ in it
+        # Union members have different types for this column.
+        if known.kind is not cell.kind:
             found[cell.name] = Cell(name=cell.name, path=cell.path, kind=Kind.TEXT)
     return list(found.values())
 
 
 def scalars_of(model: type[BaseModel], before: str = "") -> Sequence[Cell]:
-    """A column for every plain field of a model, of flat rows; with ``before`` in front."""
+    """Return a column for each plain field of a model, for flat rows.
+
+    Args:
+        model: The row type to use.
+        before: Prefix of all column names.
+    """
     return [
         Cell(name=before + name, path=(before + name,), kind=_kind(members))
         for name, info in model.model_fields.items()
@@ -76,7 +88,13 @@ def columns_of(
     cells: Sequence[Cell],
     layer_of: Callable[[str], str | None] = lambda _: None,
 ) -> Sequence[Column]:
-    """A column a cell, of rows as JSON has them; a cell that a row lacks is unknown."""
+    """Convert rows to columns. A cell that a row lacks is unknown.
+
+    Args:
+        rows: Rows as parsed JSON.
+        cells: The columns to create.
+        layer_of: Function that returns the layer of a column name, or None.
+    """
     return [
         Column(
             name=cell.name,
@@ -106,7 +124,7 @@ def _cells(annotation: Any, path: tuple[str, ...]) -> Iterator[Cell]:
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """The types that a value may have, without what is said beside them; never None's."""
+    """Yield the types of a value, without annotations and without None."""
     origin = get_origin(annotation)
     if origin is Annotated:
         yield from _members(get_args(annotation)[0])

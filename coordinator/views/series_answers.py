@@ -1,4 +1,4 @@
-"""A burst's seconds as a file: the fleet's, or each pair's."""
+"""Burst seconds as a file, for the fleet or for each pair."""
 
 import asyncio
 from collections.abc import Sequence
@@ -31,9 +31,23 @@ async def series_body(
     of: Whose | None = None,
     pair: str | None = None,
 ) -> bytes:
-    """The seconds in one of :data:`~broadside.coordinator.views.series_formats.FORMATS`.
+    """Return the burst seconds as a file.
 
-    Raises ``UnknownRun``, ``UnknownBurst``, ``UnknownPair``, ``BurstNotOver``, ``NotAcceptable``.
+    Args:
+        coordinator: The coordinator to use.
+        run_id: The run to use.
+        burst_index: The burst to use, starting at 0.
+        media_type: One of ``series_formats.FORMATS``.
+        resolution_s: Number of seconds to combine in a row.
+        of: Fleet or pairs. If None, the fleet, or pairs if ``pair`` is given.
+        pair: Name or number of one pair. If None, all pairs.
+
+    Raises:
+        UnknownRun: The run does not exist.
+        UnknownBurst: The burst does not exist in this run.
+        UnknownPair: The pair does not exist, or a pair is given for the fleet.
+        BurstNotOver: The burst is not over.
+        NotAcceptable: The format is not available.
     """
     plan = await plan_with_burst(coordinator, run_id, burst_index)
     names = [planned.name for planned in plan.pairs]

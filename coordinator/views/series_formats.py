@@ -1,4 +1,4 @@
-"""A table as JSON, CSV, Arrow or Parquet, whichever the caller accepts."""
+"""Conversion of tables to JSON, CSV, Arrow or Parquet, as requested by ``Accept``."""
 
 import csv
 import io
@@ -15,7 +15,8 @@ JSON: Final = "application/json"
 CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 PARQUET: Final = "application/vnd.apache.parquet"
-FILE: Final = "application/octet-stream"  # any of them, as a file
+# Any of these types, as a file.
+FILE: Final = "application/octet-stream"
 
 
 class NotAcceptable(Exception):
@@ -23,10 +24,15 @@ class NotAcceptable(Exception):
 
 
 def chosen_format(accept: str | None, offered: Sequence[str] = ()) -> str:
-    """The best of the ``offered`` types, or of our formats, by an ``Accept`` header (RFC 9110,
-    section 12.5.1); of equals the first.
+    """Return the best media type for an ``Accept`` header (RFC 9110, section 12.5.1).
 
-    Raises :class:`NotAcceptable`.
+    Args:
+        accept: Header value. None or empty accepts everything.
+        offered: Types that can be returned. If several types match equally, the first is used.
+            Defaults to ``FORMATS``.
+
+    Raises:
+        NotAcceptable: No available type is acceptable.
     """
     offered = offered or tuple(FORMATS)
     if accept is None or not accept.strip():
@@ -58,12 +64,17 @@ def _weight(parameters: Sequence[str]) -> float:
 
 
 def as_json(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-    """Column by column; unknown is null."""
+    """Convert columns to JSON, column by column. Unknown values are null.
+
+    Args:
+        head: Additional object members to write.
+        columns: The columns to convert.
+    """
     return to_json({**head, "columns": described(columns)}, inf_nan_mode="null")
 
 
 def described(columns: Sequence[Column]) -> list[Mapping[str, Any]]:
-    """Columns as JSON has them; NaN is still to become null."""
+    """Return the columns in their JSON form. NaN is not yet replaced with null."""
     return [
         {
             "name": column.name,
@@ -76,7 +87,10 @@ def described(columns: Sequence[Column]) -> list[Mapping[str, Any]]:
 
 
 def as_csv(_: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-    """Row by row; the header's names carry unit and layer, unknown is an empty cell."""
+    """Convert columns to CSV, row by row. An unknown value is an empty cell.
+
+    The column names contain unit and layer.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow([column.name for column in columns])
@@ -86,7 +100,7 @@ def as_csv(_: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
 
 
 def _cell(value: Any) -> Any:
-    """A cell that a spreadsheet takes for what it is: text that would be a formula is quoted."""
+    """Return a CSV cell. Text that a spreadsheet would calculate as a formula is quoted."""
     if isinstance(value, str):
         text = "".join(letter if letter.isprintable() else " " for letter in value)
         return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
@@ -94,7 +108,12 @@ def _cell(value: Any) -> Any:
 
 
 def as_arrow(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-    """An Arrow IPC stream; fields carry unit and layer as metadata."""
+    """Convert columns to an Arrow IPC stream. The field metadata contains unit and layer.
+
+    Args:
+        head: Table metadata to write.
+        columns: The columns to convert.
+    """
     import pyarrow as pa
 
     table = _arrow_table(head, columns)
@@ -105,7 +124,12 @@ def as_arrow(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
 
 
 def as_parquet(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-    """A Parquet file, with the same metadata."""
+    """Convert columns to a Parquet file, with the metadata of ``as_arrow``.
+
+    Args:
+        head: Table metadata to write.
+        columns: The columns to convert.
+    """
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -114,7 +138,8 @@ def as_parquet(head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
     return bytes(sink.getvalue())
 
 
-_FORMULA: Final = ("=", "+", "-", "@")  # what a spreadsheet begins to calculate at
+# Characters at which a spreadsheet begins a formula.
+_FORMULA: Final = ("=", "+", "-", "@")
 
 FORMATS: Final[Mapping[str, Callable[[Mapping[str, Any], Sequence[Column]], bytes]]] = {
     JSON: as_json,
@@ -125,7 +150,16 @@ FORMATS: Final[Mapping[str, Callable[[Mapping[str, Any], Sequence[Column]], byte
 
 
 def render(media_type: str, head: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
-    """The table in one of :data:`FORMATS`. Raises :class:`NotAcceptable` without pyarrow."""
+    """Convert columns to a format in ``FORMATS``.
+
+    Args:
+        media_type: Media type to write.
+        head: Table metadata to write.
+        columns: The columns to convert.
+
+    Raises:
+        NotAcceptable: pyarrow is not installed.
+    """
     try:
         return FORMATS[media_type](head, columns)
     except ModuleNotFoundError as error:
