@@ -1,1 +1,1 @@
-"""From agents' rows to figures of one burst. Pure."""
+"""Computation of all values for a burst from agents' rows, without input or output."""

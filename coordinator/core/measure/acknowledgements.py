@@ -1,4 +1,4 @@
-"""Bytes of TCP acknowledgements, measured by the counters of the receivers' interfaces."""
+"""Bytes used for TCP acknowledgements, measured by the receivers' interface counters."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,16 +16,19 @@ from broadside.coordinator.core.measure.headers import (
 from broadside.coordinator.core.plan.spec import Burst
 from broadside.exchange.messages import Direction, Flow, Protocol, Side
 
-# Of the pairs' payload: what the interfaces that carried it must have counted. A counter with less
-# is not one of the interface that was used.
+# Share of the pairs' payload. An interface that carried this payload must have counted this much or
+# more. If a counter has less, it belongs to another interface.
 CARRIED_RATIO: Final = 1.0
 
 
 class Acknowledgements:
-    """What receivers' interfaces sent for each byte that they received.
+    """Bytes that the receivers' interfaces sent per byte that they received.
 
-    It is an upper bound: everything else that these hosts sent is in it. With traffic in both
-    directions an interface's counters hold payload both ways, and nothing is measured.
+    This is an upper limit, because it includes all other traffic from these hosts. If there is
+    traffic in both directions, counters include payload in both directions too, so no value can be
+    measured.
+
+    To use it, call :meth:`add` for each block of pairs and then :meth:`done` to get the result.
     """
 
     def __init__(self, burst: Burst, protocol: Protocol, direction: Direction) -> None:
@@ -38,7 +41,7 @@ class Acknowledgements:
         self._payload = self._carried = self._acknowledged = 0.0
 
     def add(self, pairs: Sequence[PairEvidence]) -> None:
-        """Add pairs with their seconds."""
+        """Add pairs and their seconds."""
         if self._flow is None:
             return
         side = receiving_side(self._flow)
@@ -54,7 +57,7 @@ class Acknowledgements:
         if not len(host) or payload <= 0:
             return
         inside = (host.end_at_s > self._from_s) & (host.start_at_s < self._before_s)
-        # A second counts when both counts of it are known.
+        # To use a second, we need both counters.
         known = inside & ~np.isnan(host.nic_rx_bytes + host.nic_tx_bytes)
         received = float(host.nic_rx_bytes[known].sum())
         sent = float(host.nic_tx_bytes[known].sum())
@@ -64,10 +67,15 @@ class Acknowledgements:
         self._acknowledged += payload * sent / received
 
     def done(self, headers: Headers) -> float | None:
-        """Return the bytes of acknowledgements for a byte of payload, at most.
+        """Return the upper limit for acknowledgement bytes divided by payload.
 
-        Pairs without comparable counters count with one acknowledgement a segment. None: no pair
-        has comparable counters.
+        If a pair has no counters to compare, an acknowledgement per segment is assumed.
+
+        Args:
+            headers: Header overhead to use.
+
+        Returns:
+            The ratio, or ``None`` if no pair has counters to compare.
         """
         if self._carried <= 0:
             return None

@@ -1,4 +1,4 @@
-"""Fleet figures from an aligned burst: per second, per pair, per flow, over the steady window."""
+"""Rates and other values for the fleet, pairs and flows in an aligned burst."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -43,13 +43,27 @@ from broadside.coordinator.core.summary import (
 )
 from broadside.exchange.messages import Flow, FlowTotals, JobReport, ServerTest, Side, pair_name
 
-SUSTAIN_S: Final = 300  # s: what RFC 9411 recommends for a sustain phase, at least
+# Seconds. RFC 9411 recommends a sustain phase that is at least as long.
+SUSTAIN_S: Final = 300
 _STARTS_AT_ONCE: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate:
-    """Everything that :func:`aggregate` says of a burst."""
+    """Result of ``aggregate`` for one burst.
+
+    Attributes:
+        window: Common window without the ramp, or ``None`` if the pairs share no second.
+        flows: Summary per flow.
+        pairs: Summary per pair.
+        client: Summary for client hosts.
+        server: Summary for server hosts.
+        cliff: A fall in the rate that lasts to the end, if any.
+        series: Values per second.
+        received_half_width_bits_per_second: Half the 95 % interval of the fleet's rate.
+        worst_bits_per_second: Smallest mean for any possible window, see ``_worst``.
+        peak_pair_bits_per_second: Largest rate for any pair in a single second.
+    """
 
     window: Window | None
     flows: tuple[FlowSummary, ...]
@@ -64,10 +78,19 @@ class Aggregate:
 
 
 def common_window(aligned: Aligned, rows: Sequence[int], burst: Burst) -> tuple[int, int] | None:
-    """Cells [from, before) from the last of the pairs' first full cells to the first of their
-    last ones, inside the planned burst without its omitted warm-up; None when empty.
+    """Return the cells that all pairs share, without the omitted warm-up.
 
-    Gaps inside stay gaps: they count as nothing seen, never as zero covered.
+    The window starts when the last pair has reached its first full cell. It ends when the first
+    pair has reached its last full cell. It will always be inside the planned burst. Gaps inside the
+    window stay gaps, and their seconds should be treated as unknown, not as zero.
+
+    Args:
+        aligned: Burst on the grid.
+        rows: Rows for the pairs to use.
+        burst: Planned burst.
+
+    Returns:
+        First cell and end (exclusive), or ``None`` if the window is empty.
     """
     if not rows:
         return None
@@ -92,13 +115,22 @@ def aggregate(
     late_after_s: float,
     clock_bound_max_s: float,
 ) -> Aggregate:
-    """Figures of one burst; ``grades`` are in the order of ``aligned.pairs``."""
+    """Compute all values for a burst.
+
+    Args:
+        burst: Planned burst.
+        aligned: Burst on the grid.
+        grades: Grades in the same order as ``aligned.pairs``.
+        headers: Header overhead to use.
+        late_after_s: A pair is late when its start error is above this limit, in seconds.
+        clock_bound_max_s: Clock error bound to use for an unknown clock, in seconds.
+    """
     measured = [row for row, grade in enumerate(grades) if grade.measured]
     seen = [row for row, grade in enumerate(grades) if grade.start_error_s is not None]
     common = common_window(aligned, measured or seen, burst)
     if all(flow.means_only for flow in aligned.flows):
-        # Without seconds a late pair's part of a window is not known, only its mean over its own
-        # time: the window is what late ones share too.
+        # When there are no seconds, a late pair only has a mean, and we cannot get its value for a
+        # part of the time. So the window should only contain time that late pairs share too.
         common = common_window(aligned, seen, burst) or common
     filled = [
         flow.received_bytes if common is None else _filled(flow, grades, slice(*common))
@@ -151,7 +183,7 @@ def aggregate(
         pairs=pairs,
         client=_hosts(aligned.client, [pair.client_nic_ratio for pair in pairs], span),
         server=_hosts(aligned.server, [pair.server_nic_ratio for pair in pairs], span),
-        # Of readings spread over seconds nobody knows when they fell.
+        # When readings are spread over seconds, they do not show when a fall happened.
         cliff=None
         if span is None or not scale.has_seconds
         else _cliff(aligned, filled, measured, span),
@@ -167,12 +199,12 @@ def aggregate(
 
 
 def _filled(flow: FlowSeconds, grades: Sequence[PairGrade], common: slice) -> Floats:
-    """Received bytes with gaps at each pair's mean over its other seconds of the window.
+    """Return received bytes, using a pair's mean in the window to fill its gaps.
 
-    What a pair carried in a gap is unknown, and zero is the one value that it surely is not: the
-    pair ran, through all of the window by its own report, or before the gap and after it. Bytes
-    on record stay as they are, in the ledger's series too; see ``_worst`` for what a verdict needs
-    where seconds are missing.
+    In a gap, the bytes are not known. But they cannot be zero, because the pair was running. Either
+    this is known from its report, or there are seconds before and after the gap. Recorded bytes
+    will not be changed, and this also applies to the stored series. See ``_worst`` for the value to
+    use in a verdict when seconds are missing.
     """
     cover = flow.coverage[:, common]
     gaps = np.flatnonzero((cover < CELL_FULL_RATIO).any(axis=1) & (cover > 0).any(axis=1))
@@ -191,18 +223,22 @@ def _filled(flow: FlowSeconds, grades: Sequence[PairGrade], common: slice) -> Fl
 
 
 def _covered(aligned: Aligned, rows: Sequence[int], span: slice) -> float:
-    """Share of the pairs' seconds of a window that records cover."""
+    """Return how much of the pairs' time in a window was recorded, as a ratio."""
     cover = [flow.coverage[list(rows), span].mean(dtype=np.float64) for flow in aligned.flows]
     return min(1.0, float(np.min(cover))) if rows else 0.0
 
 
 def _sent(flow: FlowSeconds, span: slice, ran: NDArray[np.bool_]) -> float | None:
-    """Bytes sent in the window; the unknown seconds of a pair that ran count at its mean."""
+    """Return the bytes sent in the window.
+
+    If a pair was running, its mean is used for unknown seconds.
+    """
     cells = flow.sent_bytes[:, span]
     known = ~np.isnan(cells)
     if not known.any():
         return None
-    whole = known.copy()  # those beside a gap are known in part
+    # Seconds next to a gap are only partly known.
+    whole = known.copy()
     whole[:, 1:] &= known[:, :-1]
     whole[:, :-1] &= known[:, 1:]
     counts = whole.sum(axis=1)
@@ -227,7 +263,7 @@ def _flow(
     bytes_in = filled[:, span]
     bits = bytes_in.sum(axis=0) * 8
     received = float(bits.mean())
-    # What says how the load moved: seconds that were recorded as such.
+    # To see how the load changed, only recorded seconds can be used.
     moving = bytes_in[:, : None if scale.has_seconds else 0]
     seconds = bits[: moving.shape[1]]
     clock_half = received * _clock_ratio(bound_s, length_s)
@@ -292,12 +328,12 @@ def _flow(
 
 
 def _clock_ratio(bound_s: float, length_s: int) -> float:
-    """Return how much of a rate the clocks' bounds may add or take at a window's ends."""
+    """Return the relative error for a rate that clock errors cause at both window edges."""
     return min(1.0, 2 * bound_s / length_s)
 
 
 def _senders(aligned: Aligned) -> list[HostSeconds]:
-    """Return the hosts that sent each flow."""
+    """Return the sending hosts for each flow."""
     return [
         aligned.client if receiving_side(flow.flow) is Side.SERVER else aligned.server
         for flow in aligned.flows
@@ -312,10 +348,10 @@ def _half_width(
     bound_s: float,
     summaries: Sequence[FlowSummary],
 ) -> float | None:
-    """Return half of the 95 % interval of the fleet's rate, in bit/s; None: unknown.
+    """Return half the 95 % interval for the fleet's rate in bit/s, or ``None`` if unknown.
 
-    Of several flows it is that of their sum, second by second. All flows of a pair are placed by
-    the same clocks, so that what these may be off by is added, not squared.
+    When there are several flows, their seconds will be added first. A pair uses the same clocks for
+    all flows, so clock errors need to be added linearly and not in quadrature.
     """
     if len(flows) == 1 or span is None or any(flow.means_only for flow in flows):
         return summaries[0].received_half_width_bits_per_second if len(flows) == 1 else None
@@ -325,7 +361,7 @@ def _half_width(
 
 
 def _known_sum(cells: NDArray[np.floating]) -> float | None:
-    """Sum of the known cells; None where none is known."""
+    """Add up the known cells, or return ``None`` if there are none."""
     return None if np.isnan(cells).all() else float(np.nansum(cells, dtype=np.float64))
 
 
@@ -338,26 +374,35 @@ def _over(part: float | None, whole: float | None) -> float | None:
 
 
 def _cov(values: Floats) -> float:
-    """Coefficient of variation: sample standard deviation / mean; NaN under two values."""
+    """Return the coefficient of variation (sample standard deviation / mean).
+
+    The result is NaN if there are fewer than two values or when there is no traffic.
+    """
     if len(values) < 2 or values.mean() <= 0:
         return math.nan
     return float(values.std(ddof=1) / values.mean())
 
 
 def jain(rates: Floats) -> float:
-    """Jain's fairness index, (sum x)^2 / (n sum x^2): 1 when all are equal, 1/n when one has all.
+    """Return Jain's fairness index, (sum x)^2 / (n sum x^2).
 
-    R. Jain, D. Chiu, W. Hawe, "A Quantitative Measure of Fairness and Discrimination for Resource
-    Allocation in Shared Computer Systems", DEC Research Report TR-301, 1984. NaN without traffic.
+    It is 1 when all rates are equal, and 1/n when a single pair has all traffic. It is NaN if there
+    is no traffic. R. Jain, D. Chiu, W. Hawe, "A Quantitative Measure of Fairness and Discrimination
+    for Resource Allocation in Shared Computer Systems", DEC Research Report TR-301, 1984.
     """
     squares = float((rates**2).sum())
     return float(rates.sum()) ** 2 / (len(rates) * squares) if squares > 0 else math.nan
 
 
 def tcp_efficiency(segments: float | None, retransmits: float | None) -> float | None:
-    """(Transmitted - retransmitted bytes) / transmitted bytes: RFC 6349, section 4.2.
+    """Return (transmitted - retransmitted bytes) / transmitted bytes (RFC 6349, section 4.2).
 
-    ``segments`` are those of new payload; what was sent again comes on top of them.
+    Args:
+        segments: Segments with new payload, not including retransmissions, if known.
+        retransmits: Retransmitted segments, if known.
+
+    Returns:
+        The ratio, or ``None`` if an argument is unknown.
     """
     if not segments or retransmits is None:
         return None
@@ -367,10 +412,17 @@ def tcp_efficiency(segments: float | None, retransmits: float | None) -> float |
 def transfer_time_ratio(
     received_bits_per_second: float, wire_ratio: float, caps: Sequence[float | None]
 ) -> float | None:
-    """Actual / ideal TCP transfer time: RFC 6349, section 4.1.
+    """Return actual / ideal TCP transfer time (RFC 6349, section 4.1).
 
-    The ideal is what the clients' NIC caps would carry with these headers. None where a cap is
-    unknown.
+    To get the ideal time, the clients' NIC limits are used, and the same headers are assumed.
+
+    Args:
+        received_bits_per_second: Measured rate of payload.
+        wire_ratio: Ethernet frame bytes divided by payload.
+        caps: NIC limits for all clients in bit/s. Use ``None`` when a limit is not known.
+
+    Returns:
+        The ratio, or ``None`` if a limit is unknown.
     """
     known = [cap for cap in caps if cap]
     if not known or len(known) < len(caps) or received_bits_per_second <= 0:
@@ -379,8 +431,11 @@ def transfer_time_ratio(
 
 
 def _share_movement(bytes_in: Floats) -> float:
-    """Variance of the sum over sum of variances: 1 for pairs that move apart, near 0 where what
-    one pair gains another loses, as when one device caps the sum."""
+    """Return the variance of the sum divided by the sum of the variances.
+
+    It will be 1 when pairs are independent. It will be near 0 when a pair gets the rate that
+    another one loses. This can be caused by a device that limits the total.
+    """
     if len(bytes_in) < 2 or bytes_in.shape[1] < 4:
         return math.nan
     single = float(bytes_in.var(axis=1, ddof=1).sum())
@@ -388,14 +443,17 @@ def _share_movement(bytes_in: Floats) -> float:
 
 
 def _idle_rtt(pairs: Sequence[PairEvidence]) -> float | None:
-    """Return the mean idle RTT, s; None where it is unknown for a pair that has a report."""
+    """Return the mean idle RTT in seconds.
+
+    The result is ``None`` when a pair with a report has no idle RTT.
+    """
     reports = [pair.report for pair in pairs if pair.report is not None]
     known = [report.idle_rtt.least_s for report in reports if report.idle_rtt is not None]
     return sum(known) / len(known) if known and len(known) == len(reports) else None
 
 
 def _least_rtt(pairs: Sequence[PairEvidence], flow: Flow, rtt_s: Floats) -> float | None:
-    """Smallest RTT that an engine's totals or seconds name."""
+    """Return the smallest RTT in the engine's totals or seconds, in seconds."""
     said = [totals.rtt_min_s for totals in _totals(pairs, flow) if totals.rtt_min_s]
     if len(rtt_s):
         said.append(float(rtt_s.min()))
@@ -403,7 +461,7 @@ def _least_rtt(pairs: Sequence[PairEvidence], flow: Flow, rtt_s: Floats) -> floa
 
 
 def _most_rtt(pairs: Sequence[PairEvidence], flow: Flow) -> float | None:
-    """Largest RTT that an engine's totals name."""
+    """Return the largest RTT in the engine's totals, in seconds."""
     return max((t.rtt_max_s for t in _totals(pairs, flow) if t.rtt_max_s), default=None)
 
 
@@ -414,7 +472,7 @@ def _totals(pairs: Sequence[PairEvidence], flow: Flow) -> Iterator[FlowTotals]:
 
 
 def _means(cells: Singles, axis: int) -> Floats:
-    """Mean over an axis of the known cells; NaN where none is."""
+    """Average known cells along an axis, with NaN if there are none."""
     known = ~np.isnan(cells)
     counts = known.sum(axis=axis)
     sums = np.where(known, cells, 0.0).sum(axis=axis, dtype=np.float64)
@@ -424,12 +482,12 @@ def _means(cells: Singles, axis: int) -> Floats:
 
 
 def _row_means(cells: Singles, span: slice) -> Floats:
-    """Of each row over the window."""
+    """Average the known cells in each row of the window."""
     return _means(cells[:, span], 1)
 
 
 def _sums(cells: NDArray[np.floating], axis: int) -> Floats:
-    """Sum over an axis of the known cells; NaN where none is."""
+    """Add up known cells along an axis, with NaN if there are none."""
     sums = np.nansum(cells, axis=axis, dtype=np.float64)
     return np.where(np.isnan(cells).all(axis=axis), np.nan, sums)
 
@@ -490,10 +548,10 @@ def _pair_figures(
     *,
     has_seconds: bool,
 ) -> dict[str, Floats]:
-    """Figures of every pair over the window, by their name in :class:`PairSummary`.
+    """Return all pair values in the window by field name, see ``PairSummary``.
 
-    A host's egress is what its counter says, or what its payload comes to in frames where that is
-    more: counters above segmentation offload do not see the headers of segments.
+    To get a host's egress, its counter and its payload in frames are compared, and the larger value
+    is used. A counter above segmentation offload does not include all segment headers.
     """
     length_s = span.stop - span.start
     unknown = np.full(len(aligned.pairs), np.nan)
@@ -520,7 +578,8 @@ def _pair_figures(
         "cov_ratio": cov,
         "retransmits_count": np.rint(retransmits),
         "rtt_mean_s": _row_means(lead.rtt_s, span),
-        "rtt_min_s": lowest,  # infinite where unknown
+        # Infinity is used when it is not known.
+        "rtt_min_s": lowest,
         "cwnd_bytes": _row_means(lead.cwnd_bytes, span),
     }
     for side, host, caps, own in (
@@ -546,7 +605,7 @@ def _pair_figures(
 
 
 def _row_sums(matrices: Sequence[NDArray[np.floating]], span: slice) -> Floats:
-    """Sum over the window of each row's known cells, over all flows; NaN where none is known."""
+    """Add up the known cells in each row of the window, with NaN if there are none."""
     return _sums(np.concatenate([matrix[:, span] for matrix in matrices], axis=1), 1)
 
 
@@ -573,7 +632,10 @@ def _hosts(
 def _cliff(
     aligned: Aligned, filled: Sequence[Floats], measured: Sequence[int], span: slice
 ) -> CliffSummary | None:
-    """A fall of the pairs that ran to the end: one that left cannot make it."""
+    """Return a lasting fall, using only pairs that ran to the end.
+
+    A pair that stopped should not be reported as a fall.
+    """
     rows = list(measured)
     found = cliff(np.sum([cells[rows, span].sum(axis=0) for cells in filled], axis=0))
     if found is None:
@@ -586,7 +648,10 @@ def _cliff(
 
 
 def _slowest_proven(aligned: Aligned, fleet: Floats, span: slice) -> float | None:
-    """The slowest part by receivers' own seconds; None where those are all that there is."""
+    """Return the slowest part's rate in bit/s, using only receivers' seconds.
+
+    The result is ``None`` if all of the fleet's seconds are from receivers.
+    """
     proven = np.sum([flow.proven_bytes for flow in aligned.flows], axis=0)[span]
     if np.allclose(proven, fleet[span]):
         return None
@@ -595,12 +660,13 @@ def _slowest_proven(aligned: Aligned, fleet: Floats, span: slice) -> float | Non
 
 
 def _worst(burst: Burst, aligned: Aligned, late_after_s: float) -> float | None:
-    """The smallest mean, over every window that could have been the common one had other pairs
-    been seen, of what receivers' own seconds say.
+    """Return the smallest mean from receivers' seconds for any possible common window.
 
-    Adding any row to the evidence can only raise it, so a pass that rests on it cannot have come
-    from leaving rows out. A common window starts no later than half the burst (the ramp rule)
-    plus the start tolerance, and ends no earlier than a pair may and still count as measured.
+    The common window may be different if other pairs are recorded. So this value is for all windows
+    that could have been used. When new rows are added, it can only increase. So if it is used for a
+    pass, the pass cannot be caused by missing rows. A common window will start no later than half
+    the burst (ramp rule) plus the start tolerance. It will not end before the time at which a
+    measured pair may end.
     """
     proven = np.sum([flow.proven_bytes for flow in aligned.flows], axis=0)
     first = math.ceil(burst.planned_start_at.timestamp() + burst.omit_s) - aligned.grid.start_s
@@ -616,7 +682,8 @@ def _worst(burst: Burst, aligned: Aligned, late_after_s: float) -> float | None:
     sums = np.concatenate(([0.0], np.cumsum(planned)))
     starts = np.arange(latest_start + 1)[:, None]
     stops = np.arange(earliest_stop, count + 1)
-    # A day is half a billion windows: some hundred starts at a time.
+    # A burst may run for a day and have half a billion windows. So only some starts are computed at
+    # a time.
     least = min(
         float(((sums[stops] - sums[some]) / (stops - some)).min())
         for some in np.split(starts, range(_STARTS_AT_ONCE, len(starts), _STARTS_AT_ONCE))
@@ -625,7 +692,13 @@ def _worst(burst: Burst, aligned: Aligned, late_after_s: float) -> float | None:
 
 
 def series_of(burst: Burst, aligned: Aligned, span: slice | None = None) -> BurstSeries:
-    """Second by second; ``span`` is the window that the headline is over."""
+    """Return the series for a burst, with a value per second.
+
+    Args:
+        burst: Planned burst.
+        aligned: Burst on the grid.
+        span: Window used for the reported rate, or ``None`` if there is no window.
+    """
     covered = np.min([flow.coverage for flow in aligned.flows], axis=0)
     return BurstSeries(
         burst_index=burst.index,
@@ -644,7 +717,8 @@ def series_of(burst: Burst, aligned: Aligned, span: slice | None = None) -> Burs
 def _flow_series(flow: FlowSeconds) -> FlowSeries:
     rates = (flow.received_bytes * 8).astype(np.float32)
     rates[flow.coverage <= 0] = np.nan
-    if flow.means_only:  # spread evenly: no second is known
+    # The bytes are spread evenly, so this is not the real rate for any second.
+    if flow.means_only:
         rates = rates[:0]
     p5, p50, p95 = column_quantiles(rates, (0.05, 0.5, 0.95))
     return FlowSeries(

@@ -1,12 +1,13 @@
-"""Puts every end's irregular intervals on one UTC grid of whole seconds, losing no byte.
+"""Alignment of irregular intervals from all ends to a UTC grid of whole seconds.
 
-The engine's intervals are offset by each agent's start and clock, and are not exactly one second
-long. Each track's cumulative bytes are interpolated linearly between its own interval bounds and
-differenced at the whole UTC seconds, so a track's cells sum to its intervals. Where no interval
-covers a cell, the cell's coverage is 0 and its bytes say nothing.
+An engine's intervals depend on the agent's start and clock, and they are not exactly a second long.
+So cumulative bytes are interpolated linearly between the interval bounds. To get the cells for the
+grid, these values are subtracted at whole UTC seconds. So a track's cells and intervals have the
+same sum. If no interval covers a cell, its coverage is 0 and its bytes should not be used.
 
-Receiver seconds stand wherever they are. A cell that only the sender saw is filled with the
-sender's bytes times the pair's received/sent totals, and the pair's :class:`Basis` says so.
+Receiver seconds will always be used if there are any. If only the sender recorded a cell, the
+sender's bytes are used, multiplied by the pair's ratio of received to sent totals. You can see this
+in the pair's :class:`Basis`.
 """
 
 import math
@@ -28,35 +29,63 @@ from broadside.coordinator.core.measure.grid_rows import (
 )
 from broadside.exchange.messages import Direction, Flow, FlowTotals, Outcome, Side
 
-TAIL_MAX_S: Final = 60.0  # s beyond one more duration after the planned end that the grid reaches
-CELL_FULL_RATIO: Final = 0.99  # of a second: covered as far as clocks can tell
-MISPLACED_S: Final = 3600.0  # s from the instant beyond which a track's own clock is not believed
+# Seconds. The grid can extend this far beyond the planned end plus another duration.
+TAIL_MAX_S: Final = 60.0
+# Share of a second. A cell with this coverage is full, as clocks are not more precise than this.
+CELL_FULL_RATIO: Final = 0.99
+# Seconds from the planned start. If a track starts further away, its clock is wrong, and it will be
+# rejected.
+MISPLACED_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aligned:
-    """A burst on the grid. Pairs are in pair-index order whatever the order of the evidence, and
-    where its seconds are packed, without them."""
+    """Burst on the grid.
+
+    Pairs are sorted by pair index for any order in the evidence. If their seconds are packed, the
+    pairs do not contain them.
+
+    Attributes:
+        grid: The grid to which the burst is aligned.
+        pairs: Evidence per pair.
+        flows: Cells per flow.
+        client: Host counters for clients.
+        server: Host counters for servers.
+        first_data_at_s: First data per pair, in epoch seconds by the corrected clock. NaN if there
+            is no data.
+        clock_bound_s: Clock error bound per pair in seconds, using the larger value from both ends.
+            NaN when it is not known.
+        server_only: Rows for pairs where only the server recorded seconds.
+    """
 
     grid: Grid
     pairs: tuple[PairEvidence, ...]
     flows: tuple[FlowSeconds, ...]
     client: HostSeconds
     server: HostSeconds
-    first_data_at_s: Floats  # per pair, epoch s by corrected clock; NaN: no data
-    clock_bound_s: Floats  # per pair, the larger of its ends' bounds; NaN: unknown
-    server_only: frozenset[int]  # rows of pairs of which the server alone recorded seconds
+    first_data_at_s: Floats
+    clock_bound_s: Floats
+    server_only: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """One pair's tracks, chosen and corrected, on the way to the grid."""
+    """A pair's tracks, selected and corrected for the grid.
+
+    Attributes:
+        evidence: The pair's evidence.
+        received: Receiver's track per flow.
+        sent: Sender's track per flow.
+        placed: Clock corrections, and ratios of received to sent bytes.
+        start_s: First data, in corrected epoch seconds. NaN if there is no data.
+        bound_s: Clock error bound in seconds. NaN if unknown.
+    """
 
     evidence: PairEvidence
     received: dict[Flow, TrackColumns]
     sent: dict[Flow, TrackColumns]
     placed: Placed
-    start_s: float  # epoch s, corrected, NaN: no data
+    start_s: float
     bound_s: float
 
 
@@ -66,10 +95,18 @@ def align(
     grid: Grid | None = None,
     known: dict[int, Chosen] | None = None,
 ) -> Aligned:
-    """Align a burst, or with ``grid`` what of it lies there.
+    """Align a burst to a UTC grid of whole seconds.
 
-    ``known`` has, by their numbers, pairs as they were chosen before, for who aligns a burst again
-    and again: a pair whose evidence is the same object is not chosen anew.
+    Args:
+        evidence: Evidence of the burst.
+        direction: Traffic direction.
+        grid: Grid to use, to align only a part. By default, the grid will cover the whole burst.
+        known: Cache for selected pairs by pair index, to use when the same burst is aligned again.
+            If a pair has the same evidence object, it will not be selected again. New pairs will be
+            added.
+
+    Returns:
+        The aligned burst.
     """
     alignment = Alignment(evidence, direction, grid, known)
     for block in evidence.blocks():
@@ -78,12 +115,13 @@ def align(
 
 
 class Alignment:
-    """A burst that is aligned some pairs at a time, in the order of their numbers.
+    """Alignment of a burst in blocks, with pairs sorted by pair index.
 
-    Bytes are conserved from interval to grid for everything that lies within the grid, which
-    reaches from one second before the instant (earlier where data is earlier) to the last data,
-    at most one duration and :data:`TAIL_MAX_S` after the planned end. The order of
-    ``evidence.pairs`` and of rows in a track does not matter.
+    To use it, call :meth:`add` for each block and then :meth:`done` to get the result. For
+    intervals within the grid, all bytes are conserved. The grid starts a second before the planned
+    start, or up to :data:`TAIL_MAX_S` before it if there is data. It ends a second after the
+    planned end, or with later data, but no later than another duration and :data:`TAIL_MAX_S` after
+    the planned end. Pairs in ``evidence.pairs`` and rows in a track can be in any order.
     """
 
     def __init__(
@@ -111,7 +149,7 @@ class Alignment:
         self._hosts = {side: HostRows(side, self._placed, shape) for side in Side}
 
     def add(self, block: Sequence[PairEvidence]) -> None:
-        """The next pairs, with their seconds."""
+        """Add the next pairs with their seconds."""
         chosen = [self._choose(pair) for pair in block]
         self._grow(chosen)
         edges = self._grid.edges
@@ -128,7 +166,7 @@ class Alignment:
             self._hosts[Side.SERVER].add(row, evidence.server_host, edges)
 
     def done(self) -> Aligned:
-        """The burst, once every pair has come."""
+        """Return the aligned burst. Call this when all pairs have been added."""
         edges = self._grid.edges
         return Aligned(
             grid=self._grid,
@@ -151,7 +189,7 @@ class Alignment:
         return chosen
 
     def _grow(self, chosen: Sequence[Chosen]) -> None:
-        """Have the grid reach as far as these pairs' data."""
+        """Extend the grid so that it contains all data from these pairs."""
         if self._is_fixed:
             return
         for pair in chosen:
@@ -175,7 +213,7 @@ class Alignment:
 
 
 def receiving_side(flow: Flow) -> Side:
-    """The end at which a flow's payload arrives."""
+    """Return the end that receives a flow's payload."""
     return Side.SERVER if flow is Flow.UP else Side.CLIENT
 
 
@@ -229,7 +267,7 @@ def _choose(evidence: PairEvidence, direction: Direction, planned_s: float) -> C
 
 
 def _without_silence(columns: TrackColumns) -> TrackColumns:
-    """Drop the zero rows at the end: after a client's death its server only waits."""
+    """Drop zero rows at the end, because a server just waits if its client is dead."""
     if len(columns) and columns.transferred_bytes[-1] > 0:
         return columns
     loud = np.flatnonzero(columns.transferred_bytes > 0)
@@ -238,7 +276,7 @@ def _without_silence(columns: TrackColumns) -> TrackColumns:
 
 
 def _totals(evidence: PairEvidence, flow: Flow) -> FlowTotals | None:
-    """The engine's sums for one flow; the client's account first, the server's fills it in."""
+    """Return the engine's totals for a flow, using the client's first, then the server's."""
     said = [
         totals for engine in evidence.engines for totals in engine.totals if totals.flow is flow
     ]
@@ -260,7 +298,10 @@ def _ratio(totals: FlowTotals | None) -> float | None:
 def _from_totals(
     evidence: PairEvidence, flow: Flow, totals: FlowTotals | None, planned_s: float
 ) -> TrackColumns | None:
-    """One long interval from the engine's received total, where no second was stored."""
+    """Return a single long interval from the engine's received total.
+
+    This is used when no seconds are stored.
+    """
     if totals is None or not totals.received_bytes or not totals.received_s:
         return None
     report = evidence.report

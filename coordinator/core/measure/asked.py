@@ -1,4 +1,4 @@
-"""What was asked of an engine against what it says it did."""
+"""Comparison of requested settings to settings that the engine reports."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,38 +8,58 @@ from broadside.coordinator.core.measure.align import Aligned
 from broadside.coordinator.core.summary import Difference
 from broadside.exchange.messages import EngineReport, Traffic, pair_name
 
-OPTIONS_MAX_BYTES: Final = 40  # of a TCP header (RFC 9293, section 3.1), which a segment size of a
-# live connection is told net of
+# Maximum size for TCP options (RFC 9293, section 3.1). For a live connection, the segment size is
+# reported without options.
+OPTIONS_MAX_BYTES: Final = 40
 NAMED_COUNT: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting of one pair as it was asked, and as the engine says that it did it."""
+    """A pair's requested setting, with the values that its engine reports.
 
-    field: str  # of Traffic; duration_s
-    asked: Any  # None: the engine was free to choose
-    did: tuple[Any, ...]  # of each process that tells; empty: not told
+    Attributes:
+        field: A field name from ``Traffic``, or ``duration_s``.
+        asked: Requested value, or ``None`` if the engine can choose.
+        did: Value per process, if it is reported.
+    """
+
+    field: str
+    asked: Any
+    did: tuple[Any, ...]
 
     @property
     def otherwise(self) -> tuple[Any, ...]:
-        """What was done other than asked; what nobody asked or told is no difference."""
+        """Reported values that do not match the request.
+
+        If there was no requested value, there is no difference.
+        """
         if self.asked is None:
             return ()
         kept = _KEPT.get(self.field, lambda asked, did: bool(asked == did))
         return tuple(did for did in self.did if not kept(self.asked, did))
 
 
-_KEPT: Final[dict[str, Callable[[Any, Any], bool]]] = {  # where doing as asked is not being equal
+# Settings that can match the request although they are not equal to it.
+_KEPT: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "window_bytes": lambda asked, granted: granted >= asked,
     "mss_bytes": lambda asked, used: asked - OPTIONS_MAX_BYTES <= used <= asked,
 }
 
 
 def settings(traffic: Traffic, duration_s: int, engine: EngineReport | None) -> tuple[Setting, ...]:
-    """Every setting that an engine may tell; of None, what was asked alone. ``traffic`` is as sent.
+    """Return every setting that an engine can report.
 
-    Of several processes each is held against what was asked, and their streams together.
+    Each process is compared to the request. To compare the number of streams, all processes are
+    added.
+
+    Args:
+        traffic: Requested settings, as they were sent to the engine.
+        duration_s: Requested duration in seconds.
+        engine: The engine's report, or ``None`` to get the request only.
+
+    Returns:
+        A setting per field.
     """
     parts = () if engine is None else engine.processes or (engine,)
     streams_count = None if engine is None else engine.streams_count
@@ -75,7 +95,16 @@ def settings(traffic: Traffic, duration_s: int, engine: EngineReport | None) -> 
 
 
 def find_differences(traffic: Traffic, duration_s: int, aligned: Aligned) -> tuple[Difference, ...]:
-    """Every field that some pair's engine did otherwise. ``traffic`` is as it was sent: scaled."""
+    """Return fields for which any engine reports another value than requested.
+
+    Args:
+        traffic: Requested settings as they were sent, after scaling.
+        duration_s: Requested duration in seconds.
+        aligned: Burst with its pairs' reports.
+
+    Returns:
+        A difference per field, with the value that is reported most often.
+    """
     found: dict[str, list[tuple[int, str, str]]] = {}
     for pair in aligned.pairs:
         engine = pair.report.engine if pair.report is not None else None

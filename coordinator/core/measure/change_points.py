@@ -1,21 +1,24 @@
-"""Where the mean of a series steps from one level to another, how far, and how sure that is.
+"""Detection of steps in the mean of a series, with their size and confidence interval.
 
 Levels are found by PELT (Killick, Fearnhead, Eckley: Optimal detection of changepoints with a
-linear computational cost, JASA 107, 2012): the cut into segments that minimises the squared
-distances from the segments' means plus a price for each segment. Seconds of traffic are not
-independent, and how little is not known before their levels are: so it is done for a ladder of
-variances, and of the cuts that come of them the one is taken under which a first-order
-autoregression about the levels tells the values best, by an information criterion (Chakar,
-Lebarbier, Levy-Leduc, Robin: A robust approach for estimating change-points in the mean of an AR(1)
-process, Bernoulli 23, 2017). A step then stands out of the *long-run* variance about its levels.
+linear computational cost, JASA 107, 2012). PELT divides the series into segments, so that the
+squared distances from the segment means plus a price per segment are as small as possible.
 
-TCP takes seconds from one level to the next, and of those a line of that autoregression tells as
-much as a step: they count as arrived where cuts are compared, if the levels are far apart.
+Seconds of traffic are not independent, and we need to know the levels to compute their variance. So
+we run PELT for a ladder of variances. Then we use the cuts for which a first-order autoregression
+about the levels has the best fit to the values, by an information criterion (Chakar, Lebarbier,
+Levy-Leduc, Robin: A robust approach for estimating change-points in the mean of an AR(1) process,
+Bernoulli 23, 2017). To be reported, a step should also be significant when it is compared to the
+*long-run* variance about its levels.
 
-Least squares see a step in a dip of a second or two, so such values are set to the median of their
-neighbours beforehand (the Hampel identifier; Davies, Gather: The identification of multiple
-outliers, JASA 88, 1993). A short segment under both its neighbours, or over both, is an excursion
-such as a stall: what carried as much before and after did not change. Its values are left out.
+TCP needs some seconds to get from one level to the next. The autoregression can fit such a ramp as
+well as a step. So when cuts are compared and the levels are far apart, values on a ramp are set to
+the level on their side of the cut.
+
+With least squares, a dip of a second or two would be a step. So such values are first set to the
+median of their neighbours (the Hampel identifier; Davies, Gather: The identification of multiple
+outliers, JASA 88, 1993). If a short segment is below or above both neighbours, it is an excursion,
+such as a stall. As there is the same traffic before and after it, its values will be removed.
 """
 
 import math
@@ -29,35 +32,60 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from broadside.coordinator.core.measure.columns import Floats
 
-SEGMENT_LEAST: Final = 5  # values a level lasts, at least: TCP settles within a few seconds
-PRICE_LOGS: Final = 3.0  # of a segment, in logarithms of the count
-STEP_LEAST_RATIO: Final = 0.02  # of the larger level: what is smaller is no step of a device
-STEP_LEAST_ERRORS: Final = 4.0  # standard errors of its size, at the best of many places
-NOISE_LEAST_RATIO: Final = 0.002  # of the median: the least noise that is believed
-LADDER_COUNT: Final = 6  # variances, each four times the one before
-ON_THE_WAY: Final = 3  # values on each side of a cut that TCP may need from level to level
+# Minimum number of values in a level. TCP needs a few seconds to settle.
+SEGMENT_LEAST: Final = 5
+# Price for a segment. It is multiplied by the logarithm of the number of values.
+PRICE_LOGS: Final = 3.0
+# Minimum step size, as a share of the larger level. A smaller step is not caused by a device.
+STEP_LEAST_RATIO: Final = 0.02
+# Minimum step size in standard errors. It is large because we use the best of many places.
+STEP_LEAST_ERRORS: Final = 4.0
+# Minimum noise, as a share of the median. Smaller noise is not plausible.
+NOISE_LEAST_RATIO: Final = 0.002
+# Number of variances. Each is four times the previous.
+LADDER_COUNT: Final = 6
+# How many values TCP may need on each side of a cut to get from level to level.
+ON_THE_WAY: Final = 3
 RHO_MAX: Final = 0.95
-RHO_VARIANCE_LEAST: Final = 0.05  # times the count: rho near one is not that sure
-CAUTION: Final = 1.645  # standard errors added to it
+# Minimum for the variance of rho, multiplied by the number of values. If rho is near one, it is not
+# as precise as 1 - rho**2 would make it look.
+RHO_VARIANCE_LEAST: Final = 0.05
+# Standard errors to add to rho.
+CAUTION: Final = 1.645
 TRIM_DEVIATIONS: Final = 4.0
-OUTLIER_DEVIATIONS: Final = 6.0  # robust ones from the median of its neighbours
-OUTLIER_REACH: Final = 3  # values on each side that the median of a value's neighbours takes
-EXCURSION_MAX: Final = 15  # values: what lasts longer is a level of its own
-_MAD: Final = 0.6745  # median of |x| of a standard normal
+# Robust standard deviations from the neighbours' median.
+OUTLIER_DEVIATIONS: Final = 6.0
+# How many values to use on each side for the neighbours' median.
+OUTLIER_REACH: Final = 3
+# Maximum number of values in an excursion. A longer segment will be treated as a level.
+EXCURSION_MAX: Final = 15
+# Median of |x| for a standard normal distribution.
+_MAD: Final = 0.6745
 _Z95: Final = 1.96
-_SURE: Final = 0.95  # probability of the interval of an instant
+# Probability for the interval in which a step lies.
+_SURE: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step; indices are of the first value at the new level."""
+    """Step of the mean. An index is that of the first value at the new level.
+
+    Attributes:
+        index: Most likely index.
+        index_low: Lower bound of the 95 % credible interval, using a uniform prior for the values
+            in both levels.
+        index_high: Upper bound of the same interval.
+        before: Mean before the step.
+        after: Mean after the step.
+        half_width: Half the 95 % interval for the size.
+    """
 
     index: int
-    index_low: int  # 95 % credible: uniform prior over the two levels' values
+    index_low: int
     index_high: int
     before: float
     after: float
-    half_width: float  # of the size's 95 % interval
+    half_width: float
 
     @property
     def size(self) -> float:
@@ -65,7 +93,11 @@ class Step:
 
 
 def find_steps(values: Floats) -> tuple[Step, ...]:
-    """The steps of a series whose values are all known, in order; none in a short one."""
+    """Find the steps in a series, in time order.
+
+    There must not be any unknown values. If the series is shorter than two levels, there are no
+    steps.
+    """
     places = np.arange(len(values))
     while len(places) >= 2 * SEGMENT_LEAST:
         seen = _without_outliers(values[places])
@@ -88,13 +120,22 @@ def find_steps(values: Floats) -> tuple[Step, ...]:
 
 
 def levels_of(steps: Sequence[Step], values: Floats) -> Floats:
-    """The level of each value: the median of those between two steps."""
+    """Return a level for every value.
+
+    Args:
+        steps: Steps in the series, in time order.
+        values: The series.
+
+    Returns:
+        An array with the same length as ``values``. A level is the median of the values between two
+        steps.
+    """
     parts = np.split(values, [step.index for step in steps])
     return np.concatenate([np.full(len(part), np.median(part)) for part in parts])
 
 
 def _without_outliers(values: Floats) -> Floats:
-    """The values, those far from the median of their neighbours set to it."""
+    """Return a copy where outliers are set to their neighbours' median."""
     padded = np.pad(values, OUTLIER_REACH, mode="reflect")
     usual = np.median(sliding_window_view(padded, 2 * OUTLIER_REACH + 1), axis=1)
     off = np.abs(values - usual)
@@ -104,7 +145,7 @@ def _without_outliers(values: Floats) -> Floats:
 
 
 def _levels(values: Floats) -> tuple[list[int], float]:
-    """Where levels begin that stand out of the long-run variance about them, and that."""
+    """Return significant cuts, and the long-run variance about their levels."""
     cuts = _cuts(values)
     while True:
         noise = long_run_variance(values, cuts)
@@ -115,8 +156,10 @@ def _levels(values: Floats) -> tuple[list[int], float]:
 
 
 def _excursions(values: Floats, edges: Sequence[int]) -> list[slice]:
-    """Short segments that go to one side of their neighbours and come back; of two in a row the
-    shorter."""
+    """Return short segments that are below or above both neighbours.
+
+    If there are two in a row, only the shorter will be returned.
+    """
     means = [float(values[a:b].mean()) for a, b in pairwise(edges)]
     lengths = np.diff(edges)
     found: list[int] = []
@@ -128,10 +171,14 @@ def _excursions(values: Floats, edges: Sequence[int]) -> list[slice]:
 
 
 def long_run_variance(values: Floats, cuts: Sequence[int] = ()) -> float:
-    """n times the variance of the mean of n values about their levels, for large n.
+    """Return the long-run variance about the levels, n times the variance of a mean for large n.
 
-    The autocorrelation is taken at the upper end of its one-sided 95 % interval: an autoregression
-    of few values that is thought to be less than it is passes for steps.
+    To be safe, we use the upper bound of the one-sided 95 % interval for the autocorrelation. If it
+    is set too low for a short series, noise will be reported as steps.
+
+    Args:
+        values: The series.
+        cuts: Indexes where a new level starts.
     """
     rest, rho = _about_levels(values, cuts)
     variance = float((rest**2).sum()) / max(1, len(rest) - len(cuts) - 1)
@@ -141,13 +188,13 @@ def long_run_variance(values: Floats, cuts: Sequence[int] = ()) -> float:
 
 
 def _about_levels(values: Floats, cuts: Sequence[int]) -> tuple[Floats, float]:
-    """Values less their levels, and the autocorrelation of what is left."""
+    """Return the values minus their levels, and the autocorrelation of this difference."""
     parts = np.split(values, list(cuts))
     rest = np.concatenate([part - part.mean() for part in parts])
     all_of_it = float((rest**2).sum())
     rho = float((rest[1:] * rest[:-1]).sum()) / all_of_it if all_of_it > 0 else 0.0
-    # Each mean that was taken off lowers it by (1 + 3 rho) / n (Kendall: Note on bias in the
-    # estimation of autocorrelation, Biometrika 41, 1954)
+    # Each subtracted mean reduces it by (1 + 3 rho) / n (Kendall: Note on bias in the estimation of
+    # autocorrelation, Biometrika 41, 1954).
     return rest, rho + len(parts) * (1 + 3 * max(0.0, rho)) / len(rest)
 
 
@@ -161,9 +208,9 @@ def _least_variance(values: Floats) -> float:
 
 
 def _cuts(values: Floats) -> list[int]:
-    """Of the cuts at a ladder of variances, the one that tells most for its price."""
+    """Return the best cuts by information criterion, using a ladder of variances."""
     price = PRICE_LOGS * math.log(len(values))
-    # Differences over four robust deviations are steps
+    # If a difference is above four robust deviations, it is a step.
     apart = np.abs(np.diff(values))
     near = apart[apart <= TRIM_DEVIATIONS * float(np.median(apart)) / _MAD]
     first = max(float((near**2).mean()) / 2, _least_variance(values))
@@ -172,15 +219,17 @@ def _cuts(values: Floats) -> list[int]:
 
 
 def _untold(values: Floats, cuts: Sequence[int]) -> float:
-    """Twice the logarithm of how unlikely the values are, but for a constant."""
+    """Return twice the negative log likelihood for the values, without a constant."""
     rest, rho = _about_levels(_arrived(values, cuts), cuts)
     news = rest[1:] - _bounded(rho) * rest[:-1]
     return len(values) * math.log(max(float((news**2).mean()), _least_variance(values)))
 
 
 def _arrived(values: Floats, cuts: Sequence[int]) -> Floats:
-    """The values, those beside a cut that are on their way between levels far apart set to the
-    level on their side of it."""
+    """Return a copy where values on a ramp are set to the level on their side of the cut.
+
+    This is only done if the levels are far apart.
+    """
     parts = np.split(values, list(cuts))
     levels = [float(np.median(part)) for part in parts]
     off = np.concatenate([part - level for part, level in zip(parts, levels, strict=True)])
@@ -195,7 +244,7 @@ def _arrived(values: Floats, cuts: Sequence[int]) -> Floats:
 
 
 def _partition(values: Floats, noise: float, price: float) -> list[int]:
-    """PELT: first indices of all segments but the first."""
+    """Run PELT, and return where new segments start."""
     count = len(values)
     sums = np.concatenate(([0.0], np.cumsum(values - values.mean())))
     squares = np.concatenate(([0.0], np.cumsum((values - values.mean()) ** 2)))
@@ -222,7 +271,7 @@ def _partition(values: Floats, noise: float, price: float) -> list[int]:
 
 
 def _merged(values: Floats, cuts: Sequence[int], noise: float) -> list[int]:
-    """The cuts without those between levels that hardly differ, the least first."""
+    """Remove cuts between similar levels, starting with the least significant."""
     kept = list(cuts)
     while kept:
         edges = [0, *kept, len(values)]
@@ -245,7 +294,7 @@ def _merged(values: Floats, cuts: Sequence[int], noise: float) -> list[int]:
 
 def _step(values: Floats, noise: float, first: int, cut: int, stop: int) -> Step:
     before, after = float(values[first:cut].mean()), float(values[cut:stop].mean())
-    # The likelihood of each place for the cut between the two levels, as a uniform prior has it
+    # Likelihood for the cut to be at each place between the two levels, using a uniform prior.
     places = np.arange(first + 1, stop)
     heads = np.cumsum((values[first : stop - 1] - before) ** 2)
     tails = np.cumsum(((values[first + 1 : stop] - after) ** 2)[::-1])[::-1]

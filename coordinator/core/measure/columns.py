@@ -1,4 +1,4 @@
-"""Seconds of one end as columns: rows sorted by time, never overlapping; NaN is unknown."""
+"""Records as columns, in which NaN means that a value is not known."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Final
@@ -11,21 +11,39 @@ from broadside.exchange.messages import Flow, Side
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
-OVERLAP_S: Final = 1e-3  # s by which neighbouring intervals may overlap through rounding
+# Seconds by which neighbouring intervals can overlap because they were rounded.
+OVERLAP_S: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackColumns:
-    """One flow of one pair as one end saw it: rows sorted by time, never overlapping.
+    """Seconds for a pair's flow, as recorded by either end.
 
-    All columns have one length. NaN is unknown.
+    Rows are sorted by time and do not overlap. All columns have the same length. NaN means that a
+    value is not known.
+
+    Attributes:
+        side: End that recorded the seconds.
+        flow: Payload direction.
+        first_data_at_s: Start of the engine's time, in epoch seconds by this end's clock.
+        start_s: Row starts, in seconds by the engine's time.
+        end_s: Row ends, in seconds by the engine's time.
+        transferred_bytes: Payload per row.
+        omitted: True for rows in the warm-up.
+        retransmits_count: Retransmitted segments.
+        rtt_s: Round-trip time.
+        cwnd_bytes: Congestion window.
+        packets_count: Datagrams.
+        lost_count: Lost datagrams.
+        impossible_count: How many rows were rejected. A row is rejected if it is negative, not a
+            number, reversed, or if it overlaps another row.
     """
 
     side: Side
     flow: Flow
-    first_data_at_s: float  # epoch s of engine time zero, by that end's clock
-    start_s: Floats  # s of engine time
-    end_s: Floats  # s
+    first_data_at_s: float
+    start_s: Floats
+    end_s: Floats
     transferred_bytes: Floats
     omitted: NDArray[np.bool_]
     retransmits_count: Singles
@@ -33,24 +51,29 @@ class TrackColumns:
     cwnd_bytes: Singles
     packets_count: Singles
     lost_count: Singles
-    impossible_count: int = 0  # rows left out: negative, no number, reversed, over another
+    impossible_count: int = 0
 
     def __len__(self) -> int:
         return len(self.start_s)
 
     def rows(self, keep: NDArray[np.intp] | NDArray[np.bool_] | slice) -> "TrackColumns":
-        """The same track with some of its rows."""
+        """Return a copy of the track with just the selected rows.
+
+        Args:
+            keep: Index, mask or slice to select rows.
+        """
         return replace(self, **{name: getattr(self, name)[keep] for name in _TRACK_COLUMNS})
 
     def without_lead(self, lead_s: float) -> "TrackColumns":
-        """Return a server's track whose engine time begins with its client's first data.
+        """Return a server's track with its time moved to the client's first data.
 
-        The start gate lets a server's clock run ahead of its client. Nothing is sent until then, so
-        the bytes of a reading that reaches over the first data belong behind it. What the gate
-        itself sent (a byte, or a few datagrams without a number) goes to the first reading.
+        When a start gate is used, the server's clock can start before the client is allowed to
+        send. No payload is sent until then. So if a reading starts before the first data, all its
+        bytes belong to the time after it. The gate itself needs to send a byte, or a few datagrams
+        that have no number. These bytes are added to the first reading.
 
         Args:
-            lead_s: Seconds for which the server's clock ran before the first data.
+            lead_s: Seconds between the start of the server's clock and the first data.
         """
         if self.side is not Side.SERVER or lead_s <= 0:
             return self
@@ -78,9 +101,19 @@ _TRACK_COLUMNS: Final = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostColumns:
-    """One host's counters over time: rows sorted by time."""
+    """Counters for a host, with rows sorted by time.
 
-    start_at_s: Floats  # epoch s, by that host's clock
+    Attributes:
+        start_at_s: Row starts, in epoch seconds by this host's clock.
+        end_at_s: Row ends, in epoch seconds by this host's clock.
+        nic_rx_bytes: Bytes that the interface received.
+        nic_tx_bytes: Bytes that the interface sent.
+        drops_count: Dropped packets.
+        cpu_busy_ratio: CPU use for all cores.
+        cpu_busiest_core_ratio: CPU use for the busiest core.
+    """
+
+    start_at_s: Floats
     end_at_s: Floats
     nic_rx_bytes: Floats
     nic_tx_bytes: Floats
@@ -92,13 +125,18 @@ class HostColumns:
         return len(self.start_at_s)
 
     def rows(self, keep: NDArray[np.intp] | NDArray[np.bool_]) -> "HostColumns":
-        """The same host with some of its rows."""
+        """Return a copy with just the selected rows.
+
+        Args:
+            keep: Index or mask to select rows.
+        """
         return replace(self, **{item.name: getattr(self, item.name)[keep] for item in fields(self)})
 
 
 _NONE: Final = np.empty(0)
 _NO_SINGLES: Final = _NONE.astype(np.float32)
-NO_HOST: Final = HostColumns(  # nothing is known of a host's counters
+# To be used when a host has no counters.
+NO_HOST: Final = HostColumns(
     start_at_s=_NONE,
     end_at_s=_NONE,
     nic_rx_bytes=_NONE,
@@ -110,13 +148,17 @@ NO_HOST: Final = HostColumns(  # nothing is known of a host's counters
 
 
 def disjoint_track(raw: TrackColumns) -> TrackColumns:
-    """Columns as an engine's rows came, put in order.
+    """Return an engine's rows in time order, without duplicates and overlaps.
 
-    Rows are sorted; of rows with one start the longest stands; a row that begins inside its
-    predecessor is dropped, so a repeated row never counts twice. Rows that cannot be true are left
-    out and counted: their seconds are unknown, never zero. Where an engine restarts its
-    time after its warm-up (iperf3 does), the later rows are moved behind the omitted ones, so
-    that engine time runs on from the first byte.
+    If several rows have the same start, the longest will be used. If a row starts inside the
+    previous row, it will be dropped, so that a repeated row is not counted twice. Impossible rows
+    will be dropped and counted. Their seconds should be treated as unknown, not as zero.
+
+    Some engines (iperf3) set their time to zero after the warm-up. In this case, later rows are
+    moved so that the engine's time continues from the first byte.
+
+    Args:
+        raw: Rows as recorded by the engine.
     """
     impossible = ~(raw.end_s >= raw.start_s) | ~(raw.transferred_bytes >= 0)
     impossible |= ~np.isfinite(raw.start_s + raw.end_s + raw.transferred_bytes)
@@ -141,7 +183,7 @@ def disjoint_track(raw: TrackColumns) -> TrackColumns:
 
 
 def _differing(ordered: TrackColumns, keep: NDArray[np.intp]) -> int:
-    """How many rows lie over one that was kept and are no copy of it."""
+    """Count dropped rows that overlap a used row but are not a copy."""
     left = np.ones(len(ordered), np.bool_)
     left[keep] = False
     left &= ordered.end_s > ordered.start_s
@@ -160,14 +202,21 @@ def _differing(ordered: TrackColumns, keep: NDArray[np.intp]) -> int:
 
 
 def disjoint_host(raw: HostColumns) -> HostColumns:
-    """Columns as a host's rows came, put in order; repeated rows count once."""
+    """Return a host's rows in time order, without duplicates and overlaps.
+
+    Args:
+        raw: Rows as recorded by the agent.
+    """
     keep = _disjoint(raw.start_at_s, raw.end_at_s)
     return raw if keep is None else raw.rows(keep)
 
 
 def _disjoint(start: Floats, end: Floats) -> NDArray[np.intp] | None:
-    """Indices of rows in time order, without empty, repeated and overlapping ones; None where
-    the rows are so already, and need no copy."""
+    """Return an index for all valid rows in time order.
+
+    A row is not valid if it is empty or repeated, or if it overlaps another row. The result is
+    ``None`` when all rows are valid and sorted, so that no copy needs to be made.
+    """
     if (
         (end > start).all()
         and (start[1:] > start[:-1]).all()

@@ -1,7 +1,8 @@
-"""Gives every planned pair-second one state, and says from them how much of a burst was seen.
+"""State for every planned pair-second, and completeness of a burst.
 
-A pair's planned seconds are counted in its own engine time, so a start error within the tolerance
-costs no coverage. Sums of states are whole numbers: they combine exactly, in any order.
+A pair's planned seconds are counted in the engine's own time. So a start error within the tolerance
+does not reduce the coverage. We count whole seconds per state, so sums are exact and can be
+computed in any order.
 """
 
 import math
@@ -22,11 +23,12 @@ from broadside.exchange.messages import JobReport, Outcome, pair_name
 NAMED_COUNT: Final = 3
 
 
-PAIR_FLOOR_RATIO: Final = 0.9  # of its planned seconds: a pair below it does not count as measured
+# Share of planned seconds. A pair below this limit will not be counted as measured.
+PAIR_FLOOR_RATIO: Final = 0.9
 
 
 def combine(parts: Iterable[Completeness]) -> Completeness:
-    """Add up parts; exact, so any grouping and order gives the same."""
+    """Add up parts. The sum is exact in any order and grouping."""
     seconds = dict.fromkeys(State, 0)
     for part in parts:
         for state in State:
@@ -36,22 +38,31 @@ def combine(parts: Iterable[Completeness]) -> Completeness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairGrade:
-    """What became of one pair in one burst."""
+    """Result for a pair in a burst.
+
+    Attributes:
+        completeness: How many planned seconds are in each state.
+        state: ``MEASURED``, or the state with the largest missing share.
+        reason: Why the pair was not measured, or ``None`` when it was.
+        start_error_s: First data minus planned start in seconds, by corrected clocks. ``None`` if
+            there is no data.
+        proven_ratio: Share of planned seconds that the receiver itself recorded.
+    """
 
     completeness: Completeness
-    state: State  # measured, or why it is not: the state of its largest missing share
-    reason: str | None  # None: measured
-    start_error_s: float | None  # first data minus planned start, corrected clocks
-    proven_ratio: float  # of planned seconds that the receiver's own seconds cover
+    state: State
+    reason: str | None
+    start_error_s: float | None
+    proven_ratio: float
 
     @property
     def measured(self) -> bool:
-        """On time, and enough of its seconds seen to count among the measured pairs."""
+        """True if the pair was on time and enough of its seconds were recorded."""
         return self.state is State.MEASURED
 
     @property
     def ran(self) -> bool:
-        """On time and, by its own report, to the end: what is missing are records."""
+        """True if the pair was on time and ran to the end, even when records are missing."""
         return self.measured or (
             self.state is State.LOST and self.completeness.seconds(State.MEASURED) > 0
         )
@@ -60,7 +71,14 @@ class PairGrade:
 def grade(
     evidence: BurstEvidence, aligned: Aligned, late_after_s: float, now: datetime
 ) -> tuple[PairGrade, ...]:
-    """Grade every pair, in the order of ``aligned.pairs``."""
+    """Grade all pairs, in the same order as ``aligned.pairs``.
+
+    Args:
+        evidence: Evidence of the burst.
+        aligned: The same burst, aligned to the grid.
+        late_after_s: A pair is late when its start error is above this limit, in seconds.
+        now: Current time. It is used to see if more reports can be expected.
+    """
     burst = evidence.burst
     planned_s = burst.planned_start_at.timestamp()
     over = now >= due_at(burst)
@@ -102,7 +120,7 @@ def grade(
 def _rest(
     pair: PairEvidence, evidence: BurstEvidence, *, seen: bool, over: bool
 ) -> tuple[State, str]:
-    """The state of a pair's seconds that nobody saw, and why."""
+    """Return the state to use for a pair's unrecorded seconds, and the reason."""
     if pair.report is not None:
         return _rest_reported(pair.report, seen=seen)
     if evidence.cancelled_at is not None:
@@ -140,7 +158,13 @@ def _rest_reported(report: JobReport, *, seen: bool) -> tuple[State, str]:
 def find_unsteady(
     aligned: Aligned, grades: Sequence[PairGrade], bound_max_s: float
 ) -> UnsteadyClocks | None:
-    """None where every clock held; ``grades`` are in the order of ``aligned.pairs``."""
+    """Return pairs with a clock that was not steady, or ``None`` if there are none.
+
+    Args:
+        aligned: The aligned burst.
+        grades: Grades in the same order as ``aligned.pairs``.
+        bound_max_s: Limit for a clock's error bound, in seconds.
+    """
     said, measured_s = [], 0
     for pair, grade in zip(aligned.pairs, grades, strict=True):
         if not any(grade.completeness.seconds(state) for state in (State.MEASURED, State.LATE)):
@@ -156,7 +180,17 @@ def find_unsteady(
 
 
 def read_ratio(aligned: Aligned, grades: Sequence[PairGrade]) -> float | None:
-    """Of the measured pair-seconds, those of pairs whose every clock was read, before and after."""
+    """Return the share of measured pair-seconds for which clock readings are complete.
+
+    Both ends need to have a reading before and after the burst.
+
+    Args:
+        aligned: The aligned burst.
+        grades: Grades in the same order as ``aligned.pairs``.
+
+    Returns:
+        The share, or ``None`` if no second was measured.
+    """
     measured_s = sum(grade.completeness.measured_s for grade in grades)
     read_s = sum(
         grade.completeness.measured_s
@@ -167,7 +201,13 @@ def read_ratio(aligned: Aligned, grades: Sequence[PairGrade]) -> float | None:
 
 
 def unread_s(aligned: Aligned, grades: Sequence[PairGrade], bound_max_s: float) -> int:
-    """Measured pair-seconds whose clocks nobody read, of pairs of which no trouble is known."""
+    """Count measured pair-seconds that have no clock readings and no known clock error.
+
+    Args:
+        aligned: The aligned burst.
+        grades: Grades in the same order as ``aligned.pairs``.
+        bound_max_s: Limit for a clock's error bound, in seconds.
+    """
     return sum(
         grade.completeness.measured_s
         for pair, grade in zip(aligned.pairs, grades, strict=True)
@@ -176,7 +216,10 @@ def unread_s(aligned: Aligned, grades: Sequence[PairGrade], bound_max_s: float) 
 
 
 def _is_read(pair: PairEvidence) -> bool:
-    """Whether both ends said before and after how far off they were; a dead end did not."""
+    """Return true if both ends reported a clock offset before and after the burst.
+
+    An end that died cannot have a reading after the burst.
+    """
     report, test = pair.report, pair.server_test
     if report is None or test is None:
         return False

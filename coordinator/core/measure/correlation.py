@@ -1,17 +1,20 @@
-"""Confidence intervals for the mean of a series whose values may be correlated.
+"""Confidence intervals for the mean of a series, when its values may be correlated.
 
-The correlation of a short series cannot be estimated well, so it is not estimated: the interval
-averages over every correlation that the series leaves plausible, each weighted by its restricted
-likelihood (REML; D. A. Harville, Biometrika 61, 1974) under equal prior weights. Two kinds of
-memory are covered: short, an AR(1) process (G. E. P. Box and G. M. Jenkins, *Time Series
-Analysis*), and long, fractional noise (C. W. J. Granger and R. Joyeux, Journal of Time Series
-Analysis 1, 1980; J. R. M. Hosking, Biometrika 68, 1981). Series longer than
-:data:`BATCHES_MAX_COUNT` are reduced to batch means (A. M. Law, *Simulation Modeling and
-Analysis*, chapter 9), which keep what decides the error of the mean. Averaging over the
-correlation instead of inserting one value: G. Box and G. Tiao, *Bayesian Inference in Statistical
-Analysis*, 1973, chapter 2.
+For a short series, we cannot get a good estimate of the correlation. So we use an average for all
+correlations that are plausible for the series. To weight them, their restricted likelihood is used
+(REML; D. A. Harville, Biometrika 61, 1974), with equal prior weights. For averaging and not using a
+single value, see G. Box and G. Tiao, *Bayesian Inference in Statistical Analysis*, 1973, chapter 2.
 
-docs/validation.md, "How often the intervals hold", has the coverage by simulation.
+There are two types of memory:
+
+- Short memory is an AR(1) process (G. E. P. Box and G. M. Jenkins, *Time Series Analysis*).
+- Long memory is fractional noise (C. W. J. Granger and R. Joyeux, Journal of Time Series Analysis
+  1, 1980; J. R. M. Hosking, Biometrika 68, 1981).
+
+If a series is longer than :data:`BATCHES_MAX_COUNT`, batch means are used (A. M. Law, *Simulation
+Modeling and Analysis*, chapter 9). This does not change the error of the mean.
+
+To see the coverage in simulations, go to docs/validation.md, "How often the intervals hold".
 """
 
 import math
@@ -22,42 +25,47 @@ import numpy as np
 
 from broadside.coordinator.core.measure.columns import Floats
 
-# Process parameters: (AR(1) coefficient, order d of the fractional difference).
+# Process parameters, as (AR(1) coefficient, order d of the fractional difference).
 Family = tuple[tuple[float, float], ...]
 
 BATCHES_MAX_COUNT: Final = 40
 _SHORT_MEMORY: Final = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-# Network traffic has Hurst parameters of 0.7 to 0.9 (W. E. Leland et al., IEEE/ACM Transactions on
-# Networking 2, 1994), which is d = H - 1/2 up to 0.4.
+# Network traffic has Hurst parameters H of 0.7 to 0.9 (W. E. Leland et al., IEEE/ACM Transactions
+# on Networking 2, 1994). As d = H - 1/2, d can be up to 0.4.
 _LONG_MEMORY: Final = (0.0, 0.1, 0.2, 0.3, 0.4)
-# Seconds: TCP's control loops (short memory) act on traffic that may have long memory.
+# To be used for seconds. TCP's control loops (short memory) act on traffic that may have long
+# memory.
 SECONDS: Final[Family] = tuple((phi, d) for phi in _SHORT_MEMORY for d in _LONG_MEMORY)
-# Bursts: minutes apart, so no control loop of TCP lasts from one to the next; one kind of memory.
+# To be used for bursts. They are minutes apart, so no TCP control loop will last from a burst to
+# the next. A process only has a single type of memory.
 BURSTS: Final[Family] = (
     *((phi, 0.0) for phi in _SHORT_MEMORY),
     *((0.0, d / 20) for d in range(1, 10)),
 )
-_FILTER_COUNT: Final = 400  # 0.95 ** 400 is below 2e-9
+# 0.95 ** 400 is below 2e-9.
+_FILTER_COUNT: Final = 400
 _LEVEL: Final = 0.95
-_ROUNDING_RATIO: Final = 1e-12  # of the largest value; doubles have 2.2e-16, and some sums follow
+# Share of the largest value. A double has a precision of 2.2e-16, and some sums will add to the
+# error.
+_ROUNDING_RATIO: Final = 1e-12
 
 
 def correlated_half_width(values: Floats, family: Family = SECONDS) -> float:
-    """Return half of the 95 % confidence interval of a correlated series' mean.
+    """Return half the 95 % confidence interval of a correlated series' mean.
 
     Args:
-        values: At least two values in time order, any unit.
-        family: Processes that may have made them.
+        values: Two or more values in time order, in any unit.
+        family: Processes that may have made the values.
 
     Returns:
-        Half width in the unit of the values; 0 where all are equal.
+        Half width in the same unit as the values. It is 0 when all values are equal.
     """
     size = math.ceil(len(values) / BATCHES_MAX_COUNT)
     count = len(values) // size
     batches = values[: count * size].reshape(count, size).mean(axis=1)
     off = batches - batches.mean()
     top = float(np.abs(off).max())
-    # What differs by rounding only is constant.
+    # If values only differ by rounding, they are constant.
     if top <= _ROUNDING_RATIO * float(np.abs(batches).max()):
         return 0.0
     off = off / top
@@ -86,7 +94,7 @@ def _quantile(weights: Floats, errors: Floats, freedom: int) -> float:
 
 @cache
 def _student(freedom: int) -> tuple[Floats, Floats]:
-    """Return a grid of t, and the two-sided probability within each."""
+    """Return a grid of t, and the two-sided probability to be within each value."""
     at = np.concatenate(([0.0], np.geomspace(1e-3, 1e4, 4000)))
     scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)
     scale -= math.log(freedom * math.pi) / 2
@@ -97,11 +105,15 @@ def _student(freedom: int) -> tuple[Floats, Floats]:
 
 @cache
 def _models(count: int, family: Family) -> tuple[Floats, Floats, Floats]:
-    """Return what the restricted likelihood of each process needs, for so many values.
+    """Return the terms that each process needs to compute its restricted likelihood.
+
+    Args:
+        count: Number of values in the series.
+        family: Processes to use.
 
     Returns:
-        Quadratic forms of the contrasts, a flattened matrix each; constants of the logarithm; the
-        variance of the mean over that of one value.
+        Quadratic forms for the contrasts, as a flattened ``count`` x ``count`` matrix per process.
+        Constants for the log likelihood. Variance of the mean divided by that of a single value.
     """
     apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
     quadratic = np.empty((len(family), count * count))

@@ -1,9 +1,16 @@
-"""Every source of a burst held against every other: what bounds it, and what breaks the bound.
+"""Consistency checks between all sources of a burst.
 
-What was received was sent before, what was sent was offered, what crossed a NIC fits under its cap
-and is in its counters, a window lets through so much a round trip, and both ends of a pair saw one
-instant begin. What does not fit cannot be true, whoever said it; nothing here guesses who lied. A
-source that is silent bounds nothing: what must be there is another rule's.
+Each source limits the values that you can get from other sources:
+
+- Received bytes were sent before.
+- Sent bytes were offered by the plan.
+- When bytes cross a NIC, they are below its limit and in its counters.
+- TCP cannot send more than a congestion window per round trip.
+- Both ends recorded the same start.
+
+If a value is above its limit, it is impossible, and some source must be wrong. These checks do not
+try to find out which source this is. A missing source does not limit any other. There are other
+checks to report when a source is missing.
 """
 
 import hashlib
@@ -22,44 +29,76 @@ from broadside.coordinator.core.summary import Contradiction, Rule
 from broadside.exchange.engines import find, offered_bits_per_second
 from broadside.exchange.messages import EngineReport, Flow, Pacing, Side, Traffic, pair_name
 
-# What is no contradiction yet. Each is far above what the sources do of themselves, and what slips
-# under it moves a pair's figure by no more than itself.
-TCP_BLOCK_BYTES: Final = 131_072  # iperf3's write where none was asked: 3.16 and newer count one a
-# stream after the last interval, and a sender may have written one that was never read
-SAME_BYTES_RATIO: Final = 0.01  # of two counts of one payload: rows of iperf3's text have three
-# digits, 0.5 % a row at worst and less in a sum
-FLEET_BYTES_RATIO: Final = 0.002  # of their sums: rounding averages out over rows and pairs
-OFFERED_RATIO: Final = 0.05  # over the pace: iperf3 keeps a stream's mean to 1 % or so, kernel
-# pacing to its quantum; a fifth of what the limiter calls an unpaced stream's spread
-CAP_RATIO: Final = 0.05  # over a NIC's cap, which is a VM size's round number
-CAP_CREDIT_S: Final = 0.5  # s at the cap: what a token bucket may hand out at once
-HOST_RATIO: Final = 0.02  # of a NIC's counter: it counts headers, 3 % and more, on top of payload
-HOST_EDGE_S: Final = 0.5  # s of traffic: a host's readings and the engine's begin apart
-HOST_OTHER_RATIO: Final = 0.01  # of the payload: a counter under it is another interface's
-HOST_COVERED_RATIO: Final = 0.9  # of a track's time, that the counters must tell of
-WINDOW_FACTOR: Final = 4.0  # times cwnd / RTT: both are read once a second, the RTT is a mean over
-# streams, and a stream's own may be a fraction of it
-WINDOW_KNOWN_RATIO: Final = 0.9  # of a track's time, of which the kernel told both
-STAMPS_APART_S: Final = 0.5  # s beyond both clocks' bounds: the first data of either end is told
-# to some ms from lines as they arrive, to some 100 ms from a process's exit (iperf3 before 3.17)
-# s, instead, of an engine without a start gate: one end reports its connection or log-in, the other
-# its first data. Three losses of one segment in a row delay that by 1 + 2 + 4 s (RFC 6298, sections
-# 2.1 and 5.5).
+# Tolerances. They should be far above any normal difference between sources. If an error is below
+# its tolerance, it cannot change a pair's result by more than that.
+#
+# iperf3 will use this size for a write when no block size is set. iperf3 3.16 and newer count a
+# block per stream after the last interval. A sender may also have written a block that was never
+# read.
+TCP_BLOCK_BYTES: Final = 131_072
+# Share of the bytes, to be used when both ends count the same payload. In iperf3's text output,
+# rows have three digits. So the rounding error can be up to 0.5 % for a row, and it is smaller for
+# a sum.
+SAME_BYTES_RATIO: Final = 0.01
+# Share of the fleet's bytes. With more rows and pairs, rounding errors average out.
+FLEET_BYTES_RATIO: Final = 0.002
+# Share of the pace. iperf3 can set a stream's mean rate to about 1 %, and kernel pacing can set it
+# to its quantum. This is a fifth of the spread that the bottleneck analysis uses for a stream that
+# is not paced.
+OFFERED_RATIO: Final = 0.05
+# Share of a NIC's limit, which is a round number set by the VM size.
+CAP_RATIO: Final = 0.05
+# Seconds at the limit. A token bucket can release as many bytes at once.
+CAP_CREDIT_S: Final = 0.5
+# Share of a NIC's counter. It should also include headers, and these add 3 % or more to the
+# payload.
+HOST_RATIO: Final = 0.02
+# Seconds of traffic. The host's readings do not start at the same time as the engine's.
+HOST_EDGE_S: Final = 0.5
+# Share of the payload. If a counter is below this, it is for another interface.
+HOST_OTHER_RATIO: Final = 0.01
+# Share of a track's time that needs to be in the counters.
+HOST_COVERED_RATIO: Final = 0.9
+# Multiple of cwnd / RTT. Both values are read once a second. The RTT is a mean for all streams, and
+# a single stream can have a much smaller RTT.
+WINDOW_FACTOR: Final = 4.0
+# Share of a track's time for which the kernel needs to report both values.
+WINDOW_KNOWN_RATIO: Final = 0.9
+# Seconds, to be added to both clocks' error bounds. When the time for the first data is read from
+# output lines, it has an error of some ms. When it is computed from the process exit (iperf3 before
+# 3.17), it has an error of some 100 ms.
+STAMPS_APART_S: Final = 0.5
+# Seconds, to be used when an engine has no start gate. In this case, one end reports its connection
+# or login, and the other its first data. If a segment is lost three times in a row, the data will
+# be delayed by 1 + 2 + 4 s (RFC 6298, sections 2.1 and 5.5).
 LOGIN_APART_S: Final = 7.0
-COPIED_COUNT: Final = 5  # different values that an account must have before another may not be
-# the same
-# The same, of paced pairs that read whole blocks: they share two or three regular values and one at
-# either end. Of ten more, which a busy host adds, each is equal by chance at most once in two.
+# If a track has this number of different values, and another pair has the same track, it is a copy.
+COPIED_COUNT: Final = 5
+# The same, to be used for paced pairs that read whole blocks. They share two or three regular
+# values, and another one at either end. A busy host will add more values. For ten more values, the
+# probability to be equal by chance is no more than 1/2 per value.
 COPIED_PACED_COUNT: Final = 15
-WHOLE_EDGE_S: Final = 0.5  # s at either end without which a track is whole still
-LAG_S: Final = 0.5  # s by which a receiver's curve may run ahead of its sender's
+# Seconds that may be missing at either end when a track is complete.
+WHOLE_EDGE_S: Final = 0.5
+# Seconds by which a receiver's curve can be ahead of its sender's curve.
+LAG_S: Final = 0.5
 
 
 class CrossExamination:
-    """Everything in a burst that cannot be true, from some pairs at a time, in order of numbers."""
+    """Collector for impossible values in a burst.
+
+    To use it, call :meth:`add` for each block of pairs, sorted by index. Then call :meth:`done` to
+    get the result.
+    """
 
     def __init__(self, traffic: Traffic, headers: Headers, clock_bound_max_s: float) -> None:
-        """``traffic`` is as it was sent: scaled."""
+        """Set up the checks for a burst.
+
+        Args:
+            traffic: Requested traffic as it was sent to the engine, after scaling.
+            headers: Header overhead to use.
+            clock_bound_max_s: Limit for a clock's error bound, in seconds.
+        """
         self._traffic = traffic
         self._headers = headers
         self._clock_bound_max_s = clock_bound_max_s
@@ -68,31 +107,39 @@ class CrossExamination:
         self._fleets = [_Fleet(flow) for flow in traffic.direction.flows]
 
     def add(self, block: Sequence[PairEvidence]) -> None:
-        """The next pairs, with their seconds."""
+        """Check the next pairs and their seconds."""
         for evidence in block:
             pair = _Pair.of(evidence, self._traffic)
             self._found += _of_pair(pair, self._headers)
-            # A clock that moved meanwhile is held against the coverage floor already.
+            # If a clock moved during the burst, this is already part of the coverage check.
             if not any(clock_troubles(evidence, self._clock_bound_max_s)):
                 self._stamps += _stamps(pair)
             for fleet in self._fleets:
                 fleet.add(pair)
 
     def done(self) -> tuple[Contradiction, ...]:
-        """What was found, once every pair has come."""
+        """Return all contradictions. Call this when all pairs have been added."""
         of_fleets = (each for fleet in self._fleets for each in fleet.found())
         return (*self._found, *self._stamps, *of_fleets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pair:
-    """One pair's own words, by end and flow."""
+    """A pair's records by end and flow.
+
+    Attributes:
+        evidence: The pair's evidence.
+        traffic: Requested traffic.
+        tracks: Longest track for each end and flow.
+        alike: True if both ends count the same payload.
+        begin_apart_s: How far the first data at both ends can be apart, in seconds.
+    """
 
     evidence: PairEvidence
     traffic: Traffic
     tracks: Mapping[tuple[Side, Flow], TrackColumns]
-    alike: bool  # both ends count the same payload
-    begin_apart_s: float  # how far the ends' first data may be told apart
+    alike: bool
+    begin_apart_s: float
 
     @classmethod
     def of(cls, evidence: PairEvidence, traffic: Traffic) -> "_Pair":
@@ -120,19 +167,30 @@ class _Pair:
 
     @property
     def blocks_bytes(self) -> float:
-        """A block a stream: what one end may have counted and the other not."""
+        """A block per stream, in bytes.
+
+        These bytes can be counted at either end and not at the other.
+        """
         return float((self.traffic.block_bytes or TCP_BLOCK_BYTES) * self.traffic.streams_count)
 
     def broke(
         self, rule: Rule, said: float, bound: float, flow: Flow | None, side: Side | None = None
     ) -> Contradiction:
-        """What of the pair cannot be true; of a side, where it is that end's word."""
+        """Create a contradiction for this pair.
+
+        Args:
+            rule: The broken rule.
+            said: The reported value.
+            bound: The limit for this value.
+            flow: The flow, if there is a single one.
+            side: The end that reported the value, if there is a single one.
+        """
         return Contradiction(
             rule=rule, pair=self.name, flow=flow, side=side, said=said, bound=bound
         )
 
     def ends(self, flow: Flow) -> tuple[TrackColumns | None, TrackColumns | None]:
-        """What the receiver recorded, and what the sender."""
+        """Return the receiver's track, then the sender's track."""
         receiver = receiving_side(flow)
         return self._told(receiver, flow), self._told(_other(receiver), flow)
 
@@ -141,7 +199,7 @@ class _Pair:
         return track if track is not None and len(track) else None
 
     def engine(self, side: Side) -> EngineReport | None:
-        """What an end's engine says at its end, where it got there."""
+        """Return an end's engine report if it is complete."""
         evidence = self.evidence
         holder = evidence.report if side is Side.CLIENT else evidence.server_test
         engine = None if holder is None else holder.engine
@@ -176,22 +234,23 @@ def _bytes(track: TrackColumns) -> float:
 
 
 def _counted_bytes(track: TrackColumns) -> float:
-    """Without the warm-up, of which engines' totals do not tell."""
+    """Add up bytes after the warm-up, because engine totals do not include it."""
     if not track.omitted.any():
         return _bytes(track)
     return float(track.transferred_bytes[~track.omitted].sum())
 
 
 def _is_varied(pair: _Pair, track: TrackColumns, *, sent: bool) -> bool:
-    """Whether it has so many different values that no other test has them all by chance.
+    """Return true if a track has too many different values to be a copy by chance.
 
-    Paced pairs move whole blocks in turn, and every sender writes whole blocks.
+    Paced pairs transfer whole blocks in turn, and every sender writes whole blocks.
     """
     regular = sent or offered_bits_per_second(pair.traffic) is not None
     block_bytes = pair.traffic.block_bytes or TCP_BLOCK_BYTES
     keeps_step = regular and not np.any(track.transferred_bytes % block_bytes)
     least = COPIED_PACED_COUNT if keeps_step else COPIED_COUNT
-    head = track.transferred_bytes[:64]  # says it most times
+    # The first values are usually enough to see it.
+    head = track.transferred_bytes[:64]
     return any(len(set(part.tolist())) >= least for part in (head, track.transferred_bytes))
 
 
@@ -200,7 +259,7 @@ def _span_s(track: TrackColumns) -> float:
 
 
 def _is_whole(track: TrackColumns, until_s: float) -> bool:
-    """Whether a track tells of all its time, from its first byte to that instant."""
+    """Return true if a track has no gaps from its first byte to ``until_s``."""
     covered_s = float((track.end_s - track.start_s).sum())
     begun_s, ended_s = float(track.start_s[0]), float(track.end_s[-1])
     return (
@@ -213,7 +272,7 @@ def _is_whole(track: TrackColumns, until_s: float) -> bool:
 def _two_ends(
     pair: _Pair, flow: Flow, received: TrackColumns | None, sent: TrackColumns | None
 ) -> Iterator[Contradiction]:
-    """What came was sent before: at every instant, by the ends' own seconds."""
+    """Check that received bytes were sent before, at the end of every interval."""
     if received is None or sent is None or not _is_whole(sent, float(received.end_s[-1])):
         return
     written = np.cumsum(sent.transferred_bytes)
@@ -228,8 +287,10 @@ def _two_ends(
 
 
 def _served(pair: _Pair, flow: Flow, received: TrackColumns | None) -> Iterator[Contradiction]:
-    """What a client of a daemon received was served: by the totals, as a log tells of a transfer at
-    its end and has no seconds of its own."""
+    """Check that a daemon sent the bytes that its client received.
+
+    Here we can only use totals, because a daemon's log just has a line at the end of a transfer.
+    """
     engine, test = find(pair.traffic.engine), pair.evidence.server_test
     served = pair.engine(Side.SERVER)
     if engine is None or served is None or test is None or test.ended_at is None:
@@ -246,7 +307,7 @@ def _served(pair: _Pair, flow: Flow, received: TrackColumns | None) -> Iterator[
 
 
 def _totals(pair: _Pair, flow: Flow) -> Iterator[Contradiction]:
-    """Seconds that come to more than an engine's own sums of them; more received than sent."""
+    """Check that seconds do not exceed the engine's totals, and that received is not above sent."""
     receiver = receiving_side(flow)
     for side in Side:
         engine = pair.engine(side)
@@ -261,7 +322,8 @@ def _totals(pair: _Pair, flow: Flow) -> Iterator[Contradiction]:
             if track is not None and (end is side or pair.alike):
                 checks.append((_counted_bytes(track), total))
         for count, total in checks:
-            # Of a total of nothing, nothing is known: engines say 0 where they never heard.
+            # A total of 0 should be treated as unknown. Engines report it when they did not get a
+            # result.
             if total and count > total * (1 + SAME_BYTES_RATIO) + pair.blocks_bytes:
                 yield pair.broke(Rule.TOTALS, count, float(total), flow, side)
 
@@ -273,8 +335,11 @@ def _other(side: Side) -> Side:
 def _offered(
     pair: _Pair, flow: Flow, received: TrackColumns | None, sent: TrackColumns | None
 ) -> Iterator[Contradiction]:
-    """What came fits into the pace; what was written too, unless the kernel paces: then as much as
-    the sockets' buffers hold was written and not sent."""
+    """Check that received and written bytes are within the pace.
+
+    Written bytes cannot be used when pacing is done by the kernel. In this case, they include data
+    that is still in the socket buffers.
+    """
     engine = find(pair.traffic.engine)
     if engine is None or not engine.paces_exactly:
         return
@@ -294,8 +359,10 @@ def _offered(
 def _caps(
     pair: _Pair, flow: Flow, received: TrackColumns, headers: Headers
 ) -> Iterator[Contradiction]:
-    """What came left its sender's NIC. A VM size caps egress alone, so the receiver's says
-    nothing."""
+    """Check that received bytes are within the limit set for the sender's NIC.
+
+    A VM size only has a limit for egress, so the receiver's NIC has no limit to use here.
+    """
     sender = _other(receiving_side(flow))
     evidence = pair.evidence
     cap = (
@@ -312,7 +379,7 @@ def _caps(
 
 
 def _counters(pair: _Pair, flow: Flow, received: TrackColumns) -> Iterator[Contradiction]:
-    """What came is in both NICs' counters."""
+    """Check that received bytes are in both NIC counters."""
     receiver, came = receiving_side(flow), _bytes(received)
     zero_s, span_s = received.first_data_at_s, _span_s(received)
     begun_s, ended_s = zero_s + received.start_s[0], zero_s + received.end_s[-1]
@@ -324,7 +391,8 @@ def _counters(pair: _Pair, flow: Flow, received: TrackColumns) -> Iterator[Contr
         counter = host.nic_rx_bytes if side is receiver else host.nic_tx_bytes
         counted = float(np.nansum(counter[inside]))
         told_s = np.minimum(host.end_at_s, ended_s) - np.maximum(host.start_at_s, begun_s)
-        # Of the test itself, not of what is around it; an unknown count covers nothing.
+        # Only the test's own time should be used here. If a counter is unknown, its time is not
+        # covered.
         covered_s = float(told_s.clip(0)[~np.isnan(counter)].sum())
         if counted < HOST_OTHER_RATIO * came or covered_s < HOST_COVERED_RATIO * span_s:
             continue
@@ -349,7 +417,7 @@ def _window(
 
 
 def _stamps(pair: _Pair) -> Iterator[Contradiction]:
-    """Both ends of a pair, each by its own corrected clock, saw the same test begin."""
+    """Check that both ends recorded the same start, using their corrected clocks."""
     evidence = pair.evidence
     fixes = evidence.clock_fixes
     told = {Side.CLIENT: evidence.report, Side.SERVER: evidence.server_test}
@@ -360,7 +428,8 @@ def _stamps(pair: _Pair) -> Iterator[Contradiction]:
         holder = told[side]
         if not first and holder is not None and holder.first_data_at is not None:
             lead_s = evidence.server_lead_s if side is Side.SERVER else 0.0
-            first = [holder.first_data_at.timestamp() + lead_s]  # its seconds may be lost
+            # This end's seconds may be lost.
+            first = [holder.first_data_at.timestamp() + lead_s]
         if not first or bound_s is None:
             return
         zeros.append(min(first) - fix_s)
@@ -369,7 +438,8 @@ def _stamps(pair: _Pair) -> Iterator[Contradiction]:
     apart_s = abs(began_s - served_s)
     served = [track for (end, _), track in pair.tracks.items() if end is Side.SERVER]
     if apart_s > allowed and served_s < began_s and served:
-        # Its clock runs from when all connections stand, however late a busy client lets go.
+        # The server's time starts when all connections are open. A busy client can start the
+        # traffic much later.
         heard_s = min(map(_first_byte_s, served)) - fixes[Side.SERVER][0]
         apart_s = min(apart_s, max(0.0, began_s - heard_s))
     if apart_s > allowed:
@@ -377,8 +447,11 @@ def _stamps(pair: _Pair) -> Iterator[Contradiction]:
 
 
 def _first_byte_s(track: TrackColumns) -> float:
-    """When its first second with payload had as much of it left as it carried, by that end's clock
-    (epoch s)."""
+    """Return the estimated time of the first payload in epoch seconds.
+
+    The time is by this end's clock. For the first second with payload, we assume that traffic runs
+    at the usual rate up to the end, and that there is none before.
+    """
     loud = np.flatnonzero(track.transferred_bytes > 0)
     if not len(loud):
         return track.first_data_at_s
@@ -389,7 +462,7 @@ def _first_byte_s(track: TrackColumns) -> float:
 
 
 class _Fleet:
-    """One flow of the pairs, held against each other and summed."""
+    """Sums and comparisons for a flow, using all pairs."""
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
@@ -413,8 +486,10 @@ class _Fleet:
         self._copies += copies
 
     def found(self) -> Iterator[Contradiction]:
-        """Of many pairs, what is under every single one's tolerance and over that of their sum;
-        and the copies."""
+        """Return copied tracks, and contradictions that can only be seen in the fleet's sum.
+
+        A difference can be within every pair's tolerance but above the tolerance for their sum.
+        """
         arrived, written = self._arrived, self._written
         if self._count > 1 and arrived > written * (1 + FLEET_BYTES_RATIO) + self._blocks:
             yield Contradiction(
@@ -423,9 +498,10 @@ class _Fleet:
         yield from self._copies
 
     def _copy(self, pair: _Pair, track: TrackColumns, *, sent: bool) -> Iterator[Contradiction]:
-        """Yield an end's seconds that are those of another pair's same end to the byte.
+        """Yield a contradiction if another pair has exactly the same seconds at the same end.
 
-        Two tests are never that alike, but for those so few, or so even, that it may be chance.
+        Different tests are never equal to the byte. When they have just a few values, or regular
+        ones, this can happen by chance.
         """
         told = (sent, hashlib.sha256(track.transferred_bytes.tobytes()).digest())
         if told in self._seen and _is_varied(pair, track, sent=sent):

@@ -1,8 +1,9 @@
-"""From what witnesses said to a burst's figures of the device: on one grid of seconds, as held.
+"""Device values for a burst, computed from telemetry on a grid of seconds.
 
-Only what a reading wholly says of the window counts: a mean of a minute that began before the
-window is no figure of it. Instances make a device, and devices make all of them, by the quantity's
-own rule (:data:`.testimony.KINDS`); a second that any part does not know is unknown.
+A reading will only be used if it is completely inside the window. So a mean for a minute that
+started before the window cannot be used. To combine instances into a device, and all devices into a
+total, the rule in :data:`.testimony.KINDS` is used. If a second is unknown for any part, it is also
+unknown for the total.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,12 +36,17 @@ from broadside.coordinator.core.summary import (
     warning,
 )
 
-IDLE_S: Final = 30.0  # s before a burst of which the idle level is taken
-HELD_RATIO: Final = 1.25  # of the usual time between readings: so long one stands
-EDGE_S: Final = 0.5  # s beside a span in which an instant is one of it: grids are whole seconds
-INSTANT_HELD_S: Final = 90.0  # s, where there are too few readings to tell that time
-# Placements of readings that are looked at between both ends of their bound: a tenth of the bound
-# is less than what a reading stands for, where the bound is less than ten of those.
+# Seconds before a burst to use for the idle level.
+IDLE_S: Final = 30.0
+# Multiple of the usual time between readings. A reading is valid for this time.
+HELD_RATIO: Final = 1.25
+# Seconds before and after a span in which a reading still belongs to it. The grid has whole
+# seconds.
+EDGE_S: Final = 0.5
+# Seconds, to be used when there are too few readings to compute the usual time between them.
+INSTANT_HELD_S: Final = 90.0
+# How many placements to test between both ends of the error bound. They are a tenth of the bound
+# apart. This is less than the time for a reading if the bound is below ten readings.
 PLACEMENTS_COUNT: Final = 21
 SHARES: Final = (Quantity.RECEIVED, Quantity.SENT, Quantity.PACKETS, Quantity.SESSIONS)
 
@@ -54,16 +60,18 @@ _FOLDS: Final = {
 
 
 def seconds_of(series: WitnessSeries, start_s: float, count: int, placement: float = 0.0) -> Floats:
-    """The value of each of ``count`` seconds from ``start_s``; NaN where nothing says it.
+    """Return a value for every second on a grid, or NaN where there is no reading.
 
     Args:
-        series: The readings.
-        start_s: Beginning of the grid (epoch s).
-        count: Seconds of the grid.
-        placement: Where within their bound the readings are taken to be: -1 (all of it early) to 1.
+        series: Readings to use.
+        start_s: Grid start in epoch seconds.
+        count: Number of seconds on the grid.
+        placement: How far to move the readings, as a share of their error bound. Use -1 to move
+            them to the earliest possible time, and 1 for the latest.
     """
     off_s = bound_of(series)
-    if placement and off_s > 0:  # NaN is not
+    # NaN is not above 0.
+    if placement and off_s > 0:
         series = replace(series, at_s=series.at_s + placement * off_s)
     grid = np.full(count, np.nan)
     middles = start_s + np.arange(count) + 0.5
@@ -77,7 +85,7 @@ def seconds_of(series: WitnessSeries, start_s: float, count: int, placement: flo
             grid[(middles > at_s - over_s) & (middles <= at_s)] = value
     at_s = series.at_s[~spans]
     apart_s = float(np.median(np.diff(at_s))) if len(at_s) > 2 else INSTANT_HELD_S / 2
-    # What it was before or is after says nothing of it, however rarely it is asked
+    # A reading outside the span should not be used, even if there are only a few readings.
     inside = (at_s >= start_s - EDGE_S) & (at_s <= end_s + EDGE_S)
     at_s, values = at_s[inside], series.values[~spans][inside]
     if len(at_s):
@@ -92,9 +100,10 @@ def seconds_of(series: WitnessSeries, start_s: float, count: int, placement: flo
 
 
 def bound_of(series: WitnessSeries) -> float:
-    """Return by how much a series may be misplaced (s): 0 for nothing, NaN for not known.
+    """Return the maximum time error for a series in seconds.
 
-    Less than :data:`EDGE_S` is nothing on a grid of seconds.
+    The result is 0 if the error is not above :data:`EDGE_S`, because the grid has whole seconds. It
+    is NaN when the error is not known.
     """
     bound_s = float(np.max(series.bound_s, initial=0.0))
     return 0.0 if bound_s <= EDGE_S else bound_s
@@ -103,9 +112,17 @@ def bound_of(series: WitnessSeries) -> float:
 def device_figures(
     testimony: Witnessed, burst: BurstSummary
 ) -> tuple[DeviceSummary, tuple[DeviceSummary, ...]]:
-    """All devices together, and each; one of which nothing is known has no figure.
+    """Return the values for all devices together, and for each device.
 
-    Readings of a clock that is not known are no figure of the window.
+    If there is no data for a device, it will have no values. Readings will not be used when their
+    clock error is not known.
+
+    Args:
+        testimony: Telemetry to use.
+        burst: Burst with its window.
+
+    Returns:
+        A summary for all devices together, and a summary per device.
     """
     placed = (each for each in testimony.series if not np.isnan(bound_of(each)))
     testimony = replace(testimony, series=tuple(placed))
@@ -141,11 +158,12 @@ def device_figures(
     ), tuple(found)
 
 
-_Grids = dict[Quantity, dict[str, Floats]]  # by quantity and instance
+# Grids by quantity and instance.
+_Grids = dict[Quantity, dict[str, Floats]]
 
 
 def _moved(testimony: Witnessed, start_s: float, count: int) -> list[dict[str, _Grids]]:
-    """Return the grids of each device for every placement; none where all readings are placed."""
+    """Return device grids for every placement, or an empty list if there is no time error."""
     unsure = {series.quantity for series in testimony.series if bound_of(series) > 0}
     if not unsure:
         return []
@@ -166,13 +184,13 @@ def _placed(
     moved: Sequence[Any],
     device: str | None = None,
 ) -> dict[str, DeviceFigure]:
-    """Add what holds for every placement of the readings; drop what cannot be placed.
+    """Add the limits for all placements, and drop values that cannot be placed.
 
     Args:
-        testimony: The readings.
-        figures: By quantity, for the likeliest placement.
-        moved: Grids for every placement: by quantity, or by device and quantity.
-        device: Whose figures they are; None for those of all devices.
+        testimony: Telemetry to use.
+        figures: Values by quantity, for the most likely placement.
+        moved: Grids for every placement, by quantity, or by device and quantity.
+        device: Device name, or ``None`` for all devices together.
     """
     found: dict[str, DeviceFigure] = {}
     for name, seen in figures.items():
@@ -189,7 +207,8 @@ def _placed(
         folded = [_figures(each, {}).get(name) for each in grids]
         all_ways = [each for each in folded if each is not None]
         if len(all_ways) < len(folded):
-            continue  # its readings may all be of outside the window: it is no figure of it
+            # All readings may be outside the window, so there is no value to use.
+            continue
         found[name] = seen.model_copy(
             update={
                 "bound_s": figure(bound_s) or 0.0,
@@ -203,7 +222,7 @@ def _placed(
 def _extreme(
     figures: Sequence[DeviceFigure], choose: Callable[[Iterable[float]], float]
 ) -> DevicePlacement:
-    """Return each statistic's least, or most."""
+    """Return the smallest or largest value for each statistic."""
     return DevicePlacement(
         **{
             name: choose(getattr(each, name) for each in figures)
@@ -213,8 +232,7 @@ def _extreme(
 
 
 def certain(device: DeviceSummary) -> DeviceSummary:
-    """Return a device's summary with the least that each figure can be: what may be evidence
-    against the device."""
+    """Return a copy with the smallest possible values, to use as evidence against a device."""
     found: dict[str, DeviceFigure] = {}
     for quantity in Quantity:
         seen: DeviceFigure | None = getattr(device, quantity)
@@ -227,7 +245,7 @@ def certain(device: DeviceSummary) -> DeviceSummary:
 def _grids(
     testimony: Witnessed, device: str, start_s: float, count: int, placement: float = 0.0
 ) -> _Grids:
-    """By quantity and instance, the seconds of a span that are known."""
+    """Return known seconds by quantity and instance."""
     found: dict[Quantity, dict[str, Floats]] = {}
     for series in testimony.series:
         if series.device != device:
@@ -235,20 +253,20 @@ def _grids(
         grid = seconds_of(series, start_s, count, placement)
         instances = found.setdefault(series.quantity, {})
         was = instances.get(series.instance)
-        # Two witnesses of one figure: the first one's word stands, the other's fills its gaps.
+        # If another source reports the same value, it is only used to fill gaps in the first.
         instances[series.instance] = grid if was is None else np.where(np.isnan(was), grid, was)
     return found
 
 
 def _across(quantity: Quantity, grids: Sequence[Floats]) -> Floats:
-    """Several as one, second by second; unknown where one is."""
+    """Combine several grids. If a second is unknown in any grid, it will be unknown."""
     fold: Any = _FOLDS[KINDS[quantity].across]
     folded: Floats = fold(np.array(grids), axis=0)
     return folded
 
 
 def _of_device(quantity: Quantity, instances: dict[str, Floats]) -> Floats:
-    """The device's own word where it has one, else its instances'."""
+    """Return values for the device itself. If there are none, combine its instances."""
     own = instances.get("")
     return own if own is not None else _across(quantity, list(instances.values()))
 
@@ -256,7 +274,7 @@ def _of_device(quantity: Quantity, instances: dict[str, Floats]) -> Floats:
 def _together(
     devices: dict[str, dict[Quantity, dict[str, Floats]]],
 ) -> dict[Quantity, dict[str, Floats]]:
-    """What all devices tell, as one device's."""
+    """Combine grids for all devices as if there were a single device."""
     return {
         quantity: {
             "": _across(
@@ -307,7 +325,7 @@ def _summary(
 ) -> DeviceSummary:
     busy = figures.get(Quantity.CPU)
     cpu_s = None if busy is None or cores is None else busy.mean * cores * seconds
-    # One device carries all; of several each carries its share, where that is known.
+    # A single device carries all traffic. If there are several, use their shares, if available.
     part = payload_bytes if share is None else payload_bytes * share
     return DeviceSummary(
         device=device,
@@ -324,7 +342,7 @@ def _per_gigabyte(cpu_s: float | None, payload_bytes: float) -> float | None:
 
 
 def _cores(testimony: Witnessed, device: str) -> int | None:
-    """As the witness was told, else as many as told of themselves."""
+    """Return the configured number of cores, or count the cores that have telemetry."""
     said = (testimony.cores_count or {}).get(device)
     if said is not None:
         return said
@@ -333,7 +351,7 @@ def _cores(testimony: Witnessed, device: str) -> int | None:
 
 
 def _shares(grids: dict[str, dict[Quantity, dict[str, Floats]]]) -> dict[str, float]:
-    """Each device's part of what all of them carry, over the seconds that all of them know."""
+    """Return each device's traffic share, using seconds that are known for all devices."""
     if len(grids) < 2:
         return {}
     for quantity in SHARES:
@@ -349,10 +367,12 @@ def _shares(grids: dict[str, dict[Quantity, dict[str, Floats]]]) -> dict[str, fl
     return {}
 
 
-# What a reader must know of the witnesses themselves --------------------------------------------
+# Findings about the telemetry itself ------------------------------------------------------------
 
-_MARGIN_S: Final = 60.0  # s beside the bursts in which what befell a witness is worth a word
-_TOLD: Final = {  # as what, weight, what it is, what to do
+# Seconds before and after the bursts in which to report problems with telemetry.
+_MARGIN_S: Final = 60.0
+# Function to create the finding, weight, description, and what to do.
+_TOLD: Final = {
     RemarkKind.SILENT: (
         warning,
         57,
@@ -415,7 +435,13 @@ _TOLD: Final = {  # as what, weight, what it is, what to do
 def witness_findings(
     testimony: Witnessed | None, begun_at: datetime, ended_at: datetime
 ) -> Iterator[Finding]:
-    """One finding for each kind of trouble that a witness had beside the bursts."""
+    """Yield a finding for each kind of telemetry problem during the bursts.
+
+    Args:
+        testimony: Telemetry to check. When it is ``None``, there are no findings.
+        begun_at: Start of the first burst.
+        ended_at: End of the last burst.
+    """
     if testimony is None:
         return
     from_s, before_s = begun_at.timestamp() - _MARGIN_S, ended_at.timestamp() + _MARGIN_S

@@ -1,17 +1,18 @@
-"""What broke during a burst, second by second, and how much of the load was carried.
+"""Detection of disruptions in a burst, and computation of its availability.
 
-Each pair is looked at in its own engine time, whose seconds are the engine's own, and dated by its
-corrected clock. A second is *low* when the pair received less than its own running median by the
-specification's ``disruption_drop_ratio`` or more. The running median is that of the last
-:data:`MEDIAN_S` undisturbed seconds (in a burst's first minute: of that minute), and a new level
-that lasts so long becomes the median: a lasting fall is the burst's *collapse*, not a disruption
-without end. Seconds before a pair first reaches its floor are its ramp.
+For each pair, we use the engine's own seconds, and the corrected clock to date them. A second is
+*low* when the rate is below the pair's running median by ``disruption_drop_ratio`` or more. To
+compute the running median, the last :data:`MEDIAN_S` undisturbed seconds are used. In a burst's
+first minute, this minute is used. If a new level lasts as long, it will be used as the new median.
+So a lasting fall will be reported as a *collapse*, and not as a disruption without end. Until a
+pair first reaches its floor, its seconds are a ramp.
 
-A reading that is longer than a second is a mean: it is low or not as a whole. So an event of such a
-pair begins and ends where readings do, and carries their length. An outage that is short beside
-them is not seen, and the availability says how long they are.
+When a reading is longer than a second, it is a mean. So it can only be low as a whole. In this
+case, an event starts and ends with a reading, and the reading length is stored with it. You cannot
+detect an outage that is short compared to the readings. So the availability also includes the
+reading length.
 
-Events of one kind that begin within :data:`CLUSTER_S` of each other over the fleet are one
+If events with the same kind start within :data:`CLUSTER_S`, they will be reported as a single
 disruption.
 """
 
@@ -42,61 +43,97 @@ from broadside.coordinator.core.summary import (
 )
 from broadside.exchange.messages import Outcome, pair_name
 
-MEDIAN_S: Final = 60  # s of undisturbed traffic behind a pair's running median
-MEDIAN_EVERY_S: Final = 5  # s between two looks at it, once it stands on a whole minute
-HISTORY_LEAST_S: Final = 3  # s that a pair must have been seen before anything is low
-# A second that carries less of the median counts as empty: an engine's seconds wander by up to
-# 50 ms, so one without a byte shares that much with its neighbours' traffic.
+# Seconds of undisturbed traffic to use for the running median.
+MEDIAN_S: Final = 60
+# Seconds between updates, to be used when the median is based on a whole minute.
+MEDIAN_EVERY_S: Final = 5
+# Seconds that need to be recorded before any second can be low.
+HISTORY_LEAST_S: Final = 3
+# A second counts as empty if it has a smaller share of the median. The engine's seconds can be
+# shifted by up to 50 ms. So if there is no traffic, a second can still get this share from its
+# neighbours.
 EMPTY_RATIO: Final = 0.05
-SEEN_RATIO: Final = 0.5  # of a second: covered at least so far, its rate is known
-CLUSTER_S: Final = 3.0  # s after a disruption's first event within which others belong to it
-KEPT_COUNT: Final = (
-    100  # disruptions a burst keeps, the gravest; the count says how many there were
-)
-NAMES_COUNT: Final = 10  # pairs a disruption names
-CAUSES_COUNT: Final = 3  # causes a disruption names
+# Share of a second that needs to be covered to compute its rate.
+SEEN_RATIO: Final = 0.5
+# Seconds. An event belongs to a disruption if it starts within this time after the first event.
+CLUSTER_S: Final = 3.0
+# How many disruptions to store for a burst, starting with the most severe. The count includes all.
+KEPT_COUNT: Final = 100
+# How many pairs to name in a disruption.
+NAMES_COUNT: Final = 10
+# How many causes to name in a disruption.
+CAUSES_COUNT: Final = 3
 
 Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disrupted:
-    """What :func:`find_disruptions` says of a burst."""
+    """Result of ``find_disruptions`` for a burst.
+
+    Attributes:
+        availability: How much of the time the load was carried.
+        disruptions: The most severe disruptions, in time order.
+        disruptions_count: Number of disruptions in total.
+    """
 
     availability: Availability
-    disruptions: tuple[Disruption, ...]  # in time order, the gravest of them
-    disruptions_count: int  # how many there were
+    disruptions: tuple[Disruption, ...]
+    disruptions_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
-    """One pair's part in a disruption."""
+    """A pair's part in a disruption.
+
+    Attributes:
+        kind: Disruption kind.
+        row: The pair's row.
+        start_s: Start in epoch seconds.
+        end_s: End in epoch seconds.
+        short_bytes: Bytes missing from the median level. ``None`` if unknown.
+        cause: Cause from the records, if any.
+        resolution_s: The pair's reading length in seconds, or ``None`` for single seconds.
+    """
 
     kind: DisruptionKind
     row: int
-    start_s: float  # epoch s
+    start_s: float
     end_s: float
     short_bytes: float | None
     cause: str | None
-    resolution_s: float | None = None  # of its readings; None: seconds
+    resolution_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """Seconds of one flow judged by the pairs' own medians; matrices are (pairs, seconds)."""
+    """Seconds compared to each pair's median, as (pairs, seconds) matrices for a flow.
 
-    rates: Floats  # bytes a second; NaN: unknown
-    median: Floats  # bytes a second; NaN: not known yet
+    Attributes:
+        rates: Bytes per second. NaN if unknown.
+        median: Running median in bytes per second. NaN until it can be computed.
+        low: Seconds with a low rate.
+        empty: Low seconds with almost no traffic.
+    """
+
+    rates: Floats
+    median: Floats
     low: Bools
-    empty: Bools  # low, and next to nothing arrived
+    empty: Bools
 
 
 def find_disruptions(
     spec: RunSpec, burst: Burst, aligned: Aligned, grades: Sequence[PairGrade], *, over: bool
 ) -> Disrupted:
-    """Find what broke; ``grades`` are in the order of ``aligned.pairs``.
+    """Find the disruptions in a burst, and compute its availability.
 
-    While the burst is not ``over`` seconds still to come are no gaps.
+    Args:
+        spec: Run specification.
+        burst: The burst to check.
+        aligned: The same burst, aligned to the grid.
+        grades: Grades in the same order as ``aligned.pairs``.
+        over: Set to true when the burst is over. Until then, seconds still to come will not be
+            reported as gaps.
     """
     judged = [
         judge_levels(flow.own_bytes, flow.own_coverage, spec.disruption_drop_ratio)
@@ -147,7 +184,7 @@ def find_disruptions(
 
 
 def _coarse_readings(aligned: Aligned) -> list[float | None]:
-    """Return the length of each pair's longest readings, in s; None where they are seconds."""
+    """Return the longest reading per pair in seconds, or ``None`` for single seconds."""
     lengths = np.array([flow.received_reading_s for flow in aligned.flows])
     longest = np.nanmax(np.where(np.isnan(lengths), 0.0, lengths), axis=0)
     return [round(float(each), 3) if each > SECOND_MAX_S else None for each in longest]
@@ -156,14 +193,22 @@ def _coarse_readings(aligned: Aligned) -> list[float | None]:
 def judge_levels(
     received_bytes: NDArray[np.floating], coverage: NDArray[np.floating], drop_ratio: float
 ) -> Levels:
-    """Hold each pair's seconds against its own running median; shapes (pairs, seconds)."""
+    """Compare a pair's seconds to its own running median, for all pairs.
+
+    Args:
+        received_bytes: Received bytes, with shape (pairs, seconds).
+        coverage: Ratio to which a second is covered, with the same shape.
+        drop_ratio: How far a second must be below the median to be low, as a ratio.
+    """
     seen = coverage >= SEEN_RATIO
     rates: Floats = np.full(seen.shape, np.nan)
     np.divide(received_bytes, coverage, out=rates, where=seen)
     floor_ratio = 1 - drop_ratio
-    if seen.all():  # most bursts: nothing to decide
+    # For most bursts, there is nothing more to do.
+    if seen.all():
         usual = _moving_median(rates)
-        # Pair by pair: here measuring holds the most, and a matrix of bounds would be one more.
+        # We do this for each pair separately, because memory use is highest here. A matrix with all
+        # limits would add to it.
         if not any((own <= floor_ratio * its).any() for own, its in zip(rates, usual, strict=True)):
             return Levels(rates=rates, median=usual, low=rates <= 0, empty=rates <= 0)
     median: Floats = np.full(seen.shape, np.nan)
@@ -173,7 +218,8 @@ def judge_levels(
     ramping = np.ones(len(rates), np.bool_)
     history = np.full((len(rates), MEDIAN_S), np.inf)
     filled = np.zeros(len(rates), np.intp)
-    lasting = np.zeros(len(rates), np.intp)  # s for which the pair has been low
+    # Seconds for which a pair has been low.
+    lasting = np.zeros(len(rates), np.intp)
     stops = range(MEDIAN_S, rates.shape[1], MEDIAN_EVERY_S)
     for first, stop in pairwise((0, *stops, rates.shape[1])):
         if first:
@@ -181,7 +227,8 @@ def judge_levels(
         part = slice(first, stop)
         median[:, part] = now[:, None]
         fallen = seen[:, part] & (rates[:, part] <= floor_ratio * now[:, None])
-        if seen[:, part].all() and not fallen.any():  # most blocks: nothing to decide
+        # For most blocks, there is nothing more to do.
+        if seen[:, part].all() and not fallen.any():
             ramping[:], lasting[:] = False, 0
             places = (filled[:, None] + np.arange(stop - first)) % MEDIAN_S
             np.put_along_axis(history, places, rates[:, part], axis=1)
@@ -194,7 +241,8 @@ def judge_levels(
             fell = fallen[:, second - first]
             ramping &= ~(known & ~fell)
             lasting = np.where(fell, lasting + 1, np.where(known, 0, lasting))
-            settled = lasting > MEDIAN_S  # the new level is the pair's own by now
+            # From now on, the new level is used as the normal level.
+            settled = lasting > MEDIAN_S
             low[:, second] = fell & ~ramping & ~settled
             taken = np.flatnonzero(known & (~fell | settled))
             history[taken, filled[taken] % MEDIAN_S] = rate[taken]
@@ -206,8 +254,10 @@ def judge_levels(
 
 
 def _moving_median(rates: Floats) -> Floats:
-    """Every second's median of the minute before, taken every few seconds; of the first minute its
-    own. Nothing in it is unknown."""
+    """Return the previous minute's median for every second, updated every few seconds.
+
+    The first minute uses its own median. There must not be any unknown values.
+    """
     usual = np.empty_like(rates)
     usual[:, :MEDIAN_S] = _median(rates[:, :MEDIAN_S])[:, None]
     if rates.shape[1] > MEDIAN_S:
@@ -221,7 +271,10 @@ def _moving_median(rates: Floats) -> Floats:
 
 
 def _median(values: Floats) -> Floats:
-    """Median of each row's finite values, by the lower of two middles; NaN under the least."""
+    """Return the lower median for each row, ignoring values that are not finite.
+
+    The result is NaN if there are too few values.
+    """
     ordered = np.sort(values, axis=1)
     counts = np.isfinite(ordered).sum(axis=1)
     middle = ordered[np.arange(len(ordered)), np.maximum(counts - 1, 0) // 2]
@@ -233,11 +286,17 @@ def _median(values: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ending:
-    """Why a pair's record stops before its planned end, if it does."""
+    """Reason why a pair's record ends before the planned end.
+
+    Attributes:
+        kind: Disruption kind to report.
+        cause: Cause from the records, if any.
+        broken: True if the network or engine failed, so that missing seconds are counted as down.
+    """
 
     kind: DisruptionKind
     cause: str | None
-    broken: bool  # the network or the engine failed: the missing seconds count as down
+    broken: bool
 
 
 _ENDINGS: Final = {
@@ -268,7 +327,7 @@ def _ending(pair: PairEvidence, grade: PairGrade) -> _Ending:
 
 
 def _absence(row: int, burst: Burst, ending: _Ending) -> _Event:
-    """A pair of which no second is known."""
+    """Return an event to report a pair that has no seconds."""
     kind = DisruptionKind.ABSENT if ending.kind is DisruptionKind.CUT else ending.kind
     return _Event(
         kind=kind,
@@ -293,7 +352,7 @@ def _of_pair(
     spec: RunSpec,
     reading_s: float | None,
 ) -> Iterator[_Event]:
-    """One pair's events in one flow; ``last`` is the second after its last known one."""
+    """Yield a pair's events in a flow, where ``last`` is the end of its known seconds."""
     rates, median = levels.rates[row], levels.median[row]
     count = len(rates)
     unknown = np.isnan(rates)
@@ -317,7 +376,9 @@ def _of_pair(
     for begin, stop in _spans(levels.low[row]):
         short = float(np.nansum(np.maximum(median[begin:stop] - rates[begin:stop], 0.0)))
         if stop == tail and ending.kind is not DisruptionKind.GAP:
-            tail = begin  # it did not come back: one event with its ending
+            # The traffic did not return. So this belongs to the same event as the end of the
+            # record.
+            tail = begin
             continue
         empty = bool(levels.empty[row, begin:stop].any())
         kind = DisruptionKind.STALL if empty else DisruptionKind.DROP
@@ -336,9 +397,15 @@ def _of_pair(
 def _whole_readings(
     begin: int, stop: int, reading_s: float | None, count: int
 ) -> tuple[float, float]:
-    """Return a span of own seconds widened to the readings that it lies in.
+    """Extend a span of seconds to the bounds of its readings.
 
-    A second that readings share is known from both, so a span may end short of its reading.
+    If readings share a second, it is known from both. So a span can end before its reading ends.
+
+    Args:
+        begin: First second.
+        stop: End of the span (exclusive).
+        reading_s: Reading length in seconds, or ``None`` to return the span as it is.
+        count: Number of seconds in the burst.
     """
     if reading_s is None:
         return begin, stop
@@ -347,21 +414,21 @@ def _whole_readings(
 
 
 def _hints(pair: PairEvidence, spec: RunSpec, *, server_only: bool) -> Iterator[str]:
-    """What else the records say of a pair that was disturbed."""
+    """Yield more information about a disturbed pair from its records."""
     yield from clock_troubles(pair, spec.clock_bound_max_s)
     if server_only:
         yield "the server's record only"
 
 
 def _spans(flags: Bools) -> Iterator[tuple[int, int]]:
-    """Runs of true cells as [from, before)."""
+    """Yield runs of true cells as [from, before)."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False])).astype(np.int8)))
     for begin, stop in edges.reshape(-1, 2):
         yield int(begin), int(stop)
 
 
 def _reconnects(aligned: Aligned) -> Iterator[_Event]:
-    """Pairs that had to open their connections again before the instant."""
+    """Yield an event for any pair that had to reconnect before the planned start."""
     for row, pair in enumerate(aligned.pairs):
         report = pair.report
         if report is None or not report.retries_count:
@@ -381,7 +448,7 @@ def _reconnects(aligned: Aligned) -> Iterator[_Event]:
 
 
 def _groups(events: Iterable[_Event]) -> Iterator[list[_Event]]:
-    """Events of one kind that began together."""
+    """Group events by kind and by start."""
     group: list[_Event] = []
     for event in sorted(events, key=lambda each: (each.kind, each.start_s, each.row)):
         first = group[0] if group else None

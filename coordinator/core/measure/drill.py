@@ -1,9 +1,10 @@
-"""What an event inside a burst did: the device's outage by probes, and what TCP made of it. Pure.
+"""Effect of an event during a burst, measured by probes and by payload.
 
-An outage is a time in which a path delivered nothing: between the arrival of the last answer before
-it and of the first one after it. Probes that were held and come late are told from lost ones by
-their arrival, so a device that queues is out for as long as one that drops. The truth lies within
-one spacing of the probes; what TCP takes beyond that to find its rate again is TCP's own.
+During an outage, a path delivers nothing. The outage starts when the last answer arrives before it,
+and ends when the first answer arrives after it. From its arrival time you can see if a probe was
+queued or lost. So if a device queues packets, it will have the same outage as if it drops them. The
+error can be up to a probe interval. If TCP needs more time to get its rate back, this is caused by
+TCP itself. This module does no input or output.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,98 +22,150 @@ from broadside.coordinator.core.measure.series import BurstSeries
 from broadside.coordinator.core.summary import Disruption, DisruptionKind, figure, instant
 from broadside.exchange.messages import Flow, Message, UtcDatetime, pair_name
 
-OUTAGE_STEPS: Final = 3  # spacings without an answer that are an outage: one lost probe is none
-USUAL_COUNT: Final = 200  # gaps before the event that a pair's own unrest is known by
-UNREST_FACTOR: Final = 2.0  # times the longest of them
-BASE_S: Final = 30  # s before the event that are the level, at most
-HEAD_S: Final = 3  # s in which TCP begins
-BACK_RATIO: Final = 0.95  # of the level: recovered
-BACK_FOR_S: Final = 3  # s it must hold
-FALL_DEVIATIONS: Final = 4.0  # robust ones, under the level: less is its own unrest
-TOUCHED_RATIO: Final = 0.8  # of the level: a flow or a pair below it was hit
-PAIRS_MAX_COUNT: Final = 200  # kept, the longest outages first
-AROUND_S: Final = 60  # s of the course around the event
+# How many probe intervals must have no answer to report an outage. A single lost probe is no
+# outage.
+OUTAGE_STEPS: Final = 3
+# How many gaps before the event to use, to get a pair's normal variation.
+USUAL_COUNT: Final = 200
+# Multiple of the longest normal gap.
+UNREST_FACTOR: Final = 2.0
+# Maximum number of seconds before the event to use for the level.
+BASE_S: Final = 30
+# Seconds in which TCP starts. They should not be used for the level.
+HEAD_S: Final = 3
+# Share of the level. A flow has recovered when it is back at this value.
+BACK_RATIO: Final = 0.95
+# Seconds for which the rate must stay there.
+BACK_FOR_S: Final = 3
+# Robust standard deviations below the level. If a fall is smaller, it is normal variation.
+FALL_DEVIATIONS: Final = 4.0
+# Share of the level. If a flow or pair falls below this value, it was affected.
+TOUCHED_RATIO: Final = 0.8
+# How many pairs to store, starting with the longest outage.
+PAIRS_MAX_COUNT: Final = 200
+# Seconds around the event to include in the rate curve.
+AROUND_S: Final = 60
 
 
 class EventRan(Message):
-    """The event as it was carried out, dated by the coordinator's clock."""
+    """The event as it was run, with times by the coordinator's clock."""
 
     planned_at: UtcDatetime
     argv: tuple[str, ...] = ()
-    started_at: UtcDatetime | None = None  # None: it did not run
+    # ``None`` if it did not run.
+    started_at: UtcDatetime | None = None
     ended_at: UtcDatetime | None = None
     exit_code: int | None = None
-    said: str = ""  # the end of what it printed, one line, without what looks like a secret
-    problem: str | None = None  # why it did not run, or not to its end
+    # The end of its output as a single line, without any text that looks like a secret.
+    said: str = ""
+    # Why it did not run, or why it did not finish.
+    problem: str | None = None
 
 
 class PairOutage(Message):
-    """One pair's outage, by its probes."""
+    """A pair's outage, measured by its probes."""
 
     pair: str
     from_at: UtcDatetime
     outage_s: float
-    resolution_s: float  # the truth is within so much of it
+    # How large the error can be for ``outage_s``.
+    resolution_s: float
     lost_count: int
-    over: bool = True  # False: no answer came until the last probe
+    # False if there was no answer up to the last probe.
+    over: bool = True
 
 
 class FlowDip(Message):
-    """What the fleet's payload of one flow lost; rates and bytes are at real scale."""
+    """Payload that the fleet lost in a flow, with rates and bytes at real scale."""
 
     flow: Flow
-    level_bits_per_second: float  # before the event
+    # Level before the event.
+    level_bits_per_second: float
     lowest_bits_per_second: float
-    short_bytes: float  # under the level, until it was back
-    back_after_s: float | None  # from the event to 95 % of the level; None: not within the burst
-    retransmits_count: int | None = None  # over the usual, until it was back; None: TCP told none
-    old_ratio: float | None  # of the level, at the burst's end: sessions from before the event
-    new_ratio: float | None = None  # in the next burst: sessions that opened after it
+    # Bytes missing from the level until it was back.
+    short_bytes: float
+    # From the event until it was back at 95 % of the level, or ``None`` if this did not happen in
+    # the burst.
+    back_after_s: float | None
+    # Retransmissions above normal until the level was back, or ``None`` if there is no data from
+    # TCP.
+    retransmits_count: int | None = None
+    # Share of the level at the end of the burst, for sessions that were open before the event.
+    old_ratio: float | None
+    # Share of the level in the next burst, for new sessions after the event.
+    new_ratio: float | None = None
 
 
 class Drilled(Message):
-    """What an event did."""
+    """Effect of an event."""
 
     event: EventRan
-    resolution_s: float | None  # spacing of the probes
-    probed_count: int  # pairs with probes around the event
-    outages: tuple[PairOutage, ...] = ()  # the longest first
+    # Probe interval.
+    resolution_s: float | None
+    # Number of pairs that have probes around the event.
+    probed_count: int
+    # Sorted to start with the longest.
+    outages: tuple[PairOutage, ...] = ()
     outages_count: int = 0
-    outage_from_at: UtcDatetime | None = None  # median over the pairs that saw it, as is
-    outage_s: float | None = None  # 0: probes saw none; None: nobody probed
-    touched_pairs: tuple[str, ...] = ()  # whose payload fell
+    # Median for all pairs with an outage. It is not scaled.
+    outage_from_at: UtcDatetime | None = None
+    # 0 if the probes show no outage, or ``None`` if there are no probes.
+    outage_s: float | None = None
+    # Pairs for which the payload fell.
+    touched_pairs: tuple[str, ...] = ()
     touched_count: int = 0
     flows: tuple[FlowDip, ...] = ()
-    sessions_count: int = 0  # that were open before the event
-    cut_count: int = 0  # of them: reset, or without a byte from then on to the burst's end
-    cut_from_at: UtcDatetime | None = None  # the first second without the payload of one ...
-    cut_to_at: UtcDatetime | None = None  # ... and of the last
+    # Sessions that were open before the event.
+    sessions_count: int = 0
+    # Sessions that were reset, or that had no traffic from then on to the end of the burst.
+    cut_count: int = 0
+    # First second without payload, for the first cut session.
+    cut_from_at: UtcDatetime | None = None
+    # The same, for the last cut session.
+    cut_to_at: UtcDatetime | None = None
     cut_pairs: tuple[str, ...] = ()
-    opened_again_count: int | None = None  # of the cut ones' pairs, in the next burst
-    tcp_s: float | None = None  # from the end of the outage until the payload was back
+    # Number of cut sessions for which the pair can be seen in the next burst.
+    opened_again_count: int | None = None
+    # From the end of the outage until the payload was back.
+    tcp_s: float | None = None
     course: RateCourse | None = None
 
     @property
     def back_after_s(self) -> float | None:
-        """Until every flow was back; None while one is not, or none is known."""
+        """Time until every flow was back, or ``None`` if any flow was not."""
         return _back_after_s(self.flows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrilledBurst:
-    """What there is of the burst with the event and of the one after it."""
+    """Records from the burst with the event, and from the next burst.
+
+    Attributes:
+        series: The burst's series.
+        probes: Probes by pair index.
+        disruptions: Disruptions during the burst.
+        pairs_count: Number of pairs.
+        streams_count: Number of streams per pair.
+        scale: Factor to get real rates from measured rates.
+        following: Series for the next burst, if any.
+    """
 
     series: BurstSeries
-    probes: Mapping[int, ProbeColumn]  # by pair index
+    probes: Mapping[int, ProbeColumn]
     disruptions: Sequence[Disruption]
     pairs_count: int
-    streams_count: int  # of a pair
+    streams_count: int
     scale: float
     following: BurstSeries | None = None
 
 
 def find_drilled(event: EventRan, burst: DrilledBurst) -> Drilled:
-    """Hold the burst against its own level before the event."""
+    """Compare the burst to its own level before the event.
+
+    Args:
+        event: The event as it was run.
+        burst: Records to use.
+    """
     at_s = (event.started_at or event.planned_at).timestamp()
     found = [
         outage
@@ -121,7 +174,8 @@ def find_drilled(event: EventRan, burst: DrilledBurst) -> Drilled:
     ]
     longest = sorted(found, key=lambda each: (-each.outage_s, each.pair))
     flows = tuple(_dips(burst, at_s))
-    # A full queue drops a pair's probes before and after an outage too: the longest says too much
+    # When a queue is full, it will also drop probes before and after an outage. So the longest
+    # would be too long.
     from_s = median([each.from_at.timestamp() for each in found]) if found else None
     outage_s = median([each.outage_s for each in found]) if found else None
     end_s = median([_end_s(each) for each in found]) if found else at_s
@@ -152,7 +206,7 @@ def find_drilled(event: EventRan, burst: DrilledBurst) -> Drilled:
         cut_from_at=min(cut_at, default=None),
         cut_to_at=max(cut_at, default=None),
         cut_pairs=tuple(sorted(names)[:PAIRS_MAX_COUNT]),
-        # Of a disruption the first ten pairs are named: who the others are may not be known
+        # A disruption only names its first ten pairs. If there are more, we do not know them.
         opened_again_count=_opened_again(burst, names) if len(names) == cut_count else None,
         tcp_s=(
             round(max(0.0, at_s + back_s - end_s), 3)
@@ -164,9 +218,17 @@ def find_drilled(event: EventRan, burst: DrilledBurst) -> Drilled:
 
 
 def find_outage(pair: str, column: ProbeColumn, event_s: float) -> PairOutage | None:
-    """The longest time after the event in which no probe's answer came; None: no such time.
+    """Find the longest time after the event in which there was no answer.
 
-    Probes that were not sent are no evidence: they widen the resolution.
+    If a probe was not sent, it cannot be used. This just makes the possible error larger.
+
+    Args:
+        pair: Name of the pair.
+        column: The pair's probes.
+        event_s: When the event started, in epoch seconds.
+
+    Returns:
+        The outage, or ``None`` if there is none.
     """
     (sent,) = np.nonzero(~(column.rtt_s < 0))
     if not len(sent):
@@ -244,7 +306,7 @@ def _dips(burst: DrilledBurst, at_s: float) -> Iterator[FlowDip]:
 
 
 def _retransmits(counts: Floats, first: int, stop: int) -> int | None:
-    """Over those of the seconds before, in as many seconds."""
+    """Return how many retransmissions were above the normal number for this time."""
     before, after = counts[max(0, first - BASE_S) : first], counts[first:stop]
     if np.isnan(before).all() or (after.size and np.isnan(after).all()):
         return None
@@ -253,7 +315,7 @@ def _retransmits(counts: Floats, first: int, stop: int) -> int | None:
 
 
 def _known(received_bytes: Floats, series: BurstSeries) -> Floats:
-    """The planned burst's seconds; those beside it are unknown, and those without a pair."""
+    """Return bytes for planned seconds, with NaN if there is no data."""
     seconds = series.start_s + np.arange(len(received_bytes))
     inside = (seconds >= series.planned_start_s + series.omit_s) & (
         seconds + 1 <= series.planned_start_s + series.omit_s + series.duration_s
@@ -262,16 +324,16 @@ def _known(received_bytes: Floats, series: BurstSeries) -> Floats:
 
 
 def _before(rates: Floats, series: BurstSeries, at_s: float) -> Floats:
-    """The seconds that are the level: after TCP's beginning, before the event's own."""
+    """Return the seconds to use for the level, after TCP's start and before the event."""
     rates = rates[: int(at_s - series.start_s)]
     known = rates[~np.isnan(rates)][HEAD_S:][-BASE_S:]
     return known if len(known) >= BACK_FOR_S else known[:0]
 
 
 def _fall(after: Floats, before: Floats) -> tuple[int, int | None]:
-    """The first second of a fall, and the first from which the level holds again.
+    """Return the first second in a fall, and the first second back at the level.
 
-    (0, 0) where nothing fell; (first, None) where it is not back.
+    The result is (0, 0) if there is no fall, and (first, None) if the level was not reached again.
     """
     level = float(np.median(before))
     floor = BACK_RATIO * level
@@ -292,13 +354,13 @@ def _new_ratio(following: BurstSeries, place: int, scale: float, level: float) -
 
 
 def _median_ratio(rates: Floats, level: float) -> float | None:
-    """The usual second's, of the level; None where none is known."""
+    """Return the median as a share of the level, or ``None`` if all seconds are unknown."""
     known = rates[~np.isnan(rates)]
     return figure(float(np.median(known)) / level) if len(known) else None
 
 
 def _touched(burst: DrilledBurst, at_s: float) -> list[int]:
-    """Pairs whose payload fell below their own level for a second after the event."""
+    """Return pairs that fell below their own level for a second after the event."""
     series = burst.series
     first = int(at_s - series.start_s)
     stop = int(series.planned_start_s + series.omit_s + series.duration_s - series.start_s)
@@ -316,17 +378,20 @@ def _touched(burst: DrilledBurst, at_s: float) -> list[int]:
 
 
 def _padded(rates: "np.ndarray[tuple[int, int], np.dtype[np.float32]]") -> Floats:
-    """Rows of unknowns as zeros: their level is none."""
+    """Return a copy where a row is set to zero if all its values are unknown.
+
+    So such a row will have no level.
+    """
     values = rates.astype(np.float64)
     values[np.isnan(values).all(axis=1)] = 0.0
     return values
 
 
 def _fell_silent(burst: DrilledBurst, at_s: float) -> dict[str, float]:
-    """Pairs without a byte from the event on, or a while later, to the burst's end: since when.
+    """Return pairs that stopped after the event and did not start again, with the time.
 
-    iperf3 may go on to its end where its data connections were reset and the control one was not.
-    Those whose agent ended, or whose seconds nobody recorded, are not among them.
+    If data connections are reset but the control connection is not, iperf3 can still run to its
+    end. Pairs are not included if their agent ended, or if their seconds were not recorded.
     """
     series = burst.series
     others = {
@@ -352,7 +417,10 @@ def _fell_silent(burst: DrilledBurst, at_s: float) -> dict[str, float]:
 
 
 def _opened_again(burst: DrilledBurst, names: Collection[str]) -> int | None:
-    """Sessions of cut pairs that moved payload in the next burst; None: there is none."""
+    """Count sessions for cut pairs that had payload in the next burst.
+
+    The result is ``None`` if there is no next burst.
+    """
     if burst.following is None:
         return None
     there = _moved(burst.following, burst.pairs_count).any(axis=1)
@@ -361,7 +429,7 @@ def _opened_again(burst: DrilledBurst, names: Collection[str]) -> int | None:
 
 
 def _moved(series: BurstSeries, pairs_count: int) -> NDArray[np.bool_]:
-    """Of each pair whether it moved payload in each second; shape (pairs, seconds)."""
+    """Return a (pairs, seconds) matrix that is true when there was payload."""
     there = np.zeros((pairs_count, len(series.coverage_ratio)), np.bool_)
     for flow in series.flows:
         pairs = flow.pairs_bits_per_second

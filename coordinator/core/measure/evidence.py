@@ -1,6 +1,6 @@
-"""What is known of a burst before anything is concluded: both ends' records and the ledger.
+"""Evidence for a burst before any analysis, from both ends and the device counter.
 
-Seconds are columns from the decoder on: a tenth of the memory of row values.
+Seconds are stored as columns, because rows would need ten times as much memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,27 +29,58 @@ from broadside.exchange.messages import (
     Side,
 )
 
-HOLD_MAX_S: Final = 60.0  # s before the instant at which the gate may already open connections
-CLOCK_SLACK_S: Final = 2.0  # s by which two hosts' clocks may disagree when ends are joined
-_BLOCK_COUNT: Final = 50_000  # seconds of one end of all pairs that are unpacked at once
+# Seconds before the planned start. The start gate can open connections from this time on.
+HOLD_MAX_S: Final = 60.0
+# Seconds by which clocks can differ when tests are matched to pairs.
+CLOCK_SLACK_S: Final = 2.0
+# How many seconds to unpack at once, per end.
+_BLOCK_COUNT: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeColumn:
-    """One pair's probes, a step apart."""
+    """A pair's probes, sent at a fixed interval.
 
-    first_at_s: float  # epoch s
+    Attributes:
+        first_at_s: Time in epoch seconds for the first probe.
+        every_s: Interval in seconds.
+        rtt_s: Round-trip time in seconds. NaN if lost, negative if not sent.
+    """
+
+    first_at_s: float
     every_s: float
-    rtt_s: Floats  # NaN: lost; negative: not sent
+    rtt_s: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairEvidence:
-    """Everything known of one planned pair in one burst; ``None`` and empty mean unknown."""
+    """Evidence for a planned pair in a burst, where ``None`` or empty means unknown.
+
+    Attributes:
+        pair_index: Pair index.
+        name: Name used in an imported file, or ``None`` if the pair just has a number.
+        unheard: Why there is no record from this pair, when it may still have sent traffic.
+        claim: Claim for the job, from the client's agent.
+        report: Report for the job, from the client's agent.
+        client_tracks: Seconds that the client recorded.
+        client_host: Counters for the client host.
+        server_test: Test that the server recorded.
+        server_tracks: Seconds that the server recorded.
+        server_host: Counters for the server host.
+        joined_by: How the server's test was matched.
+        client_nic_bits_per_second: Egress limit for the client's VM size.
+        server_nic_bits_per_second: Egress limit for the server's VM size.
+        nic_mtu_bytes: The smaller MTU.
+        client_vm_size: The client's VM size.
+        server_vm_size: The server's VM size.
+        probes: Latency probes.
+        ends_offset: Clock offset that was used to place the server's seconds. It is only set for
+            imports.
+    """
 
     pair_index: int
-    name: str | None = None  # what a file calls it; None: it has a number only
-    unheard: str | None = None  # why nobody told of it, though it may have sent; None: no such word
+    name: str | None = None
+    unheard: str | None = None
     claim: Claim | None = None
     report: JobReport | None = None
     client_tracks: tuple[TrackColumns, ...] = ()
@@ -58,28 +89,28 @@ class PairEvidence:
     server_tracks: tuple[TrackColumns, ...] = ()
     server_host: HostColumns = NO_HOST
     joined_by: Joined | None = None
-    client_nic_bits_per_second: float | None = None  # egress cap by the VM size
+    client_nic_bits_per_second: float | None = None
     server_nic_bits_per_second: float | None = None
-    nic_mtu_bytes: int | None = None  # smallest of both ends'
+    nic_mtu_bytes: int | None = None
     client_vm_size: str | None = None
     server_vm_size: str | None = None
     probes: ProbeColumn | None = None
-    ends_offset: EndsOffset | None = None  # of imports: how the server's seconds were placed
+    ends_offset: EndsOffset | None = None
 
     @property
     def engines(self) -> tuple[EngineReport, ...]:
-        """What the engines of its two ends said, as far as they did; the client's first."""
+        """Engine reports that are available, with the client's report first."""
         ends = (self.report, self.server_test)
         return tuple(end.engine for end in ends if end is not None and end.engine is not None)
 
     @property
     def server_lead_s(self) -> float:
-        """Seconds of a server's engine time in which its client was still held by the gate."""
+        """Seconds in the server's engine time before the gate started the client."""
         return (self.report.server_lead_s or 0.0) if self.report is not None else 0.0
 
     @property
     def clock_fixes(self) -> Mapping[Side, tuple[float, float | None]]:
-        """Of each end's stamps, as :func:`clock_correction` says."""
+        """Clock correction per end, see ``clock_correction``."""
         report, test, claim = self.report, self.server_test, self.claim
         return {
             Side.CLIENT: clock_correction(
@@ -90,31 +121,48 @@ class PairEvidence:
         }
 
 
-# Gives pairs the seconds that are still packed: all columns, or (with True) those alone that say
-# from when to when a track is.
+# Function to call for pairs when their seconds are still packed. It adds all columns. If the second
+# argument is true, it only adds the columns with start and end times.
 Unpack = Callable[[Sequence[PairEvidence], bool], Sequence[PairEvidence]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstEvidence:
-    """One planned burst: one :class:`PairEvidence` for every planned pair, in any order."""
+    """Evidence for a planned burst.
+
+    There is a :class:`PairEvidence` for every planned pair, in any order.
+
+    Attributes:
+        burst: Planned burst.
+        pairs: Pairs with their seconds, or without them when ``unpack`` is set.
+        unpack: Function to call to add the seconds.
+        strays: Tests from other users on this burst's endpoints.
+        foreign_rows: Rows that name another agent than their writer.
+        start_known: False if the planned start was computed from recorded starts.
+        cancelled_at: When the run was cancelled.
+        cancel_reason: Why the run was cancelled.
+    """
 
     burst: Burst
-    pairs: tuple[PairEvidence, ...]  # with their seconds, or without them and with ``unpack``
+    pairs: tuple[PairEvidence, ...]
     unpack: Unpack | None = None
-    strays: tuple["Stray", ...] = ()  # others' tests on the pairs' endpoints
-    foreign_rows: tuple[ForeignRow, ...] = ()  # rows that name another than their writer
-    start_known: bool = True  # False: the instant was inferred from the starts themselves
+    strays: tuple["Stray", ...] = ()
+    foreign_rows: tuple[ForeignRow, ...] = ()
+    start_known: bool = True
     cancelled_at: datetime | None = None
     cancel_reason: str | None = None
 
     @property
     def in_order(self) -> tuple[PairEvidence, ...]:
-        """The pairs in the order of their numbers."""
+        """The pairs, sorted by index."""
         return tuple(sorted(self.pairs, key=lambda pair: pair.pair_index))
 
     def blocks(self, *, instants_only: bool = False) -> Iterator[Sequence[PairEvidence]]:
-        """The same with their seconds, some pairs at a time: all at once may take gigabytes."""
+        """Yield pairs and their seconds in blocks, because all at once may need gigabytes.
+
+        Args:
+            instants_only: Set to true to get only start and end times.
+        """
         pairs = self.in_order
         if self.unpack is None:
             yield pairs
@@ -124,10 +172,9 @@ class BurstEvidence:
             yield self.unpack(pairs[first : first + count], instants_only)
 
 
-# Where the firewall counts: payload, IP packets, Ethernet frames (without preamble and checksum),
-# or unsaid.
+# Layer at which the device counts. On the wire, frames do not include preamble and checksum.
 LedgerLayer = Literal["payload", "ip", "wire", "unknown"]
-# Which way it counts: from clients to servers, from servers to clients, or both.
+# Direction to count. Use "in" for clients to servers and "out" for servers to clients.
 CounterDirection = Literal["in", "out", "both"]
 FLOWS_COUNTED: Final[Mapping[CounterDirection, tuple[Flow, ...]]] = {
     "in": (Flow.UP,),
@@ -138,53 +185,73 @@ FLOWS_COUNTED: Final[Mapping[CounterDirection, tuple[Flow, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirewallLedger:
-    """Bytes over time as the firewall counted them; bins in time order, never overlapping.
+    """Bytes counted by the device over time, as bins in time order without overlaps.
 
-    A bin says that ``bytes`` passed between ``start_s - lag`` and ``end_s - lag``; the lag is
-    estimated (:mod:`broadside.coordinator.core.judge.reconcile`). NaN bytes are unknown, never
-    zero."""
+    A bin contains the ``bytes`` that passed between ``start_s - lag`` and ``end_s - lag``. The lag
+    will be estimated in :mod:`broadside.coordinator.core.judge.reconcile`. NaN means unknown, and
+    it should not be treated as zero.
 
-    source: str  # "lab", "azure-monitor", a file's name: what a reader should look up
+    Attributes:
+        source: Name to show in reports, such as "lab", "azure-monitor" or a file name.
+        layer: Layer at which the device counts.
+        start_s: Bin starts as labelled, in epoch seconds.
+        end_s: Bin ends as labelled, in epoch seconds.
+        bytes: Counted bytes.
+        grain_s: Usual bin length in seconds.
+        read_at: When the counter was read.
+        lag_hint_s: Lag in seconds from documentation or earlier runs.
+        vxlan: True if frames at the layer ``wire`` have a VXLAN outer header.
+        flows: Flows for which the payload is counted.
+        snat_utilization_ratio: Highest value in the run, if the device reports it.
+        notes: Notes to show in reports.
+        drops_count: Dropped packets per bin, or ``None`` if they are not counted.
+        counts_from_s: When the device started to count, in epoch seconds, if this is known.
+        partial: Why the source's answer is not complete. Missing bytes would look like traffic that
+            did not cross the device.
+        counts_lost: True for a counter in front of the point where packets are dropped, false for a
+            counter behind it, or ``None`` if this is not declared.
+        mss_bytes: Declared TCP payload in a full packet, or ``None`` to use the recorded size.
+        mtu_bytes: Declared path MTU, or ``None`` to use the recorded size.
+        extreme: Set if a bin has its maximum or minimum sample and not a byte count.
+    """
+
+    source: str
     layer: LedgerLayer = "unknown"
-    start_s: Floats  # epoch s of each bin's label
+    start_s: Floats
     end_s: Floats
     bytes: Floats
-    grain_s: float  # s, the usual length of a bin
+    grain_s: float
     read_at: datetime
-    lag_hint_s: float | None = None  # s, documented or known from earlier runs
-    vxlan: bool = False  # layer wire: frames carry a VXLAN outer header
-    flows: tuple[Flow, ...] = tuple(Flow)  # those whose payload it counts
-    snat_utilization_ratio: float | None = None  # worst over the run, where the firewall says
+    lag_hint_s: float | None = None
+    vxlan: bool = False
+    flows: tuple[Flow, ...] = tuple(Flow)
+    snat_utilization_ratio: float | None = None
     notes: tuple[str, ...] = ()
-    drops_count: Floats | None = None  # packets dropped, of each bin; None: not counted
-    counts_from_s: float | None = None  # epoch s before which its device counted nothing, if told
-    # Why the source's answer is known to be incomplete: what is missing would read as traffic that
-    # did not cross the device.
+    drops_count: Floats | None = None
+    counts_from_s: float | None = None
     partial: str | None = None
-    # Whether bytes that are lost on the path are counted: True for a counter in front of the drop,
-    # False for one behind it, None where nobody declared it
     counts_lost: bool | None = None
-    # Declared: TCP payload of a full packet, or the path's MTU; None: as the fleet recorded it.
     mss_bytes: int | None = None
     mtu_bytes: int | None = None
-    extreme: Literal["maximum", "minimum"] | None = None  # of samples in a bin: no byte counts
+    extreme: Literal["maximum", "minimum"] | None = None
 
     def __len__(self) -> int:
         return len(self.start_s)
 
     def proving(self) -> "FirewallLedger":
-        """Return the bins as evidence: those of an incomplete answer are unknown."""
+        """Return the counter as evidence, with all bins unknown if it is not complete."""
         if self.partial is None:
             return self
         return replace(self, bytes=np.full(len(self), np.nan), snat_utilization_ratio=None)
 
 
-_Key = tuple[str, str, int, datetime]  # of a test: its agent, address, port and beginning
+# A test's agent, address, port and start time.
+_Key = tuple[str, str, int, datetime]
 _NEVER_STARTED: Final = (Outcome.MISSED, Outcome.REFUSED)
 
 
 class ServerRecord(Protocol):
-    """A server-side test with its seconds, however the caller stores it."""
+    """Server-side test and its seconds, independent of how the caller stores it."""
 
     @property
     def test(self) -> ServerTest: ...
@@ -196,7 +263,7 @@ class ServerRecord(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """Server-side tests by pair index, and those that belong to no pair of the burst."""
+    """Server-side tests by pair index, and tests that belong to no pair in the burst."""
 
     records: Mapping[int, ServerRecord]
     joined_by: Mapping[int, Joined]
@@ -210,23 +277,30 @@ def join_tests(
     reports: Mapping[int, JobReport],
     tests: Sequence[ServerRecord],
 ) -> Join:
-    """Find each pair's server-side test; what is left on the pairs' endpoints are strays.
+    """Match server-side tests to pairs, and return all other tests as strays.
 
-    A test is of the pair only where it is a record of the planned agent: who else names the
-    endpoint did not serve it.
+    A test can only belong to a pair if it was recorded by the planned agent. Tests are matched in
+    two steps:
 
-    By cookie where the client lived to name it (in its report, else in its claim), but never a
-    test on another pair's endpoint. A cookie proves the pair, whatever addresses a device on the
-    path has rewritten. A daemon's is the job's id, which is known of a client that died too.
+    1. By cookie, if the client's report or claim has a cookie. The test must not be on another
+       pair's endpoint. A cookie can be used to prove the pair, even if a device on the path changes
+       addresses. For a daemon, it is the job id, which is available even if the client died.
+    2. By endpoint and time (see ``_near``), starting with the nearest test. If a client sent
+       nothing, it cannot have a test. If it named its test, it cannot have another. The client
+       address in the test must be that of the agent with the job's claim. If the test has a cookie,
+       this address must be available. If the test names a job, it belongs to this job.
 
-    Else by endpoint and time (:func:`_near`), nearest first, where it is nobody else's: a client
-    that sent nothing has no test, one that named its test has no other, a test comes from the
-    address of the agent that claimed the job, one that has a name is not taken without knowing
-    that address, and one that names a job is that job's.
+    A test can only be matched once. If there are several records for a test, the most complete will
+    be used. When a pair uses several processes, there should be a test on each port, and these
+    tests will be added. If a test is missing, no test will be used, because a part would look like
+    the total.
 
-    A test is joined once; of records of one test the fullest stands. The order of ``tests`` does
-    not matter. A pair of several processes has a test on each of its ports: they are summed, and
-    where one is missing none is used, as a part would pass for the whole.
+    Args:
+        burst: The burst to match.
+        pairs: Its planned pairs.
+        claims: Claims by pair index.
+        reports: Client reports by pair index.
+        tests: Records from all servers, in any order.
     """
     joining = _Joining(burst, pairs, claims, reports, _fullest_records(tests))
     for pair in pairs:
@@ -239,7 +313,7 @@ def join_tests(
 
 
 class _Joining:
-    """Server-side tests that are being joined to pairs; ``free`` are those of nobody so far."""
+    """State for matching, where ``free`` has all tests that are not matched yet."""
 
     def __init__(
         self,
@@ -259,13 +333,17 @@ class _Joining:
         for key, record in free.items():
             if record.test.cookie is not None:
                 self._by_cookie.setdefault(record.test.cookie, []).append(key)
-        self._named: set[str] = set()  # cookies that clients named
-        self._parts: dict[int, dict[int, ServerRecord]] = {}  # by pair index and port
+        # Cookies that clients have named.
+        self._named: set[str] = set()
+        # Records by pair index and port.
+        self._parts: dict[int, dict[int, ServerRecord]] = {}
         self._joined_by: dict[int, Joined] = {}
 
     def by_cookie(self, pair: Pair) -> None:
-        """Join the tests that carry a cookie of the pair's, where they ran on no other's
-        endpoint."""
+        """Match tests by this pair's cookies.
+
+        A test will not be used if it is on another pair's endpoint.
+        """
         report, claim = self._reports.get(pair.index), self._claims.get(pair.index)
         said = _cookies(report, claim)
         self._named.update(said)
@@ -277,12 +355,13 @@ class _Joining:
             ]
             if found:
                 self._take(pair, _fullest(found, self._free), Joined.COOKIE)
-                if is_job_cookie(cookie):  # its server's daemon was started again meanwhile
+                # The server's daemon was restarted during the test.
+                if is_job_cookie(cookie):
                     for key in found:
                         self._free.pop(key, None)
 
     def by_endpoint(self, pair: Pair) -> None:
-        """Join the nearest test on each of the pair's ports that still has none."""
+        """Match the nearest test on each port that does not have any yet."""
         if pair.index in self._parts and not pair.endpoint.more_ports:
             return
         for port in pair.endpoint.ports:
@@ -297,7 +376,7 @@ class _Joining:
                 self._take(pair, min(near)[1], Joined.ENDPOINT)
 
     def done(self) -> Join:
-        """Return what was joined; a pair of several processes needs a test of each."""
+        """Return the result. If a pair uses several processes, it needs a test for each."""
         records: dict[int, ServerRecord] = {}
         for pair in self._pairs:
             found = list(self._parts.get(pair.index, {}).values())
@@ -314,13 +393,13 @@ class _Joining:
         self._joined_by[pair.index] = how
 
     def _is_at(self, pair: Pair, test: ServerTest) -> bool:
-        """Return whether a test is of the pair's server, and ran on no other pair's endpoint."""
+        """Return true if a test ran on this pair's server and on no other pair's endpoint."""
         if test.agent_id != pair.endpoint.agent_id:
             return False
         return self._owners.get(_place(test), pair.index) == pair.index
 
     def _may_be(self, pair: Pair, test: ServerTest) -> bool:
-        """Return whether a test near the burst, on the pair's port, can be that of the pair."""
+        """Return true if a test near the burst, on this pair's port, can belong to the pair."""
         planned = pair.endpoint.agent_id, pair.endpoint.address
         if (test.agent_id, test.endpoint.address) != planned or not _near(test, self._burst):
             return False
@@ -332,14 +411,14 @@ class _Joining:
             return True
         if is_job_cookie(test.cookie) or test.cookie in self._named or address is None:
             return False
-        # A claim names the first of several processes only.
+        # When there are several processes, a claim only names the first.
         return not _cookies(
             self._reports.get(pair.index), None if pair.endpoint.more_ports else claim
         )
 
 
 def _fullest_records(tests: Sequence[ServerRecord]) -> dict[_Key, ServerRecord]:
-    """Return the fullest record of each test, in the order of their keys."""
+    """Return the most complete record per test, sorted by key."""
     fullest: dict[_Key, ServerRecord] = {}
     for record in tests:
         test = record.test
@@ -350,7 +429,8 @@ def _fullest_records(tests: Sequence[ServerRecord]) -> dict[_Key, ServerRecord]:
     return dict(sorted(fullest.items(), key=lambda item: item[0]))
 
 
-_Place = tuple[str, str, int]  # server agent, address, port
+# Server agent, address and port.
+_Place = tuple[str, str, int]
 
 
 def _place(test: ServerTest) -> _Place:
@@ -358,7 +438,7 @@ def _place(test: ServerTest) -> _Place:
 
 
 def _owners(pairs: Sequence[Pair]) -> Mapping[_Place, int]:
-    """Pair indices by server agent, address and port."""
+    """Return pair indexes by server agent, address and port."""
     return {
         (pair.endpoint.agent_id, pair.endpoint.address, port): pair.index
         for pair in pairs
@@ -367,7 +447,10 @@ def _owners(pairs: Sequence[Pair]) -> Mapping[_Place, int]:
 
 
 def is_unsent(report: JobReport | None) -> bool:
-    """Whether a client says that it sent nothing: no server's test can be its own."""
+    """Return true if a client reports that it sent nothing.
+
+    In this case, it cannot have a server-side test.
+    """
     if report is None:
         return False
     if report.outcome is Outcome.FAILED:
@@ -381,7 +464,13 @@ def is_unsent(report: JobReport | None) -> bool:
 def strays_during(
     burst: Burst, pairs: Sequence[Pair], strays: Sequence[ServerRecord]
 ) -> tuple[Stray, ...]:
-    """Of the tests that belong to no pair, those that ran on a pair's endpoint in the burst."""
+    """Return stray tests that ran on a pair's endpoint during the burst.
+
+    Args:
+        burst: The burst to check.
+        pairs: Its planned pairs.
+        strays: Tests that belong to no pair.
+    """
     owners = _owners(pairs)
     found = []
     for record in strays:
@@ -414,7 +503,7 @@ def strays_during(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summed:
-    """The tests of a pair's several processes as one record."""
+    """Tests from a pair's processes, merged into a single record."""
 
     test: ServerTest
     tracks: Sequence[TrackColumns]
@@ -422,7 +511,7 @@ class Summed:
 
 
 def summed(records: Sequence[ServerRecord]) -> Summed:
-    """One record of several that ran at once on one server, its bytes conserved."""
+    """Add up records that ran at the same time on the same server, with no loss of bytes."""
     lead = records[0]
     tests = [record.test for record in records]
     firsts = [test.first_data_at for test in tests if test.first_data_at is not None]
@@ -455,7 +544,7 @@ def summed(records: Sequence[ServerRecord]) -> Summed:
             "silent_streams": longest_silences(
                 s for test in tests for s in test.engine.silent_streams
             ),
-            # Of one host, over all but the same time.
+            # These are on the same host, and run at nearly the same time.
             "host_cpu_s": max(hosts) if len(hosts) == len(tests) else None,
         }
     )
@@ -473,7 +562,7 @@ def summed(records: Sequence[ServerRecord]) -> Summed:
 
 
 def _summed_totals(said: Sequence[FlowTotals]) -> FlowTotals:
-    """Counts added up where each is known; seconds of the longest."""
+    """Add up counts if they are available in all parts, and get the longest time."""
 
     def total(name: str) -> int | None:
         values = [getattr(part, name) for part in said]
@@ -489,9 +578,10 @@ def _summed_totals(said: Sequence[FlowTotals]) -> FlowTotals:
 
 
 def _summed_tracks(tracks: Sequence[TrackColumns]) -> TrackColumns:
-    """Several tracks of one flow as one, on the bounds of the longest.
+    """Add up several tracks for a flow, using the longest track's interval bounds.
 
-    Cumulative amounts are interpolated at the bounds; round trips are means, windows sums.
+    Cumulative values are interpolated at these bounds. Round-trip times are averaged, and windows
+    are added.
     """
     zero_s = min(track.first_data_at_s for track in tracks)
     placed = [
@@ -540,8 +630,11 @@ def _summed_tracks(tracks: Sequence[TrackColumns]) -> TrackColumns:
 
 
 def _near(test: ServerTest, burst: Burst) -> bool:
-    """Whether a test can be of this burst: opened at most :data:`HOLD_MAX_S` before the instant,
-    no data before it, not over by then."""
+    """Return true if a test can belong to this burst.
+
+    It must not open more than :data:`HOLD_MAX_S` before the planned start, and there must be no
+    data until then. It must end after the planned start.
+    """
     hold = timedelta(seconds=HOLD_MAX_S)
     slack = timedelta(seconds=CLOCK_SLACK_S)
     at = burst.planned_start_at
@@ -553,24 +646,24 @@ def _near(test: ServerTest, burst: Burst) -> bool:
 
 
 def _cookies(report: JobReport | None, claim: Claim | None) -> tuple[str, ...]:
-    """The cookies of a pair's processes; of a client that died that of its first one."""
+    """Return cookies for a pair's processes, or just the first if the client died."""
     if report is not None and report.engine is not None and report.engine.cookies:
         return report.engine.cookies
     return () if claim is None or claim.cookie is None else (claim.cookie,)
 
 
 def _job_ids(report: JobReport | None, claim: Claim | None) -> tuple[str, ...]:
-    """Return the job of a pair, where a client has told of it."""
+    """Return a pair's job ids if they are available from the client."""
     return tuple(told.job_id for told in (report, claim) if told is not None)
 
 
 def _client_address(test: ServerTest) -> str | None:
-    """Who connected, without the prefix that a server of both families writes before IPv4."""
+    """Return the client's address without the IPv6 prefix added by dual-stack servers."""
     return None if test.client_address is None else test.client_address.removeprefix("::ffff:")
 
 
 def _fullness(record: ServerRecord) -> tuple[bool, float, int]:
-    """How much a record of a test holds: ended, bytes, rows."""
+    """Return a key to compare how complete records are, as (has an end, bytes, rows)."""
     return (
         record.test.ended_at is not None,
         float(sum(np.nansum(track.transferred_bytes) for track in record.tracks)),
@@ -582,7 +675,7 @@ def _fullest(
     keys: Sequence[_Key],
     records: Mapping[_Key, ServerRecord],
 ) -> _Key:
-    """Of one record nobody needs to know how full it is: that may cost unpacking it."""
+    """Return the most complete record. If there is just one, it will not be unpacked."""
     return keys[0] if len(keys) == 1 else max(keys, key=lambda key: _fullness(records[key]))
 
 
@@ -592,10 +685,17 @@ def _distance_s(test: ServerTest, burst: Burst) -> float:
 
 
 def clock_correction(*readings: ClockReading | None) -> tuple[float, float | None]:
-    """Seconds to subtract from an end's stamps, and how far off they may still be.
+    """Return the offset to subtract from an end's time stamps, and its error bound.
 
-    The mean offset of the readings that say they are synchronised, and the largest bound of
-    them; ``(0, None)`` when none does: an unknown bound is not a small one.
+    Readings will only be used if they are synchronised. The offset is set to their mean, and the
+    bound to their largest bound.
+
+    Args:
+        *readings: Clock readings to use. ``None`` will be ignored.
+
+    Returns:
+        Offset and bound in seconds, or ``(0, None)`` when there is no synchronised reading. When
+        the bound is not known, it should not be treated as small.
     """
     good = [reading for reading in readings if reading is not None and reading.synchronised]
     offsets = [reading.offset_s for reading in good if reading.offset_s is not None]

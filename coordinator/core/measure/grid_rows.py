@@ -1,8 +1,8 @@
-"""Fills a burst's matrices, a row a pair, some pairs at a time, on a grid that grows.
+"""Matrices for a burst on a grid that can grow, with a row per pair.
 
-A pair's row rests on its own readings alone, and cells that none of them reaches hold what they
-held before: so pairs may come in any portions. What comes is spread so much at a time as fits a
-cache, and always in the same portions, so that sums are the same to the last bit.
+A row only depends on its pair's readings. If no reading reaches a cell, the cell will not be
+changed. So you can add pairs in blocks of any size. Readings are resampled in portions that fit
+into a CPU cache. These portions are always the same, so that sums are identical to the last bit.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,77 +18,127 @@ from broadside.coordinator.core.measure.spread import Spread
 from broadside.coordinator.core.summary import Basis
 from broadside.exchange.messages import Flow, Side
 
-FILL_LEAST_S: Final = 0.5  # s that the sender must have seen beyond the receiver to fill in
-OWN_EDGE_RATIO: Final = 0.1  # of a cell: how far two ends' first and last cells differ anyway
-SECOND_SEEN_RATIO: Final = 0.5  # of a second: covered at least so far, the second counts as seen
-_PORTION_COUNT: Final = 50_000  # intervals that are spread at once
-_LEVELS: Final = ("rtt_s", "cwnd_bytes")  # a mean over a cell; counts are shared out
-_BUSY: Final = ("cpu_busy_ratio", "cpu_busiest_core_ratio")  # the same, of hosts
+# To fill in sender's seconds, the sender must have recorded this many seconds more than the
+# receiver.
+FILL_LEAST_S: Final = 0.5
+# Share of a cell. The first and last cells can normally differ by this much between both ends.
+OWN_EDGE_RATIO: Final = 0.1
+# Share of a second that needs to be covered for it to be counted as recorded.
+SECOND_SEEN_RATIO: Final = 0.5
+# How many intervals to resample at once.
+_PORTION_COUNT: Final = 50_000
+# Columns to average in a cell. Other columns are counts to be divided between cells.
+_LEVELS: Final = ("rtt_s", "cwnd_bytes")
+# The same for host columns.
+_BUSY: Final = ("cpu_busy_ratio", "cpu_busiest_core_ratio")
 
 _Columns = TypeVar("_Columns", TrackColumns, HostColumns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """Whole UTC seconds: cell ``i`` is ``[start_s + i, start_s + i + 1)``."""
+    """Whole UTC seconds, where cell ``i`` is ``[start_s + i, start_s + i + 1)``.
 
-    start_s: int  # epoch s
+    Attributes:
+        start_s: Start in epoch seconds.
+        count: How many cells there are.
+    """
+
+    start_s: int
     count: int
 
     @property
     def edges(self) -> Floats:
-        """Cell bounds, epoch s; shape (count + 1,)."""
+        """Cell bounds in epoch seconds, with shape (count + 1,)."""
         return self.start_s + np.arange(self.count + 1, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowSeconds:
-    """One flow of every pair on the grid; matrices are (pairs, cells), NaN is unknown."""
+    """A flow for all pairs on the grid, as (pairs, cells) matrices where NaN is unknown.
+
+    Attributes:
+        flow: The flow.
+        received_bytes: Received bytes. They are 0 when the coverage is 0.
+        sent_bytes: Sent bytes. NaN if there are no seconds from the sender.
+        coverage: Ratio, from 0 to 1, to which a cell is covered by ``received_bytes``.
+        proven_bytes: The part of the sum that receivers themselves recorded, with shape (cells,).
+        retransmits_count: Retransmitted segments.
+        rtt_s: Round-trip time in seconds.
+        cwnd_bytes: Congestion window.
+        lost_count: Lost UDP datagrams.
+        packets_count: UDP datagrams.
+        basis: Source to which the values for a pair belong.
+        own_seen: Recorded seconds in the pair's engine time, with shape (pairs, planned seconds).
+        own_bytes: Received bytes for the same seconds. If a second is partly covered, only this
+            part is included.
+        own_coverage: Ratio, from 0 to 1, to which a second is covered by ``own_bytes``.
+        proven_s: Planned seconds per pair that the receiver itself recorded.
+        received_reading_s: Reading length per pair that is used for ``received_bytes``.
+        sent_reading_s: Reading length per pair that is used for ``sent_bytes``. NaN if there are no
+            readings.
+        means_only: True if there are no seconds, so that every pair just has a mean that is spread
+            evenly.
+    """
 
     flow: Flow
-    received_bytes: Floats  # 0 where coverage is 0
-    sent_bytes: NDArray[np.floating]  # NaN where the sender's seconds are unknown
-    coverage: Singles  # 0..1, the share of the cell for which received_bytes speaks
-    proven_bytes: Floats  # shape (cells,): the part of the sum that receivers' own seconds say
+    received_bytes: Floats
+    sent_bytes: NDArray[np.floating]
+    coverage: Singles
+    proven_bytes: Floats
     retransmits_count: Singles
     rtt_s: Singles
     cwnd_bytes: Singles
-    lost_count: Singles  # UDP datagrams
+    lost_count: Singles
     packets_count: Singles
     basis: tuple[Basis, ...]
-    own_seen: NDArray[np.bool_]  # (pairs, planned seconds), in each pair's own engine time
-    own_bytes: Singles  # the same cells' received bytes; of the covered part where covered in part
-    own_coverage: Singles  # 0..1, the share of the cell for which own_bytes speaks
-    proven_s: Floats  # per pair: planned seconds that the receiver's own seconds cover
-    received_reading_s: Floats  # per pair: length of the readings that received_bytes rests on
-    sent_reading_s: Floats  # per pair, of sent_bytes; NaN: none
-    means_only: bool = False  # nobody kept seconds: of each pair one mean, spread evenly
+    own_seen: NDArray[np.bool_]
+    own_bytes: Singles
+    own_coverage: Singles
+    proven_s: Floats
+    received_reading_s: Floats
+    sent_reading_s: Floats
+    means_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSeconds:
-    """One side's hosts on the grid; matrices are (pairs, cells), NaN is unknown."""
+    """Client or server hosts on the grid, as (pairs, cells) matrices where NaN is unknown.
+
+    Attributes:
+        cpu_busy_ratio: CPU use for all cores.
+        cpu_busiest_core_ratio: CPU use for the busiest core.
+        nic_tx_bytes: Bytes that the interface sent.
+        drops_count: Dropped packets per pair during the burst.
+        reading_s: Longest reading per pair in seconds. NaN without readings.
+    """
 
     cpu_busy_ratio: Singles
     cpu_busiest_core_ratio: Singles
     nic_tx_bytes: Singles
-    drops_count: Floats  # per pair, over the burst
-    reading_s: Floats  # per pair: length of the longest reading; NaN: none
+    drops_count: Floats
+    reading_s: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """What a pair's rows need to know of it beside its readings."""
+    """Information about a pair to use together with its readings.
+
+    Attributes:
+        correction_s: Clock correction per end in seconds.
+        ratio: Received bytes divided by sent bytes, from the engine's totals.
+        totals_only: Flows that only have totals.
+    """
 
     correction_s: dict[Side, float]
-    ratio: dict[Flow, float | None]  # received/sent by the engine's totals
+    ratio: dict[Flow, float | None]
     totals_only: frozenset[Flow]
 
 
 class Matrix:
-    """Cells of all pairs, ``unknown`` where nothing was put.
+    """Cells for all pairs, filled with ``unknown`` until a value is set.
 
-    ``array`` is made with the first known value: what nobody tells takes no memory.
+    To save memory, ``array`` will not be created until the first value needs to be set.
     """
 
     def __init__(
@@ -99,23 +149,28 @@ class Matrix:
         self.array: NDArray[Any] | None = None
 
     def made(self) -> NDArray[Any]:
-        """The array itself, to be written to."""
+        """Return the array to be written to. It will be created if needed."""
         if self.array is None:
             self.array = np.full(self._shape, self._unknown)
         return self.array
 
     def done(self) -> NDArray[Any]:
-        """The array, or one value for all its cells."""
+        """Return the array, or a read-only view if no value has been set."""
         return np.broadcast_to(self._unknown, self._shape) if self.array is None else self.array
 
     def narrow(self) -> None:
-        """Go on in single precision."""
+        """Convert the array to single precision."""
         self._unknown = np.float32(self._unknown)
         if self.array is not None:
             self.array = self.array.astype(np.float32, copy=False)
 
     def grow(self, before: int, after: int) -> None:
-        """Add cells that no pair reached so far."""
+        """Add cells that no pair has reached yet.
+
+        Args:
+            before: How many cells to add before the first cell.
+            after: How many cells to add after the last cell.
+        """
         held, count = self.array, self._shape[1]
         self._shape = (self._shape[0], before + count + after)
         if held is not None:
@@ -125,15 +180,22 @@ class Matrix:
 
 @dataclass(slots=True)
 class _Portion(Generic[_Columns]):
-    """Readings that wait until there are enough of them."""
+    """Readings to collect until there are enough to process.
+
+    Attributes:
+        rows: Row per entry.
+        columns: Readings per entry.
+        counts: Number of readings per entry.
+        count: Total number of readings.
+    """
 
     rows: list[int] = field(default_factory=list)
     columns: list[_Columns] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)  # of each one's readings
+    counts: list[int] = field(default_factory=list)
     count: int = 0
 
     def add(self, row: int, columns: _Columns) -> bool:
-        """Whether it is full now."""
+        """Add an entry, and return true if the portion is now full."""
         self.rows.append(row)
         self.columns.append(columns)
         self.counts.append(len(columns))
@@ -145,18 +207,27 @@ class _Portion(Generic[_Columns]):
 
 
 class FlowRows:
-    """One flow's matrices on the way."""
+    """Builder for a flow's matrices."""
 
     def __init__(
         self, flow: Flow, pairs: Sequence[Placed], shape: tuple[int, int], own: tuple[int, int]
     ) -> None:
-        """``pairs`` grows as pairs come; ``own`` is the warm-up and the length of the burst, s."""
+        """Create empty matrices.
+
+        Args:
+            flow: The flow.
+            pairs: Sequence that will grow when pairs are added.
+            shape: Number of pairs and cells.
+            own: The burst's warm-up and length in seconds.
+        """
         self.flow = flow
         self._pairs = pairs
         omit_s, duration_s = own
         self._received = Matrix(shape, 0.0, np.float64)
         self._coverage = Matrix(shape, 0.0)
-        self._sent = Matrix(shape, kind=np.float64)  # of means alone; else single precision
+        # Double precision is only needed for means. It will be changed to single precision for
+        # anything else.
+        self._sent = Matrix(shape, kind=np.float64)
         self._of_sender = {name: Matrix(shape) for name in ("retransmits_count", *_LEVELS)}
         self._of_receiver = {name: Matrix(shape) for name in ("lost_count", "packets_count")}
         self._own_edges = omit_s + np.arange(duration_s + 1, dtype=np.float64)
@@ -167,17 +238,26 @@ class FlowRows:
         self._basis = [Basis.NONE] * shape[0]
         self._receiving = _Portion[TrackColumns]()
         self._sending = _Portion[TrackColumns]()
-        self._full: list[_Portion[TrackColumns]] = []  # of senders whose receivers wait
+        # Portions from senders that have to wait until their receivers are processed.
+        self._full: list[_Portion[TrackColumns]] = []
         self._receivers_only: list[int] = []
         self._has_receivers = False
-        self._means_only = True  # so far
+        # This stays true until a pair with seconds is added.
+        self._means_only = True
         self._received_reading_s = np.full(shape[0], np.nan)
         self._sent_reading_s = np.full(shape[0], np.nan)
 
     def add(
         self, row: int, received: TrackColumns | None, sent: TrackColumns | None, edges: Floats
     ) -> None:
-        """One more pair's, in the order of rows; ``edges`` are those of the grid by now."""
+        """Add a pair. Pairs should be added in row order.
+
+        Args:
+            row: Row to set.
+            received: Receiver's track, if any.
+            sent: Sender's track, if any.
+            edges: The grid's current cell bounds.
+        """
         self._means_only &= all(len(each) == 1 for each in (received, sent) if each is not None)
         if sent is not None:
             self._sent_reading_s[row] = self._received_reading_s[row] = reading_of(sent)
@@ -204,7 +284,7 @@ class FlowRows:
         self._proven = np.pad(self._proven, (before, after))
 
     def done(self, edges: Floats) -> FlowSeconds:
-        """All of it, once every pair has come."""
+        """Return the matrices. Call this when all pairs have been added."""
         if self._receiving.rows:
             self._put_received(edges)
         for portion in (*self._full, self._sending):
@@ -282,7 +362,7 @@ class FlowRows:
     def _fill(
         self, row: int, cover: Floats, seconds: Floats, own_cover: Floats, own_seconds: Floats
     ) -> None:
-        """What the sender alone saw of a pair, times the pair's received/sent totals."""
+        """Fill cells that only the sender recorded, using the ratio of the totals."""
         received, coverage = self._received.made()[row], self._coverage.made()[row]
         own_bytes, own_coverage = self._own_bytes[row], self._own_coverage[row]
         ratio = self._pairs[row].ratio[self.flow]
@@ -300,20 +380,26 @@ class FlowRows:
             self._basis[row] = Basis.SENDER if ratio is None else Basis.SENDER_SCALED
 
     def _sent_so_far(self) -> NDArray[np.floating]:
-        """Of many noisy seconds single precision is plenty; a mean is kept to the digit."""
+        """Return the matrix for sent bytes, in single precision if there are seconds.
+
+        Seconds are noisy, so single precision is enough. A mean should be stored with all its
+        digits.
+        """
         if not self._means_only:
             self._sent.narrow()
         return self._sent.made()
 
     def _own(self, portion: _Portion[TrackColumns]) -> Spread:
-        """Over seconds of each track's own engine time."""
+        """Resample a portion to seconds in the engine's own time."""
         return Spread(
             portion.column("start_s"), portion.column("end_s"), self._own_edges, portion.counts
         )
 
     def _own_reach_s(self, portion: _Portion[TrackColumns]) -> Floats:
-        """Of each track the most seconds that :meth:`_own` can cover: from its first to its last,
-        and what its readings lie over each other."""
+        """Return the maximum number of seconds per track that ``_own`` can cover.
+
+        This is the time from the first to the last reading, plus any time where readings overlap.
+        """
         counts = np.array(portion.counts, np.intp)
         firsts = np.cumsum(counts) - counts
         start_s, end_s = portion.column("start_s"), portion.column("end_s")
@@ -324,7 +410,7 @@ class FlowRows:
         return np.asarray(reach_s + np.maximum(twice_s, 0.0))
 
     def _on_grid(self, portion: _Portion[TrackColumns], edges: Floats) -> Spread:
-        """Over UTC seconds, by each end's corrected clock."""
+        """Resample a portion to UTC seconds, using corrected clocks."""
         zeros = [
             track.first_data_at_s - self._pairs[row].correction_s[track.side]
             for row, track in zip(portion.rows, portion.columns, strict=True)
@@ -339,7 +425,7 @@ class FlowRows:
 
 
 class HostRows:
-    """One side's hosts' matrices on the way."""
+    """Builder for host matrices on the client or server side."""
 
     def __init__(self, side: Side, pairs: Sequence[Placed], shape: tuple[int, int]) -> None:
         self._side = side
@@ -350,7 +436,13 @@ class HostRows:
         self._waiting = _Portion[HostColumns]()
 
     def add(self, row: int, host: HostColumns, edges: Floats) -> None:
-        """One more pair's, in the order of rows."""
+        """Add a pair's host. Pairs should be added in row order.
+
+        Args:
+            row: Row to set.
+            host: Counters for the host.
+            edges: The grid's current cell bounds.
+        """
         if len(host) and self._waiting.add(row, host):
             self._put(edges)
 
@@ -359,7 +451,7 @@ class HostRows:
             matrix.grow(before, after)
 
     def done(self, edges: Floats) -> HostSeconds:
-        """All of it, once every pair has come."""
+        """Return the matrices. Call this when all pairs have been added."""
         if self._waiting.rows:
             self._put(edges)
         told = {name: matrix.done() for name, matrix in self._told.items()}

@@ -1,6 +1,6 @@
-"""How many bytes the headers add to payload, from segment size and protocol.
+"""Overhead of packet headers, computed from segment size and protocol.
 
-Sizes: IPv4 header 20 bytes (RFC 791, section 3.1), IPv6 40 (RFC 8200, section 3), TCP 20 (RFC
+Sizes in bytes: IPv4 header 20 (RFC 791, section 3.1), IPv6 40 (RFC 8200, section 3), TCP 20 (RFC
 9293, section 3.1) plus 12 for the timestamps option padded to words (RFC 7323, appendix A), UDP 8
 (RFC 768), Ethernet 14 (IEEE 802.3, without preamble and checksum), VXLAN outer headers 50 (RFC
 7348, section 5, over IPv4).
@@ -21,20 +21,22 @@ UDP_BYTES: Final = 8
 ETHERNET_BYTES: Final = 14
 USUAL_MTUS: Final = (1280, 1350, 1400, 1450, 1500, 3900, 4000, 9000, 9001, 65_535)
 MTU_ASSUMED_BYTES: Final = 1500
-MSS_ASSUMED_BYTES: Final = 1448  # 1500 - 20 - 20 - 12: where nothing was recorded
+# 1500 - 20 - 20 - 12, to be used when no segment size was recorded.
+MSS_ASSUMED_BYTES: Final = 1448
 
-# Uncertainty of header overhead from a recorded segment size. A TLS 1.3 record of 16,384 bytes has
-# 22 more (RFC 8446, section 5.2), which is 0.13 %. A write of 128 KiB ends with one packet that is
-# not full: 66 bytes of headers, 0.05 %.
+# Uncertainty for the header overhead, when the segment size was recorded. A TLS 1.3 record with
+# 16,384 bytes has 22 more bytes (RFC 8446, section 5.2), which is 0.13 %. A write of 128 KiB ends
+# with a packet that is not full, and 66 header bytes are 0.05 %.
 OVERHEAD_KNOWN_RATIO: Final = 0.002
-# The extremes where no segment size was recorded: packets of 9000 bytes, and segments of 536 with
-# their options, which a sender must accept without a size option (RFC 9293, section 3.7.1).
+# Extremes to be used when no segment size was recorded. The largest packets have 9000 bytes. The
+# smallest segments have 536 bytes including options. A sender needs to support this size when there
+# is no size option (RFC 9293, section 3.7.1).
 _JUMBO_MSS_BYTES: Final = 9000 - IPV4_BYTES - TCP_BYTES - TIMESTAMPS_BYTES
 _LEAST_MSS_BYTES: Final = 536 - TIMESTAMPS_BYTES
 
 
 def _beside_assumed(mss_bytes: int, frame_bytes: int) -> float:
-    """Return the overhead of a segment size over that of the assumed one, less one."""
+    """Compare the overhead for a segment size to the assumed size, as a ratio minus one."""
     header = IPV4_BYTES + TCP_BYTES + TIMESTAMPS_BYTES + frame_bytes
     return (1 + header / mss_bytes) / (1 + header / MSS_ASSUMED_BYTES) - 1
 
@@ -44,28 +46,41 @@ OVERHEAD_MORE_RATIO: Final = _beside_assumed(_LEAST_MSS_BYTES, 0)
 OVERHEAD_LESS_WIRE_RATIO: Final = -_beside_assumed(_JUMBO_MSS_BYTES, ETHERNET_BYTES)
 OVERHEAD_MORE_WIRE_RATIO: Final = _beside_assumed(_LEAST_MSS_BYTES, ETHERNET_BYTES)
 
-# A receiver acknowledges every second full segment at least (RFC 9293, section 3.8.6.3), and each
-# one that is out of order at once (RFC 5681, section 4.2) with a selective acknowledgement: 2 bytes
-# and 8 a block (RFC 2018, section 3), padded to words.
+# A receiver acknowledges at least every second full segment (RFC 9293, section 3.8.6.3). If a
+# segment is out of order, it is acknowledged immediately (RFC 5681, section 4.2). In this case
+# there will be a SACK option with 2 bytes plus 8 bytes per block (RFC 2018, section 3), padded to
+# words.
 ACKNOWLEDGED_SEGMENTS: Final = 2
 SACK_BYTES: Final = 12
-# Segments in flight when one is lost: 1.22 / sqrt(loss) (Mathis, Semke, Mahdavi and Ott 1997)
+# When a segment is lost, 1.22 / sqrt(loss) segments are in flight (Mathis, Semke, Mahdavi and Ott
+# 1997).
 MATHIS: Final = 1.22
-# A receiver that merges segments makes at most one IP packet of them, which it acknowledges.
+# A receiver can merge segments into an IP packet and acknowledge it once. The packet cannot be
+# larger than this.
 MERGED_MAX_BYTES: Final = 65_535
 ACKNOWLEDGED_LEAST_RATIO: Final = (IPV4_BYTES + TCP_BYTES) / MERGED_MAX_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headers:
-    """Payload x ``ip_ratio`` = bytes at the IP layer; x ``wire_ratio`` = Ethernet frames."""
+    """Header overhead for full-size packets.
+
+    Attributes:
+        ip_ratio: Bytes at the IP layer divided by payload.
+        wire_ratio: Ethernet frame bytes divided by payload.
+        assumed: True if no segment size was recorded, so that 1500-byte packets or the requested
+            size are used.
+        how: How it was computed, as text to show in reports.
+        mss_bytes: TCP payload in a full packet.
+        doubt_ratio: Relative uncertainty for the ratios, to be used when they are not assumed.
+    """
 
     ip_ratio: float
     wire_ratio: float
-    assumed: bool  # no segment size was recorded: that of 1500-byte packets, or of what was asked
-    how: str  # the sum, for people
-    mss_bytes: int = MSS_ASSUMED_BYTES  # TCP payload of a full packet
-    doubt_ratio: float = OVERHEAD_KNOWN_RATIO  # by which the ratios may be off, unless assumed
+    assumed: bool
+    how: str
+    mss_bytes: int = MSS_ASSUMED_BYTES
+    doubt_ratio: float = OVERHEAD_KNOWN_RATIO
 
 
 def headers(
@@ -78,18 +93,28 @@ def headers(
     ipv6: bool = False,
     vxlan: bool = False,
 ) -> Headers:
-    """Overhead of full-size packets; the median of the segment sizes that pairs reported.
+    """Return the overhead for full-size packets, using the median reported segment size.
 
-    Where a size was asked and nobody told what came of it, it is that or what ``mtu_bytes`` (of
-    the interfaces; 1500 where unknown) leaves, whichever is smaller.
+    If a size was requested but no pair reported its real size, the requested size is used, or the
+    size that fits into ``mtu_bytes`` if this is smaller.
 
-    Linux reports the segment size of a live connection net of TCP options, so 1448 is a 1500-byte
-    packet with timestamps. A size that makes a usual MTU without them is taken as having none.
+    For a live connection, Linux reports the segment size without TCP options. So 1448 is a
+    1500-byte packet with timestamps. If the size would make a usual MTU without timestamps, we
+    assume that there are no timestamps.
+
+    Args:
+        protocol: TCP or UDP.
+        mss_bytes: Segment sizes as reported by pairs. ``None`` will be ignored.
+        asked_mss_bytes: Requested segment size, if any.
+        mtu_bytes: The interfaces' MTU. By default, 1500 is used.
+        block_bytes: Payload size for UDP datagrams.
+        ipv6: Set to true to use IPv6 headers.
+        vxlan: Set to true to add VXLAN outer headers.
     """
     ip = IPV6_BYTES if ipv6 else IPV4_BYTES
     if protocol is Protocol.UDP:
         return _udp(block_bytes, mtu_bytes, ip, VXLAN_BYTES if vxlan else 0)
-    # What iperf3 repeats of the request is no word of what came of it.
+    # iperf3 also includes the requested size in its report. This does not mean that it was used.
     known = sorted(size for size in mss_bytes if size and size != asked_mss_bytes)
     most = segment_max_bytes(
         mtu_bytes if mtu_bytes and asked_mss_bytes else MTU_ASSUMED_BYTES, ipv6=ipv6, vxlan=vxlan
@@ -111,14 +136,14 @@ def headers(
 
 
 def acknowledged_max_ratio(headers: Headers, *, wire: bool, resent_ratio: float) -> float:
-    """Return the most bytes of TCP acknowledgements for a byte of payload.
+    """Return the maximum for TCP acknowledgement bytes divided by payload.
 
-    Receivers that merge segments before they answer send far fewer.
+    If a receiver merges segments before it acknowledges them, it will send far fewer bytes.
 
     Args:
-        headers: Header sizes and segment size of the payload.
-        wire: Whether frames are counted instead of IP packets.
-        resent_ratio: Share of the segments that were sent again.
+        headers: Header and segment sizes to use.
+        wire: Set to true to count frames and not IP packets.
+        resent_ratio: Share of segments that were retransmitted.
     """
     packet_bytes = ((headers.wire_ratio if wire else headers.ip_ratio) - 1) * headers.mss_bytes
     alone_ratio = min(1.0, MATHIS * math.sqrt(max(0.0, resent_ratio)))
@@ -129,9 +154,18 @@ def acknowledged_max_ratio(headers: Headers, *, wire: bool, resent_ratio: float)
 def declared_headers(
     *, mss_bytes: int | None, mtu_bytes: int | None, ipv6: bool = False
 ) -> Headers | None:
-    """Return the overhead of a declared TCP segment size, or of the MTU; None: neither is given.
+    """Return the overhead for a declared TCP segment size or MTU.
 
-    An MTU does not say whether segments carry timestamps, as they do by default on Linux.
+    From an MTU, you cannot see if segments have timestamps. On Linux, they have timestamps by
+    default.
+
+    Args:
+        mss_bytes: Declared segment size. If it is set, the MTU is not used.
+        mtu_bytes: Declared MTU.
+        ipv6: Set to true to use IPv6 headers.
+
+    Returns:
+        The overhead, or ``None`` if no size is given.
     """
     if mss_bytes is not None:
         return headers(Protocol.TCP, [mss_bytes], ipv6=ipv6)
@@ -150,14 +184,23 @@ def declared_headers(
 
 
 def segment_max_bytes(mtu_bytes: int, *, ipv6: bool = False, vxlan: bool = False) -> int:
-    """The largest TCP segment, its options included, that an interface's MTU leaves room for."""
+    """Return the largest TCP segment, including options, that fits into an MTU.
+
+    Args:
+        mtu_bytes: The interface's MTU.
+        ipv6: Set to true to use IPv6 headers.
+        vxlan: Set to true to add VXLAN outer headers.
+    """
     ip = IPV6_BYTES if ipv6 else IPV4_BYTES
     return mtu_bytes - ip - TCP_BYTES - (VXLAN_BYTES if vxlan else 0)
 
 
 def _udp(block_bytes: int | None, mtu_bytes: int | None, ip: int, outer: int) -> Headers:
-    """A datagram over 1500 bytes goes whole or in parts as the path has it, which nobody tells:
-    as the interfaces' MTU has it, and marked as assumed."""
+    """Return the overhead for a UDP datagram.
+
+    If a datagram has more than 1500 bytes, the path can fragment it, and there is no record of
+    this. So we use the interfaces' MTU and mark the result as assumed.
+    """
     block = block_bytes or MSS_ASSUMED_BYTES
     whole = block + UDP_BYTES + ip + outer
     fragments = math.ceil((block + UDP_BYTES) / ((mtu_bytes or MTU_ASSUMED_BYTES) - outer - ip))

@@ -1,8 +1,9 @@
-"""Latency under load from probes: before, during and after a burst, and its spikes.
+"""Latency under load, measured by probes before, during and after a burst.
 
-Probes are datagrams of 16 bytes beside the traffic, on its path and outside its flows; they are in
-no ledger of bytes. Buffer delay is (mean RTT during - baseline) / baseline, after RFC 6349, section
-4.3, with the mean RTT of the idle path just before the burst as the baseline.
+Probes are datagrams with 16 bytes. They use the same path as the traffic but not its flows, and
+they are not included in any byte count. Buffer delay is (mean RTT during - baseline) / baseline, as
+in RFC 6349, section 4.3. The mean RTT on the idle path just before the burst is used as the
+baseline.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,23 +28,45 @@ from broadside.exchange.messages import pair_name
 
 
 def buffer_delay(rtt_mean_s: float | None, baseline_s: float | None) -> float | None:
-    """(Mean RTT in transfer - baseline RTT) / baseline RTT: RFC 6349, section 4.3."""
+    """Return (mean RTT in transfer - baseline RTT) / baseline RTT (RFC 6349, section 4.3).
+
+    Args:
+        rtt_mean_s: Mean RTT during the transfer in seconds.
+        baseline_s: RTT on the idle path in seconds.
+
+    Returns:
+        The ratio, or ``None`` when a value is not known or the baseline is 0.
+    """
     if rtt_mean_s is None or not baseline_s:
         return None
     return (rtt_mean_s - baseline_s) / baseline_s
 
 
-SPIKE_S: Final = 1.0  # s of probes without a good answer that make a spike
-SPIKE_RATIO: Final = 5.0  # times the baseline's 99th percentile
-SPIKE_OVER_S: Final = 0.02  # s over it, at least: a baseline of microseconds makes no spikes of ms
-LOADED_RATIO: Final = 2.0  # and times the burst's median: a queue that stands all along is no spike
-SPIKES_MAX_COUNT: Final = 32  # kept of one burst, the longest
+# Seconds. If probes have no good answer for this time, it is a spike.
+SPIKE_S: Final = 1.0
+# Multiple of the baseline's 99th percentile.
+SPIKE_RATIO: Final = 5.0
+# Seconds above the baseline. When the baseline is some microseconds, an RTT of some ms should not
+# be a spike.
+SPIKE_OVER_S: Final = 0.02
+# Multiple of the burst's median. If a queue is full all the time, this is not a spike.
+LOADED_RATIO: Final = 2.0
+# How many spikes to store for a burst, starting with the longest.
+SPIKES_MAX_COUNT: Final = 32
 
 
 def find_latency(
     burst: Burst, probes: Mapping[int, ProbeColumn]
 ) -> tuple[Latency | None, dict[int, PathLatency]]:
-    """The fleet's latency and each pair's, by pair index; None without any probe."""
+    """Return the latency for the fleet and for each pair.
+
+    Args:
+        burst: The burst to use.
+        probes: Probes by pair index.
+
+    Returns:
+        Latency for the fleet (``None`` if there are no probes), and for pairs by index.
+    """
     phases = {index: _phases(burst, column) for index, column in probes.items()}
     by_pair = {index: _path(parts) for index, parts in phases.items()}
     if not by_pair:
@@ -78,8 +101,9 @@ def _times(column: ProbeColumn) -> Floats:
 
 
 def _phases(burst: Burst, column: ProbeColumn) -> list[Floats]:
-    """The probes that were due before the instant, until the burst's end, and after it."""
-    edge_s = column.every_s / 1000  # times are sums of floats
+    """Return probes that were due before, during and after the burst."""
+    # A time is a sum of floats, so it may be slightly below the planned time.
+    edge_s = column.every_s / 1000
     cuts = np.searchsorted(
         _times(column),
         [burst.planned_start_at.timestamp() - edge_s, burst.planned_end_at.timestamp() - edge_s],
@@ -122,7 +146,15 @@ def _path(parts: Sequence[Floats]) -> PathLatency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bad:
-    """One pair's stretch of bad probes."""
+    """A pair's bad probes in a row.
+
+    Attributes:
+        pair_index: Pair index.
+        from_s: Start in epoch seconds.
+        to_s: End in epoch seconds.
+        rtt_max_s: Longest RTT in seconds, or ``None`` if all probes were lost.
+        lost_count: Number of lost probes.
+    """
 
     pair_index: int
     from_s: float
@@ -149,10 +181,10 @@ def _spikes(
 
 
 def _bad(index: int, column: ProbeColumn, limit_s: float) -> Iterable[_Bad]:
-    """Stretches of :data:`SPIKE_S` of sent probes, each of them lost or over the limit.
+    """Yield parts of ``SPIKE_S`` or more where all sent probes are lost or above the limit.
 
-    A single probe that was not sent counts for nothing; two in a row end the stretch, since then
-    it is the agent that paused.
+    If a single probe was not sent, it will be ignored. If there are two in a row, the part ends
+    there, because the agent itself has paused.
     """
     (sent,) = np.nonzero(~(column.rtt_s < 0))
     rtt_s, at_s = column.rtt_s[sent], _times(column)[sent]
@@ -173,7 +205,7 @@ def _bad(index: int, column: ProbeColumn, limit_s: float) -> Iterable[_Bad]:
 
 
 def _clusters(found: Sequence[_Bad]) -> list[Spike]:
-    """Stretches of pairs that overlap are one spike of the fleet."""
+    """Merge overlapping parts from all pairs into fleet spikes."""
     spikes: list[list[_Bad]] = []
     reach_s = -np.inf
     for bad in sorted(found, key=lambda bad: (bad.from_s, bad.pair_index)):

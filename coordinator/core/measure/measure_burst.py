@@ -1,8 +1,9 @@
-"""From a burst's records to its figures; no ledger, limiter or verdict yet.
+"""Computation of a burst summary from its records.
 
-Needs only the agents' records and may run as soon as a burst is over; its result (figures and
-packed series) is all that a verdict needs besides the ledger, so a long run never holds more than
-one burst's rows in memory.
+There is no device counter, bottleneck or verdict yet. We only need the agents' records, so this can
+run as soon as a burst is over. Then all you need to compute a verdict is this result (values and
+packed series) and the device counter. So a long run will never have more than a single burst's rows
+in memory.
 """
 
 import math
@@ -43,11 +44,18 @@ from broadside.coordinator.core.summary import BurstSummary, State, figure
 from broadside.exchange.engines import scaled
 from broadside.exchange.messages import Side
 
-FOREIGN_ROWS_MAX_COUNT: Final = 20  # that a burst's summary names
+# How many foreign rows to list in the summary.
+FOREIGN_ROWS_MAX_COUNT: Final = 20
 
 
 def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> MeasuredBurst:
-    """Align, grade and aggregate one burst's records; ``now`` decides what is still pending."""
+    """Align, grade and aggregate a burst's records.
+
+    Args:
+        spec: Run specification.
+        evidence: The burst's evidence.
+        now: Current time. It is used to see if more reports can be expected.
+    """
     burst = evidence.burst
     evidence = _with_caps(evidence, spec.scale)
     sent = scaled(spec.traffic, spec.scale)
@@ -76,7 +84,7 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Meas
     latency, by_pair = find_latency(
         burst, {pair.pair_index: pair.probes for pair in aligned.pairs if pair.probes is not None}
     )
-    # Of a clock that moved meanwhile nobody knows how far off it was at the start.
+    # If a clock moved during the burst, we do not know its error at the start.
     held = [
         grade
         for pair, grade in zip(aligned.pairs, grades, strict=True)
@@ -147,7 +155,8 @@ def measure_burst(spec: RunSpec, evidence: BurstEvidence, now: datetime) -> Meas
             pair.model_copy(
                 update={
                     "latency": by_pair.get(pair.pair_index),
-                    # Nobody planned an instant that was inferred from the starts.
+                    # If the start was computed from recorded starts, there is no planned time to
+                    # compare to.
                     "start_error_s": pair.start_error_s
                     if evidence.start_known or pair.state is State.LATE
                     else None,
@@ -178,7 +187,10 @@ def _headers(spec: RunSpec, pairs: Sequence[PairEvidence]) -> Headers:
 def _start_errors(
     grades: Sequence[PairGrade],
 ) -> tuple[float | None, float | None, float | None]:
-    """Spread, largest and 99th percentile (nearest rank) of the start errors of pairs on time."""
+    """Return spread, maximum and 99th percentile (nearest rank) for start errors in seconds.
+
+    Only pairs on time are used. If there are none, all values are ``None``.
+    """
     errors = sorted(
         grade.start_error_s
         for grade in grades
@@ -190,7 +202,10 @@ def _start_errors(
 
 
 def _proven(grades: Sequence[PairGrade]) -> float:
-    """Share of planned pair-seconds that on-time pairs' receivers recorded themselves."""
+    """Return the share of planned pair-seconds that receivers recorded themselves.
+
+    Only pairs on time are counted.
+    """
     if not grades:
         return 0.0
     return sum(0.0 if grade.completeness.late_s else grade.proven_ratio for grade in grades) / len(
@@ -208,7 +223,7 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 
 def _with_caps(evidence: BurstEvidence, scale: float) -> BurstEvidence:
-    """NIC caps by VM size, for hosts that did not name a cap."""
+    """Add NIC limits by VM size for hosts that did not report a limit."""
 
     def cap(said: float | None, size: str | None) -> float | None:
         known = DOCUMENTED.of_vm(size)

@@ -1,6 +1,7 @@
-"""What engines tell beside bytes: requests, success, latency, jitter, CPU; over a burst's pairs.
+"""Measures that engines report in addition to bytes, combined for all pairs in a burst.
 
-A quantile over pairs is read from their added-up buckets, never averaged from theirs.
+Examples are requests, success, latency, jitter and CPU time. To get a quantile for all pairs, their
+buckets need to be added first. It would be wrong to average the pairs' quantiles.
 """
 
 import math
@@ -22,12 +23,17 @@ QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99))
 
 
 def find(measures: Iterable[MeasureSummary], name: str) -> MeasureSummary | None:
-    """The measure of that name, or None."""
+    """Return the measure with this name, or ``None`` if there is none.
+
+    Args:
+        measures: Measures to search.
+        name: Name to look for.
+    """
     return next((measure for measure in measures if measure.name == name), None)
 
 
 def measure_pairs(aligned: Aligned) -> tuple[MeasureSummary, ...]:
-    """The measures of every pair's two ends, in order of their names."""
+    """Combine the measures from all pairs and both ends, sorted by name."""
     told: dict[str, list[tuple[int, Measure]]] = {}
     spread: dict[str, list[tuple[int, Distribution]]] = {}
     for row, pair in enumerate(aligned.pairs):
@@ -60,7 +66,7 @@ def measure_pairs(aligned: Aligned) -> tuple[MeasureSummary, ...]:
 
 
 def _jitters(ends: Sequence[EngineReport]) -> list[Measure]:
-    """The mean jitter of each flow's datagrams, as the first end that knows it says."""
+    """Return the mean jitter per flow, using the first end that reports it."""
     found: dict[str, Measure] = {}
     for total in (total for end in ends for total in end.totals):
         if total.jitter_s is not None:
@@ -86,7 +92,7 @@ def _combined(measures: Sequence[Measure]) -> float:
 
 
 def _quantiles(parts: Sequence[Distribution]) -> list[tuple[str, float]]:
-    """Quantiles by the nearest rank, at the geometric middle of their buckets; and the largest."""
+    """Return the maximum, and nearest-rank quantiles using a bucket's geometric middle."""
     counts: dict[int, int] = {}
     for part in parts:
         for bucket, count in part.counts.items():
@@ -105,7 +111,15 @@ def _quantiles(parts: Sequence[Distribution]) -> list[tuple[str, float]]:
 
 
 def cpu_cost(aligned: Aligned, side: Side) -> CpuCost | None:
-    """Sum of CPU times over sum of payloads; None where no pair told both."""
+    """Return the CPU cost, as the sum of CPU times divided by the sum of payloads.
+
+    Args:
+        aligned: Burst with its pairs' reports.
+        side: Side to use.
+
+    Returns:
+        The cost, or ``None`` if no pair reported both values.
+    """
     if side is Side.CLIENT:
         reports = [pair.report for pair in aligned.pairs if pair.report is not None]
         return cost_of((report.agent_id, report.engine) for report in reports)
@@ -114,9 +128,13 @@ def cpu_cost(aligned: Aligned, side: Side) -> CpuCost | None:
 
 
 def cost_of(ends: Iterable[tuple[str, EngineReport | None]]) -> CpuCost | None:
-    """The same of engines' reports, each with its host's agent.
+    """Return the CPU cost for engine reports.
 
-    With twice as many equal pairs it is the same cost, whether on hosts of their own or on these.
+    If there are twice as many equal pairs, the cost will be the same. This is true when they run on
+    new hosts, and also when they run on the same hosts.
+
+    Args:
+        ends: Engine reports, each with the agent on its host.
     """
     cpu_s, payload_bytes, pairs_count = 0.0, 0, 0
     hosts: dict[str, list[float | None]] = {}
@@ -124,7 +142,7 @@ def cost_of(ends: Iterable[tuple[str, EngineReport | None]]) -> CpuCost | None:
         if report is None:
             continue
         told = report.cpu_s is not None and bool(report.cpu_payload_bytes)
-        # A host's time holds all its pairs' work: without a pair's payload it says nothing.
+        # A host's CPU time is for all its pairs, so we need to know the payload for all of them.
         hosts.setdefault(agent_id, []).append(report.host_cpu_s if told else None)
         if told:
             cpu_s += report.cpu_s or 0.0
@@ -140,7 +158,7 @@ def cost_of(ends: Iterable[tuple[str, EngineReport | None]]) -> CpuCost | None:
 
 
 def taken_cpu(aligned: Aligned) -> TakenCpu | None:
-    """What hypervisors took of the hosts, each by the most that one of its ends told."""
+    """Return CPU time taken by hypervisors, using the maximum per host."""
     hosts: dict[str, float] = {}
     for pair in aligned.pairs:
         for end in (pair.report, pair.server_test):
@@ -160,7 +178,10 @@ def taken_cpu(aligned: Aligned) -> TakenCpu | None:
 
 
 def _of_hosts(hosts: Iterable[list[float | None]], payload_bytes: int) -> float | None:
-    """Each host once, by the longest of its pairs' times; None where an end does not tell."""
+    """Return the hosts' CPU cost, using the longest time per host.
+
+    The result is ``None`` if an end did not report its time.
+    """
     total_s = 0.0
     for times in hosts:
         known = [time_s for time_s in times if time_s is not None]

@@ -1,9 +1,8 @@
-"""What agents and coordinator lived through beside the traffic, as findings.
+"""Findings about problems that agents or the coordinator had apart from the traffic.
 
-Agents date their own troubles (:class:`~broadside.exchange.messages.Trouble`) and carry them in
-their
-records; here those of one burst are laid together. None of it changes a verdict: what was lost
-shows in completeness.
+Agents send their problems (:class:`~broadside.exchange.messages.Trouble`) with a time in their
+records. This module is used to merge them for a burst. They will not change a verdict, because you
+can see lost data in the completeness.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,14 +13,24 @@ from broadside.coordinator.core.measure.evidence import BurstEvidence
 from broadside.coordinator.core.summary import Finding, Outage, caution, note
 from broadside.exchange.messages import Trouble, TroubleKind
 
-_SAME: Final = timedelta(seconds=5)  # spells of several agents so close are one outage
-_TOLD_MAX_COUNT: Final = 3  # outages of one kind that a sentence dates
+# If several agents have problems within this time, they will be reported as the same outage.
+_SAME: Final = timedelta(seconds=5)
+# How many outages with the same kind to list in a sentence.
+_TOLD_MAX_COUNT: Final = 3
 _NOTHING_WAITED: Final = (TroubleKind.LOST, TroubleKind.FORGED, TroubleKind.UNREADABLE)
-KEPT_MAX_COUNT: Final = 16  # outages that a burst's summary keeps
+# How many outages to store in a burst's summary.
+KEPT_MAX_COUNT: Final = 16
 
 
 class _Words(NamedTuple):
-    """How a kind is told: what happened to ``who``, at once or over a span, and the fix."""
+    """Text to report a problem of some kind.
+
+    Attributes:
+        id: Finding id.
+        weight: Finding weight.
+        what: What happened, as text with placeholders for ``who`` and ``count``.
+        next_step: What to do, if anything to do.
+    """
 
     id: str
     weight: float
@@ -63,9 +72,10 @@ _WORDS: Final[Mapping[TroubleKind, _Words]] = {
 
 
 def outages(evidence: BurstEvidence) -> tuple[Outage, ...]:
-    """What the agents of a burst tell, spells of one kind that touch taken together.
+    """Return the outages in a burst, with overlapping problems of the same kind merged.
 
-    The order of the pairs does not matter. At most :data:`KEPT_MAX_COUNT`, the earliest.
+    Pairs can be in any order. The result has no more than :data:`KEPT_MAX_COUNT` outages, starting
+    with the earliest.
     """
     told: dict[str, set[Trouble]] = {}
     for pair in evidence.pairs:
@@ -89,7 +99,7 @@ def outages(evidence: BurstEvidence) -> tuple[Outage, ...]:
 
 
 def _touching(spells: Iterable[tuple[Trouble, str]]) -> list[list[tuple[Trouble, str]]]:
-    """Spells in order of their beginning, in groups between which there is a pause."""
+    """Group problems so that there is a pause between groups. They must be sorted by start."""
     groups: list[list[tuple[Trouble, str]]] = []
     reach_at: datetime | None = None
     for spell, agent_id in spells:
@@ -107,7 +117,8 @@ def _outage(kind: TroubleKind, group: Sequence[tuple[Trouble, str]], asked_count
     return Outage(
         kind=kind,
         from_at=group[0][0].from_at,
-        to_at=max(ends_at, default=None),  # who told before the end knows less than who saw it
+        # A report may be written before the end. If another report has an end, use it.
+        to_at=max(ends_at, default=None),
         agents_count=len({agent_id for _, agent_id in group}),
         asked_count=asked_count,
         count=sum(spell.count for spell, _ in group),
@@ -115,7 +126,13 @@ def _outage(kind: TroubleKind, group: Sequence[tuple[Trouble, str]], asked_count
 
 
 def outage_findings(found: Sequence[Outage], *, late_count: int, whole: bool) -> Iterator[Finding]:
-    """One finding a kind. ``late_count`` reports waited on disk; ``whole``: nothing is missing."""
+    """Yield a finding for each kind of outage.
+
+    Args:
+        found: Outages during the burst.
+        late_count: Number of reports that had to wait on disk.
+        whole: Set to true if there is no missing data.
+    """
     for kind, words in _WORDS.items():
         of_kind = [outage for outage in found if outage.kind is kind]
         if not of_kind:
@@ -142,7 +159,7 @@ def _sentence(words: _Words, found: Sequence[Outage]) -> str:
 
 
 def coordinator_findings(troubles: Sequence[Trouble]) -> Iterator[Finding]:
-    """What the coordinator lived through during a run."""
+    """Yield findings about problems that the coordinator had during a run."""
     for kind, words in _WORDS.items():
         spells = [trouble for trouble in troubles if trouble.kind is kind]
         if not spells:

@@ -1,9 +1,9 @@
-"""Offset of telemetry whose time stamps nobody could check, estimated from the bursts themselves.
+"""Clock offset estimation for telemetry, when time stamps could not be checked.
 
-A device is busier during a burst than beside it. For every offset a step model is fitted to the
-readings: one level beside the bursts, one during them. The likelihood of these fits gives the
-offset and its interval (Wilks). Where no offset fits clearly better than a constant level, or where
-offsets far apart fit alike, the readings stay unplaced.
+A device has more to do during a burst than before or after it. So for every offset, we fit a step
+model to the readings, with a level for bursts and another for any other time. From the likelihood
+of these fits, we get the offset and its interval (Wilks). If no offset is clearly better than a
+constant level, or if offsets that are far apart fit equally well, the offset is not known.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,43 +21,59 @@ from broadside.coordinator.core.measure.testimony import (
     WitnessSeries,
 )
 
-OFFSET_MAX_S: Final = 300  # s: what is read beside a run reaches 360 s (closing.LEDGER_MARGIN_S)
-LIKE_MAX: Final = 3.84  # chi-square of one degree of freedom, 95 %: offsets that fit alike
-# The same at 0.1 % for each of 601 offsets that are tried (Bonferroni: 1.7e-6): a step is there.
+# Seconds. Telemetry is read for up to 360 seconds before and after a run (closing.LEDGER_MARGIN_S).
+OFFSET_MAX_S: Final = 300
+# Chi-square with a single degree of freedom, 95 %. Offsets within this distance fit equally well.
+LIKE_MAX: Final = 3.84
+# The same, using 0.1 % for all 601 offsets that are tried (Bonferroni, 1.7e-6). Above this value,
+# there is a step.
 STEP_MIN: Final = 22.9
-READINGS_MIN_COUNT: Final = 6  # two levels, an offset, and as many to show the scatter
-INTERVAL_MAX_S: Final = 60.0  # s of half an interval: beyond it the placement is not known
-NOISE_MIN_RATIO: Final = 0.01  # of the range: readings are rounded, and no fit is better than that
-REPORTED_S: Final = 2.0  # s, as for stamps of polled devices (stamp_offset.OFFSET_MAX_S)
-LOADED: Final = frozenset(Quantity) - {  # what rises with the load
+# Minimum number of readings. There are two levels and an offset to estimate, and as many readings
+# are needed to see the scatter.
+READINGS_MIN_COUNT: Final = 6
+# Seconds, for half the interval. If it is larger, the offset is not known.
+INTERVAL_MAX_S: Final = 60.0
+# Minimum noise, as a share of the range. Readings are rounded, so a fit cannot be better than this.
+NOISE_MIN_RATIO: Final = 0.01
+# Seconds, as for time stamps from polled devices (stamp_offset.OFFSET_MAX_S).
+REPORTED_S: Final = 2.0
+# Quantities that increase when there is more load.
+LOADED: Final = frozenset(Quantity) - {
     Quantity.HEALTH,
     Quantity.PING_ICMP,
     Quantity.PING_TCP,
     Quantity.PING_LOSS,
 }
-Spans = Sequence[tuple[float, float]]  # bursts: begin and end, epoch s
+# Start and end per burst, in epoch seconds.
+Spans = Sequence[tuple[float, float]]
 
 
 def is_unplaced(series: WitnessSeries) -> bool:
-    """Return whether nothing is known of a series' clock."""
+    """Return true if the clock error for a series is not known."""
     return bool(len(series.bound_s)) and bool(np.isnan(series.bound_s).any())
 
 
 def _is_stamped(series: WitnessSeries) -> bool:
-    """Return whether a series was placed by its source's own stamps: a question and its answer are
-    apart, so a bound of zero is none of theirs. Older records have it of archives."""
+    """Return true if a series uses its source's own time stamps.
+
+    For any other series, there is some time between a request and its answer, so the bound cannot
+    be zero. Older records may have a bound of zero for archives.
+    """
     return series.is_archive or is_unplaced(series) or not series.bound_s.any()
 
 
 def place(testimony: Witnessed, bursts: Spans) -> Witnessed:
-    """Return the testimony with the stamps of archives corrected, and a remark for each source.
+    """Correct time stamps from archives, and add a remark for each source.
 
-    A source whose clock was stated or checked keeps its place, unless its figures rise and fall
-    with the bursts at another one.
+    If the source's clock was declared or checked, its time stamps will not be changed. But if the
+    values rise and fall with the bursts at another offset, they will be corrected too.
 
     Args:
-        testimony: Readings; a bound of NaN says that the source's clock is not known.
-        bursts: When traffic ran.
+        testimony: Telemetry to correct. If a bound is NaN, the source's clock is not known.
+        bursts: When there was traffic.
+
+    Returns:
+        The corrected telemetry.
     """
     sources: dict[tuple[str, str], list[WitnessSeries]] = {}
     for series in testimony.series:
@@ -66,7 +82,8 @@ def place(testimony: Witnessed, bursts: Spans) -> Witnessed:
     offsets, remarks = {}, []
     for key, told in sources.items():
         found = estimate_offset(told, bursts)
-        bound_s = max(float(np.max(each.bound_s, initial=0.0)) for each in told)  # NaN stays
+        # This is NaN if any bound is NaN.
+        bound_s = max(float(np.max(each.bound_s, initial=0.0)) for each in told)
         if found is None:
             if np.isnan(bound_s):
                 remarks.append(_remark(key, bursts, None))
@@ -115,11 +132,14 @@ def _remark(key: tuple[str, str], bursts: Spans, found: tuple[float, float] | No
 
 
 def estimate_offset(told: Sequence[WitnessSeries], bursts: Spans) -> tuple[float, float] | None:
-    """Return the offset of a source's stamps and its bound (s); None where it cannot be known.
+    """Estimate the offset for a source's time stamps.
 
     Args:
-        told: The source's series; they share one clock.
-        bursts: When traffic ran.
+        told: Series from this source. They all use the same clock.
+        bursts: When there was traffic.
+
+    Returns:
+        Offset and its bound in seconds, or ``None`` if the offset cannot be estimated.
     """
     offsets = np.arange(-OFFSET_MAX_S, OFFSET_MAX_S + 1.0)
     gain = np.zeros(len(offsets))
@@ -129,14 +149,14 @@ def estimate_offset(told: Sequence[WitnessSeries], bursts: Spans) -> tuple[float
             continue
         at_s, over_s = series.at_s[known], series.over_s[known]
         gains = _gains(at_s, over_s, series.values[known], bursts, offsets)
-        # The one that shows it best: cores of one device are no independent evidence.
+        # Use the best series only, because a device's cores are not independent.
         if gains.max() > gain.max():
             gain = gains
     if gain.max() < STEP_MIN:
         return None
     alike = offsets[gain >= gain.max() - LIKE_MAX]
-    # An edge may be anywhere between two readings: all these offsets fit alike. A step of the grid
-    # of offsets more on either side.
+    # An edge can be anywhere between two readings, so all these offsets fit equally well. We also
+    # add a grid step on each side.
     bound_s = float(alike[-1] - alike[0]) / 2 + 1.0
     if bound_s > INTERVAL_MAX_S:
         return None
@@ -144,7 +164,7 @@ def estimate_offset(told: Sequence[WitnessSeries], bursts: Spans) -> tuple[float
 
 
 def _gains(at_s: Floats, over_s: Floats, values: Floats, bursts: Spans, offsets: Floats) -> Floats:
-    """Return twice the log-likelihood by which a step at each offset beats a constant level."""
+    """Return twice the log likelihood gained by a step at each offset."""
     count = len(values)
     spread = values - values.mean()
     whole = float(spread @ spread)
@@ -164,7 +184,7 @@ def _gains(at_s: Floats, over_s: Floats, values: Floats, bursts: Spans, offsets:
 
 
 def _loaded(at_s: Floats, over_s: Floats, bursts: Iterable[tuple[float, float]]) -> Floats:
-    """Return the share of each reading's time in which traffic ran."""
+    """Return how much of each reading's time had traffic, as a ratio."""
     ran_s = np.zeros(len(at_s))
     for begun_s, ended_s in bursts:
         ran_s += np.clip(np.minimum(at_s, ended_s) - np.maximum(at_s - over_s, begun_s), 0.0, None)

@@ -1,4 +1,7 @@
-"""Quantiles by partial sorting; for few samples several times as fast as numpy.quantile."""
+"""Quantiles by partial sorting.
+
+If there are only a few samples, this is several times as fast as ``numpy.quantile``.
+"""
 
 from collections.abc import Sequence
 
@@ -10,14 +13,16 @@ from broadside.coordinator.core.summary import figure
 
 
 def quantiles(values: Floats, ratios: Sequence[float]) -> list[float | None]:
-    """Return quantiles, linear between two ranks (type 7 of Hyndman and Fan, numpy's default).
+    """Return quantiles, using linear interpolation between ranks.
+
+    This is type 7 in Hyndman and Fan, as used by numpy by default.
 
     Args:
         values: Samples in any order, without NaN.
-        ratios: Ascending, each from 0 to 1.
+        ratios: Probabilities in ascending order, from 0 to 1.
 
     Returns:
-        One for each ratio, rounded as stored figures are; None for each where there is no sample.
+        A value per ratio, rounded like stored values. They are ``None`` if there are no samples.
     """
     if not len(values):
         return [None] * len(ratios)
@@ -30,10 +35,19 @@ def quantiles(values: Floats, ratios: Sequence[float]) -> list[float | None]:
 
 
 def column_quantiles(cells: NDArray[np.float32], ratios: Sequence[float]) -> tuple[Floats, ...]:
-    """Return quantiles of each column's known cells by the nearest rank, NaN without one."""
+    """Return nearest-rank quantiles per column, ignoring NaN.
+
+    Args:
+        cells: Samples, with shape (rows, columns).
+        ratios: Probabilities from 0 to 1.
+
+    Returns:
+        An array per ratio, with a value per column. It is NaN if all cells in a column are unknown.
+    """
     if not len(cells):
         return tuple(np.full(cells.shape[1], np.nan) for _ in ratios)
-    ordered = np.sort(cells, axis=0)  # NaN last
+    # When sorted, NaN is last.
+    ordered = np.sort(cells, axis=0)
     counts = (~np.isnan(cells)).sum(axis=0)
     columns = np.arange(cells.shape[1])
     results = []

@@ -1,4 +1,4 @@
-"""Length of an end's readings."""
+"""Reading length for either end."""
 
 import math
 
@@ -6,7 +6,10 @@ from broadside.coordinator.core.measure.columns import TrackColumns
 
 
 def reading_of(track: TrackColumns) -> float:
-    """Return the length of a track's readings, weighted by what they carried; NaN without rows."""
+    """Return a track's mean reading length in seconds, weighted by bytes.
+
+    The result is NaN if there are no rows.
+    """
     length_s = track.end_s - track.start_s
     total = float(track.transferred_bytes.sum())
     if total > 0:

@@ -1,9 +1,10 @@
-"""Time scale of readings: how long they are, and what can be told from them.
+"""Length of readings, and selection of a source to use for shape and scatter.
 
-A reading is a mean over its length. Spread over the seconds of a grid it says nothing of a single
-second, so shape and scatter are taken from what is fine enough to show them: receivers' readings,
-else the senders' of TCP, whose bytes all arrive. The shape alone is also taken from the interfaces
-of TCP senders' hosts, where these counted the test and nothing else.
+A reading is a mean for its time. If it is spread over several seconds, you cannot see the value for
+a single second. So shape and scatter should be computed from readings that are short enough. We use
+the receivers' readings if possible. If not, we use those from TCP senders, because all their bytes
+arrive. To compute the shape, interfaces on TCP senders' hosts can be used too, if they counted this
+test and nothing else.
 """
 
 import math
@@ -22,26 +23,28 @@ from broadside.coordinator.core.measure.steady import (
     stretch_s,
 )
 
-# Engines' seconds are not exact; a reading of 2 s is none.
+# An engine's second is not exact. But if a reading takes 2 seconds, it is not a second.
 SECOND_MAX_S: Final = 1.5
-# Pairs that carry no more than this hide no shortfall that the shape check looks for (1.5 %).
+# Pairs with no more than this share of the bytes cannot hide a shortfall that the shape check
+# should find (1.5 %).
 HIDDEN_RATIO: Final = 0.01
-# Of an interface's bytes: what it may count less than the payload, or more than the frames, so that
-# it still counted this test alone: two seconds' edges of a window of 100 s.
+# Share of an interface's bytes. If it only counted this test, the count can be lower than the
+# payload or higher than the frames by this share. This is the same as two edge seconds in a window
+# of 100 s.
 HOST_RATIO: Final = 0.02
-# A part that is twice as long as a reading holds one that lies wholly inside, whatever its phase.
+# If a part is twice as long as a reading, there is always a reading that is completely inside it.
 READINGS_A_PART: Final = 2
 
 
 def fleet_reading_s(reading_s: Floats, carried: Floats) -> float:
-    """Return the reading length at or under which pairs carry nearly all bytes.
+    """Return the maximum reading length for pairs that carry nearly all bytes.
 
     Args:
-        reading_s: Length of each pair's readings; NaN where there are none.
-        carried: Bytes of each pair.
+        reading_s: Reading length per pair in seconds. NaN without readings.
+        carried: Bytes per pair.
 
     Returns:
-        Seconds; infinite where more than :data:`HIDDEN_RATIO` of the bytes has no readings.
+        Seconds, or infinity when more than :data:`HIDDEN_RATIO` of the bytes has no readings.
     """
     total = float(carried.sum())
     if total <= 0:
@@ -54,12 +57,12 @@ def fleet_reading_s(reading_s: Floats, carried: Floats) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeScale:
-    """How finely the flows of a burst were recorded over its window.
+    """Time resolution for a burst's records in its window.
 
     Attributes:
-        receivers_s: Length of the receivers' readings.
-        senders_s: Length of the senders' readings; infinite where they cannot stand for receivers.
-        offset: Seconds from the planned instant to the window.
+        receivers_s: The receivers' reading length in seconds.
+        senders_s: The senders' reading length in seconds. It is infinity if they cannot be used.
+        offset: Seconds from the planned start to the window.
     """
 
     receivers_s: float = math.inf
@@ -68,23 +71,28 @@ class TimeScale:
 
     @property
     def has_seconds(self) -> bool:
-        """Whether receivers recorded seconds."""
+        """True if receivers recorded seconds."""
         return self.receivers_s <= SECOND_MAX_S
 
     def shows(self, part_s: float, reading_s: float) -> bool:
-        """Whether readings of this length show a fall that lasts for ``part_s``."""
+        """Return true if a fall can be seen in readings of this length.
+
+        Args:
+            part_s: How long the fall lasts, in seconds.
+            reading_s: Reading length in seconds.
+        """
         return READINGS_A_PART * reading_s <= part_s
 
 
 def time_scale(flows: Sequence[FlowSeconds], span: slice, offset: int) -> TimeScale:
-    """Return the time scale of a burst's flows over a window; the coarsest flow decides.
+    """Return the time resolution for a burst in a window, using its coarsest flow.
 
-    Datagrams are lost on the way, so that UDP senders' seconds say nothing of what arrived.
+    Datagrams can be lost. So from a UDP sender's seconds, you cannot see how much was received.
 
     Args:
         flows: The aligned flows.
         span: The window's cells.
-        offset: Seconds from the planned instant to the window.
+        offset: Seconds from the planned start to the window.
     """
     receivers, senders = 0.0, 0.0
     for flow in flows:
@@ -100,18 +108,24 @@ def time_scale(flows: Sequence[FlowSeconds], span: slice, offset: int) -> TimeSc
 
 
 def sent_shape(flow: FlowSeconds, received: Floats, span: slice) -> Floats:
-    """Return the senders' seconds of a window, scaled to what arrived in it."""
+    """Return the senders' seconds in a window, scaled to received bytes.
+
+    Args:
+        flow: The aligned flow.
+        received: Received bytes, with shape (pairs, cells).
+        span: The window's cells.
+    """
     sent: Floats = np.asarray(np.nansum(flow.sent_bytes[:, span], axis=0, dtype=np.float64))
     total = float(sent.sum())
     return sent * (float(received[:, span].sum()) / total) if total > 0 else sent
 
 
 def means_of_readings(seconds: Floats, reading_s: float, offset: int) -> Floats:
-    """Return means over blocks as long as a reading.
+    """Average seconds in blocks that are as long as a reading.
 
     Args:
-        seconds: Values of a window, each reading spread over its seconds.
-        reading_s: Length of a reading.
+        seconds: Values in a window, with each reading spread over its seconds.
+        reading_s: Reading length in seconds.
         offset: Seconds from the start of the first reading to the window.
     """
     if not math.isfinite(reading_s):
@@ -126,9 +140,18 @@ def means_of_readings(seconds: Floats, reading_s: float, offset: int) -> Floats:
 def half_width(
     flows: Sequence[FlowSeconds], received: Sequence[Floats], span: slice, scale: TimeScale
 ) -> float:
-    """Return half of the 95 % interval of the flows' sum over a window, in bit/s; NaN: unknown.
+    """Return half the 95 % interval for the total rate in a window, in bit/s.
 
-    The interval is taken of the sum's own seconds, so that flows may correlate in any way.
+    As the total is used to compute the interval, any correlation between flows is included.
+
+    Args:
+        flows: The aligned flows.
+        received: Received bytes per flow, with shape (pairs, cells).
+        span: The window's cells.
+        scale: Time resolution for the flows.
+
+    Returns:
+        The half width, or NaN when it is unknown.
     """
     seconds = np.asarray(np.sum([cells[:, span].sum(axis=0) for cells in received], axis=0)) * 8
     if scale.has_seconds:
@@ -147,17 +170,19 @@ def _sent_shapes(flows: Sequence[FlowSeconds], received: Sequence[Floats], span:
 def host_shape(
     flow: FlowSeconds, host: HostSeconds, received: Floats, span: slice, wire_ratio: float
 ) -> Floats | None:
-    """Return what senders' interfaces counted in a window's seconds, scaled to what arrived.
-
-    None where they were not read often enough, did not count the test, or other traffic, too, or
-    where datagrams may have been lost on the way.
+    """Return bytes from the senders' interfaces in a window, scaled to received bytes.
 
     Args:
         flow: The aligned flow.
-        host: The hosts that sent it.
-        received: What arrived, of the whole grid; shape (pairs, cells).
+        host: Hosts that sent the flow.
+        received: Received bytes for the whole grid, with shape (pairs, cells).
         span: The window's cells.
-        wire_ratio: Bytes of frames for a byte of payload.
+        wire_ratio: Ethernet frame bytes divided by payload.
+
+    Returns:
+        Bytes per second, or ``None`` if the counters cannot be used. This is the case when they
+        were not read often enough, when they did not count the test or also counted other traffic,
+        and when datagrams may be lost.
     """
     carried = received[:, span].sum(axis=1)
     counted = np.asarray(host.nic_tx_bytes[:, span], np.float64)
@@ -181,15 +206,18 @@ def slowest_part(
     hosts: Sequence[HostSeconds] = (),
     wire_ratio: float = 1.0,
 ) -> Stretch | None:
-    """Return the slowest part of a window that lasts; None where no source is fine enough.
+    """Find the slowest part of a window.
 
     Args:
         flows: The aligned flows.
-        received: What arrived, by flow.
+        received: Received bytes per flow.
         span: The window's cells.
-        scale: How finely the flows were recorded.
-        hosts: The hosts that sent each flow.
-        wire_ratio: Bytes of frames for a byte of payload.
+        scale: Time resolution for the flows.
+        hosts: Hosts that sent each flow.
+        wire_ratio: Ethernet frame bytes divided by payload.
+
+    Returns:
+        The slowest part, or ``None`` if no source is fine enough.
     """
     fleet = np.asarray(np.sum([cells[:, span].sum(axis=0) for cells in received], axis=0))
     if scale.has_seconds:

@@ -1,8 +1,10 @@
-"""How a device grew under a load that was held: its steps, what each added and what it cost. Pure.
+"""Analysis of how a device scales out under constant load.
 
-A device shows its capacity only while it is offered more, so steps are looked for within holds and
-across the pause to the next one where the hold before was not carried whole. A step that ends at
-what is offered is *capped*: it was at least so large, and its size is in no mean.
+The result has all steps, how much each of them added, and what was lost. You can only see a
+device's capacity when the offered load is higher. So we look for steps within a hold. If a load was
+not fully carried, we also look for a step in the pause to the next hold. If a step ends at the
+offered load, it is *capped*. It can be larger than measured, so its size should not be used in any
+mean. This module does no input or output.
 """
 
 import math
@@ -25,18 +27,24 @@ from broadside.coordinator.core.measure.steady import t95
 from broadside.coordinator.core.summary import Disruption, DisruptionKind, figure, instant
 from broadside.exchange.messages import Message, UtcDatetime
 
-HEAD_S: Final = 3  # s of a hold in which TCP begins: no level of the device
-CARRIED_RATIO: Final = 0.95  # of what is offered: the device is not the limit
-NEAR_S: Final = 3.0  # s around a step whose losses are its own
-LEVEL_LEAST_S: Final = 5  # s of a level that are averaged
-LEDGER_LEAST_COUNT: Final = 3  # bins of a level that a ledger's rate takes
-POINTS_MAX_COUNT: Final = 600  # of a course that is kept
+# Seconds in which TCP starts. They should not be used for a level.
+HEAD_S: Final = 3
+# Share of the offered load. If the rate is above this, the device is not the limit.
+CARRIED_RATIO: Final = 0.95
+# Seconds before and after a step. Losses in this time belong to the step.
+NEAR_S: Final = 3.0
+# Seconds to average for a level.
+LEVEL_LEAST_S: Final = 5
+# How many device counter bins we need to compute a level.
+LEDGER_LEAST_COUNT: Final = 3
+# How many points to store in a rate curve.
+POINTS_MAX_COUNT: Final = 600
 _Z95: Final = 1.96
 _Z95_ONE_SIDED: Final = 1.645
 
 
 class RateCourse(Message):
-    """A rate over time, for a chart; payload at the receivers, at real scale."""
+    """Received payload rate over time at real scale, to be used for charts."""
 
     start_at: UtcDatetime
     every_s: float
@@ -44,64 +52,90 @@ class RateCourse(Message):
 
 
 class CapacityStep(Message):
-    """One change of what the device carries; rates are payload, at real scale."""
+    """Change in device capacity, with rates as payload at real scale."""
 
     at: UtcDatetime
-    from_at: UtcDatetime  # of its 95 % interval
+    # Start of the 95 % interval for the time.
+    from_at: UtcDatetime
     to_at: UtcDatetime
     after_overload_s: float
     before_bits_per_second: float
     after_bits_per_second: float
-    size_bits_per_second: float  # the mean of all where noise alone tells them apart
-    half_width_bits_per_second: float  # of the size's 95 % interval
-    capped: bool = False  # it ended at what was offered
-    in_pause: bool = False  # between two holds: nobody saw it happen
-    ledger_size_bits_per_second: float | None = None  # IP layer, by the firewall's own count
-    retransmits_count: float | None = None  # around it, over those of the level
-    rtt_max_s: float | None = None  # around it
-    short_bytes: float | None = None  # payload around it, under the level before
-    broken_pairs_count: int = 0  # whose connections were reset around it
+    # This is the mean size for all steps when they only differ by noise.
+    size_bits_per_second: float
+    # Half the 95 % interval for the size.
+    half_width_bits_per_second: float
+    # True if the step ended at the offered load.
+    capped: bool = False
+    # True if it happened between two holds, so that its time is not known.
+    in_pause: bool = False
+    # Size at the IP layer, using the device counter.
+    ledger_size_bits_per_second: float | None = None
+    # Retransmissions around the step, above those that are normal for the level.
+    retransmits_count: float | None = None
+    # Maximum around the step.
+    rtt_max_s: float | None = None
+    # Payload around the step that is missing from the previous level.
+    short_bytes: float | None = None
+    # Number of pairs for which connections were reset around the step.
+    broken_pairs_count: int = 0
 
 
 class Scaling(Message):
-    """What a hold's own seconds say of it."""
+    """Result for a hold, using its own seconds."""
 
     steps_count: int
-    quiet_s: float  # from its last step, or its beginning, to its end
-    carried: bool | None  # whether its end reached what was offered; None: no bound was
+    # From the last step to the end. If there is no step, it is from the start.
+    quiet_s: float
+    # True if the offered load was reached at the end, or ``None`` if it had no limit.
+    carried: bool | None
 
 
 class ScaleIn(Message):
-    """What broke while the load was taken down."""
+    """Disruptions when the load was reduced."""
 
     from_at: UtcDatetime
     holds_count: int
-    broken_pairs_count: int  # whose connections were reset
+    # Number of pairs for which connections were reset.
+    broken_pairs_count: int
     stalled_pairs_count: int
     short_bytes: float | None
     retransmits_count: float | None
 
 
 class ScaleOut(Message):
-    """What the holds say together."""
+    """Result for all holds together."""
 
-    overload_at: UtcDatetime | None  # from when on more was offered than was carried
-    first_bits_per_second: float | None  # the level that overload began at
+    # When the offered load was first higher than the carried load.
+    overload_at: UtcDatetime | None
+    # Level at the start of the overload.
+    first_bits_per_second: float | None
     last_bits_per_second: float | None
-    took_s: float | None  # from overload to the last step
+    # From the overload to the last step.
+    took_s: float | None
     steps: tuple[CapacityStep, ...] = ()
-    unit_bits_per_second: float | None = None  # mean of the steps up that were not capped
-    unit_half_width_bits_per_second: float | None = None  # 95 %
+    # Mean size for steps up that were not capped.
+    unit_bits_per_second: float | None = None
+    # Half the 95 % interval for this mean.
+    unit_half_width_bits_per_second: float | None = None
     scale_in: ScaleIn | None = None
-    units_before_count: float | None = None  # by a witness, where one told
+    # Number of units from telemetry, if available.
+    units_before_count: float | None = None
     units_after_count: float | None = None
     course: RateCourse | None = None
 
     def units_for(self, bits_per_second: float, units_count: float | None) -> int | None:
-        """Units that carry a rate by the lower end of what one adds; None: not known.
+        """Return how many units are needed to carry a rate.
 
-        Without their count at the beginning, by hand or by a witness, that is what the first level
-        is in units.
+        To be safe, the lower bound of the interval for a unit is used. If the number of units at
+        the start is not known from the user or from telemetry, it is computed from the first level.
+
+        Args:
+            bits_per_second: Rate to carry.
+            units_count: Number of units at the start, if known.
+
+        Returns:
+            Number of units, or ``None`` when it cannot be computed.
         """
         unit = self.unit_bits_per_second
         if unit is None or self.first_bits_per_second is None:
@@ -120,18 +154,31 @@ class ScaleOut(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """A load that was held for a burst; arrays are a second each, NaN is unknown."""
+    """Constant load for a burst, with a value per second in arrays, where NaN is unknown.
 
-    start_s: float  # epoch s of the first second
-    rates: Floats  # payload received, bit/s at real scale
+    Attributes:
+        start_s: Time of the first second, in epoch seconds.
+        rates: Received payload in bit/s at real scale.
+        retransmits: Retransmitted segments.
+        rtt_s: Round-trip time in seconds.
+        offered_bits_per_second: Offered load, or ``None`` if it has no limit.
+        downward: True if the load is lower than in the previous hold.
+        disruptions: Disruptions during the hold.
+        pairs_count: Number of pairs. 0 if unknown.
+        ledger: Device counter as measured.
+        scale: Factor to get real bytes from the counter.
+    """
+
+    start_s: float
+    rates: Floats
     retransmits: Floats
     rtt_s: Floats
-    offered_bits_per_second: float | None = None  # None: as much as there is
-    downward: bool = False  # taken down from the hold before
+    offered_bits_per_second: float | None = None
+    downward: bool = False
     disruptions: tuple[Disruption, ...] = ()
-    pairs_count: int = 0  # 0: unknown
-    ledger: FirewallLedger | None = None  # as measured
-    scale: float = 1.0  # makes the ledger's bytes real
+    pairs_count: int = 0
+    ledger: FirewallLedger | None = None
+    scale: float = 1.0
 
     @property
     def end_s(self) -> float:
@@ -139,13 +186,13 @@ class Hold:
 
     @property
     def known(self) -> NDArray[np.intp]:
-        """Indices of the seconds that show a level."""
+        """Indexes for seconds that can be used for a level."""
         places = np.flatnonzero(~np.isnan(self.rates))
         return places[places >= HEAD_S]
 
     @property
     def without_stalls(self) -> Floats:
-        """Its rates, were each stalled pair carrying as much as the mean of the others did."""
+        """Rates as if a stalled pair carried the same as the other pairs' mean."""
         rates = self.rates.copy()
         for each in self.disruptions:
             if each.kind is DisruptionKind.STALL and each.pairs_count < self.pairs_count:
@@ -157,19 +204,33 @@ class Hold:
         return rates
 
     def level(self, *, at_end: bool) -> float | None:
-        """Median of its first or last seconds."""
+        """Return the median rate in bit/s at either end of the hold.
+
+        Args:
+            at_end: Set to true to use the last seconds, and to false to use the first.
+        """
         seen = self.rates[self.known]
         part = seen[-LEVEL_LEAST_S:] if at_end else seen[:LEVEL_LEAST_S]
         return float(np.median(part)) if len(part) else None
 
     def carries(self, level: float | None) -> bool:
-        """Whether a level is what was offered; without a bound nothing is."""
+        """Return true if a level has reached the offered load.
+
+        If there is no limit for the load, it cannot be reached.
+
+        Args:
+            level: Level to check in bit/s.
+        """
         offered = self.offered_bits_per_second
         return level is not None and offered is not None and level >= CARRIED_RATIO * offered
 
 
 def scaling_of(hold: Hold) -> Scaling:
-    """What decides whether the load is held on."""
+    """Return the values to use to decide if the load should be held for longer.
+
+    Args:
+        hold: The hold up to now.
+    """
     steps = list(_within(hold, hold.start_s))
     since_s = steps[-1].at.timestamp() if steps else hold.start_s
     bounded = hold.offered_bits_per_second is not None
@@ -181,7 +242,11 @@ def scaling_of(hold: Hold) -> Scaling:
 
 
 def find_scale_out(holds: Sequence[Hold]) -> ScaleOut:
-    """What the holds, in time order, say together."""
+    """Find steps and the unit size using all holds.
+
+    Args:
+        holds: The holds in time order.
+    """
     up = [hold for hold in holds if not hold.downward and len(hold.known)]
     over = next((hold for hold in up if not hold.carries(hold.level(at_end=False))), None)
     down = [hold for hold in holds if hold.downward]
@@ -229,10 +294,13 @@ def _is_unit(step: CapacityStep) -> bool:
 
 
 def _are_alike(steps: Sequence[CapacityStep]) -> bool:
-    """Whether several sizes differ by no more than their own errors make them: Cochran's Q (The
-    combination of estimates from different experiments, Biometrics 10, 1954) under the 95th
-    percentile of chi-squared (Wilson and Hilferty, PNAS 17, 1931). Each level that noise lifts
-    makes one step larger and the next one smaller; what they have in common it moves little."""
+    """Return true if step sizes only differ by their measurement errors.
+
+    To see this, Cochran's Q (The combination of estimates from different experiments, Biometrics
+    10, 1954) is compared to the 95th percentile of chi-squared (Wilson and Hilferty, PNAS 17,
+    1931). If noise lifts a level, a step will be larger and the next step smaller. So there is only
+    a small change in their mean.
+    """
     if len(steps) < 2:
         return False
     sizes = np.array([step.size_bits_per_second for step in steps])
@@ -245,7 +313,10 @@ def _are_alike(steps: Sequence[CapacityStep]) -> bool:
 def _mean(
     sizes: Sequence[float], steps: Sequence[CapacityStep]
 ) -> tuple[float | None, float | None]:
-    """Mean of the steps with its 95 % half width; of one step its own."""
+    """Return the mean size and half its 95 % interval.
+
+    For a single step, its own interval is used.
+    """
     if not sizes:
         return None, None
     if len(sizes) == 1:
@@ -255,7 +326,7 @@ def _mean(
 
 
 def _within(hold: Hold, begun_s: float) -> Iterator[CapacityStep]:
-    """The steps that a hold's own seconds show."""
+    """Yield steps using a hold's own seconds."""
     places = hold.known
     if not len(places):
         return
@@ -290,9 +361,11 @@ def _within(hold: Hold, begun_s: float) -> Iterator[CapacityStep]:
 
 
 def _steps(rates: Floats, without_stalls: Floats) -> Sequence[Step]:
-    """The steps of the seconds as they were, or as they were without stalls of pairs, whichever
-    leaves less untold: where the device is full the others take over what a stalled pair leaves,
-    where they are paced they do not."""
+    """Find steps using rates with or without stalls, and return the better fit.
+
+    When a pair stalls and the device is full, other pairs will use its share. When pairs are paced,
+    they will not.
+    """
     told = [
         (steps, float(np.abs(values - levels_of(steps, values)).sum()))
         for values in (rates, without_stalls)
@@ -302,7 +375,7 @@ def _steps(rates: Floats, without_stalls: Floats) -> Sequence[Step]:
 
 
 def _between(before: Hold, after: Hold, begun_s: float) -> CapacityStep | None:
-    """A step in the pause between two holds, where the first was not carried whole."""
+    """Return a step in the pause between two holds, if the first was not fully carried."""
     old, new = before.level(at_end=True), after.level(at_end=False)
     if old is None or new is None or before.carries(old):
         return None
@@ -330,7 +403,7 @@ def _spread(hold: Hold, *, at_end: bool) -> float:
 
 
 def _with_ledger(steps: Sequence[CapacityStep], place: int, holds: Sequence[Hold]) -> CapacityStep:
-    """The step with its size by the firewall's own bytes, where its bins are fine enough."""
+    """Add the size by the device counter to a step, if bins are short enough."""
     step = steps[place]
     hold = next((h for h in holds if h.start_s <= step.at.timestamp() < h.end_s), None)
     if step.in_pause or hold is None or hold.ledger is None:
@@ -390,7 +463,14 @@ def _course(holds: Sequence[Hold]) -> RateCourse | None:
 
 
 def rate_course(start_s: float, rates: Floats) -> RateCourse:
-    """Seconds in at most :data:`POINTS_MAX_COUNT` means; a mean over an unknown is one."""
+    """Return a rate curve with no more than ``POINTS_MAX_COUNT`` means.
+
+    If any second is unknown, its mean will be unknown too.
+
+    Args:
+        start_s: Start in epoch seconds.
+        rates: Rate per second, in bit/s.
+    """
     every = max(1, math.ceil(len(rates) / POINTS_MAX_COUNT))
     whole = np.concatenate([rates, np.full(-len(rates) % every, np.nan)]).reshape(-1, every)
     means = whole.mean(axis=1)
@@ -410,7 +490,7 @@ def _most(values: Floats) -> float | None:
 
 
 def _over_median(values: Floats, near: slice) -> float | None:
-    """What of a count around a step is over what is usual."""
+    """Return how much a count is above its normal value around a step."""
     part = values[near]
     if not _has(part):
         return None
@@ -422,5 +502,5 @@ def _short_bytes(rates: Floats, level: float) -> float | None:
 
 
 def six_digits(value: float) -> float:
-    """As many as a rate or a sum of bytes is known to."""
+    """Round to six significant digits, as rates and byte sums are not more precise."""
     return float(f"{value:.6g}")

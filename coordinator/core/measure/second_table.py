@@ -1,9 +1,9 @@
-"""A burst's seconds as a table at any resolution: named columns, gaps that stay gaps. Pure.
+"""Table with a burst's seconds at any resolution, using named columns.
 
-Rows are bins of whole seconds, of which one begins with the planned second: one row a bin and flow
-(and pair).
-A rate over a bin is the mean of its known seconds, a count their sum; a bin of which no second is
-known has NaN in every figure, never zero.
+Each row is a bin of whole seconds for a flow (and a pair), and there is a bin that starts at the
+planned start. For a rate, the mean of all known seconds in a bin is used, and for a count, their
+sum. Gaps will not be filled. If there is no known second in a bin, all values are NaN and not zero.
+This module does no input or output.
 """
 
 import math
@@ -17,17 +17,26 @@ from numpy.typing import NDArray
 from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.measure.series import BurstSeries, FlowSeries
 
-CELLS_MAX_COUNT: Final = 500_000  # figures of one table, else it is refused
-_DIGITS: Final = 9  # significant ones, as in summaries
+# Maximum number of values in a table. If there are more, the table will be rejected.
+CELLS_MAX_COUNT: Final = 500_000
+# Number of significant digits, as in summaries.
+_DIGITS: Final = 9
 
 
 class TableTooLong(Exception):
-    """The table would have more cells than one answer carries."""
+    """Raised when a table has more cells than a response can contain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column; NaN is unknown. ``layer`` is where bytes were counted, where any were."""
+    """Column of a table, where NaN is unknown.
+
+    Attributes:
+        name: Column name.
+        unit: Unit for the values.
+        layer: Layer at which bytes were counted, if there are any.
+        values: Value per row.
+    """
 
     name: str
     unit: str
@@ -36,7 +45,15 @@ class Column:
 
 
 def fleet_table(series: BurstSeries, resolution_s: int) -> Sequence[Column]:
-    """The fleet's figures, a row a bin and flow."""
+    """Return fleet values, with a row per bin and flow.
+
+    Args:
+        series: The burst's series.
+        resolution_s: Bin length in seconds.
+
+    Raises:
+        TableTooLong: If the table would have too many cells.
+    """
     flows = series.flows
     bins = _bins(series, resolution_s)
     _check(bins.count * len(flows) * len(_FLEET))
@@ -58,7 +75,17 @@ def fleet_table(series: BurstSeries, resolution_s: int) -> Sequence[Column]:
 def pair_table(
     series: BurstSeries, resolution_s: int, names: Sequence[str], pair_index: int | None
 ) -> Sequence[Column]:
-    """Pairs' received payload, a row a bin, flow and pair; one pair or, with None, all."""
+    """Return received payload for pairs, with a row per bin, flow and pair.
+
+    Args:
+        series: The burst's series.
+        resolution_s: Bin length in seconds.
+        names: Names for all pairs.
+        pair_index: The pair to return, or ``None`` to return all pairs.
+
+    Raises:
+        TableTooLong: If the table would have too many cells.
+    """
     chosen = range(len(names)) if pair_index is None else [pair_index]
     bins = _bins(series, resolution_s)
     _check(bins.count * len(series.flows) * len(chosen))
@@ -80,7 +107,8 @@ def pair_table(
     ]
 
 
-_FLEET: Final = (  # name, unit, layer, how seconds become a bin
+# Name, unit, layer, and how to combine seconds in a bin.
+_FLEET: Final = (
     ("received_payload_bits_per_second", "bit/s", "payload", "mean"),
     ("sent_payload_bits_per_second", "bit/s", "payload", "mean"),
     ("proven_payload_bits_per_second", "bit/s", "payload", "mean"),
@@ -99,8 +127,9 @@ _FLEET: Final = (  # name, unit, layer, how seconds become a bin
 def _fleet_figures(
     series: BurstSeries, flow: FlowSeries, heard: NDArray[np.bool_]
 ) -> dict[str, Floats]:
-    """One flow, second by second. Sums over pairs are zero where nobody spoke: that is unknown."""
-    unsent = (flow.sent_bytes == 0) & (flow.received_bytes > 0)  # no sender was heard
+    """Return the values for a flow. If a second has no record, its sums are set to NaN."""
+    # No sender has reported.
+    unsent = (flow.sent_bytes == 0) & (flow.received_bytes > 0)
     return {
         "received_payload_bits_per_second": np.where(heard, flow.received_bytes * 8, np.nan),
         "sent_payload_bits_per_second": np.where(heard & ~unsent, flow.sent_bytes * 8, np.nan),
@@ -119,10 +148,16 @@ def _fleet_figures(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bins:
-    """How seconds fall into bins."""
+    """Division of seconds into bins.
+
+    Attributes:
+        resolution_s: Bin length in seconds.
+        lead_s: Seconds in the first bin that are before the series.
+        count: Number of bins.
+    """
 
     resolution_s: int
-    lead_s: int  # seconds of the first bin before the series' first
+    lead_s: int
     count: int
 
 
@@ -134,7 +169,7 @@ def _bins(series: BurstSeries, resolution_s: int) -> _Bins:
 
 
 def _keys(series: BurstSeries, bins: _Bins, *, repeats_count: int) -> list[Column]:
-    """When each row begins, and whose flow it is."""
+    """Return columns with the start time and flow for each row."""
     count = bins.count
     starts = series.start_s - bins.lead_s + np.arange(count) * bins.resolution_s
     blocks = len(series.flows) * repeats_count
@@ -155,7 +190,7 @@ def _keys(series: BurstSeries, bins: _Bins, *, repeats_count: int) -> list[Colum
 
 
 def _binned(values: Floats, bins: _Bins, how: str) -> Floats:
-    """Each bin's known values' mean or sum; NaN where none is known."""
+    """Return the mean or sum of known values per bin, with NaN if there are none."""
     padded = np.full(bins.count * bins.resolution_s, np.nan)
     padded[bins.lead_s : bins.lead_s + len(values)] = values
     cells = padded.reshape(bins.count, bins.resolution_s)
@@ -166,7 +201,7 @@ def _binned(values: Floats, bins: _Bins, how: str) -> Floats:
 
 
 def _rounded(values: Floats) -> Floats:
-    """To nine significant digits: what the packed forms hold, without their binary tails."""
+    """Round to nine significant digits, to remove rounding errors from packing."""
     known = np.isfinite(values) & (values != 0)
     size = np.zeros_like(values)
     size[known] = np.floor(np.log10(np.abs(values[known])))

@@ -1,4 +1,4 @@
-"""A burst's seconds, as charts and the reconciliation need them, and their packed form."""
+"""Burst series to be used for charts and for the device counter, and their packed form."""
 
 import json
 import struct
@@ -13,56 +13,87 @@ from broadside.coordinator.core.measure.columns import Floats
 from broadside.coordinator.core.summary import BurstSummary
 from broadside.exchange.messages import Flow
 
-_MAGIC: Final = b"BSB1"  # raised with every change of the layout
+# This must be changed when there is a new layout.
+_MAGIC: Final = b"BSB1"
 _HEAD: Final = struct.Struct("<4sI")
-UNKNOWN_LEVEL: Final = 65_535  # in the packed pair matrix
+# Value to use for unknown cells in the packed pair matrix.
+UNKNOWN_LEVEL: Final = 65_535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowSeries:
-    """One flow of the fleet, second by second; shape (seconds,). NaN is unknown. Payload."""
+    """A flow's payload for the fleet, with shape (seconds,), where NaN is unknown.
+
+    Attributes:
+        flow: The flow.
+        received_bytes: Sum for all pairs, including pairs that are late or stop too early.
+        sent_bytes: Sum for all pairs.
+        proven_bytes: The part that receivers themselves recorded.
+        pair_p5_bits_per_second: 5th percentile for pairs that have data in this second.
+        pair_p50_bits_per_second: Median for the same pairs.
+        pair_p95_bits_per_second: 95th percentile for the same pairs.
+        retransmits_count: Retransmitted segments.
+        rtt_mean_s: Mean round-trip time.
+        pairs_bits_per_second: Rates with shape (pairs, seconds), to be used for the heat map.
+    """
 
     flow: Flow
-    received_bytes: Floats  # summed over pairs, late and later abandoned ones included
+    received_bytes: Floats
     sent_bytes: Floats
-    proven_bytes: Floats  # the part that rests on receivers' own seconds
-    pair_p5_bits_per_second: Floats  # over the pairs seen in that second
+    proven_bytes: Floats
+    pair_p5_bits_per_second: Floats
     pair_p50_bits_per_second: Floats
     pair_p95_bits_per_second: Floats
     retransmits_count: Floats
     rtt_mean_s: Floats
-    pairs_bits_per_second: NDArray[np.float32]  # (pairs, seconds), for the heat map
+    pairs_bits_per_second: NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstSeries:
-    """One burst on the UTC grid: second ``i`` is ``[start_s + i, start_s + i + 1)``."""
+    """A burst on the UTC grid, where second ``i`` is ``[start_s + i, start_s + i + 1)``.
+
+    Attributes:
+        burst_index: Burst index.
+        start_s: Start of the grid in epoch seconds.
+        planned_start_s: Planned start in epoch seconds.
+        duration_s: Planned duration in seconds.
+        omit_s: Warm-up to omit, in seconds.
+        window: Seconds [from, before) that are used for the reported rate.
+        coverage_ratio: Share of planned pairs that have data in a second.
+        client_cpu_ratio: CPU use for all cores, as a mean for client hosts.
+        server_cpu_ratio: The same for server hosts.
+        flows: Series per flow.
+    """
 
     burst_index: int
-    start_s: int  # epoch s
-    planned_start_s: float  # epoch s
+    start_s: int
+    planned_start_s: float
     duration_s: int
     omit_s: int
-    window: tuple[int, int] | None  # seconds [from, before) that the headline is over
-    coverage_ratio: Floats  # share of the planned pairs seen in each second
-    client_cpu_ratio: Floats  # mean over hosts of all cores' busy share
+    window: tuple[int, int] | None
+    coverage_ratio: Floats
+    client_cpu_ratio: Floats
     server_cpu_ratio: Floats
     flows: tuple[FlowSeries, ...]
 
     @property
     def planned_end_s(self) -> float:
-        """Planned end of the traffic, its omitted first seconds included (epoch s)."""
+        """Planned end of traffic in epoch seconds, including the warm-up."""
         return self.planned_start_s + self.omit_s + self.duration_s
 
     @property
     def received_bytes(self) -> Floats:
-        """Fleet payload a second, all flows."""
+        """The fleet's received payload per second, for all flows."""
         return np.asarray(np.sum([flow.received_bytes for flow in self.flows], axis=0))
 
     def pair_rates(self, pairs_count: int) -> list[NDArray[np.float32]]:
-        """Return each flow's ``pairs_bits_per_second``, all of shape (``pairs_count``, seconds).
+        """Return ``pairs_bits_per_second`` per flow, with shape (``pairs_count``, seconds).
 
-        A flow of which only means are known has no rows of its own: here they are NaN.
+        If a flow only has means, it has no rows. They will be added here as NaN.
+
+        Args:
+            pairs_count: Number of rows to return.
         """
         alike = []
         for flow in self.flows:
@@ -75,7 +106,10 @@ class BurstSeries:
 
     @property
     def payload_bytes(self) -> int:
-        """What the burst sent, or what arrived where that is more: a sender may have died."""
+        """Bytes sent in the burst, or received bytes if there are more.
+
+        If there are more received bytes, a sender may have died.
+        """
         return round(
             sum(
                 max(float(np.nansum(flow.sent_bytes)), float(np.nansum(flow.received_bytes)))
@@ -84,10 +118,10 @@ class BurstSeries:
         )
 
     def pack(self) -> bytes:
-        """A compressed form: float32 a fleet figure, two bytes a pair-second.
+        """Return a compressed form, using float32 for fleet values and two bytes per pair-second.
 
-        Fleet bytes are kept as float64, so that what is computed from a stored series is what was
-        computed from the fresh one.
+        Fleet bytes are stored as float64. So you will get the same values from a stored series as
+        from a new one.
         """
         arrays: list[NDArray[Any]] = [getattr(self, name).astype("<f4") for name in _OF_BURST]
         tops = []
@@ -110,9 +144,15 @@ class BurstSeries:
 
     @classmethod
     def unpack(cls, packed: bytes, *, with_pairs: bool = True) -> "BurstSeries":
-        """Read what :meth:`pack` wrote. Raises ``ValueError`` for anything else.
+        """Read a series as written by ``pack``.
 
-        Without pairs their matrix, nearly all of the memory, has no rows.
+        Args:
+            packed: Packed series.
+            with_pairs: Set to false to get a pair matrix that has no rows. This matrix uses nearly
+                all of the memory.
+
+        Raises:
+            ValueError: If this is not a packed series, or if it was written by another version.
         """
         if len(packed) < _HEAD.size or packed[:4] != _MAGIC:
             raise ValueError("burst series: not a packed series of this version; recompute it")
@@ -146,7 +186,7 @@ class BurstSeries:
         return cls(**headed, **of_burst, flows=tuple(flows))
 
 
-# What is packed, in this order
+# Values to pack, in this order.
 _HEADED: Final = ("burst_index", "start_s", "planned_start_s", "duration_s", "omit_s", "window")
 _OF_BURST: Final = ("coverage_ratio", "client_cpu_ratio", "server_cpu_ratio")
 _OF_FLOW: Final = {
@@ -162,7 +202,7 @@ _OF_FLOW: Final = {
 
 
 def _levels(pairs_bits_per_second: NDArray[np.float32]) -> tuple[NDArray[np.uint16], float]:
-    """Rates as 65,534 even levels up to the largest; unknown is the last level."""
+    """Return rates as 65,534 even levels up to the maximum, using the last for unknown."""
     known = ~np.isnan(pairs_bits_per_second)
     top = float(pairs_bits_per_second[known].max()) if known.any() else 0.0
     scale = (UNKNOWN_LEVEL - 1) / top if top > 0 else 0.0
@@ -173,7 +213,7 @@ def _levels(pairs_bits_per_second: NDArray[np.float32]) -> tuple[NDArray[np.uint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredBurst:
-    """What the agents' records alone say of a burst; no ledger, limiter or verdict yet."""
+    """Result from the agents' records alone, without device counter, bottleneck or verdict."""
 
     summary: BurstSummary
     series: BurstSeries

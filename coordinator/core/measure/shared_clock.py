@@ -1,4 +1,4 @@
-"""Ends that read one kernel's clock: between them none is off, whatever that clock is off by."""
+"""Clock readings for ends that use the same kernel clock."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,9 +13,15 @@ End = TypeVar("End", Claim, JobReport, ServerTest)
 def on_shared_clock(
     pairs: Sequence[PairEvidence], shared_boot_id: str | None
 ) -> tuple[PairEvidence, ...]:
-    """The pairs with readings as they count among themselves: offset and bound 0.
+    """Return pairs with offset and bound set to 0, if all ends use the same clock.
 
-    Unchanged where the plan named no such clock, or one end read another: a moved pair's, say.
+    Between such ends, there is no offset, whatever the clock's own error is. Pairs will not be
+    changed if there is no shared clock in the plan, or if an end used another clock. This can
+    happen when a pair was moved.
+
+    Args:
+        pairs: All pairs in a burst.
+        shared_boot_id: The shared kernel's boot id, or ``None`` if there is none.
     """
     if shared_boot_id is None or any(
         reading.boot_id != shared_boot_id for pair in pairs for reading in _readings(pair)

@@ -1,8 +1,8 @@
-"""Single streams of a pair that carried nothing while its others did, dated by the end that knows.
+"""Detection of streams that had no traffic when the pair's other streams did.
 
-A sum over 64 streams hides one that a device forgot: its share is noise. What arrived counts; a
-sender goes on until its socket's buffer is full, so its word stands only where the receiver's is
-missing.
+If a device drops a single stream out of 64, you cannot see this in the sum, because the noise is
+larger. A sender can go on until its socket buffer is full. So received bytes should be used. The
+sender's record will only be used when there is no record from the receiver.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from broadside.exchange.messages import SILENT_STREAMS_MAX_COUNT, Flow, Side, pa
 
 
 def find_silent_streams(aligned: Aligned) -> tuple[SilentStream, ...]:
-    """Of all pairs in time order, the longest of them."""
+    """Find the longest silences for all pairs, in time order."""
     found = [
         each
         for pair in aligned.pairs

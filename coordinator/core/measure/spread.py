@@ -1,4 +1,4 @@
-"""Shares intervals' amounts out over cells by the time that they overlap."""
+"""Division of interval values into cells, in proportion to the overlap time."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,16 +8,22 @@ from numpy.typing import NDArray
 
 from broadside.coordinator.core.measure.columns import Floats
 
-TOUCH_S: Final = 1e-6  # s of a cell below which an interval does not reach it
+# Seconds. If the overlap is smaller, an interval does not reach a cell.
+TOUCH_S: Final = 1e-6
 
 
 class Spread:
-    """Shares intervals' amounts out over cells by the time that they overlap.
+    """Resampler that divides interval values into cells, in proportion to the overlap time.
 
-    Intervals are sorted and disjoint; ``edges`` has one more element than there are cells.
-    Cumulative amounts are interpolated linearly at the edges and differenced, so amounts that lie
-    within ``edges`` are conserved. Tracks that lie end to end, each with its count of intervals in
-    ``counts``, are done at once: cells then have the shape (tracks, cells).
+    Intervals must be sorted and must not overlap. There is one more element in ``edges`` than there
+    are cells. To get the cells, cumulative values are interpolated linearly at the edges and then
+    subtracted. So values within ``edges`` are conserved.
+
+    To process several tracks at once, append their intervals to each other and set ``counts`` to
+    the number of intervals in each track. Then the cells have shape (tracks, cells).
+
+    Attributes:
+        coverage: Covered time in each cell, in seconds.
     """
 
     def __init__(
@@ -30,10 +36,10 @@ class Spread:
         inside /= self._length_s.take(self._place)
         np.minimum(inside, 1.0, out=inside)
         self._inside = np.maximum(inside, 0.0, out=inside)
-        self.coverage = self.over(self._length_s)  # seconds of each cell that intervals cover
+        self.coverage = self.over(self._length_s)
 
     def over(self, amount: NDArray[np.floating]) -> Floats:
-        """The cells' parts of ``amount``, one value an interval."""
+        """Divide ``amount``, which has one value per interval, into cells."""
         total = np.cumsum(amount, dtype=np.float64) - amount
         at_edges: Floats = total.take(self._place)
         at_edges += amount.take(self._place) * self._inside
@@ -41,18 +47,18 @@ class Spread:
         return cells[0] if self._flat else cells
 
     def where_covered(self, amount: NDArray[np.floating]) -> Floats:
-        """The same, NaN where no interval reaches."""
+        """Divide ``amount`` into cells, with NaN when no interval reaches a cell."""
         return np.where(self.coverage > TOUCH_S, self.over(amount), np.nan)
 
     def mean(self, values: NDArray[np.floating]) -> Floats:
-        """Mean of the values over each cell, weighted by overlap; NaN where none is known."""
+        """Return the mean value per cell, weighted by overlap, with NaN if unknown."""
         weighted, known = self._known(values, values * self._length_s)
         cells = np.full(known.shape, np.nan)
         np.divide(weighted, known, out=cells, where=known > TOUCH_S)
         return cells
 
     def share(self, counts: NDArray[np.floating]) -> Floats:
-        """Counts shared out; NaN where no interval with a known count reaches."""
+        """Divide counts into cells, with NaN where no interval with a known count reaches."""
         cells, known = self._known(counts, counts)
         cells[known <= TOUCH_S] = np.nan
         return cells
@@ -60,7 +66,7 @@ class Spread:
     def _known(
         self, values: NDArray[np.floating], amount: NDArray[np.floating]
     ) -> tuple[Floats, Floats]:
-        """Amounts of the intervals whose value is known, and the seconds that those cover."""
+        """Return cell values using only known intervals, and the seconds that these cover."""
         unknown = np.isnan(values)
         if not unknown.any():
             return self.over(amount), self.coverage
@@ -73,14 +79,17 @@ class Spread:
 def _places(
     start_s: Floats, edges: Floats, counts: Sequence[int]
 ) -> tuple[NDArray[np.intp], Floats]:
-    """Of each track and edge the last interval that begins by then, or where none does the track's
-    first one; and when that begins. Shape (tracks, edges)."""
+    """Return the last interval that starts at or before each edge, and its start time.
+
+    If there is none, it will be the track's first interval. Both arrays have shape (tracks, edges).
+    """
     counted = np.asarray(counts, np.intp)[:, None]
     last = np.cumsum(counted)[:, None] - 1
     first = last - counted + 1
     following_s = np.append(start_s[1:], np.inf)
     following_s[last] = np.inf
-    # Most intervals are of one length: what is not beside where that puts it is searched for.
+    # Most intervals have the same length, so we can compute their position. We only need to search
+    # when an interval is not at this position or next to it.
     begun_s = start_s[first]
     each_s = np.maximum((start_s[last] - begun_s) / np.maximum(counted - 1, 1), 1e-9)
     guess = edges - begun_s

@@ -1,4 +1,4 @@
-"""Where a burst is steady, how sure its mean is, and whether it fell off a cliff."""
+"""Ramp, mean with confidence interval, slowest part and collapse of a burst's rate."""
 
 import math
 from collections.abc import Sequence
@@ -14,35 +14,49 @@ from broadside.coordinator.core.measure.correlation import (
     correlated_half_width,
 )
 
-MSER_BATCH: Final = 5  # s a batch, where the window is long enough for batches
-MSER_BATCHED_FROM: Final = 60  # s of window from which batches are used; below, single seconds
-RAMP_RATIO: Final = 0.01  # of the steady mean: a head that differs less is not a ramp
-# How much of a head may be cut. TCP's slow start and a start's spread are over in seconds; a device
-# that needs longer is slower for longer, and that is a finding, not a ramp.
-RAMP_MAX_RATIO: Final = 0.2  # of the window
-RAMP_LEAST_S: Final = 1  # s that may be cut of one that is too short for an interval
+# Seconds per batch in MSER-5.
+MSER_BATCH: Final = 5
+# Seconds. A window needs to be this long to use batches. Until then, single seconds are used.
+MSER_BATCHED_FROM: Final = 60
+# Share of the steady mean. If the start of a window differs by less than this, it is not a ramp.
+RAMP_RATIO: Final = 0.01
+# How much can be cut. TCP's slow start and the spread of the starts only take a few seconds. If a
+# device needs longer, it is slow, and this should be reported as a finding and not be cut as a
+# ramp.
+#
+# As a share of the window.
+RAMP_MAX_RATIO: Final = 0.2
+# In seconds, to be used if the window is too short for an interval.
+RAMP_LEAST_S: Final = 1
+# In seconds, for any window.
 RAMP_MAX_S: Final = 30
-HEAD_CREDIT_RATIO: Final = 0.1  # of the window: how long a head above the rest may be cut
+# Share of the window. If the start is above the rest, it can only be cut up to this length.
+HEAD_CREDIT_RATIO: Final = 0.1
 
-# Under so many seconds a mean has no interval: from 7 on (6 degrees of freedom) the quantile of t
-# is within a quarter of the normal's.
+# Minimum number of values to compute an interval. From 7 values on (6 degrees of freedom), the
+# quantile of t is within a quarter of the normal quantile.
 VALUES_MIN: Final = 7
-WITHIN_FREEDOM: Final = 10  # taken for errors that come from within bursts
-STRETCH_RATIO: Final = 0.2  # of the window: a part that lasts
+# Degrees of freedom to use for errors within bursts.
+WITHIN_FREEDOM: Final = 10
+# Share of the window. The check ``shape`` uses parts of this length.
+STRETCH_RATIO: Final = 0.2
+# Minimum length of such a part, in seconds.
 STRETCH_LEAST_S: Final = 5
-# Of a plateau: the least fall that is a cliff. Over a tenth of a window it makes the coefficient of
-# variation 5 %, at which RFC 9411 (section 7, results validation) no longer calls a rate constant.
+# Share of the plateau. If a fall is smaller, it is not a collapse. For a tenth of a window, such a
+# fall will make the coefficient of variation 5 %. From this value on, RFC 9411 (section 7, results
+# validation) does not call a rate constant.
 FALL_RATIO: Final = 0.05 / math.sqrt(0.1 * 0.9)
 
-# Two-sided 95 % quantiles of Student's t by degrees of freedom 1..30; beyond, 1.96 + 2.5 / df is
-# within 0.2 %.
+# Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom. Above 30, the
+# approximation 1.96 + 2.5 / df is within 0.2 %.
 _T95: Final = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
     2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
 
-# One-sided 95 %, of two one-sided tests; beyond 30 degrees 1.645 + 1.55 / df is within 0.1 %.
+# One-sided 95 % quantiles for two one-sided tests. Above 30 degrees of freedom, the approximation
+# 1.645 + 1.55 / df is within 0.1 %.
 _T90: Final = (
     6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812,
     1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725,
@@ -51,18 +65,24 @@ _T90: Final = (
 
 
 def ramp_s(fleet: Floats) -> int:
-    """How many leading seconds of a window to leave out as ramp.
+    """Return how many seconds to cut from the start of a window.
 
     MSER (White, "An effective truncation heuristic for bias reduction in simulation output",
-    Simulation 69, 1997) picks the cut that minimises the standard error of what stays, over the
-    first half; MSER-5 (White, Cobb and Spratt, Winter Simulation Conference 2000) on batches of
-    five where the window is 60 s or longer. Of what MSER cuts, seconds at its end that are like
-    the rest (within 1 % or two standard deviations) are kept after all, and the overshoot behind a
-    ramp where both together would be too long. A cut stands only if it removes a ramp, a head
-    below the rest, or, within the first tenth, a head above it (a token bucket's credit): a fall
-    after a plateau is never cut away. Nor is a head longer than :data:`RAMP_MAX_RATIO` of the
-    window or :data:`RAMP_MAX_S`: that is no ramp, and all of it stays, but for what lies before
-    its first second that is not below the rest.
+    Simulation 69, 1997) is used to find the cut in the first half for which the rest has the
+    smallest standard error. If the window is 60 seconds or longer, MSER-5 (White, Cobb and Spratt,
+    Winter Simulation Conference 2000) is used with batches of five seconds.
+
+    The cut will then be made shorter, if needed:
+
+    - If seconds at its end are like the rest (within 1 % or two standard deviations), they are not
+      cut.
+    - If the cut is too long, an overshoot after the ramp is not cut.
+
+    A cut should only remove seconds with a lower mean than the rest. In the first tenth of the
+    window, it can also remove seconds with a higher mean, such as the credit from a token bucket.
+    So if there is a fall after a plateau, it will never be cut. If the start is longer than
+    :data:`RAMP_MAX_RATIO` of the window or :data:`RAMP_MAX_S`, it is not a ramp. In this case,
+    seconds can only be cut until a second is not below the rest.
     """
     batch = MSER_BATCH if len(fleet) >= MSER_BATCHED_FROM else 1
     count = len(fleet) // batch
@@ -93,25 +113,41 @@ def ramp_s(fleet: Floats) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mean:
-    """A mean with its standard error and the degrees of freedom behind it."""
+    """Mean with its standard error and degrees of freedom.
+
+    Attributes:
+        value: Mean, in the same unit as the values.
+        error: Standard error in the same unit. It is NaN for a single value.
+        freedom: Degrees of freedom to use with the error.
+    """
 
     value: float
-    error: float  # standard error; NaN: a single value has none
+    error: float
     freedom: float
 
     @property
     def half_width(self) -> float:
-        """Half of the 95 % confidence interval; NaN when unknown."""
+        """Half the 95 % confidence interval, or NaN when it is unknown."""
         return self.error * t95(self.freedom) if self.freedom >= 1 else math.nan
 
 
 def t95(freedom: float) -> float:
-    """Two-sided 95 % quantile of Student's t."""
+    """Return the two-sided 95 % quantile of Student's t.
+
+    Args:
+        freedom: Degrees of freedom. The result is NaN below 1.
+    """
     return _quantile(freedom, _T95, 1.96 + 2.5 / max(freedom, 1.0))
 
 
 def t90(freedom: float) -> float:
-    """Two-sided 90 % quantile, which is the one-sided 95 % one."""
+    """Return the two-sided 90 % quantile of Student's t.
+
+    It is equal to the one-sided 95 % quantile.
+
+    Args:
+        freedom: Degrees of freedom. The result is NaN below 1.
+    """
     return _quantile(freedom, _T90, 1.645 + 1.55 / max(freedom, 1.0))
 
 
@@ -128,9 +164,13 @@ def _quantile(freedom: float, table: Sequence[float], beyond: float) -> float:
 def correlated_mean(values: Floats) -> Mean:
     """Return the mean of seconds that may be correlated, with its 95 % interval.
 
-    :mod:`~broadside.coordinator.core.measure.correlation` has the method. The standard error is the
-    half width over the quantile of Student's t of as many degrees of freedom as there are batches
-    but one. Under :data:`VALUES_MIN` values there is no interval.
+    See :mod:`~broadside.coordinator.core.measure.correlation` for the method. To get the standard
+    error, the half width is divided by the quantile of Student's t. The degrees of freedom are set
+    to the number of batches minus one. If there are fewer than :data:`VALUES_MIN` values, the error
+    is NaN.
+
+    Args:
+        values: Seconds in time order, in any unit.
     """
     count = len(values)
     if count == 0:
@@ -144,20 +184,25 @@ def correlated_mean(values: Floats) -> Mean:
 
 
 def mean_of_bursts(values: Sequence[float], half_widths: Sequence[float | None]) -> Mean:
-    """Return the mean of a run's bursts; its error holds the scatter between them.
+    """Return the mean for all bursts in a run, with an error that includes their scatter.
 
-    The interval of several bursts is the widest of three: what their own intervals leave open, in
-    quadrature; Student's over the bursts; and, as bursts may be correlated, that of
-    :func:`~broadside.coordinator.core.measure.correlation.correlated_half_width`. It is
-    conservative for bursts that are not, the more so the fewer they are: from three, correlation
-    cannot be excluded.
+    If there are several bursts, the widest of these intervals is used:
+
+    - the bursts' own intervals, in quadrature
+    - Student's interval for the bursts' rates
+    - the interval from
+      :func:`~broadside.coordinator.core.measure.correlation.correlated_half_width`, because bursts
+      may be correlated
+
+    If bursts are not correlated, the interval will be wider than needed, and more so when there are
+    only a few. With three bursts, we cannot exclude correlation.
 
     Args:
-        values: Rates of the bursts, in time order.
-        half_widths: Halves of their 95 % intervals; None: unknown.
+        values: The bursts' rates, in time order.
+        half_widths: Half of each burst's 95 % interval, or ``None`` if unknown.
 
     Returns:
-        The mean; of a single burst with that burst's own interval.
+        The mean. For a single burst, it has the burst's own interval.
     """
     count = len(values)
     if count == 0:
@@ -178,31 +223,47 @@ def mean_of_bursts(values: Sequence[float], half_widths: Sequence[float | None])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """The slowest part of a window that lasts."""
+    """Slowest part of a window, with the length used by the check ``shape``.
 
-    at: int  # index of its first second
+    Attributes:
+        at: Index for its first second.
+        length_s: Length in seconds.
+        mean: Mean, in the same unit as the values.
+        noise: Standard deviation for such a mean, using differences between neighbouring seconds.
+    """
+
+    at: int
     length_s: int
     mean: float
-    noise: float  # standard deviation of such a mean, by differences of neighbouring seconds
+    noise: float
 
 
 def stretch_s(window_s: int) -> int:
-    """Return how long a part of a window lasts that is held against the limit."""
+    """Return how long the parts are that will be compared to the limit, in seconds.
+
+    Args:
+        window_s: Length of the window in seconds.
+    """
     return max(STRETCH_LEAST_S, math.ceil(STRETCH_RATIO * window_s))
 
 
 def slowest_stretch(
     fleet: Floats, readings: Floats | None = None, reading_s: float = 1.0
 ) -> Stretch | None:
-    """The lowest mean over any stretch of a fifth of the window, at least :data:`STRETCH_LEAST_S`;
-    None: the window is shorter than two of them.
+    """Find the part of a window that has the lowest mean.
 
-    Its noise is taken from the differences of neighbouring readings, which a fall touches once.
+    A part is a fifth of the window, and no shorter than :data:`STRETCH_LEAST_S`. Differences
+    between neighbouring readings are used to estimate the noise, because a fall only changes a
+    single difference.
 
     Args:
-        fleet: Seconds of the window.
-        readings: Means of the readings that the seconds were made of; None: they are seconds.
-        reading_s: Length of those.
+        fleet: A value for every second in the window.
+        readings: Means from which the seconds were made, or ``None`` if the seconds are the
+            readings.
+        reading_s: Reading length in seconds.
+
+    Returns:
+        The slowest part, or ``None`` if the window is shorter than two parts.
     """
     length = stretch_s(len(fleet))
     if len(fleet) < 2 * length:
@@ -219,19 +280,32 @@ def slowest_stretch(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cliff:
-    """A fall after a plateau that lasts to the end of the window."""
+    """Fall after a plateau that lasts to the end of the window.
 
-    at: int  # index of the first fallen second
+    Attributes:
+        at: Index for the first second after the fall.
+        before: Mean on the plateau.
+        after: Mean after the fall.
+    """
+
+    at: int
     before: float
     after: float
 
 
 def cliff(fleet: Floats) -> Cliff | None:
-    """The one split into plateau and lower rest that explains most, if the rest is low enough.
+    """Split a window into a plateau and a lower rest.
 
-    Least-squares change point (one binary segmentation step: Scott and Knott, Biometrics 30,
-    1974). Both parts are at least 2 s and a tenth of the window, the fall is at least
-    :data:`FALL_RATIO` of the plateau and four times its scatter.
+    To find the split, a least-squares change point is used (a step of binary segmentation, Scott
+    and Knott, Biometrics 30, 1974). Each part must have 2 seconds or more, and a tenth of the
+    window or more. The fall must not be smaller than :data:`FALL_RATIO` of the plateau, or than
+    four times its scatter.
+
+    Args:
+        fleet: A value for every second in the window.
+
+    Returns:
+        The fall, or ``None`` if it is too small or if the window is too short.
     """
     count = len(fleet)
     least = max(2, math.ceil(count / 10))

@@ -1,7 +1,8 @@
-"""What witnesses said of the device: named quantities over time, and what befell the telling.
+"""Telemetry of a device as named quantities over time, and problems with it.
 
-A witness is no judge: its readings carry their own instant, the span that each stands for, and by
-how much the instant may be off. What it did not say is unknown, never zero.
+A reading has a time, a time span to which it applies, and an error bound for the time. Readings can
+be used as evidence, but they do not decide a verdict. A missing value is unknown and should not be
+used as zero.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ from broadside.coordinator.core.words import Unit
 
 
 class Quantity(StrEnum):
-    """What a witness may say of a device, or of an instance within it (a core, a unit)."""
+    """Quantity to report for a device or its instances (cores, units)."""
 
     CPU = "cpu_ratio"
     MEMORY = "memory_ratio"
@@ -40,11 +41,12 @@ class Quantity(StrEnum):
         return Unit.of(self)
 
 
-RATIO_MAX: Final = 1.01  # a figure of a whole, and the slack of its rounding
+# Maximum for a ratio, to allow for rounding.
+RATIO_MAX: Final = 1.01
 
 
 class Across(StrEnum):
-    """How instances make a device's figure, and devices the figure of all of them."""
+    """Rule to combine instances into a device value, and devices into a total."""
 
     MEAN = "mean"
     SUM = "sum"
@@ -54,7 +56,7 @@ class Across(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a quantity reads."""
+    """Name to display for a quantity, and the rule to combine its instances."""
 
     words: str
     across: Across
@@ -81,24 +83,40 @@ KINDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WitnessSeries:
-    """One quantity of one device, in time order. All columns have one length.
+    """One quantity of one device in time order, with columns of the same length.
 
-    A value stands for the ``over_s`` seconds before ``at_s``; 0: for that instant. NaN values are
-    known to be unknown.
+    A value applies to the ``over_s`` seconds before ``at_s``, or just to this time if ``over_s`` is
+    0. NaN means that a value is not known.
+
+    Attributes:
+        device: Device name.
+        source: Telemetry source, for example ``snmp fortinet``.
+        quantity: Reported quantity.
+        instance: Core, interface or unit in the device. Empty for the device itself.
+        at_s: Time in epoch seconds, by the coordinator's clock.
+        over_s: Seconds covered by each value.
+        bound_s: Error bound of ``at_s`` in both directions, in seconds. NaN if unknown.
+        values: Reported values.
+        is_archive: True if it was read after the run, and not when the values were new.
     """
 
     device: str
-    source: str  # which witness says so: ``snmp fortinet``
+    source: str
     quantity: Quantity
-    instance: str = ""  # of the device: a core, an interface, a unit; empty: the device as such
-    at_s: Floats  # epoch s, by the coordinator's clock
+    instance: str = ""
+    at_s: Floats
     over_s: Floats
-    bound_s: Floats  # by which at_s may be off, either way; NaN: not known
+    bound_s: Floats
     values: Floats
-    is_archive: bool = False  # read after the run: nobody asked when the values were new
+    is_archive: bool = False
 
     def within(self, from_s: float, before_s: float) -> "WitnessSeries":
-        """What of it stands for any part of a span."""
+        """Return the values that cover any part of a span.
+
+        Args:
+            from_s: Start of the span in epoch seconds.
+            before_s: End of the span in epoch seconds.
+        """
         inside = (self.at_s >= from_s) & (self.at_s - self.over_s < before_s)
         return replace(self, **{name: getattr(self, name)[inside] for name in _COLUMNS})
 
@@ -107,50 +125,84 @@ _COLUMNS: Final = ("at_s", "over_s", "bound_s", "values")
 
 
 class RemarkKind(StrEnum):
-    """What befell the telling."""
+    """Reason why a device's telemetry is missing or unreliable."""
 
-    SILENT = "silent"  # asked, and no answer
-    RESTARTED = "restarted"  # its own count of time up went back
-    WRAPPED = "wrapped"  # a counter came round, and was read through it
-    WENT_BACK = "went-back"  # a counter fell, and its wrap cannot explain it
-    TOO_SLOW = "too-slow"  # a counter may have come round more than once between two readings
-    UNTOLD = "untold"  # the device has no such figure, or none that can be one
-    UNREAD = "unread"  # a source that is read afterwards could not be
-    CLOCK = "clock"  # its time stamps are off by a known offset, and were corrected
-    STAMPS = "stamps"  # its time stamps contradict each other, and were not used
-    UNPLACED = "unplaced"  # nothing shows how far its time stamps are off
-    PARTIAL = "partial"  # an answer that says that it is incomplete, or was cut
+    # The device did not answer.
+    SILENT = "silent"
+    # The uptime of the device decreased.
+    RESTARTED = "restarted"
+    # A counter wrapped, and this was corrected.
+    WRAPPED = "wrapped"
+    # A counter decreased, and a wrap cannot explain it.
+    WENT_BACK = "went-back"
+    # A counter may have wrapped more than once between two readings.
+    TOO_SLOW = "too-slow"
+    # The device does not support this value, or it reports an impossible one.
+    UNTOLD = "untold"
+    # A source that should be read after the run could not be read.
+    UNREAD = "unread"
+    # The time stamps had a known offset and were corrected.
+    CLOCK = "clock"
+    # The time stamps contradict each other, so they were not used.
+    STAMPS = "stamps"
+    # The error of the time stamps is unknown.
+    UNPLACED = "unplaced"
+    # The answer was cut or is marked as incomplete.
+    PARTIAL = "partial"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """One spell of it."""
+    """One telemetry problem with its time span.
+
+    Attributes:
+        kind: Type of problem.
+        device: Device name.
+        source: Telemetry source.
+        from_s: Start in epoch seconds.
+        to_s: End in epoch seconds.
+        said: The counter name or the error. It must not contain a secret.
+        count: How often it happened.
+    """
 
     kind: RemarkKind
     device: str
     source: str
-    from_s: float  # epoch s
+    from_s: float
     to_s: float
-    said: str  # which counter, which error; never a secret
-    count: int = 1  # how often, where it was several times
+    said: str
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witnessed:
-    """All that witnesses said of a run."""
+    """All telemetry of a run.
 
-    devices: tuple[str, ...]  # that were to be told of, whether they were or not
+    Attributes:
+        devices: Devices that should have telemetry, with or without readings.
+        series: Series of all devices.
+        remarks: Problems with the telemetry.
+        read_at: Time when it was read.
+        cores_count: Number of cores by device, when it is known.
+    """
+
+    devices: tuple[str, ...]
     series: tuple[WitnessSeries, ...] = ()
     remarks: tuple[Remark, ...] = ()
     read_at: datetime
-    cores_count: dict[str, int] | None = None  # by device, where it is known
+    cores_count: dict[str, int] | None = None
 
     def of(self, quantity: Quantity) -> Sequence[WitnessSeries]:
         return [each for each in self.series if each.quantity is quantity]
 
 
 def together(parts: Iterable[Witnessed], read_at: datetime) -> Witnessed:
-    """What several witnesses said, as one."""
+    """Merge telemetry from several sources.
+
+    Args:
+        parts: Telemetry to merge.
+        read_at: Time to set in the result.
+    """
     listed = list(parts)
     cores: dict[str, int] = {}
     for part in listed:
@@ -170,7 +222,7 @@ def together(parts: Iterable[Witnessed], read_at: datetime) -> Witnessed:
 
 
 def believed(told: Witnessed) -> Witnessed:
-    """Without figures that none can be, such as a percentage that is taken for a ratio."""
+    """Remove impossible values, for example a percentage that is read as a ratio."""
     series, remarks = [], list(told.remarks)
     for each in told.series:
         most = RATIO_MAX if each.quantity.unit is Unit.RATIO else np.inf
@@ -197,8 +249,14 @@ def believed(told: Witnessed) -> Witnessed:
 
 
 def joined(earlier: Witnessed, later: Witnessed) -> Witnessed:
-    """One that was kept before a coordinator restarted, and what is known since: each reading
-    once."""
+    """Merge telemetry stored before a coordinator restart with telemetry from after it.
+
+    Each reading is used only once.
+
+    Args:
+        earlier: Stored telemetry.
+        later: New telemetry.
+    """
     series: dict[tuple[str, ...], WitnessSeries] = {}
     for each in (*earlier.series, *later.series):
         key = (each.device, each.source, each.quantity, each.instance)
@@ -217,8 +275,11 @@ _ESTIMATES: Final = (RemarkKind.CLOCK, RemarkKind.STAMPS, RemarkKind.UNPLACED)
 
 
 def _spell(remark: Remark) -> tuple[object, ...]:
-    """What goes on is told again, longer: a silence also in other words. An estimate of a clock is
-    replaced by the later one."""
+    """Return the key of a remark, under which a later remark replaces an earlier one.
+
+    If a problem continues, it will be reported again with a longer span. When an answer is missing,
+    the text can change too. A new clock estimate should replace the previous one.
+    """
     if remark.kind in _ESTIMATES:
         return remark.device, remark.source
     said = "" if remark.kind is RemarkKind.SILENT else remark.said
@@ -226,9 +287,9 @@ def _spell(remark: Remark) -> tuple[object, ...]:
 
 
 def _appended(first: WitnessSeries, second: WitnessSeries) -> WitnessSeries:
-    """Both, in time order; of one instant one row. Milliseconds are as fine as they are kept.
+    """Merge two series in time order, with one row for each millisecond.
 
-    A reading that was placed again by a better estimate of its device's clock is one reading.
+    A better clock estimate can change the time for a reading, but it is still the same reading.
     """
     again = _placed_again(first, second)
     second = replace(second, **{name: getattr(second, name)[~again] for name in _COLUMNS})
@@ -242,7 +303,10 @@ def _appended(first: WitnessSeries, second: WitnessSeries) -> WitnessSeries:
 
 
 def _placed_again(first: WitnessSeries, second: WitnessSeries) -> "np.ndarray[Any, Any]":
-    """Return which rows of the second are a row of the first at another instant within bounds."""
+    """Return a mask for rows in the second series that the first one already contains.
+
+    Their times can differ by up to the sum of both bounds.
+    """
     if not len(first.at_s):
         return np.zeros(len(second.at_s), dtype=bool)
     after = np.clip(np.searchsorted(first.at_s, second.at_s), 0, len(first.at_s) - 1)

@@ -1,9 +1,10 @@
-"""Offset between the clocks of the two ends of one test, estimated from the test itself. Pure.
+"""Estimation of the clock offset between both ends of a test, from the test itself.
 
-Both ends of a test begin their engine time with one exchange over the control connection, so that
-their zeros are one instant, give or take that exchange. The difference of the zeros' stamps is the
-clocks' offset. Where the rate has features, the series of bytes narrow the interval, show a clock
-that runs faster, or contradict the zeros: then the ends cannot be placed against each other.
+To start their engine time, both ends use the same exchange on the control connection. So both zeros
+are at the same time, give or take this exchange, and the clock offset is the difference between
+their time stamps. If the rate varies, byte series can be used to get a smaller interval, or to
+detect a clock that runs faster. They can also contradict the zeros. In this case, the ends cannot
+be placed against each other. This module does no input or output.
 """
 
 import math
@@ -16,33 +17,41 @@ import numpy as np
 from broadside.coordinator.core.measure.columns import Floats, TrackColumns
 from broadside.exchange.messages import Side
 
-# A lost control segment is sent again after the least retransmission time (RFC 6298, section 2.4).
+# Seconds. If a control segment is lost, it is sent again after the minimum retransmission timeout
+# (RFC 6298, section 2.4).
 CONTROL_S: Final = 1.0
-# The most that chrony slews a clock by: its default `maxslewrate` of 83,333 ppm.
+# The maximum rate that chrony uses to slew a clock. By default, ``maxslewrate`` is 83,333 ppm.
 DRIFT_MAX_RATIO: Final = 1 / 12
-# Of the variance of rows: a shift that explains less than half of it explains less than noise does.
+# Share of the rows' variance. If a shift explains less than half of it, noise explains more than
+# this.
 EXPLAINED_RATIO: Final = 0.5
-ROWS_MIN_COUNT: Final = 8  # rows of a part: a scale, a shift and their scatter come from them
+# Number of rows that we need to estimate a scale, a shift and their scatter.
+ROWS_MIN_COUNT: Final = 8
 SHIFTS_COUNT: Final = 81
-WIDE_ROWS_COUNT: Final = 240  # rows to which longer series are added up for the search at any shift
-_CHI_SQUARED: Final = 3.84  # 95 %, one degree of freedom
-_SELDOM: Final = 0.01  # chance that any of the shifts tried fits so much better by luck
+# To search for any shift, longer series will be added up to this number of rows.
+WIDE_ROWS_COUNT: Final = 240
+# 95 %, with a single degree of freedom.
+_CHI_SQUARED: Final = 3.84
+# Probability that any of the tested shifts fits so much better by chance.
+_SELDOM: Final = 0.01
 _COVERED_RATIO: Final = 0.99
-# Bytes^2 a row: each of its two bounds cuts one of iperf3's writes (128 KiB) anywhere.
+# Bytes squared per row. Both row bounds can cut an iperf3 write (128 KiB) anywhere.
 _BLOCK_VARIANCE: Final = 131_072**2 / 6
-_CELLS_AT_ONCE: Final = 2**18  # shifts x rows that are held in memory at once
+# How many cells (shifts x rows) can be in memory at once.
+_CELLS_AT_ONCE: Final = 2**18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndsOffset:
-    """Where one end's seconds lie on the other end's clock.
+    """Offset to place the server's seconds on the client's clock.
 
     Attributes:
-        offset_s: Server's clock minus the client's, at the start of the test.
-        low_s: Lower end of its 95 % interval.
-        high_s: Upper end.
-        drift_ratio: By how much the server's clock runs faster than the client's.
-        by_series: The series of bytes narrowed the interval; else the common start alone.
+        offset_s: Server's clock minus client's clock in seconds, at the start of the test.
+        low_s: Lower bound of the 95 % interval.
+        high_s: Upper bound of the 95 % interval.
+        drift_ratio: How much faster the server's clock runs, as a ratio.
+        by_series: True if byte series were used to get a smaller interval, false if only the common
+            start was used.
     """
 
     offset_s: float
@@ -53,12 +62,12 @@ class EndsOffset:
 
     @property
     def bound_s(self) -> float:
-        """Half of the interval: the larger side."""
+        """Half the interval, using its larger side."""
         return max(self.high_s - self.offset_s, self.offset_s - self.low_s)
 
     @property
     def is_apart(self) -> bool:
-        """Whether the clocks surely differ."""
+        """True if there is a significant difference between the clocks."""
         return self.low_s > 0 or self.high_s < 0 or self.drift_ratio != 0
 
     def placed(self, track: TrackColumns) -> TrackColumns:
@@ -79,16 +88,16 @@ def place_ends(
     rtt_max_s: float = 0.0,
     stamps_s: float = 0.0,
 ) -> EndsOffset | None:
-    """Estimate the offset between the clocks of a test's two ends.
+    """Estimate the clock offset between both ends of a test.
 
     Args:
         client: The client's tracks.
-        server: The server's tracks of the same test.
-        rtt_max_s: Largest recorded round trip, s: what bytes may be late by at the receiver.
-        stamps_s: What the difference of the two stamps may be off by, s.
+        server: The server's tracks for the same test.
+        rtt_max_s: Longest recorded round-trip time in seconds. Bytes can be late by this time.
+        stamps_s: Error of the difference between both time stamps, in seconds.
 
     Returns:
-        The offset, or None where the series contradict the common start.
+        The offset, or ``None`` if the series contradict the common start.
     """
     stamped_s = server[0].first_data_at_s - client[0].first_data_at_s
     reach_s = CONTROL_S + rtt_max_s
@@ -108,7 +117,7 @@ def place_ends(
             return None
         low, high = -reach_s, reach_s
     else:
-        # Bytes are late at the receiver, by a round trip at most; whichever end that is.
+        # Bytes can be up to a round trip late at the receiver, which can be either end.
         low, high = max(-reach_s, near.low_s - rtt_max_s), min(reach_s, near.high_s + rtt_max_s)
     apart_s = min(max(0.0, low), high)
     return EndsOffset(
@@ -122,15 +131,25 @@ def place_ends(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """One flow: the rows of the end with the longer readings, and the other end's curve."""
+    """Flow with rows from the end that has longer readings, and the other end's curve.
+
+    Attributes:
+        start_s: Row starts in seconds.
+        end_s: Row ends in seconds.
+        amount: Bytes per row.
+        edges_s: Row edges from the other end in seconds.
+        reached: Bytes that the other end has reached at these edges.
+        absent_s: Seconds that the other end has not recorded up to these edges.
+        side: The end to which the rows belong.
+    """
 
     start_s: Floats
     end_s: Floats
-    amount: Floats  # bytes of each row
-    edges_s: Floats  # of the other end
-    reached: Floats  # its bytes so far, at the edges
-    absent_s: Floats  # its seconds so far that nobody recorded, at the edges
-    side: Side  # whose the rows are
+    amount: Floats
+    edges_s: Floats
+    reached: Floats
+    absent_s: Floats
+    side: Side
 
     @property
     def _sign(self) -> int:
@@ -142,17 +161,20 @@ class _Piece:
         )
 
     def paced(self, drift: float) -> "_Piece":
-        """The same with the server's times on the client's pace."""
+        """Return a copy with the server's times at the client's clock rate."""
         pace = 1 + drift
         if self.side is Side.CLIENT:
             return replace(self, edges_s=self.edges_s / pace, absent_s=self.absent_s / pace)
         return replace(self, start_s=self.start_s / pace, end_s=self.end_s / pace)
 
     def predicted(self, shifts_s: Floats) -> tuple[Floats, Floats]:
-        """Return bytes of the other end in each row, and where it recorded all of the row.
+        """Return the other end's bytes per row, and a mask for rows that it fully recorded.
 
         Args:
-            shifts_s: Server's zero minus the client's; shape (shifts,).
+            shifts_s: Server's zero minus client's zero in seconds, with shape (shifts,).
+
+        Returns:
+            Two arrays with shape (shifts, rows).
         """
         by_s = self._sign * shifts_s[:, None]
         begin, end = self.start_s + by_s, self.end_s + by_s
@@ -168,8 +190,10 @@ class _Piece:
 
 
 def _pieces(client: Sequence[TrackColumns], server: Sequence[TrackColumns]) -> Iterator[_Piece]:
-    """Yield each flow that both ends recorded, without its first and last row: there buffers fill
-    at one end and empty at the other."""
+    """Yield flows that both ends recorded, without the first and last row.
+
+    In these rows, a buffer can be filled at one end and emptied at the other.
+    """
     for mine in client:
         for theirs in server:
             if mine.flow is not theirs.flow or min(len(mine), len(theirs)) < 3:
@@ -190,7 +214,7 @@ def _pieces(client: Sequence[TrackColumns], server: Sequence[TrackColumns]) -> I
 
 
 def _curve(track: TrackColumns) -> tuple[Floats, Floats, Floats]:
-    """Edges of rows and of the gaps between them; bytes and unrecorded seconds so far at each."""
+    """Return edges of rows and gaps, with bytes and unrecorded seconds up to each."""
     edges = np.column_stack((track.start_s, track.end_s)).ravel()
     bytes_of = np.column_stack((np.zeros(len(track)), track.transferred_bytes)).ravel()
     gaps = np.zeros(len(edges))
@@ -200,27 +224,37 @@ def _curve(track: TrackColumns) -> tuple[Floats, Floats, Floats]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fit:
-    """The shift at which two series fit best."""
+    """Shift that has the best fit for two series.
+
+    Attributes:
+        shift_s: Best shift in seconds.
+        low_s: Lower bound of its interval.
+        high_s: Upper bound of its interval.
+        explained_ratio: Explained share of the rows' variance.
+        misfit: n log(residual) for the best shift.
+        rows_count: Number of rows.
+    """
 
     shift_s: float = 0.0
     low_s: float = -math.inf
     high_s: float = math.inf
-    explained_ratio: float = 0.0  # of the rows' variance
-    misfit: float = math.inf  # n log(residual), of the best shift
+    explained_ratio: float = 0.0
+    misfit: float = math.inf
     rows_count: int = 0
 
 
 def _fit(pieces: Sequence[_Piece], shifts_s: Floats) -> _Fit:
-    """Return the least-squares shift, with one scale a flow, and its likelihood interval."""
+    """Return the least-squares shift and its likelihood interval, using a scale per flow."""
     left, variance, counts = np.zeros(len(shifts_s)), np.zeros(len(shifts_s)), 0
     for piece in pieces:
         at_once = max(1, _CELLS_AT_ONCE // max(1, len(piece.amount)))
         blocks = range(0, len(shifts_s), at_once)
         compared = [_compare(piece, shifts_s[at : at + at_once]) for at in blocks]
         residual, spread, count = map(np.concatenate, zip(*compared, strict=True))
-        if not count.any():  # a flow with too few rows shows nothing, and hides no other one
+        # If a flow has too few rows, it cannot be used. This should not affect any other flow.
+        if not count.any():
             continue
-        # Of shifts that lose rows, what they would come to.
+        # If a shift has fewer rows, its residual needs to be scaled up to all rows.
         least = len(piece.amount) / np.maximum(1, count)
         left += np.where(count > 0, residual * least, np.inf)
         variance += np.where(count > 0, spread * least, 0.0)
@@ -243,7 +277,7 @@ def _fit(pieces: Sequence[_Piece], shifts_s: Floats) -> _Fit:
 
 
 def _compare(piece: _Piece, shifts_s: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the residual, the rows' own spread and their number, each of shape (shifts,)."""
+    """Return the residual, the rows' spread and their number, each with shape (shifts,)."""
     expected, use = piece.predicted(shifts_s)
     enough = max(ROWS_MIN_COUNT, len(piece.amount) / 2)
     use = use & (use.sum(axis=1) >= enough)[:, None]
@@ -257,7 +291,7 @@ def _compare(piece: _Piece, shifts_s: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _spans_ratio(client: Sequence[TrackColumns], server: Sequence[TrackColumns]) -> float:
-    """The length of the test by the server's clock, over that by the client's."""
+    """Return the test length by the server's clock divided by that by the client's."""
     mine, theirs = (max(float(track.end_s[-1]) for track in end) for end in (client, server))
     ratio = theirs / mine if mine > 0 else 1.0
     return ratio if abs(ratio - 1) <= DRIFT_MAX_RATIO else 1.0
@@ -268,9 +302,10 @@ def _paced(pieces: Sequence[_Piece], drift: float) -> list[_Piece]:
 
 
 def _drift(pieces: Sequence[_Piece], reach_s: float, guess: float) -> float:
-    """By how much the server's clock runs faster; ``guess`` where the series show nothing finer.
+    """Return how much faster the server's clock runs, or ``guess`` if we cannot improve it.
 
-    The halves of the test fit at shifts that surely differ, on a line from the common start.
+    To get a better value, both halves of the test must fit at significantly different shifts, on a
+    line from the common start.
     """
     pieces = [_added_up(piece) for piece in _paced(pieces, guess)]
     rows_count = min((len(piece.amount) for piece in pieces), default=0)
@@ -300,7 +335,7 @@ def _drift(pieces: Sequence[_Piece], reach_s: float, guess: float) -> float:
 
 
 def _fits_elsewhere(pieces: Sequence[_Piece], near: _Fit, reach_s: float) -> bool:
-    """Whether the series are surely the same at a shift that the common start excludes."""
+    """Return true if the series fit clearly better at a shift that should not be possible."""
     coarse = [_added_up(piece) for piece in pieces]
     if not coarse:
         return False
@@ -317,7 +352,7 @@ def _fits_elsewhere(pieces: Sequence[_Piece], near: _Fit, reach_s: float) -> boo
 
 
 def _added_up(piece: _Piece) -> _Piece:
-    """The same with at most :data:`WIDE_ROWS_COUNT` rows."""
+    """Return a copy with no more than ``WIDE_ROWS_COUNT`` rows."""
     size = math.ceil(len(piece.amount) / WIDE_ROWS_COUNT)
     count = len(piece.amount) // size
     rows = slice(0, count * size)

@@ -1,6 +1,7 @@
-"""Clocks that did not hold through a burst, so that their pairs' seconds are off by who knows what.
+"""Detection of clocks that were not steady during a burst.
 
-The gate is held before a burst; this is the same gate after it.
+If a clock is not steady, we do not know by how much its pair's seconds are off. The limit is the
+same as for the clock gate before a burst.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,12 @@ from broadside.exchange.messages import ClockReading, ClockSource
 
 
 def clock_troubles(pair: PairEvidence, bound_max_s: float) -> Iterator[str]:
-    """What the clocks of a pair's two ends did during the burst."""
+    """Yield clock problems at both ends during the burst.
+
+    Args:
+        pair: Pair to check.
+        bound_max_s: Limit for the error bound and for any change in the offset, in seconds.
+    """
     for name, end in (("client", pair.report), ("server", pair.server_test)):
         if end is not None:
             trouble = _trouble(end.clock_before, end.clock_after, bound_max_s)
@@ -21,7 +27,11 @@ def clock_troubles(pair: PairEvidence, bound_max_s: float) -> Iterator[str]:
 def _trouble(
     before: ClockReading | None, after: ClockReading | None, bound_max_s: float
 ) -> str | None:
-    """A reading after the burst that nobody gave says nothing: a dead agent is no wrong clock."""
+    """Return a clock's problem, or ``None`` if there is none.
+
+    If there is no reading after the burst, there is nothing to report. An agent may be dead without
+    having a wrong clock.
+    """
     if after is None or after.source is ClockSource.UNKNOWN:
         return None
     if not after.synchronised or after.bound_s is None:

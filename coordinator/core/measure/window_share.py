@@ -1,4 +1,4 @@
-"""Share of each test that lies outside the seconds that all measured pairs have in common."""
+"""Share of a test that is outside the window that all measured pairs share."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from broadside.exchange.messages import pair_name
 
 
 def _outside_s(aligned: Aligned, common: tuple[int, int]) -> Floats:
-    """Return each pair's recorded seconds of its planned test that lie outside a window.
+    """Return how many recorded seconds are outside the window, per pair.
 
     Args:
         aligned: The aligned burst.
@@ -24,7 +24,15 @@ def _outside_s(aligned: Aligned, common: tuple[int, int]) -> Floats:
 
 
 def outside_ratio(aligned: Aligned, common: tuple[int, int]) -> dict[str, Floats]:
-    """The share of each pair's recorded seconds outside the window, by its field; NaN: none."""
+    """Return the share of recorded seconds outside the window, by field name.
+
+    Args:
+        aligned: The aligned burst.
+        common: The window's cells, [from, before).
+
+    Returns:
+        An array with a value per pair. It is NaN if the pair has no seconds.
+    """
     recorded = np.max([flow.own_coverage.sum(axis=1) for flow in aligned.flows], axis=0)
     share = np.full(len(recorded), np.nan)
     if not all(flow.means_only for flow in aligned.flows):
@@ -33,9 +41,15 @@ def outside_ratio(aligned: Aligned, common: tuple[int, int]) -> dict[str, Floats
 
 
 def most_outside(aligned: Aligned, rows: Sequence[int], common: tuple[int, int]) -> dict[str, Any]:
-    """Fields of the pair with the most seconds outside the window.
+    """Return summary fields for the pair that has the most seconds outside the window.
 
-    A mean without seconds is a mean of the whole test, wherever the window lies.
+    If there are only means, the result is empty. Such a mean is for the whole test and does not
+    depend on the window.
+
+    Args:
+        aligned: The aligned burst.
+        rows: Rows for the pairs to compare.
+        common: The window's cells, [from, before).
     """
     if not rows or all(flow.means_only for flow in aligned.flows):
         return {}
