@@ -24,7 +24,7 @@ _DIGITS: Final = 9
 
 
 class TableTooLong(Exception):
-    """Raised when a table has more cells than a response can contain."""
+    """The table has more cells than one response can contain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
