@@ -1,1 +1,4 @@
-"""The fabric of production: Service Bus, Table Storage and Blob Storage, by the official SDKs."""
+"""Storage backend for Azure, using the Azure SDK.
+
+It provides the queue (Service Bus), the tables (Table Storage) and the raw output (Blob Storage).
+"""

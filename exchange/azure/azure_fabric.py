@@ -1,4 +1,4 @@
-"""The fabric of production: Service Bus, Table Storage, and Blob Storage where it is set."""
+"""Azure storage backend with Service Bus, Table Storage and, if configured, Blob Storage."""
 
 import logging
 
@@ -8,6 +8,6 @@ from broadside.exchange.azure.table_storage import open_table
 
 __all__ = ["open_queue", "open_raw", "open_table"]
 
-# These tell every request, heartbeat and token at INFO, which is our agents' own level.
+# These loggers write every request, heartbeat and token at INFO, the log level of the agents.
 for _chatty in ("azure", "azure.identity"):
     logging.getLogger(_chatty).setLevel(logging.WARNING)

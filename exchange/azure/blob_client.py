@@ -1,4 +1,4 @@
-"""The blobs' SDK, which is loaded at the first call: most agents of a run keep no output."""
+"""Azure Blob SDK, imported at the first call because most agents store no raw output."""
 
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ GZIP: Final = ContentSettings(content_type="application/gzip")
 
 
 class Retries(ExponentialRetry):
-    """The SDK's own, which heed a ``Retry-After`` and pause as the tables' client does."""
+    """Retry policy that follows ``Retry-After`` and otherwise pauses like the table client."""
 
     def __init__(self, bounds: StorageBounds) -> None:
         super().__init__(**bounds.tries)
@@ -23,7 +23,8 @@ class Retries(ExponentialRetry):
         newest = settings["history"][-1].http_response
         try:
             return float(newest.headers["Retry-After"])
-        except (AttributeError, KeyError, ValueError):  # no answer, or it does not say
+        except (AttributeError, KeyError, ValueError):
+            # No response, or no valid header in the response.
             again_count = len(settings["history"])
         doubled_s = self._bounds.backoff_s * 2 ** (again_count - 1)
         return min(doubled_s, self._bounds.backoff_max_s) if again_count > 1 else 0.0

@@ -1,8 +1,8 @@
-"""A :class:`~broadside.exchange.ports.RawStore` on Azure Blob Storage, by the official SDK.
+""":class:`~broadside.exchange.ports.RawStore` on Azure Blob Storage, using the Azure SDK.
 
-A text is one block blob, ``<folder>/<file>.gz``, which a person may as well download and open. It
-is created only: of two saves of one name the first stands, so that a repeat whose first answer was
-lost finds its own text and is done.
+Each text is a block blob ``<folder>/<file>.gz`` that a user can also download and open. Blobs are
+created but never overwritten, so the first save with a name wins. If the first response was lost, a
+retry finds the same text and succeeds.
 """
 
 import asyncio
@@ -30,17 +30,21 @@ from broadside.exchange.troubles import TroubleLog
 if TYPE_CHECKING:
     from broadside.exchange.azure.blob_client import ContainerClient
 
-CALL_S: Final = 120.0  # one call with all its attempts: a burst's output is megabytes
+# Time to wait for a call to finish with all attempts, in seconds. The output of a burst has
+# megabytes.
+CALL_S: Final = 120.0
 _CONTAINER_NAME: Final = re.compile(r"(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
-_GZIP_FORM: Final = 16 + zlib.MAX_WBITS  # as zlib takes it
+# Value of ``wbits`` that selects the gzip format in zlib.
+_GZIP_FORM: Final = 16 + zlib.MAX_WBITS
 
-if find_spec("azure.storage.blob") is None:  # said at the start, though it is loaded later
+# Report a missing SDK at startup, although it is imported later.
+if find_spec("azure.storage.blob") is None:
     raise ModuleNotFoundError("the blobs' SDK is missing", name="azure.storage.blob")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobAddress(StorageAddress):
-    """Which container, and who we are."""
+    """Container name, endpoint and identity."""
 
     kind: ClassVar[str] = "blob container"
     container: str
@@ -51,7 +55,15 @@ class BlobAddress(StorageAddress):
 
 
 def open_raw(settings: FabricSettings, troubles: TroubleLog | None = None) -> "BlobRaw":
-    """The store that ``settings`` name; nothing connects yet. Raises ExchangeMisconfigured."""
+    """Return the raw store for these settings, without a connection.
+
+    Args:
+        settings: The storage backend settings to use.
+        troubles: The outage log to use.
+
+    Raises:
+        ExchangeMisconfigured: A setting is missing or invalid.
+    """
     name = settings.blobs_container
     if not _CONTAINER_NAME.fullmatch(name):
         raise ExchangeMisconfigured(
@@ -61,14 +73,15 @@ def open_raw(settings: FabricSettings, troubles: TroubleLog | None = None) -> "B
     address = BlobAddress(container=name, **way_in("blobs", settings))
     raw = BlobRaw(address, bounds=StorageBounds(call_s=CALL_S), troubles=troubles)
     if address.connection_string:
-        raw.open()  # which is to find it malformed now
+        # Detect an invalid connection string now.
+        raw.open()
     return raw
 
 
 class BlobRaw(StorageService["ContainerClient"]):
-    """One container of a storage account; its connections open at the first call.
+    """One container in a storage account. The first call opens the connections.
 
-    Needs the role *Storage Blob Data Contributor* on the container or its account.
+    Requires the role *Storage Blob Data Contributor* on the container or the account.
     """
 
     _setting = "BROADSIDE_BLOBS"
@@ -100,7 +113,8 @@ class BlobRaw(StorageService["ContainerClient"]):
         async def download(client: "ContainerClient") -> bytes | None:
             try:
                 found = await client.download_blob(_path(name))
-                if found.size > DOCUMENT_MAX_BYTES:  # packed it is no larger than its text
+                # Compressed text is never larger than the text itself.
+                if found.size > DOCUMENT_MAX_BYTES:
                     raise RecordUnreadable(
                         f"{self._address}: {_path(name)}: {found.size} bytes; none of ours"
                     )
@@ -122,7 +136,8 @@ class BlobRaw(StorageService["ContainerClient"]):
             for name in names:
                 try:
                     await client.delete_blob(name)
-                except ResourceNotFoundError as error:  # somebody else deletes too
+                except ResourceNotFoundError as error:
+                    # Another process may delete the same blobs.
                     if code_of(error) != "BlobNotFound":
                         raise
             return len(names)
@@ -131,7 +146,7 @@ class BlobRaw(StorageService["ContainerClient"]):
 
 
 def _gzipped(text: bytes) -> bytes:
-    """A text as gzip; one that is deflated already never lies inflated in one piece."""
+    """Return a text in gzip format. Text that is already deflated is converted in pieces."""
     pieces = inflated_pieces(text, "output") if isinstance(text, Packed) else [text]
     gzip = zlib.compressobj(wbits=_GZIP_FORM)
     return b"".join([*map(gzip.compress, pieces), gzip.flush()])

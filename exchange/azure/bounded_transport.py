@@ -1,4 +1,4 @@
-"""The SDK's transport, whose answers are bounded: read as they come, never unpacked."""
+"""HTTP transport for the Azure SDK with a response size limit and without decompression."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,10 +8,17 @@ from azure.core.pipeline.transport import AioHttpTransport
 
 
 class BoundedTransport(AioHttpTransport):  # type: ignore[misc]  # the SDK offers it untyped, lazily
-    """An answer of over ``max_bytes``, or packed in spite of what was asked, is an ``AzureError``.
+    """Transport that raises ``AzureError`` for responses that are too large or compressed.
 
-    A kilobyte unpacks to a gigabyte, and the SDK would unpack it. Once closed it opens again: a
-    chain of credentials shares it, and each closes it.
+    The request does not accept compression, because a kilobyte can expand to a gigabyte and the SDK
+    would decompress it. The transport can be opened again after it was closed: all credentials of a
+    chain share one transport, and each credential closes it.
+
+    Args:
+        max_bytes: The maximum response size to read, in bytes.
+        connector: Creates the aiohttp connector.
+        middlewares: Middlewares for aiohttp.
+        options: Further arguments to pass to ``AioHttpTransport``.
     """
 
     session: aiohttp.ClientSession | None
@@ -54,7 +61,7 @@ def _bounded(max_bytes: int) -> type[aiohttp.ClientResponse]:
 
 
 class _Content:
-    """What aiohttp reads an answer's body from."""
+    """Stream reader for aiohttp that enforces the limits."""
 
     def __init__(self, content: aiohttp.StreamReader, max_bytes: int, packed: bool) -> None:
         self._content = content

@@ -1,4 +1,4 @@
-"""Creates the tables in Azurite; Terraform creates those of a storage account on Azure."""
+"""Creates the tables in Azurite. Terraform creates the tables of an Azure storage account."""
 
 from contextlib import suppress
 
@@ -10,10 +10,10 @@ from broadside.exchange.ports import ExchangeMisconfigured
 
 
 def create_tables(settings: FabricSettings) -> None:
-    """Create the tables that the settings name, unless they exist.
+    """Create the tables in the settings if they do not exist.
 
     Raises:
-        ExchangeMisconfigured: no emulator is named.
+        ExchangeMisconfigured: The connection string has not been set.
     """
     secret = settings.tables_connection_string
     if secret is None:

@@ -1,10 +1,12 @@
-"""Azure identities: a token within a bound, and what is wrong in words where there is none.
+"""Azure credential with a time limit for tokens and with clear error messages.
 
-The SDK's default credential tries a managed identity first, of the host's metadata service (IMDS,
-169.254.169.254). That one is updated, throttled and restarted; the SDK then repeats for two minutes
-and tells an exception of its own making. Here each token is asked for by one caller at a time,
-within :data:`TOKEN_S`; a failure is remembered for a moment, so that the retries above it cost
-nothing; and a token that still counts stands in for one that cannot be had.
+The SDK's default credential first tries a managed identity from the host's metadata service (IMDS,
+169.254.169.254). This service can be updated, throttled or restarted. The SDK then retries for two
+minutes and raises a generic exception.
+
+This module requests one token at a time, within :data:`TOKEN_S`. It caches a failure for a short
+time, so that retries in the callers cost nothing. If a new token is not available, it returns the
+previous token while that is valid.
 """
 
 import asyncio
@@ -21,13 +23,19 @@ from broadside.exchange.azure.bounded_transport import BoundedTransport
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
-TOKEN_S: Final = 8.0  # to get one, with all attempts; an agent gives a heartbeat 10 s
-REMEMBERED_S: Final = 5.0  # for which a failure is told again and nobody asked
-ANSWER_MAX_BYTES: Final = 1_048_576  # a token is 2 kB
+# Time to wait for a token with all attempts, in seconds. An agent's heartbeat needs to be done in
+# 10 s.
+TOKEN_S: Final = 8.0
+# Time to cache a failure, in seconds.
+REMEMBERED_S: Final = 5.0
+# The maximum response size to read, in bytes. A token has 2 kB.
+ANSWER_MAX_BYTES: Final = 1_048_576
 
-_METADATA: Final = "/metadata/identity/"  # in the path of a request to IMDS
-# learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token: what
-# its statuses mean. 5xx are transient; all other 4xx are final.
+# Path of a request to IMDS.
+_METADATA: Final = "/metadata/identity/"
+# Meaning of the IMDS status codes
+# (learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token).
+# Status 5xx is transient, any other 4xx is final.
 _PASSING: Final = {
     404: "is being updated",
     410: "is being updated, and back within 70 s as Azure says",
@@ -36,16 +44,21 @@ _PASSING: Final = {
 
 
 class NoToken(ClientAuthenticationError):
-    """There is no token; the message says whose fault that is."""
+    """No token is available. The message describes the cause.
+
+    Args:
+        message: The cause.
+        is_passing: The error can disappear without a configuration change.
+    """
 
     def __init__(self, message: str, *, is_passing: bool) -> None:
         super().__init__(message)
-        self.is_passing = is_passing  # whether there may be one later, with nothing changed
+        self.is_passing = is_passing
 
 
 @dataclass(slots=True, kw_only=True)
 class _Heard:
-    """What the metadata service answered last."""
+    """Last response from the metadata service."""
 
     asked: bool = False
     status: int | None = None
@@ -67,15 +80,26 @@ class _Heard:
 
 @dataclass(slots=True, kw_only=True)
 class _Scope:
-    """The newest of one scope."""
+    """Newest token and newest failure for one set of scopes.
+
+    Attributes:
+        token: Newest token.
+        failure: Newest failure, if it is newer than the token.
+        failed_at_s: Monotonic time of the failure, seconds.
+    """
 
     token: AccessToken | None = None
     failure: NoToken | None = None
-    failed_at_s: float = 0.0  # monotonic
+    failed_at_s: float = 0.0
 
 
 class Credential:
-    """``DefaultAzureCredential`` within bounds, with options of its own. Close it."""
+    """``DefaultAzureCredential`` with time limits. The caller must close it.
+
+    Args:
+        client_id: Client id of a user-assigned identity. None means the system-assigned identity.
+        options: Further arguments to pass to ``DefaultAzureCredential``.
+    """
 
     def __init__(self, client_id: str | None, **options: Any) -> None:
         from azure.identity.aio import DefaultAzureCredential
@@ -93,7 +117,11 @@ class Credential:
         )
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
-        """A token that counts now. Raises :class:`NoToken`, within :data:`TOKEN_S`."""
+        """Return a valid token within :data:`TOKEN_S`.
+
+        Raises:
+            NoToken: No token is available.
+        """
         async with self._asking:
             held = self._scopes.setdefault(scopes, _Scope())
             if held.failure and time.monotonic() - held.failed_at_s < REMEMBERED_S:
@@ -105,7 +133,8 @@ class Credential:
                     held.token = await self._default.get_token(*scopes, **options)
             except (AzureError, OSError, TimeoutError) as error:
                 message, is_passing = self._why(error)
-                is_passing |= held.token is not None  # it had one: nothing was set wrong
+                # A token was available before, so the configuration is correct.
+                is_passing |= held.token is not None
                 held.failure = NoToken(message, is_passing=is_passing)
                 held.failed_at_s = time.monotonic()
                 return self._stand_in(held)
@@ -127,7 +156,7 @@ class Credential:
         raise held.failure
 
     def _why(self, error: Exception) -> tuple[str, bool]:
-        """What is wrong, and whether that passes."""
+        """Return the cause of the error, and whether it is transient."""
         status, said = self._heard.status, self._heard.text
         who = "the metadata service (IMDS)"
         if status == 400 and (not said or "identity not found" in said.lower()):
@@ -149,7 +178,11 @@ class Credential:
 
 
 class Identity:
-    """The credential that an adapter enters with: one that it was given, or Azure's default."""
+    """Credential for an adapter.
+
+    Args:
+        given: The caller's credential. Use None to create a default credential when needed.
+    """
 
     def __init__(self, given: "AsyncTokenCredential | None") -> None:
         self._given: AsyncTokenCredential | None = given
@@ -163,6 +196,6 @@ class Identity:
         return self._own
 
     async def close(self) -> None:
-        """One that was given stays its giver's."""
+        """Close a default credential. A credential from the caller stays open."""
         if self._own is not None:
             await self._own.close()

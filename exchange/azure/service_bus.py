@@ -1,15 +1,14 @@
-"""A :class:`~broadside.exchange.ports.JobQueue` on Azure Service Bus, by the official SDK.
+""":class:`~broadside.exchange.ports.JobQueue` on Azure Service Bus, using the Azure SDK.
 
-What the SDK does, and what we add:
+Behaviour of the SDK, and additions in this module:
 
-- Its senders and receivers are not safe for concurrent calls, and a call cancelled midway leaves
-  them in doubt. So a :class:`_Link` lets one call through at a time, and when our caller is
-  cancelled the SDK's call ends in the background; a message that it brings is given back.
-- It reconnects and retries by itself within :class:`~broadside.exchange.azure.wire.Bounds`. After
-an error
-  that comes through we drop the link, and the next call starts on a new connection.
-- A receiver's credit outlives its call: a message that arrives between two calls is locked, until
-  the SDK's keep-alive releases it within 6 s. Closing a link gives back what it holds.
+- SDK senders and receivers do not support concurrent calls. A cancelled call leaves them in an
+  unknown state. Therefore a :class:`_Link` runs one call at a time. If the caller is cancelled, the
+  SDK call continues in the background, and a message that it receives is abandoned.
+- The SDK reconnects and retries within :class:`~broadside.exchange.azure.wire.Bounds`. If an error
+  is raised nevertheless, the link is closed and the next call opens a new connection.
+- The link credit of a receiver remains after its call. A message that arrives between two calls is
+  locked until the SDK's keep-alive releases it within 6 s. Closing a link releases its messages.
 """
 
 import asyncio
@@ -76,19 +75,28 @@ from broadside.exchange.troubles import TroubleLog
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
-_SLICE_S: Final = 1.0  # one wait of the SDK's: a settlement meanwhile waits for its end
-_SLICE_MIN_S: Final = 0.25  # under this the SDK gives up before a message can travel
+# Seconds for one SDK receive. Settling a message waits until it returns.
+_SLICE_S: Final = 1.0
+# With a shorter time the SDK returns before a message can arrive.
+_SLICE_MIN_S: Final = 0.25
 _CLOSE_S: Final = 5.0
 _BATCH_MAX_COUNT: Final = 100
-# Of 8 bytes each, in a request of at most MESSAGE_MAX_BYTES; and the service takes no more than
-# 4,500 messages at once (github.com/Azure/azure-service-bus, issue 397). The SDK does not split.
+# Each number has 8 bytes in a request of at most MESSAGE_MAX_BYTES, and the service accepts at most
+# 4,500 messages per request (github.com/Azure/azure-service-bus, issue 397). The SDK does not split
+# the list.
 _CANCEL_MAX_COUNT: Final = 1_000
-_TTL_MAX_MS: Final = 0xFFFF_FFFF  # 49 days: an AMQP uint
-_BEHIND_ALL: Final = 2**63 - 1  # a sequence number that no message has
-_PAGE_COUNT: Final = 250  # messages peeked at a time; the service gives no more
-COUNTED_FOR_S: Final = 60.0  # s that a count of dead letters stands
-_DEAD_COUNT: Final = 32  # dead letters locked at a time in search of one
-_PURGE_COUNT: Final = 250  # dead letters locked at a time to remove them
+# 49 days, the largest AMQP uint.
+_TTL_MAX_MS: Final = 0xFFFF_FFFF
+# Larger than any sequence number of a message.
+_BEHIND_ALL: Final = 2**63 - 1
+# Messages per peek. The service returns no more.
+_PAGE_COUNT: Final = 250
+# Time to cache the number of dead letters, in seconds.
+COUNTED_FOR_S: Final = 60.0
+# Dead letters to lock per request in the search for one message.
+_DEAD_COUNT: Final = 32
+# Dead letters to lock per request for removal.
+_PURGE_COUNT: Final = 250
 _DEAD_WAIT_S: Final = 2.0
 
 _PAUSE: Final = re.compile(r"wait ([\d.]+) seconds? and try again")
@@ -104,20 +112,25 @@ _T = TypeVar("_T")
 
 
 class _Gone(ExchangeError):
-    """A scheduled message is no longer there."""
+    """A scheduled message does not exist any more."""
 
 
 class _TokenOver(ExchangeRefused):
-    """The token was over when the service read it."""
+    """The token had expired when the service checked it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceBusAddress(Address):
-    """Which queue; the endpoint is ``sb://host:port``, in place of the namespace."""
+    """Queue and namespace. The endpoint ``sb://host:port`` replaces the host of the namespace.
+
+    Attributes:
+        queue: The queue name.
+        namespace: Host name such as ``x.servicebus.windows.net``.
+    """
 
     named_in_string: ClassVar[str] = "policy"
     queue: str
-    namespace: str | None = None  # x.servicebus.windows.net
+    namespace: str | None = None
 
     def __str__(self) -> str:
         of = f" of {self.namespace}" if self.namespace else ""
@@ -125,7 +138,15 @@ class ServiceBusAddress(Address):
 
 
 def open_queue(settings: FabricSettings, troubles: TroubleLog | None = None) -> "ServiceBusQueue":
-    """The queue that ``settings`` name; nothing connects yet. Raises ExchangeMisconfigured."""
+    """Return the queue for these settings, without a connection.
+
+    Args:
+        settings: The storage backend settings to use.
+        troubles: The outage log to use.
+
+    Raises:
+        ExchangeMisconfigured: A setting is missing or invalid.
+    """
     secret = settings.servicebus_connection_string
     address = ServiceBusAddress(
         queue=settings.servicebus_queue,
@@ -148,12 +169,20 @@ def open_queue(settings: FabricSettings, troubles: TroubleLog | None = None) -> 
 
 
 class ServiceBusQueue:
-    """One queue of a Service Bus namespace. Each kind of use opens its own connection, lazily.
+    """One queue in a Service Bus namespace. Connections open when they are needed.
 
-    Sending and cancelling need the role *Azure Service Bus Data Sender*; all else, and telling
-    which of many messages can still be cancelled, *Data Receiver*. Lock time, delivery limit and
-    duplicate detection (on, 10 minutes or more) are the queue's own settings in Azure.
-    ``credential`` stands in for ``DefaultAzureCredential``; who gives it closes it.
+    Send, cancel, receive and dead letters have separate connections. Send and cancel require the
+    role *Azure Service Bus Data Sender*. All other calls require *Azure Service Bus Data Receiver*.
+    This role is also required to find out which of many messages can still be cancelled. Lock
+    duration, delivery limit and duplicate detection (on, at least 10 minutes) are settings of the
+    queue in Azure.
+
+    Args:
+        address: The queue to use.
+        bounds: The retries and time limits to use.
+        credential: The credential to use instead of ``DefaultAzureCredential``. The caller has to
+            close it.
+        troubles: The outage log to use.
     """
 
     def __init__(
@@ -169,10 +198,12 @@ class ServiceBusQueue:
         self._identity = Identity(credential)
         self._troubles = troubles or TroubleLog()
         self._giving_back: set[asyncio.Task[None]] = set()
-        self._dead_count: tuple[int, float] | None = None  # and the monotonic instant of the look
+        # Cached count, and the monotonic time of the peek.
+        self._dead_count: tuple[int, float] | None = None
         name, tries = address.queue, self._bounds.retries_max_count
         self._sender = self._link(_SENDER_ROLE, lambda: self._client(tries).get_queue_sender(name))
-        # To the SDK "that message is gone" may pass, and is worth all its retries: here none.
+        # The SDK treats "message not found" as transient and uses all retries. This link uses no
+        # SDK retries.
         self._canceller = self._link(_SENDER_ROLE, lambda: self._client(0).get_queue_sender(name))
         self._receiver = self._link(
             _RECEIVER_ROLE, lambda: self._client(tries).get_queue_receiver(name)
@@ -190,7 +221,8 @@ class ServiceBusQueue:
         for message in messages:
             check_message(message)
         now = datetime.now(UTC)
-        numbers = [0] * len(messages)  # what is not scheduled, or has ended already, has none
+        # Messages that are not scheduled or have expired have no number.
+        numbers = [0] * len(messages)
         for enqueue_at, batch in _batches(messages, now):
             sealed = [_seal(messages[at], enqueue_at or now) for at in batch]
             if enqueue_at is None:
@@ -205,7 +237,8 @@ class ServiceBusQueue:
         return numbers
 
     async def cancel(self, sequence_numbers: Sequence[int]) -> int:
-        numbers = sorted(set(sequence_numbers) - {0})  # 0: it was never scheduled
+        # 0 means that the message was not scheduled.
+        numbers = sorted(set(sequence_numbers) - {0})
         return sum(
             [
                 await self._cancel(numbers[at : at + _CANCEL_MAX_COUNT])
@@ -214,8 +247,12 @@ class ServiceBusQueue:
         )
 
     async def _cancel(self, numbers: Sequence[int]) -> int:
-        """One request. The service refuses it whole if one message is gone: then a look at the
-        queue says which are not, and should that not help, halves find it."""
+        """Cancel messages with one request.
+
+        The service rejects the whole request if one message does not exist. Then the scheduled
+        messages are read from the queue. If that finds no missing message, the list is split into
+        halves.
+        """
         try:
             cancel = partial(
                 ServiceBusSender.cancel_scheduled_messages, sequence_numbers=list(numbers)
@@ -232,7 +269,7 @@ class ServiceBusQueue:
         return len(numbers)
 
     async def _still_scheduled(self, numbers: Sequence[int]) -> list[int]:
-        """Those of ``numbers``, which are sorted, that wait for their instant."""
+        """Return the numbers that are still scheduled. ``numbers`` must be sorted."""
         wanted, left = set(numbers), []
         async for message in self._look(self._receiver, from_number=numbers[0]):
             number = message.sequence_number or 0
@@ -243,7 +280,7 @@ class ServiceBusQueue:
         return left
 
     async def _patiently(self, cancel: Callable[[ServiceBusSender], Awaitable[None]]) -> None:
-        """Retry as the SDK would, which does not on this link."""
+        """Retry in the same way as the SDK, which does not retry on this link."""
         for retry in range(1, self._bounds.retries_max_count + 1):
             with suppress(ExchangeUnavailable):
                 return await self._canceller.call(cancel)
@@ -259,7 +296,8 @@ class ServiceBusQueue:
             slice_s = max(_SLICE_MIN_S, min(_SLICE_S, end_s - time.monotonic()))
             try:
                 received = await self._receive(slice_s)
-            except ExchangeUnavailable:  # the link broke; a new one opens with the SDK's retries
+            except ExchangeUnavailable:
+                # The link broke. The SDK opens a new link with retries.
                 received = await self._receive(slice_s)
             if received:
                 return _delivery(received[0])
@@ -278,7 +316,10 @@ class ServiceBusQueue:
             raise
 
     async def _give_back(self, receiving: "asyncio.Task[list[_Message]]") -> None:
-        """Nobody waits for this message any more; else it would stay locked for its whole time."""
+        """Abandon a message after its caller was cancelled.
+
+        Otherwise the message stays locked for the full lock time.
+        """
         with suppress(ExchangeError):
             for message in await receiving:
                 await self._receiver.call(
@@ -319,7 +360,17 @@ class ServiceBusQueue:
         return [_dead_letter(message) for message in await self._peek(self._dead, limit)]
 
     async def resend(self, sequence_number: int, expires_at: datetime) -> bool:
-        """Under a new message id, for duplicate detection would drop the old one in silence."""
+        """Send the message again with a new message id.
+
+        Duplicate detection would silently drop a message with the old id.
+
+        Args:
+            sequence_number: Number of the dead letter.
+            expires_at: New expiry time.
+
+        Returns:
+            False if there is no such dead letter.
+        """
 
         async def send_again(letter: _Message) -> None:
             suffix = f"~{sequence_number}"
@@ -338,7 +389,8 @@ class ServiceBusQueue:
             if not some:
                 break
             for letter in some:
-                with suppress(LockLost):  # it stays, and comes again
+                # If the lock is lost, the message remains and is received again.
+                with suppress(LockLost):
                     await self._dead.call(
                         partial(ServiceBusReceiver.complete_message, message=letter)
                     )
@@ -358,8 +410,10 @@ class ServiceBusQueue:
         sequence_number: int,
         before: Callable[[_Message], Awaitable[None]] | None = None,
     ) -> bool:
-        """Lock dead letters until it is among them, do ``before``, remove it, give back the rest;
-        False when it is not there."""
+        """Lock dead letters until the message is found, run ``before`` and remove the message.
+
+        The other messages are released. Return False if there is no such dead letter.
+        """
         peek = partial(ServiceBusReceiver.peek_messages, sequence_number=sequence_number)
         peeked = await self._dead.call(peek)
         if not peeked or peeked[0].sequence_number != sequence_number:
@@ -380,25 +434,29 @@ class ServiceBusQueue:
             held.pop()
         finally:
             for message in held:
-                with suppress(ExchangeError):  # then its lock runs out
+                # On an error the lock expires by itself.
+                with suppress(ExchangeError):
                     await self._dead.call(
                         partial(ServiceBusReceiver.abandon_message, message=message)
                     )
         return True
 
     async def ping(self) -> None:
-        """A question about the dead letters, whose link a coordinator has anyway; asked from behind
-        the last of them, it peeks none."""
+        """Peek the dead letters after the largest number, which returns no message.
+
+        A coordinator uses the link for dead letters anyway.
+        """
         await self._dead.call(
             lambda to: to.peek_messages(max_message_count=1, sequence_number=_BEHIND_ALL)
         )
 
     async def counts(self) -> QueueCounts:
-        """Dead letters only, of one page, looked at once a minute at most; None past a page.
+        """Count the dead letters, at most once a minute. The count is None if it exceeds one page.
 
-        Peeking costs a credit a message, of a thousand a second that a Standard namespace has and
-        a fleet needs at a burst: a scrape that counted 6,000 scheduled ones took six seconds'. To
-        be told by the service takes a right to manage it.
+        The other counts are always None. A peek costs one credit per message. A Standard namespace
+        has a thousand credits per second, and a fleet needs them during a burst. A scrape that
+        counted 6,000 scheduled messages used the credits of six seconds. The count from the service
+        itself requires the Manage right.
         """
         now_s = asyncio.get_running_loop().time()
         if self._dead_count is None or now_s >= self._dead_count[1] + COUNTED_FOR_S:
@@ -412,7 +470,7 @@ class ServiceBusQueue:
         )
 
     async def _peek(self, link: "_Link[ServiceBusReceiver]", limit: int) -> list[_Message]:
-        """The first messages by sequence number, locked and scheduled ones too."""
+        """Return the first messages by sequence number, including locked and scheduled messages."""
         messages: list[_Message] = []
         async for message in self._look(link, page_count=min(_PAGE_COUNT, limit)):
             messages.append(message)
@@ -454,7 +512,7 @@ class ServiceBusQueue:
         return _Link(make, explain, self._bounds.call_s, self._troubles)
 
     def _client(self, retries_max_count: int) -> ServiceBusClient:
-        """A maker of senders and receivers; it has no connection of its own."""
+        """Return a factory for senders and receivers. It has no connection."""
         address, bounds = self._address, self._bounds
         options: dict[str, Any] = {
             "retry_total": retries_max_count,
@@ -477,7 +535,14 @@ class ServiceBusQueue:
 
 
 class _Link(Generic[_Handler]):
-    """One sender or receiver of the SDK: opened when first used, one call at a time."""
+    """One sender or receiver of the SDK. The first call opens it, and calls run one at a time.
+
+    Args:
+        make: Creates the sender or receiver.
+        explain: Maps an SDK error.
+        call_s: Time to wait for a call to finish with all attempts, in seconds.
+        troubles: The outage log to use.
+    """
 
     def __init__(
         self,
@@ -496,14 +561,15 @@ class _Link(Generic[_Handler]):
         self._closed = False
 
     async def call(self, work: Callable[[_Handler], Awaitable[_T]]) -> _T:
-        """Carry ``work`` out on an open handler; to its end even if our caller is cancelled."""
+        """Run ``work`` with an open handler. It runs to the end even if the caller is cancelled."""
         return await asyncio.shield(self.start(work))
 
     def start(self, work: Callable[[_Handler], Awaitable[_T]]) -> "asyncio.Task[_T]":
         task = asyncio.create_task(self._carry_out(work))
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # it was heard
+        # Read the exception, so that asyncio does not log it as unhandled.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
     async def _carry_out(self, work: Callable[[_Handler], Awaitable[_T]]) -> _T:
@@ -512,8 +578,10 @@ class _Link(Generic[_Handler]):
                 raise ExchangeUnavailable("the queue was closed at this end")
             try:
                 return await self._attempt(work)
-            except _TokenOver:  # it ended on its way, as this host stood still
-                return await self._attempt(work)  # with a token asked for anew
+            except _TokenOver:
+                # The token expired during the request, for example because this host was
+                # suspended. Retry with a new token.
+                return await self._attempt(work)
 
     async def _attempt(self, work: Callable[[_Handler], Awaitable[_T]]) -> _T:
         try:
@@ -522,23 +590,25 @@ class _Link(Generic[_Handler]):
                     self._handler = self._watched(self._make())
                 elif _is_broken(self._handler):
                     await self._handler._close_handler()  # type: ignore[no-untyped-call]
-                await self._handler.__aenter__()  # nothing to do where it is open
+                # This does nothing if the handler is open.
+                await self._handler.__aenter__()
                 done = await work(self._handler)
                 self._troubles.went_well(TroubleKind.QUEUE_AWAY)
                 return done
         except Exception as error:
             explained = self._explain(error)
-            if isinstance(error, TimeoutError):  # which the SDK, cut short, has not told
+            # The SDK was interrupted and did not report this failure.
+            if isinstance(error, TimeoutError):
                 self._troubles.failed(TroubleKind.QUEUE_AWAY)
             if not isinstance(explained, (LockLost, MessageTooLarge, _Gone)):
                 await self._drop()
             raise explained from error
 
     def _watched(self, handler: _Handler) -> _Handler:
-        """The SDK tells of an attempt that it repeats nowhere but here, inside itself.
+        """Patch the handler to record failed attempts and to stop useless retries.
 
-        It would also repeat what the service refuses for good, and what an identity's service was
-        asked for often enough: that ends here.
+        The SDK reports an attempt that it repeats only in this private method. It would also repeat
+        a final error and a missing token. The patch raises these errors immediately.
         """
         handle = handler._handle_exception
 
@@ -560,7 +630,7 @@ class _Link(Generic[_Handler]):
         close_handler = handler._close_handler
 
         async def close_with_socket() -> None:
-            """The SDK (7.14) leaves the socket open where its closing frames cannot be sent."""
+            """Close the socket too. The SDK (7.14) leaves it open if a closing frame fails."""
             connection = getattr(handler._handler, "_connection", None)
             try:
                 await close_handler()  # type: ignore[no-untyped-call]
@@ -573,7 +643,7 @@ class _Link(Generic[_Handler]):
         return handler
 
     async def close(self) -> None:
-        """Let calls under way end, for a while, and give back what the link holds."""
+        """Wait a limited time for running calls, then release the messages of the link."""
         self._closed = True
         if self._calls:
             await asyncio.wait(self._calls, timeout=_CLOSE_S)
@@ -584,7 +654,8 @@ class _Link(Generic[_Handler]):
     async def _drop(self) -> None:
         handler, self._handler = self._handler, None
         if handler is not None:
-            with suppress(Exception):  # it is given up either way
+            # The handler is discarded in any case.
+            with suppress(Exception):
                 await asyncio.wait_for(handler.close(), _CLOSE_S)
 
 
@@ -594,9 +665,9 @@ class _Link(Generic[_Handler]):
 def _batches(
     messages: Sequence[Outgoing], now: datetime
 ) -> Iterator[tuple[datetime | None, list[int]]]:
-    """Indices of messages that may travel together, with their common instant (None: at once).
+    """Yield indices of messages that can be sent together, and their common time (None means now).
 
-    A message that has ended already is in none of them.
+    Expired messages are omitted.
     """
     by_instant: dict[datetime | None, list[int]] = {}
     for at, message in enumerate(messages):
@@ -611,8 +682,10 @@ def _batches(
 
 
 def _seal(message: Outgoing, from_at: datetime) -> ServiceBusMessage:
-    """The message with a life that begins at ``from_at``. The SDK's own setter cuts it to whole
-    seconds, and to none at all under one."""
+    """Return the SDK message with a time to live that starts at ``from_at``.
+
+    The SDK's setter truncates the time to whole seconds, so that less than one second becomes zero.
+    """
     sealed = ServiceBusMessage(message.body, message_id=message.message_id)
     life_ms = max(1, round((message.expires_at - from_at) / timedelta(milliseconds=1)))
     sealed.raw_amqp_message.header = AmqpMessageHeader(time_to_live=min(life_ms, _TTL_MAX_MS))
@@ -622,7 +695,8 @@ def _seal(message: Outgoing, from_at: datetime) -> ServiceBusMessage:
 def _body(message: _Message) -> bytes:
     try:
         return b"".join(message.body)
-    except TypeError:  # a value or a sequence, of another sender's: no message of ours
+    except TypeError:
+        # Another sender used a value or a sequence as the body.
         return b""
 
 
@@ -650,20 +724,23 @@ def _dead_letter(message: _Message) -> DeadLetter:
 
 
 def _was_idle(error: Exception) -> bool:
-    """Whether the service hung up on a link or connection because nobody used it."""
+    """Return True if the service closed a link or connection because it was idle."""
     conditions = [getattr(cause, "condition", None) for cause in causes_of(error)]
     return any(getattr(said, "value", said) in _IDLE_CONDITIONS for said in conditions)
 
 
 def _asked_pause_s(error: Exception) -> float:
-    """How long a throttling service asks to wait; it says so in its text only."""
+    """Return the pause in seconds that a throttling service requests in the error text."""
     asked = _PAUSE.search(str(error))
     return min(float(asked[1]), _PAUSE_MAX_S) if asked else 0.0
 
 
 def _is_broken(handler: ServiceBusSender | ServiceBusReceiver) -> bool:
-    """Whether something of an open one was taken away: its own link, that of its requests, or that
-    of its tokens, without which the SDK waits for ever."""
+    """Return True if a link of an open handler was closed by the service.
+
+    The link can be the message link, the request link or the token link. Without the token link the
+    SDK waits forever.
+    """
     client: Any = handler._handler
     if client is None or client._session is None:
         return False
@@ -673,15 +750,17 @@ def _is_broken(handler: ServiceBusSender | ServiceBusReceiver) -> bool:
 
 
 def _is_broken_link(error: Exception) -> bool:
-    """Whether a link or its connection was taken away under a call, which the SDK tells by a bare
-    ``ValueError`` and does not repeat."""
+    """Return True if a link or connection was closed during a call.
+
+    The SDK raises a plain ``ValueError`` for it and does not retry.
+    """
     return isinstance(error, ValueError) and not isinstance(
         error, (MessageAlreadySettled, MessageSizeExceededError)
     )
 
 
 def _explain(error: Exception, address: ServiceBusAddress, role: str) -> ExchangeError:
-    """The SDK's error as ours: one line that names the queue and, where we know it, the fix."""
+    """Map an SDK error to one line with the queue and, if known, the fix."""
     if isinstance(error, ExchangeError):
         return error
     causes = list(causes_of(error))
@@ -702,9 +781,10 @@ def _explain(error: Exception, address: ServiceBusAddress, role: str) -> Exchang
         )
     if (refusal := explain_token(error, str(address), address.identity)) is not None:
         return refusal
-    if any_is(ClientAuthenticationError):  # of a credential that was given
+    # From a credential of the caller.
+    if any_is(ClientAuthenticationError):
         return ExchangeMisconfigured(f"{address}: no token for {address.identity}: {said}")
-    # Behind a custom endpoint the SDK calls a refused token a connection error.
+    # With a custom endpoint the SDK reports a rejected token as a connection error.
     refused = any(getattr(cause, "status_code", None) in (401, 403) for cause in causes)
     if refused or any_is(ServiceBusAuthenticationError, ServiceBusAuthorizationError):
         fix = f"give it the role '{role}' on the queue"

@@ -1,14 +1,13 @@
-"""A :class:`~broadside.exchange.ports.Table` on Azure Table Storage, by the official SDK.
+""":class:`~broadside.exchange.ports.Table` on Azure Table Storage, using the Azure SDK.
 
-What the SDK does, and what we add:
+Behaviour of the SDK, and additions in this module:
 
-- It repeats a request within :class:`~broadside.exchange.azure.wire.StorageBounds`. That of an
-insert or a
-  batch it would give up on, so we tell it not to.
-- A repeated write may meet its own first copy, whose answer was lost. So when a *repeated* insert
-  or replace is refused, the row is read, and if it holds what we sent then it is ours. Upserts,
-  batches (of upserts only) and deletes are harmless to repeat.
-- Numbers keep their kind: an ``int`` always travels as Int64, a ``float`` as Double.
+- The SDK retries within :class:`~broadside.exchange.azure.wire.StorageBounds`. By default it does
+  not retry an insert or a batch, so this module enables these retries.
+- A repeated write can find the result of its first attempt if the response was lost. If a
+  *repeated* insert or replace is rejected, the row is read. If it contains the sent properties, the
+  write was successful. Upserts, batches (only upserts) and deletes are safe to repeat.
+- Numbers keep their type: an ``int`` is always sent as Int64, a ``float`` as Double.
 """
 
 import re
@@ -46,20 +45,23 @@ from broadside.exchange.ports import (
 )
 from broadside.exchange.troubles import TroubleLog
 
-_PAGE_MAX_COUNT: Final = 1000  # rows the service gives at a time
-_METHODS: Final = frozenset({"GET", "PUT", "POST", "DELETE"})  # that may be sent again
+# Maximum rows per response of the service.
+_PAGE_MAX_COUNT: Final = 1000
+# HTTP methods that can be repeated.
+_METHODS: Final = frozenset({"GET", "PUT", "POST", "DELETE"})
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _PRECONDITION_FAILED: Final = 412
 _TOO_LARGE: Final = 413
 _SIZE_CODES: Final = frozenset({"EntityTooLarge", "PropertyValueTooLarge", "TooManyProperties"})
-_INDEX: Final = re.compile(r"(\d+):")  # of an operation, before what is wrong with it
+# Index of the failed operation, at the start of the error message.
+_INDEX: Final = re.compile(r"(\d+):")
 _TABLE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAddress(StorageAddress):
-    """Which table, and who we are."""
+    """Table name, endpoint and identity."""
 
     kind: ClassVar[str] = "table"
     table: str
@@ -72,9 +74,15 @@ class TableAddress(StorageAddress):
 def open_table(
     settings: FabricSettings, what: str, troubles: TroubleLog | None = None
 ) -> "AzureTable":
-    """The table of control, results or private; nothing connects yet.
+    """Return a table for these settings, without a connection.
 
-    Raises ExchangeMisconfigured.
+    Args:
+        settings: The storage backend settings to use.
+        what: ``control``, ``results`` or ``private``.
+        troubles: The outage log to use.
+
+    Raises:
+        ExchangeMisconfigured: A setting is missing or invalid.
     """
     name = getattr(settings, f"tables_{what}")
     if not _TABLE_NAME.fullmatch(name):
@@ -85,15 +93,16 @@ def open_table(
     address = TableAddress(table=name, **way_in("tables", settings))
     table = AzureTable(address, troubles=troubles)
     if address.connection_string:
-        table.open()  # which is to find it malformed now
+        # Detect an invalid connection string now.
+        table.open()
     return table
 
 
 class AzureTable(StorageService[TableClient]):
-    """One table of a storage account; its connections open at the first call.
+    """One table in a storage account. The first call opens the connections.
 
-    Needs the role *Storage Table Data Contributor* on the table or its account; an agent's on that
-    of control is *Storage Table Data Reader*.
+    Requires the role *Storage Table Data Contributor* on the table or the account. An agent needs
+    only *Storage Table Data Reader* on the control table.
     """
 
     _setting = "BROADSIDE_TABLES"
@@ -110,7 +119,7 @@ class AzureTable(StorageService[TableClient]):
         return self._make(TableClient, **self._bounds.tries, **pauses)
 
     def _rows(self, *rows: Entity) -> Callable[[Exception], ExchangeError | None]:
-        """What an answer means to a call that is about these rows, in their order."""
+        """Return a function that maps an error of a call with these rows, in this order."""
         return lambda error: _meant(error, str(self), rows)
 
     # Rows -----------------------------------------------------------------------------------
@@ -133,7 +142,7 @@ class AzureTable(StorageService[TableClient]):
     async def _write(
         self, entity: Entity, write: Callable[..., Awaitable[Mapping[str, Any]]], **options: Any
     ) -> str:
-        """Carry out one write; returns the row's new ETag."""
+        """Write one row and return the new ETag."""
         check_entity(entity)
         tries = _Tries()
         try:
@@ -145,7 +154,8 @@ class AzureTable(StorageService[TableClient]):
             there = await self.get(entity.partition_key, entity.row_key) if tries.repeated else None
             if there is None or there.etag is None or there.properties != entity.properties:
                 raise
-            return there.etag  # of our own earlier try, whose answer was lost
+            # An earlier attempt succeeded but its response was lost.
+            return there.etag
         return str(done["etag"])
 
     async def get(self, partition_key: str, row_key: str) -> Entity | None:
@@ -185,7 +195,7 @@ class AzureTable(StorageService[TableClient]):
         *,
         select: list[str] | None = None,
     ) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
-        """Rows as the service pages them, by row key."""
+        """Yield the pages of the service, ordered by row key."""
         if limit is not None and limit <= 0:
             return
         asked = {"PartitionKey eq": partition_key, "RowKey ge": row_from, "RowKey lt": row_before}
@@ -223,7 +233,7 @@ class AzureTable(StorageService[TableClient]):
             lambda client: client.delete_entity(partition_key, row_key, **tries.options),
             self._rows(),
         )
-        # The SDK is silent about a 404; a repeat may meet what our own first try has done.
+        # The SDK ignores a 404. After a retry the first attempt may have deleted the row.
         return tries.repeated or tries.status != _NOT_FOUND
 
     # Many rows ------------------------------------------------------------------------------
@@ -252,7 +262,8 @@ class AzureTable(StorageService[TableClient]):
                 part = page[at : at + BATCH_MAX_COUNT]
                 try:
                     await self._transact([("delete", row) for row in part])
-                except EntityNotFound:  # somebody else deletes too, or it was a lost answer
+                except EntityNotFound:
+                    # Another process also deletes rows, or the response was lost.
                     for row in part:
                         await self.delete(partition_key, row["RowKey"])
                 deleted_count += len(part)
@@ -266,15 +277,19 @@ class AzureTable(StorageService[TableClient]):
 
 
 class _Tries:
-    """What one call of the SDK's tells of its tries."""
+    """Records the attempts of one SDK call.
+
+    Attributes:
+        status: Status of the newest response.
+    """
 
     def __init__(self) -> None:
-        self.status: int | None = None  # of the newest answer
+        self.status: int | None = None
         self._context: Mapping[str, Any] = {}
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What the call is to be given."""
+        """Return the arguments for the SDK call."""
         return {
             "retry_on_methods": _METHODS,
             "raw_request_hook": self._begin,
@@ -283,7 +298,7 @@ class _Tries:
 
     @property
     def repeated(self) -> bool:
-        """Whether the request was sent more than once; known once the call is over."""
+        """Return True if the request was sent more than once. Valid after the call has ended."""
         return bool(self._context.get("history"))
 
     def _begin(self, request: Any) -> None:
@@ -297,7 +312,7 @@ class _Tries:
 
 
 def _sent(entity: Entity) -> dict[str, Any]:
-    """A row as the SDK takes it; to itself an int is 32 bits wide."""
+    """Return a row for the SDK. Without a type the SDK sends an int as 32 bits."""
     properties = {
         name: (value, EdmType.INT64)
         if isinstance(value, int) and not isinstance(value, bool)
@@ -320,8 +335,10 @@ def _entity(found: Mapping[str, Any]) -> Entity:
 def _value(value: Any) -> Value:
     match value:
         case EntityProperty():
-            return int(value.value)  # Int64
-        case datetime():  # the SDK's own subclass
+            # Int64.
+            return int(value.value)
+        # A subclass in the SDK.
+        case datetime():
             return datetime.combine(value.date(), value.timetz())
         case _:
             kept: Value = value
@@ -329,7 +346,7 @@ def _value(value: Any) -> Value:
 
 
 def _quoted(key: str) -> str:
-    """A key in a query."""
+    """Return a key as a quoted string for a query."""
     return "'" + key.replace("'", "''") + "'"
 
 
@@ -337,9 +354,9 @@ def _quoted(key: str) -> str:
 
 
 def _meant(error: Exception, table: str, rows: Sequence[Entity]) -> ExchangeError | None:
-    """What a refusal means to its row; of a batch that is the one which the service counts to.
+    """Map an error to the affected row. In a batch the service reports the index of this row.
 
-    It does not always count: a change set that is out of date names no row.
+    The index can be missing: an outdated change set names no row.
     """
     status, code = getattr(error, "status_code", None), code_of(error)
     counted = _INDEX.match(getattr(error, "message", ""))
@@ -351,7 +368,8 @@ def _meant(error: Exception, table: str, rows: Sequence[Entity]) -> ExchangeErro
         return EntityChanged(f"{row}: changed since it was read")
     if status == _NOT_FOUND:
         return EntityNotFound(f"{row}: there is none")
-    if status == _TOO_LARGE:  # the request, of all its rows
+    # The request with all rows is too large.
+    if status == _TOO_LARGE:
         return EntityTooLarge(f"{table}: {said_by(error)}")
     if code in _SIZE_CODES:
         return EntityTooLarge(f"{row}: {said_by(error)}")

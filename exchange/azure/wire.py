@@ -1,6 +1,6 @@
-"""What the Azure adapters share below their verbs: attempts and errors.
+"""Addresses, retries, transport and error mapping that the Azure adapters share.
 
-Of what the storage services answer, ``tests/contract/azure_answers.toml`` is the table.
+``tests/contract/azure_answers.toml`` lists the responses of the storage services.
 """
 
 import asyncio
@@ -34,13 +34,19 @@ from broadside.exchange.troubles import TroubleLog
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
-ANSWER_MAX_BYTES: Final = DOCUMENT_MAX_BYTES  # of a page of rows, of a blob
-# What the SDK's readers make of an answer that is none, besides errors of their own.
+# The maximum response size to read, in bytes: a page of rows, or a blob.
+ANSWER_MAX_BYTES: Final = DOCUMENT_MAX_BYTES
+# Errors that the SDK's parsers raise for an invalid response, besides SDK errors.
 _UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-_XML_CODE: Final = re.compile(r"<(?:m:)?[Cc]ode>(\w+)<")  # of blobs, of tables asked for XML
-_NO_RIGHT: Final = "AuthorizationPermissionMismatch"  # of roles; a firewall's says otherwise
-_NO_KEYS: Final = "KeyBasedAuthenticationNotPermitted"  # nobody's key counts
-_PASSING: Final = (408, 429)  # statuses of a service that may do it later
+# Error code in the XML of Blob Storage, and of Table Storage if the request asked for XML.
+_XML_CODE: Final = re.compile(r"<(?:m:)?[Cc]ode>(\w+)<")
+# A role is missing. A firewall rule results in another code.
+_NO_RIGHT: Final = "AuthorizationPermissionMismatch"
+# The account does not allow access keys.
+_NO_KEYS: Final = "KeyBasedAuthenticationNotPermitted"
+# Transient status codes below 500.
+_PASSING: Final = (408, 429)
+# Error code with status 400 or 401, depending on the service.
 _NO_TOKEN: Final = "InvalidAuthenticationInfo"  # noqa: S105 - a code: 400 or 401, by the service
 _MISSING: Final = frozenset(
     {"TableNotFound", "ContainerNotFound", "TableBeingDeleted", "ContainerBeingDeleted"}
@@ -49,13 +55,21 @@ _MISSING: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Which service, and who we are: a connection string, else an identity of Azure's."""
+    """Service endpoint with a connection string or an Azure identity.
 
-    named_in_string: ClassVar[str]  # what a connection string holds
+    Attributes:
+        named_in_string: Kind of credential in a connection string, for messages.
+        endpoint: Endpoint of the service.
+        connection_string: Connection string with a secret.
+        client_id: Client id of a user-assigned identity. None means the system-assigned identity.
+        ca_file: Certificate authority for the endpoint. None means the public authorities.
+    """
+
+    named_in_string: ClassVar[str]
     endpoint: str | None = None
     connection_string: str | None = field(default=None, repr=False)
-    client_id: str | None = None  # of a user-assigned identity; None: the system's
-    ca_file: Path | None = None  # authority of the endpoint's certificate; None: the public ones
+    client_id: str | None = None
+    ca_file: Path | None = None
 
     @property
     def identity(self) -> str:
@@ -66,14 +80,17 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageAddress(Address):
-    """Which table or container; the endpoint is ``https://<account>.<service>.core.windows.net``."""
+    """Address of a table or container.
+
+    The endpoint is ``https://<account>.<service>.core.windows.net``.
+    """
 
     named_in_string: ClassVar[str] = "key"
     kind: ClassVar[str]
 
     @property
     def place(self) -> str:
-        """The table or container."""
+        """Return the name of the table or container."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -82,40 +99,56 @@ class StorageAddress(Address):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How long the SDK tries before a call raises :class:`ExchangeUnavailable`.
+    """Retries and time limits before a call raises :class:`ExchangeUnavailable`.
 
-    Before retry ``n`` it pauses ``backoff_s * 2**n``, at most ``backoff_max_s``: with the defaults
-    an absent or throttling service gets 1.6 + 3.2 + 6.4 s besides the attempts.
+    The pause before retry ``n`` is ``backoff_s * 2**n``, at most ``backoff_max_s``. With the
+    defaults the pauses add up to 1.6 + 3.2 + 6.4 s in addition to the attempts.
+
+    Attributes:
+        retries_max_count: The number of times to retry.
+        backoff_s: Base of the pause in seconds.
+        backoff_max_s: Longest pause in seconds.
+        attempt_s: Time to wait for an attempt, in seconds. For storage it applies to the connection
+            and to each read.
+        call_s: Time to wait for a call to finish with all attempts, in seconds. A call is also one
+            page of a scan or one part of a batch.
     """
 
     retries_max_count: int = 3
     backoff_s: float = 0.8
     backoff_max_s: float = 10.0
-    attempt_s: float = 15.0  # one attempt; of storage: to connect, and without a byte of the answer
-    call_s: float = 60.0  # one call with all its attempts; a scan's page, a batch's part
+    attempt_s: float = 15.0
+    call_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageBounds(Bounds):
-    """The same of the storage services, whose first retry comes at once and is not counted above.
+    """Retries and time limits for the storage services.
 
-    The SDK repeats what the service throttles (429, 503), fails (500, 502, 504) or times out (408),
-    and what a broken connection interrupts. A ``Retry-After`` takes the pause's place; ``call_s``
-    bounds it too.
+    The first retry is immediate and has no pause, so ``retries_max_count`` is one higher. The SDK
+    retries when the service throttles (429, 503), fails (500, 502, 504) or times out (408), and
+    when a connection breaks. A ``Retry-After`` header replaces the pause. ``call_s`` also limits
+    this pause.
     """
 
     retries_max_count: int = 4
 
     @property
     def tries(self) -> dict[str, Any]:
-        """How often, as the SDK's retry policies take it."""
+        """Return the number of retries as arguments for the SDK's retry policies."""
         names = ("retry_total", "retry_connect", "retry_read", "retry_status")
         return dict.fromkeys(names, self.retries_max_count)
 
 
 def require_one_way(setting: str, way: str, place: object, connection_string: object) -> None:
-    """Raise :class:`ExchangeMisconfigured` unless a place (the setting's ``_<way>``) is given or a
-    connection string, and not both."""
+    """Raise :class:`ExchangeMisconfigured` unless exactly one of two settings is given.
+
+    Args:
+        setting: The prefix used for both setting names.
+        way: Suffix of the setting for ``place``.
+        place: Endpoint or namespace.
+        connection_string: Connection string.
+    """
     if bool(place) == bool(connection_string):
         problem = "both set; drop one" if place else "both missing; set one"
         raise ExchangeMisconfigured(
@@ -124,9 +157,15 @@ def require_one_way(setting: str, way: str, place: object, connection_string: ob
 
 
 def way_in(service: str, settings: FabricSettings) -> dict[str, Any]:
-    """A :class:`StorageAddress`'s fields by the settings of ``tables`` or ``blobs``.
+    """Return the fields of a :class:`StorageAddress` from the settings.
 
-    Raises :class:`ExchangeMisconfigured` unless there is one way in, and a safe one.
+    Args:
+        service: ``tables`` or ``blobs``.
+        settings: The storage backend settings to use.
+
+    Raises:
+        ExchangeMisconfigured: Not exactly one of endpoint and connection string is set, or the
+            endpoint is not https.
     """
     setting = f"BROADSIDE_{service.upper()}"
     endpoint = getattr(settings, f"{service}_endpoint") or None
@@ -147,10 +186,16 @@ def way_in(service: str, settings: FabricSettings) -> dict[str, Any]:
 
 
 class Transport(BoundedTransport):
-    """The SDK's own, but each request goes out once, and every attempt's end is noted.
+    """SDK transport that sends each request once and records the result of every attempt.
 
-    aiohttp would send a PUT whose connection broke again by itself, and neither the SDK nor we
-    would know. And a request that was given up does not arrive after all (:func:`_mortal`).
+    By default aiohttp repeats a PUT after a broken connection, and neither the SDK nor the caller
+    detects it. In addition, a request that was given up is never delivered later (:func:`_mortal`).
+
+    Args:
+        address: The table or container to use.
+        attempt_s: Timeout for connecting and for each read, in seconds.
+        troubles: The outage log to use.
+        kind: The kind of outage to record.
     """
 
     def __init__(
@@ -183,24 +228,25 @@ class Transport(BoundedTransport):
 async def _sent_once(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Middleware of aiohttp that keeps it from sending a request again over a new connection.
+    """Middleware that prevents aiohttp from sending a request again on a new connection.
 
-    aiohttp repeats what ended in one of two errors. This raises their common base instead.
+    aiohttp repeats a request after one of two exceptions. This function raises their base class
+    instead.
     """
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
-        # No connection came about, so nothing was sent; aiohttp does not repeat it.
+        # There was no connection, so nothing was sent. aiohttp does not repeat this error.
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         raise aiohttp.ClientConnectionError(str(error)) from error
 
 
 def _mortal(attempt_s: float) -> Callable[[aiohttp.AddrInfoType], socket.socket]:
-    """Makes sockets whose unsent bytes die with them, and with ``attempt_s`` of no answer.
+    """Return a socket factory that discards unsent data on close and after ``attempt_s``.
 
-    The kernel would go on sending what a closed socket holds. A host whose cable was out then
-    delivers, minutes later, an upsert that was given up and has been overtaken by a newer one.
+    Without this the kernel continues to send the data of a closed socket. After a network outage of
+    minutes it could then deliver an old upsert that has already been replaced by a newer one.
     """
 
     def make(address: aiohttp.AddrInfoType) -> socket.socket:
@@ -213,7 +259,7 @@ def _mortal(attempt_s: float) -> Callable[[aiohttp.AddrInfoType], socket.socket]
 
 
 class SdkClient(Protocol):
-    """The SDK's client of one table or container."""
+    """SDK client of one table or container."""
 
     async def close(self) -> None: ...
 
@@ -223,18 +269,32 @@ _Done = TypeVar("_Done")
 
 
 class StorageService(Generic[_Client]):
-    """One table or container by the SDK: connections, attempts within bounds, errors as ours.
+    """Base class for a table or container, with connections, retries and error mapping.
 
-    ``credential`` stands in for ``DefaultAzureCredential`` and stays its giver's to close. Whoever
-    has been let in once is refused for a passing reason more often than for a wrong setting (a
-    token service that does not answer, a role that is being moved): that is an outage then.
+    After a first success, an authentication error is usually transient (token service does not
+    respond, role assignment changes). It is therefore reported as an outage, not as a wrong
+    setting.
+
+    Args:
+        address: The table or container to use.
+        bounds: The retries and time limits to use.
+        credential: The credential to use instead of ``DefaultAzureCredential``. The caller has to
+            close it.
+        troubles: The outage log to use.
+
+    Attributes:
+        _setting: BROADSIDE_TABLES or BROADSIDE_BLOBS.
+        _named_by: The settings to change if the name is wrong.
+        _role: The Azure role that this host will need.
+        _trouble: The kind of outage to record.
+        _refusal: Exception class for a final error of the service.
     """
 
-    _setting: ClassVar[str]  # BROADSIDE_TABLES or BROADSIDE_BLOBS
-    _named_by: ClassVar[str]  # the settings that name the place
+    _setting: ClassVar[str]
+    _named_by: ClassVar[str]
     _role: ClassVar[str]
     _trouble: ClassVar[TroubleKind]
-    _refusal: ClassVar[type[ExchangeError]]  # the service answered, and will answer the same again
+    _refusal: ClassVar[type[ExchangeError]]
 
     def __init__(
         self,
@@ -249,13 +309,14 @@ class StorageService(Generic[_Client]):
         self._identity = Identity(credential)
         self._troubles = troubles or TroubleLog()
         self._client: _Client | None = None
-        self._let_in = False  # by the service, at least once
+        # Set after the first success.
+        self._let_in = False
 
     def __str__(self) -> str:
         return str(self._address)
 
     def _make(self, make: Any, **options: Any) -> _Client:
-        """The SDK's client by its class, with the address's own way in."""
+        """Create the SDK client with the transport and the credentials of the address."""
         address = self._address
         options["transport"] = Transport(
             address, self._bounds.attempt_s, self._troubles, self._trouble
@@ -272,9 +333,10 @@ class StorageService(Generic[_Client]):
         raise NotImplementedError
 
     def open(self) -> _Client:
-        """The SDK's client, made when first asked for; it connects at its first call.
+        """Return the SDK client. The first call creates it, and its first request connects.
 
-        Raises ExchangeMisconfigured.
+        Raises:
+            ExchangeMisconfigured: The connection string is invalid.
         """
         if self._client is None:
             try:
@@ -294,7 +356,7 @@ class StorageService(Generic[_Client]):
         work: Callable[[_Client], Awaitable[_Done]],
         mean: Callable[[Exception], ExchangeError | None] = lambda _: None,
     ) -> _Done:
-        """Carry it out; ``mean`` knows what an answer means to this call, if it means anything."""
+        """Run ``work`` with a timeout. ``mean`` maps errors that are specific to the call."""
         try:
             async with asyncio.timeout(self._bounds.call_s):
                 done = await work(self.open())
@@ -321,12 +383,12 @@ class StorageService(Generic[_Client]):
 
 
 def may_pass(status: int | None) -> bool:
-    """Whether an HTTP status says that the service may do it later."""
+    """Return True if an HTTP status is transient."""
     return status is not None and (status >= 500 or status in _PASSING)
 
 
 def causes_of(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it was made from, outermost first: in Python's way and the SDKs'."""
+    """Yield an error and its causes, the outermost first, from Python and from the SDKs."""
     seen: set[int] = set()
     while isinstance(error, BaseException) and id(error) not in seen:
         seen.add(id(error))
@@ -336,10 +398,10 @@ def causes_of(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def code_of(error: Exception) -> str | None:
-    """The service's own word for what is wrong, such as ``EntityAlreadyExists``.
+    """Return the error code of the service, such as ``EntityAlreadyExists``, or None.
 
-    The body says it always, a header not (Table Storage sends none with a conflict), and the SDK
-    reads neither for an insert.
+    The body always contains the code, but a header does not (Table Storage sends no header with a
+    conflict). For an insert the SDK reads neither of them.
     """
     response = getattr(error, "response", None)
     code = None
@@ -352,32 +414,37 @@ def code_of(error: Exception) -> str | None:
 def _code_in_body(response: Any) -> str | None:
     try:
         body: str = response.text()
-    except (ValueError, AzureError):  # it was not read, or is no text
+    except (ValueError, AzureError):
+        # The body was not read, or is not text.
         return None
     if found := _XML_CODE.search(body):
         return found[1]
     try:
         told = json.loads(body)
         code = (told.get("odata.error") or told.get("error") or told)["code"]
-    except (ValueError, LookupError, TypeError, AttributeError):  # a gateway's words
+    except (ValueError, LookupError, TypeError, AttributeError):
+        # The response came from a gateway.
         return None
     return code if isinstance(code, str) else None
 
 
 def said_by(error: Exception) -> str:
-    """What is wrong in the service's or the system's own words, on one line."""
+    """Return the error code of the service, or the innermost error message, on one line."""
     innermost = list(causes_of(error))[-1]
     return code_of(error) or " ".join(str(innermost).split()) or type(error).__name__
 
 
 def is_final(error: Exception) -> bool:
-    """Whether the service answered, and will answer the same again."""
+    """Return True if the service responded with an error that a retry cannot fix."""
     status = getattr(error, "status_code", None)
     return isinstance(error, HttpResponseError) and bool(status) and not may_pass(status)
 
 
 def malformed(setting: str) -> ExchangeMisconfigured:
-    """What the SDK's ``ValueError`` about a connection string means."""
+    """Return the error for an invalid connection string.
+
+    The SDK raises only a ``ValueError`` for it.
+    """
     return ExchangeMisconfigured(
         f"{setting}_CONNECTION_STRING is not one: copy it whole from the portal"
     )
@@ -386,7 +453,14 @@ def malformed(setting: str) -> ExchangeMisconfigured:
 def explain_certificate(
     causes: Sequence[BaseException], place: str, setting: str, said: str
 ) -> ExchangeMisconfigured | None:
-    """Why the service's certificate is not believed; None where that is not what is wrong."""
+    """Return an error if the service certificate is not trusted, otherwise None.
+
+    Args:
+        causes: The error and its causes.
+        place: Service name for the message.
+        setting: The prefix used for the setting names.
+        said: Error message.
+    """
     if not any(
         isinstance(cause, (ssl.SSLCertVerificationError, FileNotFoundError)) for cause in causes
     ):
@@ -398,7 +472,13 @@ def explain_certificate(
 
 
 def explain_token(error: Exception, place: str, identity: str) -> ExchangeError | None:
-    """Why there is no token to enter with; None where that is not what is wrong."""
+    """Return an error if no token is available, otherwise None.
+
+    Args:
+        error: Error from the SDK.
+        place: Service name for the message.
+        identity: Identity for the message.
+    """
     for cause in causes_of(error):
         if not isinstance(cause, NoToken):
             continue
@@ -415,7 +495,15 @@ def explain_token(error: Exception, place: str, identity: str) -> ExchangeError 
 def explain_entry(
     error: Exception, address: StorageAddress, setting: str, role: str, named_by: str
 ) -> ExchangeError | None:
-    """Why we do not get in, with the fix; None where that is not what is wrong."""
+    """Return an error with the fix if access was denied, otherwise None.
+
+    Args:
+        error: Error from the SDK.
+        address: The table or container to use.
+        setting: The prefix used for the setting names.
+        role: The Azure role that this host will need.
+        named_by: The settings to change if the name is wrong.
+    """
     if (refusal := explain_token(error, str(address), address.identity)) is not None:
         return refusal
     causes = list(causes_of(error))

@@ -1,1 +1,1 @@
-"""The fabric of one host: a queue and a table on SQLite."""
+"""Storage backend for a single host, with a queue and tables in SQLite files."""

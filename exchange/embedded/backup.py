@@ -1,12 +1,13 @@
-"""Backup of a coordinator's data directory as one file, taken while it is in use, and its restore.
+"""Online backup of a coordinator's data directory to one file, and its restore.
 
-The databases are copied one after another, in the order in which a row of one vouches for what
-stands in the next: what the list of runs says was queued is on the queue or done, and what is on
-the queue is in a plan. So the copies need no common instant (:mod:`broadside.exchange.records`).
+The databases are copied one after another, in a fixed order. A row in one database only refers to
+rows in the next database that were written before it. The later copy of the next database therefore
+contains them. For example, a run that is marked as queued is in the queue or finished, and a job in
+the queue is in a plan. The copies need no common point in time (:mod:`broadside.exchange.records`).
 
-The file is a gzipped tar archive. Its first member names the format and its version, its last one
-has the SHA-256 of all others, as ``sha256sum`` writes them. Files of versions before 0.10 have
-neither; gzip's own checksum covers them.
+The file is a gzipped tar archive. The first member contains the format and the version. The last
+member contains the SHA-256 of all others in ``sha256sum`` format. Files from versions before 0.10
+have neither member and are protected only by the gzip checksum.
 """
 
 import contextlib
@@ -33,42 +34,51 @@ from broadside.exchange.embedded.embedded_table import TABLE_APPLICATION, TABLE_
 from broadside.exchange.embedded.sqlite import explain_foreign
 from broadside.exchange.version import version_number
 
-TLS_FOLDER: Final = "tls"  # the coordinator's certificate authority, which agents trust
-DATABASES: Final = ("private", "queue", "control", "results")  # in this order, see above
+# Folder of the coordinator's certificate authority, which the agents trust.
+TLS_FOLDER: Final = "tls"
+# The order is important, see the module documentation.
+DATABASES: Final = ("private", "queue", "control", "results")
 FORMAT: Final = "broadside-backup"
 FORMAT_VERSION: Final = 1
-_HEAD: Final = "backup.json"  # first member
-_SUMS: Final = "SHA256SUMS"  # last member
+# Name of the first member.
+_HEAD: Final = "backup.json"
+# Name of the last member.
+_SUMS: Final = "SHA256SUMS"
 _NAMES: Final = re.compile(rf"({'|'.join(DATABASES)})\.sqlite3|{TLS_FOLDER}/\w[\w.-]{{0,99}}")
 _NAMES_MAX_COUNT: Final = 100
-_HEADER_MAX_BYTES: Final = 65_536  # of what describes a member: it is read whole
-_PADDING_MAX_BYTES: Final = 2 * tarfile.RECORDSIZE  # zeros behind the last member
-_STEP_PAGES: Final = 1024  # that are copied at a time: 4 MiB
-_WAITING_MAX_BYTES: Final = 4 * 2**20  # that wait to be written to the disk
+# Maximum size of member metadata, because it is read into memory.
+_HEADER_MAX_BYTES: Final = 65_536
+# The maximum number of zeros after the last member.
+_PADDING_MAX_BYTES: Final = 2 * tarfile.RECORDSIZE
+# Pages per copy step: 4 MiB.
+_STEP_PAGES: Final = 1024
+# Maximum bytes that wait for a sync.
+_WAITING_MAX_BYTES: Final = 4 * 2**20
 _BACKUP_PREFIX: Final = ".backup-"
 _RESTORE_PREFIX: Final = ".restore-"
 _DRILL_PREFIX: Final = ".drill-"
-_READ_ERRORS: Final = (  # of a damaged file; ValueError: what is no number, in a number's place
+# Errors of a damaged file. ValueError means that a number field contains no number.
+_READ_ERRORS: Final = (
     *(gzip.BadGzipFile, tarfile.TarError, EOFError, zlib.error, ValueError, RecursionError),
 )
 
 
 class BackupUnusable(Exception):
-    """A backup cannot be taken or restored; the message says why, with the fix."""
+    """A backup cannot be written or restored. The message contains the reason and the fix."""
 
 
 def back_up(data_dir: Path, file: Path) -> list[str]:
-    """Write everything of ``data_dir`` into a new ``file``.
+    """Write a backup of ``data_dir`` to a new ``file``.
 
     Args:
-        data_dir: The store; other processes may write to it meanwhile.
-        file: Must not exist. It appears when it is complete and on the disk.
+        data_dir: Data directory. Other processes can write to it during the backup.
+        file: Must not exist. It appears when it is complete and on disk.
 
     Returns:
-        The names of what is in it.
+        The member names.
 
     Raises:
-        BackupUnusable: There is no store, or ``file`` exists.
+        BackupUnusable: There is no database, or ``file`` exists.
         OSError: The file cannot be written.
     """
     found = [name for name in DATABASES if (data_dir / f"{name}.sqlite3").exists()]
@@ -76,7 +86,8 @@ def back_up(data_dir: Path, file: Path) -> list[str]:
         raise BackupUnusable(f"{data_dir}: nothing is stored there; set BROADSIDE_DATA_DIR")
     with _private_folder(file.absolute().parent, _BACKUP_PREFIX) as folder:
         packed = folder / "packed"
-        packed.touch(0o600)  # it holds keys
+        # The file contains private keys.
+        packed.touch(0o600)
         sums: dict[str, str] = {}
         with (
             packed.open("wb") as file_of,
@@ -96,7 +107,8 @@ def back_up(data_dir: Path, file: Path) -> list[str]:
             _add_text(archive, _SUMS, "".join(f"{sums[name]}  {name}\n" for name in sums))
         _sync(packed)
         try:
-            file.hardlink_to(packed)  # a file that is there stays
+            # A hard link never overwrites an existing file.
+            file.hardlink_to(packed)
         except FileExistsError as error:
             raise BackupUnusable(f"{file}: there is one already; choose another name") from error
         _sync(file.absolute().parent)
@@ -104,38 +116,40 @@ def back_up(data_dir: Path, file: Path) -> list[str]:
 
 
 def restore(file: Path, data_dir: Path) -> list[str]:
-    """Unpack ``file`` as ``data_dir``, in one step once it is complete and verified.
+    """Restore ``file`` to ``data_dir``, in one atomic step after verification.
 
     Args:
-        file: What :func:`back_up` wrote.
-        data_dir: Must be absent or empty, and stays so until the restore is complete.
+        file: A backup from :func:`back_up`.
+        data_dir: Must be absent or empty. It does not change until the restore is complete.
 
     Returns:
-        The names of what was in ``file``.
+        The member names.
 
     Raises:
-        BackupUnusable: ``file`` is not a backup, is damaged or of a newer version, or ``data_dir``
-            is not empty.
+        BackupUnusable: ``file`` is not a backup, is damaged or from a newer version, or
+            ``data_dir`` is not empty.
         OSError: A file cannot be read or written.
     """
     if data_dir.exists() and any(data_dir.iterdir()):
         raise BackupUnusable(
             f"{data_dir}: not empty; set BROADSIDE_DATA_DIR to a new directory, or move that away"
         )
-    data_dir = data_dir.resolve()  # the directory itself where the setting is a link to it
+    # If the setting is a symbolic link, use its target.
+    data_dir = data_dir.resolve()
     data_dir.parent.mkdir(parents=True, exist_ok=True)
     with _private_folder(data_dir.parent, _RESTORE_PREFIX) as unpacked:
         names = _unpack_verified(file, unpacked)
         for path in (*(folder for folder in unpacked.rglob("*") if folder.is_dir()), unpacked):
             _sync(path)
-        unpacked.rename(data_dir)  # also over an empty directory
+        # This also replaces an empty directory.
+        unpacked.rename(data_dir)
         _sync(data_dir.parent)
     return names
 
 
 @contextlib.contextmanager
 def unpacked_backup(file: Path) -> Iterator[Path]:
-    """Unpack ``file`` beside itself for as long as the context lasts, verified as in a restore.
+    """Unpack ``file`` in the same folder while the context is active, verified as in a restore.
 
     Yields:
         The data directory.
@@ -150,13 +164,14 @@ def unpacked_backup(file: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove what backups, restores and drills that were killed left in ``parent``: it holds keys.
+    """Remove temporary folders of killed processes from ``parent``. They contain private keys.
 
-    A process holds a lock on its folder for as long as it lives; such a folder stays.
+    A running process holds a lock on its folder. Such a folder is not removed.
     """
     for prefix in (_BACKUP_PREFIX, _RESTORE_PREFIX, _DRILL_PREFIX):
         for left in parent.glob(f"{prefix}*"):
-            # Nobody else's, and no link: who is root removes nothing by another's choice.
+            # Only folders of this user, and no links. Otherwise another user could choose what
+            # root removes.
             with contextlib.suppress(OSError):
                 if left.lstat().st_uid == os.geteuid() and (lock := _locked(left)) is not None:
                     shutil.rmtree(left, ignore_errors=True)
@@ -183,7 +198,7 @@ def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> str:
-    """Add a file to the archive; return its SHA-256 in hex."""
+    """Add a file to the archive. Return its SHA-256 in hex."""
     with path.open("rb") as content:
         member = archive.gettarinfo(fileobj=content, arcname=name)
         hashed = _HashedReader(content)
@@ -192,7 +207,7 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> str:
 
 
 class _HashedReader:
-    """A file's content with the SHA-256 of what was read of it."""
+    """File reader that computes the SHA-256 of the content."""
 
     def __init__(self, content: IO[bytes]) -> None:
         self._content = content
@@ -205,9 +220,9 @@ class _HashedReader:
 
 
 class _SyncedWriter:
-    """A file of which little is ever waiting to be written to the disk.
+    """File writer that syncs often, so that little data waits for the disk.
 
-    Gigabytes that wait hold up the commits of those who write to the same disk.
+    Gigabytes of unsynced data would delay the commits of other processes on the same disk.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -224,12 +239,12 @@ class _SyncedWriter:
         return written
 
     def flush(self) -> None:
-        """Hand over what Python holds back."""
+        """Flush the Python buffer."""
         self._file.flush()
 
 
 def _sync(path: Path) -> None:
-    """Have a file or a folder on the disk before anything rests on it."""
+    """Sync a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -242,33 +257,36 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def _private_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """Folder (0700) for files with keys; also removes those of processes that were killed.
+    """Create a temporary folder (0700) for private keys, and remove folders of killed processes.
 
-    A process holds a lock on its folder for as long as it lives.
+    A running process holds a lock on its folder.
     """
     remove_leftovers(parent)
     lock = None
-    while lock is None:  # another process took a new folder for one that was left
+    # Retry if another process removed the new folder before it was locked.
+    while lock is None:
         folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
         with contextlib.suppress(FileNotFoundError):
             lock = _locked(folder)
     try:
         yield folder
     finally:
-        with contextlib.suppress(FileNotFoundError):  # it has become the data directory
+        # After a restore the folder has become the data directory.
+        with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder)
         os.close(lock)
 
 
 def _locked(folder: Path) -> int | None:
-    """Return a descriptor that holds a folder's lock; None where another process holds it."""
+    """Lock a folder and return its file descriptor, or None if another process has locked it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         return None
-    if not os.fstat(descriptor).st_nlink:  # removed meanwhile
+    # The folder was removed before the lock.
+    if not os.fstat(descriptor).st_nlink:
         os.close(descriptor)
         return None
     return descriptor
@@ -279,11 +297,17 @@ def _locked(folder: Path) -> int | None:
 
 @dataclass(slots=True, kw_only=True)
 class _Unpacked:
-    """What was found in a backup so far."""
+    """Members of a backup that were read so far.
 
-    sums: dict[str, str]  # SHA-256 by name
-    has_head: bool = False  # versions before 0.10 wrote none
-    expected: Mapping[str, str] | None = None  # what the last member says of ``sums``
+    Attributes:
+        sums: SHA-256 by name.
+        has_head: The first member exists. Versions before 0.10 did not write it.
+        expected: SHA-256 by name from the last member.
+    """
+
+    sums: dict[str, str]
+    has_head: bool = False
+    expected: Mapping[str, str] | None = None
 
 
 class _Member(tarfile.TarInfo):
@@ -296,12 +320,13 @@ class _Member(tarfile.TarInfo):
 
 
 def _unpack_verified(file: Path, folder: Path) -> list[str]:
-    """Unpack a backup and verify format, version, checksums and databases; return the names."""
+    """Unpack a backup and verify format, version, checksums and databases. Return the names."""
     try:
         with gzip.open(file) as packed:
             with tarfile.open(fileobj=packed, mode="r:", tarinfo=_Member) as archive:
                 found = _unpack(archive, folder)
-            _read_to_the_end(packed)  # only there gzip compares its own checksum
+            # gzip verifies its checksum at the end of the file.
+            _read_to_the_end(packed)
     except BackupUnusable as error:
         raise BackupUnusable(f"{file}: {error}") from error
     except _READ_ERRORS as error:
@@ -317,7 +342,7 @@ def _unpack_verified(file: Path, folder: Path) -> list[str]:
 
 
 def _unpack(archive: tarfile.TarFile, folder: Path) -> _Unpacked:
-    """Write what :func:`back_up` packed, and nothing else."""
+    """Write the members that :func:`back_up` creates, and reject all others."""
     found = _Unpacked(sums={})
     for position, member in enumerate(archive):
         name = member.name
@@ -344,7 +369,7 @@ def _unpack(archive: tarfile.TarFile, folder: Path) -> _Unpacked:
 
 
 def _read_text(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
-    """Read a small member of text. Raises ``tarfile.ReadError``, ``ValueError``."""
+    """Read a small text member. Raises ``tarfile.ReadError``, ``ValueError``."""
     content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
     if content is None or member.size > _HEADER_MAX_BYTES:
         raise tarfile.ReadError(f"{member.name} is no text of up to {_HEADER_MAX_BYTES} bytes")
@@ -353,7 +378,7 @@ def _read_text(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
 
 
 def _check_head(text: str) -> None:
-    """Raise :class:`BackupUnusable` for another format, or a version that is not known here."""
+    """Raise :class:`BackupUnusable` for another format or an unknown version."""
     fields: Any = json.loads(text)
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise BackupUnusable(f"{_HEAD} in it names another format: not a backup of Broadside")
@@ -400,18 +425,18 @@ def _explain_unreadable(file: Path, error: Exception) -> str:
 
 
 def _read_to_the_end(packed: gzip.GzipFile) -> None:
-    """Read what is behind the archive. Raises :class:`BackupUnusable`, ``gzip.BadGzipFile``."""
+    """Read the rest of the file. Raises :class:`BackupUnusable`, ``gzip.BadGzipFile``."""
     if any(packed.read(_PADDING_MAX_BYTES)) or packed.read(1):
         raise BackupUnusable("something is behind its end: not a backup of Broadside")
 
 
 def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> str:
-    """Write a member's content, with no owner, mode or time of the archive's own.
+    """Write the content of a member. Owner, mode and time in the archive are ignored.
 
-    ``TarFile.extract`` is safe with ``filter="data"`` only, which Python 3.11.2 does not have.
+    ``TarFile.extract`` is only safe with ``filter="data"``, which Python 3.11.2 does not support.
 
     Returns:
-        Its SHA-256 in hex.
+        SHA-256 in hex.
     """
     target.parent.mkdir(mode=0o700, exist_ok=True)
     content = archive.extractfile(member)
@@ -430,11 +455,11 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) ->
 def _copy(source: Path, target: Path) -> None:
     """Copy a database in one read transaction.
 
-    Without the transaction a copy in steps begins anew at every commit of another process, and
-    never ends beside a working fleet. In write-ahead-log mode a reader makes no writer wait. After
-    each step the copy is on the disk: gigabytes that wait for it hold up the commits of others. The
-    log grew for as long as the transaction was open. It is written back here, because the next
-    writer would do that within its own commit.
+    Without the transaction, a copy in steps restarts after each commit of another process and never
+    ends while the fleet is active. In write-ahead-log mode a reader does not block a writer. Each
+    step is synced, because gigabytes of unsynced data would delay the commits of other processes.
+    During the transaction the log grows. It is written back here, because otherwise the next writer
+    would do this within its commit.
     """
     try:
         with (
@@ -445,9 +470,11 @@ def _copy(source: Path, target: Path) -> None:
             target.open("rb") as copied,
             _write_back(source) as write_back,
         ):
-            to.execute("PRAGMA synchronous=OFF")  # it is synced here, step by step
+            # Each step is synced by the progress callback.
+            to.execute("PRAGMA synchronous=OFF")
             at.execute("BEGIN")
-            at.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # the snapshot's beginning
+            # This statement starts the snapshot.
+            at.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             at.backup(to, pages=_STEP_PAGES, progress=lambda *_: os.fdatasync(copied.fileno()))
             at.execute("COMMIT")
             write_back()
@@ -457,9 +484,9 @@ def _copy(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _write_back(source: Path) -> Iterator[Callable[[], None]]:
-    """What writes a database's log back into it, without a wait of anybody's; ready for use.
+    """Yield a function that writes the log back into the database without blocking other processes.
 
-    Who may only read the database leaves its log as it is.
+    Without write permission the function has no effect.
     """
     uri = f"{source.absolute().as_uri()}?mode=rw"
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as writing:
@@ -468,12 +495,13 @@ def _write_back(source: Path) -> Iterator[Callable[[], None]]:
             with contextlib.suppress(sqlite3.Error):
                 writing.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
-        write_back()  # its connection is open and its schema read when it counts
+        # Open the connection and read the schema in advance.
+        write_back()
         yield write_back
 
 
 def _check(path: Path) -> None:
-    """Raise :class:`BackupUnusable` for a database that is damaged, or not one of ours."""
+    """Raise :class:`BackupUnusable` for a damaged or foreign database."""
     queue = path.stem == "queue"
     application = QUEUE_APPLICATION if queue else TABLE_APPLICATION
     with contextlib.closing(sqlite3.connect(path)) as database:

@@ -1,7 +1,7 @@
-"""A queue on SQLite: one host, many processes, no server, durable.
+"""Durable queue in an SQLite file, for many processes on one host, without a server.
 
-:mod:`broadside.exchange.embedded.sqlite` says what "durable" means and what a fork may do. All
-processes of the host read one wall clock, so instants are kept as epoch microseconds.
+:mod:`broadside.exchange.embedded.sqlite` describes durability and the use after a fork. All
+processes on the host have the same wall clock, so times are stored as epoch microseconds.
 """
 
 import asyncio
@@ -29,13 +29,18 @@ from broadside.exchange.ports import (
 )
 from broadside.exchange.troubles import WriteRefusals
 
-_POLL_S: Final = (0.05, 0.1)  # a waiting receiver looks this often, jittered
-_LULL_POLL_S: Final = (0.2, 0.4)  # and while nobody writes it asks this often whether to look
-_LULL_S: Final = 2.0  # and looks this often at least
-_SEND_MAX_COUNT: Final = 500  # messages in one transaction, so that a long send lets others in
+# Minimum and maximum seconds between two polls of a waiting receiver.
+_POLL_S: Final = (0.05, 0.1)
+# Minimum and maximum seconds between two checks for a write, while the queue is idle.
+_LULL_POLL_S: Final = (0.2, 0.4)
+# Maximum seconds between two polls while the queue is idle.
+_LULL_S: Final = 2.0
+# Maximum messages in one transaction, so that a large send does not block other processes.
+_SEND_MAX_COUNT: Final = 500
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-QUEUE_APPLICATION: Final = 0x42735155  # "BsQU"
+# SQLite application id, "BsQU".
+QUEUE_APPLICATION: Final = 0x42735155
 QUEUE_LAYOUT: Final = """
 CREATE TABLE message (
     sequence INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -75,7 +80,12 @@ _LOCK_READY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lock:
-    """What settles a message: its row, while the row still holds this key."""
+    """Lock of a message.
+
+    Attributes:
+        sequence: Row number of the message.
+        key: Key that the row must still contain.
+    """
 
     sequence: int
     key: bytes
@@ -83,18 +93,24 @@ class _Lock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lull:
-    """Nothing can be received before an instant, unless somebody writes."""
+    """Idle state in which no message can be received unless a process writes.
+
+    Attributes:
+        mark: Mark of the database.
+        until_s: End of the idle state, in monotonic seconds.
+    """
 
     mark: Mark
-    until_s: float  # monotonic
+    until_s: float
 
 
 class EmbeddedQueue:
-    """A :class:`~broadside.exchange.ports.JobQueue` in ``<data_dir>/queue.sqlite3``.
+    """:class:`~broadside.exchange.ports.JobQueue` in ``<data_dir>/queue.sqlite3``.
 
-    A lock is a key in the message's row; ``ready_us`` is the instant at which the row is, or is
-    again, anybody's. Expiry and dead-lettering happen when somebody next looks. Who waits looks
-    seldom while nobody writes: to ask whether somebody did costs far less than a look.
+    A lock is a key in the row of a message. ``ready_us`` is the time at which the row is available,
+    for the first time or again. Expiry and dead-lettering are applied at the next poll. While no
+    process writes, a waiting receiver polls rarely. A check for a write is much cheaper than a
+    poll.
     """
 
     def __init__(
@@ -108,7 +124,19 @@ class EmbeddedQueue:
         clock: Callable[[], float] = time.time,
         refusals: WriteRefusals | None = None,
     ) -> None:
-        """``duplicates_s`` is the detection window; ``clock`` gives epoch seconds."""
+        """Initialize the queue. The first call opens the file.
+
+        Args:
+            data_dir: The folder to use for the database.
+            lock_s: The time to lock a received message, in seconds.
+            deliveries_max_count: The number of times to deliver a message before it is moved to the
+                dead letters.
+            duplicates_s: The time to remember message ids in order to detect duplicates, in
+                seconds.
+            busy_s: The maximum time to wait for a database lock, in seconds.
+            clock: Used to get the current time in epoch seconds.
+            refusals: Used to record writes that fail because of missing space or permission.
+        """
         self._database = Database(
             data_dir / "queue.sqlite3", QUEUE_APPLICATION, QUEUE_LAYOUT, busy_s, refusals
         )
@@ -150,15 +178,18 @@ class EmbeddedQueue:
         try:
             return await asyncio.shield(locked)
         except asyncio.CancelledError:
-            # The thread cannot be stopped: give back what it locks, or the message would
-            # stay hidden for a whole lock time.
+            # The thread cannot be stopped. Abandon the message that it locks. Otherwise the
+            # message would be unavailable for the full lock duration.
             with suppress(ExchangeError):
                 if (unseen := await locked) is not None:
                     await self.abandon(unseen)
             raise
 
     def _lull_s(self) -> float:
-        """For how long nothing can be received unless somebody writes; 0 where that is unknown."""
+        """Return the seconds for which no message is available unless a process writes.
+
+        The result is 0 if that is unknown.
+        """
         lull = self._lull
         if lull is None or self._database.mark() != lull.mark:
             return 0.0
@@ -247,7 +278,7 @@ class EmbeddedQueue:
             ).rowcount
 
     def _lock_one(self, connection: sqlite3.Connection) -> Delivery | None:
-        # A glance first: it takes no lock, and nearly always finds nothing.
+        # First check without a lock. Usually there is no message.
         mark, looked_s = self._database.mark(), time.monotonic()
         [(ready_us,)] = connection.execute(_NEXT).fetchall() or [(None,)]
         ahead_s = _LULL_S if ready_us is None else (ready_us - self._now_us()) / 1e6
@@ -257,7 +288,8 @@ class EmbeddedQueue:
             return None
         lock_key = uuid4().bytes
         with transaction(connection):
-            now_us = self._now_us()  # again: the write lock may have come late
+            # Read the clock again, because the wait for the write lock can be long.
+            now_us = self._now_us()
             if connection.execute(
                 _HEAD_SPENT, {"now": now_us, "deliveries": self._deliveries_max_count}
             ).fetchall():
@@ -276,7 +308,7 @@ class EmbeddedQueue:
         return None
 
     def _sweep(self, connection: sqlite3.Connection, now_us: int) -> None:
-        """Set aside what was delivered too often, and drop what has expired."""
+        """Move messages with too many deliveries to the dead letters. Delete expired messages."""
         bounds = {"now": now_us, "deliveries": self._deliveries_max_count}
         connection.execute(
             "UPDATE message SET dead_us = ready_us, lock = NULL, "
@@ -292,7 +324,7 @@ class EmbeddedQueue:
         )
 
     async def _settle(self, delivery: Delivery, change: str, **values: Value) -> int:
-        """Apply ``change`` to the message while its lock holds; return the instant used."""
+        """Apply ``change`` to the message while its lock is valid. Return the current epoch us."""
         if not isinstance(delivery.token, _Lock):
             raise TypeError(f"message {delivery.message_id}: not a delivery of this queue")
         return await self._database.run(
@@ -352,7 +384,7 @@ class EmbeddedQueue:
         return changed.rowcount > 0
 
     def _purge(self, connection: sqlite3.Connection, sequence: int | None, limit: int) -> int:
-        # What has no number among integers of 64 bits is no letter's.
+        # A sequence number has at most 64 bits.
         if sequence is not None and not 0 <= sequence < 2**63:
             return 0
         with transaction(connection):
@@ -386,7 +418,10 @@ def _epoch_us(at: datetime) -> int:
 
 
 def _instant(epoch_us: object) -> datetime:
-    """The epoch for what is no instant: a row that none of ours wrote is read for the rest."""
+    """Return the time of an epoch microsecond value.
+
+    An invalid value in a foreign row results in the epoch, so that the rest of the row is readable.
+    """
     try:
         return _EPOCH + timedelta(microseconds=int(epoch_us))  # type: ignore[call-overload,no-any-return]
     except (TypeError, ValueError, OverflowError):
@@ -394,5 +429,5 @@ def _instant(epoch_us: object) -> datetime:
 
 
 def _bytes(body: object) -> bytes:
-    """A message's body, of whatever kind the row has it."""
+    """Return the body as bytes. The column can also contain text or a number."""
     return body if isinstance(body, bytes) else str(body).encode()

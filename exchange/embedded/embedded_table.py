@@ -1,6 +1,6 @@
-"""A table on SQLite: one host, many processes, no server, durable.
+"""Durable table in an SQLite file, for many processes on one host, without a server.
 
-:mod:`broadside.exchange.embedded.sqlite` says what "durable" means and what a fork may do.
+:mod:`broadside.exchange.embedded.sqlite` describes durability and the use after a fork.
 """
 
 import json
@@ -35,7 +35,8 @@ _NAMED: Final = (
     "WHERE partition_key = ? AND row_key IN (SELECT value FROM json_each(?)) ORDER BY row_key"
 )
 
-TABLE_APPLICATION: Final = 0x42735442  # "BsTB"
+# SQLite application id, "BsTB".
+TABLE_APPLICATION: Final = 0x42735442
 TABLE_LAYOUT: Final = """
 CREATE TABLE entity (
     partition_key TEXT NOT NULL,
@@ -49,7 +50,14 @@ CREATE TABLE entity (
 
 
 class EmbeddedTable:
-    """A :class:`~broadside.exchange.ports.Table` in ``<data_dir>/<name>.sqlite3``."""
+    """:class:`~broadside.exchange.ports.Table` in ``<data_dir>/<name>.sqlite3``.
+
+    Args:
+        data_dir: The folder to use for the database.
+        name: The table name.
+        busy_s: The maximum time to wait for a database lock, in seconds.
+        refusals: Used to record writes that fail because of missing space or permission.
+    """
 
     def __init__(
         self,
@@ -98,7 +106,8 @@ class EmbeddedTable:
                 yield row
             if len(rows) < page_count:
                 return
-            start = rows[-1].row_key + "\0"  # the next possible key: none holds a control character
+            # Next possible key, because keys contain no control characters.
+            start = rows[-1].row_key + "\0"
             left_count = None if left_count is None else left_count - len(rows)
 
     async def scan_changed(
@@ -234,13 +243,16 @@ def _name(entity: Entity) -> str:
 
 
 def _row(entity: Entity) -> tuple[str, str, str, str, bytes]:
-    """An entity as one row of the database, under a new ETag."""
+    """Return an entity as a database row with a new ETag."""
     properties, binary = _encode(entity.properties)
     return entity.partition_key, entity.row_key, uuid4().hex, properties, binary
 
 
 def _encode(properties: Mapping[str, Value]) -> tuple[str, bytes]:
-    """Properties as JSON ``{name: value, or [kind, text or length]}``, and the binary ones."""
+    """Encode properties as JSON and binary values as one blob.
+
+    The JSON is ``{name: value, or [type, text or length]}``.
+    """
     fields: dict[str, object] = {}
     binary: list[bytes] = []
     for name, value in properties.items():
@@ -256,7 +268,10 @@ def _encode(properties: Mapping[str, Value]) -> tuple[str, bytes]:
 
 
 def _decode(properties: str, binary: bytes) -> dict[str, Value]:
-    """No property at all where a row is damaged: who reads it names it, and reads the others."""
+    """Decode the properties. A damaged row has no properties.
+
+    The caller can then report the row and read the other rows.
+    """
     try:
         return _decoded(properties, binary)
     except (ValueError, TypeError, AttributeError, RecursionError):

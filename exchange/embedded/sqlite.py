@@ -1,14 +1,15 @@
-"""One SQLite file shared by many processes of one host, off the event loop.
+"""SQLite database that many processes on one host share, accessed outside the event loop.
 
-The file is in write-ahead-log mode and a commit is synced to disk before a call returns
-(``synchronous=FULL``). A killed process loses nothing that it was told is done; what it was doing
-is rolled back by the next one that looks. When the host loses power the same holds, which
-``synchronous=NORMAL`` would not give: queue and table are two files, and only a sync at each commit
-keeps a claim in the one before the settled message in the other. The price is about 0.2 ms a commit
-on an SSD; what one process writes side by side shares one, and nobody is told before it stands.
+The database is in write-ahead-log mode, and each commit is synced to disk before a call returns
+(``synchronous=FULL``). If a process is killed, all results that were returned to callers are on
+disk. The next process that opens the database rolls back the rest. This is also true after a power
+failure. ``synchronous=NORMAL`` does not guarantee that. Queue and table are two files, and only a
+sync per commit ensures that a claim in one file precedes the settled message in the other. A commit
+takes about 0.2 ms on an SSD. Concurrent writes of a process share a commit, and no result is
+returned before that commit is on disk.
 
-A :class:`Database` owns one worker thread with one connection, opened at the first call and valid
-only in the process that opened it: SQLite's locks do not survive a fork.
+A :class:`Database` has one worker thread with one connection. The first call opens the connection.
+It is valid only in this process, because SQLite locks do not survive a fork.
 """
 
 import asyncio
@@ -42,22 +43,31 @@ _Args = TypeVarTuple("_Args")
 _T = TypeVar("_T")
 
 _LAYOUT_VERSION: Final = 1
-GROUP_MAX_COUNT: Final = 64  # writes in one commit: others' processes wait for no longer one
-_PAUSE_S: Final = (0.0005, 0.002)  # between two looks at a lock that another process holds
+# Maximum writes in one commit. Other processes wait for at most one such commit.
+GROUP_MAX_COUNT: Final = 64
+# Minimum and maximum seconds between two attempts to get a lock.
+_PAUSE_S: Final = (0.0005, 0.002)
 _REPLACING: Final = methodcaller("decode", "utf-8", "replace")
-_FLOCK: Final = "hhqqi"  # struct flock of 64-bit Linux: type, whence, start, length, pid
-_SHARED_BYTE: Final = 128  # of FILE-shm: each connection holds a lock on it (SQLite's UNIX_SHM_DMS)
+# ``struct flock`` on 64-bit Linux: type, whence, start, length, pid.
+_FLOCK: Final = "hhqqi"
+# Byte of FILE-shm that each connection locks (SQLite's UNIX_SHM_DMS).
+_SHARED_BYTE: Final = 128
 
 
-_SETTLED_S: Final = 2.0  # from a write into the log to its commit there may be a sync between
+# Seconds from a write in the log to its commit. There can be a sync in between.
+_SETTLED_S: Final = 2.0
 
 _REFUSED: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR)
 
-Mark = tuple[int, int, int]  # the log's inode, size and instant of its last write, epoch ns
+# Inode and size of the log file, and the time of the last write in epoch ns.
+Mark = tuple[int, int, int]
 
 
 def is_open_elsewhere(path: Path) -> bool:
-    """Whether another process has this database open; only for one that has not."""
+    """Return True if another process has the database open.
+
+    The current process must not have it open.
+    """
     try:
         with path.with_name(f"{path.name}-shm").open("rb+") as shared:
             asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _SHARED_BYTE, 1, 0)
@@ -69,7 +79,7 @@ def is_open_elsewhere(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What waits for the worker thread."""
+    """A call that waits for the worker thread."""
 
     call: Callable[[sqlite3.Connection], Any]
     future: "asyncio.Future[Any]"
@@ -78,7 +88,7 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """What became of it."""
+    """Result or error of a call."""
 
     work: _Work
     result: Any = None
@@ -86,7 +96,15 @@ class _Done:
 
 
 class Database:
-    """One SQLite file behind one worker thread, with its errors explained."""
+    """SQLite database with one worker thread and clear error messages.
+
+    Args:
+        path: The database file to use.
+        application: The SQLite application id that is used to identify the database.
+        layout: The SQL statements used to create the tables.
+        busy_s: The maximum time to wait for a lock, in seconds.
+        refusals: Used to record writes that fail because of missing space or permission.
+    """
 
     def __init__(
         self,
@@ -105,22 +123,32 @@ class Database:
         self._pid: int | None = None
         self._worker: ThreadPoolExecutor | None = None
         self._connection: sqlite3.Connection | None = None
-        self._inode: tuple[int, int] | None = None  # of the file that the connection has open
+        # Device and inode of the open file.
+        self._inode: tuple[int, int] | None = None
         self._closed = False
         self._due: deque[_Work] = deque()
-        self._woken = False  # the thread is about to look at what is due
+        # The worker thread will process the pending calls.
+        self._woken = False
 
     async def run(self, work: Callable[[sqlite3.Connection, *_Args], _T], *args: *_Args) -> _T:
         """Run ``work(connection, ...)`` on the worker thread.
 
-        Raises ``ExchangeUnavailable`` for what may pass (a lock held too long, a full disk) and
-        ``ExchangeMisconfigured`` for what will not (no directory, no right, a foreign file), of
-        which ``StorageGone`` says that the file was removed or replaced under us.
+        Args:
+            work: The function to run. It will be given the connection and ``args``.
+            args: Arguments to pass to ``work``.
+
+        Raises:
+            ExchangeUnavailable: A transient error (lock timeout, disk full).
+            ExchangeMisconfigured: A permanent error (no directory, no permission, foreign file).
+            StorageGone: The file was removed or replaced. A subclass of ``ExchangeMisconfigured``.
         """
         return await self.submit(work, *args)
 
     async def read(self, work: Callable[[sqlite3.Connection, *_Args], _T], *args: *_Args) -> _T:
-        """Like :meth:`run`, of what writes nothing: it waits for no group, and takes no lock."""
+        """Run ``work`` like :meth:`run`, without writing.
+
+        It does not wait for a group and does not take a lock.
+        """
         return await self.submit(work, *args, reads=True)
 
     def submit(
@@ -129,7 +157,15 @@ class Database:
         *args: *_Args,
         reads: bool = False,
     ) -> "asyncio.Future[_T]":
-        """Like :meth:`run`, for who goes on waiting for it though it was cancelled."""
+        """Start ``work`` like :meth:`run` and return a future.
+
+        Use this if the caller has to wait for the result even after it has been cancelled.
+
+        Args:
+            work: The function to run. It will be given the connection and ``args``.
+            args: Arguments to pass to ``work``.
+            reads: True if ``work`` does not write.
+        """
         if self._closed:
             raise RuntimeError(f"{self._path}: used after close()")
         if self._worker is None:
@@ -148,12 +184,14 @@ class Database:
         return future
 
     def mark(self) -> Mark | None:
-        """What is another once anybody has committed; cheap, so on any thread.
+        """Return a value that changes after each commit, cheaply and on any thread.
 
-        It is None after a write: that is read only once it is synced, and the next one may bear
-        the same instant.
+        Returns:
+            The mark, or None shortly after a write. Readers see a write only after the sync, and
+            the next write can have the same timestamp.
         """
         try:
+            # ``os.stat`` is the fastest call.
             log = os.stat(self._log_path)  # noqa: PTH116 - the cheapest
         except OSError:
             return None
@@ -162,7 +200,7 @@ class Database:
         return log.st_ino, log.st_size, log.st_mtime_ns
 
     async def close(self) -> None:
-        """Close the connection; in a fork of the process that opened it, leave it alone."""
+        """Close the connection. After a fork, the child process leaves it open."""
         self._closed = True
         worker, self._worker = self._worker, None
         if worker is not None and self._pid == os.getpid():
@@ -172,11 +210,13 @@ class Database:
     # On the worker thread ---------------------------------------------------------------------
 
     def _do_due(self) -> None:
-        """Everything that waits: reads one by one, writes in groups that are synced once.
+        """Run all pending calls.
 
-        What was done together is told together: each telling wakes the event loop.
+        Reads run individually, writes in groups with one sync. The results of a group are delivered
+        together, because each delivery wakes the event loop.
         """
-        self._woken = False  # before the look: what comes from here on wakes us again
+        # This must precede the loop, so that later calls start the worker again.
+        self._woken = False
         while self._due:
             read: list[_Done] = []
             writes: list[_Work] = []
@@ -193,36 +233,38 @@ class Database:
             self._tell(self._do_group(writes) if grouped else list(map(self._do, writes)))
 
     def _tell(self, done: Iterable[_Done]) -> None:
-        """Have those who wait told, on their own event loops."""
+        """Deliver results to the event loops of the callers."""
         for loop, theirs in groupby(done, lambda one: one.work.future.get_loop()):
-            with suppress(RuntimeError):  # it is closed: nobody waits any more
+            # The event loop is closed, so no caller waits.
+            with suppress(RuntimeError):
                 loop.call_soon_threadsafe(_set, list(theirs))
 
     def _do(self, work: _Work) -> _Done:
-        """One by itself."""
+        """Run a call by itself."""
         try:
             return _Done(work, result=self._patiently(lambda: work.call(self._ready())))
         except BaseException as error:
             return _Done(work, error=self._told(error))
 
     def _do_group(self, works: list[_Work]) -> list[_Done]:
-        """Many in one transaction, each whole or not at all.
+        """Run many writes in one transaction. Each write is applied completely or not at all.
 
-        None is told before the commit is on the disk. Where the transaction itself fails (a full
-        disk), nothing of it stands, and each is tried by itself.
+        Results are returned after the commit is on disk. If the transaction itself fails (disk
+        full), it is rolled back and each write runs by itself.
         """
         try:
             return self._patiently(lambda: self._do_in_one(works))
         except sqlite3.Error as error:
             if not _is_busy(error):
                 return list(map(self._do, works))
-            # each would wait as long again
+            # Each write by itself would wait for the same lock again.
             return [_Done(work, error=self._told(error)) for work in works]
-        except BaseException as error:  # whatever it is: who waits for an answer has one
+        except BaseException as error:
+            # Every caller must receive a result, for any error.
             return [_Done(work, error=error) for work in works]
 
     def _do_in_one(self, works: list[_Work]) -> list[_Done]:
-        """The transaction of a group. Raises what it failed with, and then nothing of it stands."""
+        """Run a group in one transaction. If it raises, the whole transaction is rolled back."""
         done: list[_Done] = []
         connection = self._ready()
         with transaction(connection):
@@ -231,7 +273,8 @@ class Database:
                     with transaction(connection):
                         result = work.call(connection)
                 except Exception as error:
-                    if not connection.in_transaction:  # it took the others along
+                    # The error also rolled back the outer transaction.
+                    if not connection.in_transaction:
                         raise
                     done.append(_Done(work, error=self._told(error)))
                 else:
@@ -239,10 +282,10 @@ class Database:
         return done
 
     def _patiently(self, work: Callable[[], _T]) -> _T:
-        """What ``work`` answers, once no other process holds the lock that it asks for.
+        """Return the result of ``work``, and retry while another process holds the lock.
 
-        Who is refused has done nothing yet. All look equally often: SQLite's own pauses grow to
-        0.1 s, so that who has waited longest looks most seldom.
+        A rejected attempt has changed nothing. All processes retry at the same rate. The pauses of
+        SQLite itself grow to 0.1 s, so the process that waited longest would retry least often.
         """
         deadline_s = time.monotonic() + self._busy_s
         while True:
@@ -256,7 +299,8 @@ class Database:
     def _ready(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = self._connect()
-        if self._found_inode() != self._inode:  # SQLite goes on with a file without a name
+        # SQLite continues to use a deleted file.
+        if self._found_inode() != self._inode:
             raise StorageGone(
                 f"{self._path}: removed or replaced while in use: what was written to it is "
                 "lost; stop every Broadside on this host, then start again"
@@ -264,22 +308,24 @@ class Database:
         return self._connection
 
     def _told(self, error: BaseException) -> BaseException:
-        """The error as our callers know it."""
+        """Map an SQLite error to an exchange error."""
         if not isinstance(error, sqlite3.Error):
             return error
         if hasattr(error, "sqlite_errorcode"):
             told: ExchangeError = self._explain(error)
             if self._refusals is not None and error.sqlite_errorcode & 0xFF in _REFUSED:
                 self._refusals.note(self._path.stem, str(told))
-        elif isinstance(error, sqlite3.OperationalError):  # text that is not UTF-8
+        elif isinstance(error, sqlite3.OperationalError):
+            # Text that is not UTF-8.
             told = RecordUnreadable(f"{self._path}: {error}")
         else:
-            return error  # not SQLite's word but the module's: our mistake
+            # A programming error, reported by the Python module.
+            return error
         told.__cause__ = error
         return told
 
     def _found_inode(self) -> tuple[int, int] | None:
-        """What stands at our path just now; None: nothing."""
+        """Return device and inode of the file at the path, or None if there is no file."""
         try:
             found = self._path.stat()
         except OSError:
@@ -301,9 +347,11 @@ class Database:
             ) from error
         self._refuse_links()
         self._keep_private()
-        self._inode = self._found_inode()  # before it is opened: it may go while it is laid out
+        # This must precede the open, because the file can be removed while the tables are created.
+        self._inode = self._found_inode()
         connection = sqlite3.connect(self._path, timeout=0, isolation_level=None)
-        connection.text_factory = _REPLACING  # one row's odd byte is not the end of a scan
+        # An invalid byte in one row must not stop a scan.
+        connection.text_factory = _REPLACING
         try:
             self._prepare(connection)
         except BaseException:
@@ -312,11 +360,12 @@ class Database:
         return connection
 
     def _refuse_links(self) -> None:
-        """A link here leads where nobody meant us to write, or to change what others may read."""
+        """Reject symbolic links. They could redirect writes or a change of file permissions."""
         for path in self._files():
             try:
                 target = path.readlink()
-            except OSError:  # no link; or none of ours to see, of which SQLite has its own words
+            except OSError:
+                # Not a link, or not readable. SQLite reports the latter.
                 continue
             raise ExchangeMisconfigured(
                 f"{path}: a link to {target}; put the file itself there, or set another "
@@ -324,18 +373,20 @@ class Database:
             )
 
     def _files(self) -> list[Path]:
-        """The database, its log and its index."""
+        """Return the paths of the database, the log and the index."""
         return [self._path.with_name(self._path.name + end) for end in ("", "-wal", "-shm")]
 
     def _keep_private(self) -> None:
-        """Make the file its owner's alone; SQLite gives its log and index the same mode.
+        """Restrict the file permissions to the owner. SQLite uses the same mode for log and index.
 
-        It is never opened for that: closing it would drop the locks that this process has on it.
+        The file must not be opened for this. Closing it would release the locks of this process.
         """
-        with suppress(OSError):  # what is wrong with it, SQLite says in its own words
+        # SQLite reports the error later.
+        with suppress(OSError):
             os.mknod(self._path, 0o600 | stat.S_IFREG)
         for path in self._files():
-            with suppress(OSError):  # not there, or another user's
+            # The file does not exist or belongs to another user.
+            with suppress(OSError):
                 if path.stat().st_mode & 0o077:
                     path.chmod(0o600)
 
@@ -356,7 +407,7 @@ class Database:
         connection.execute("PRAGMA synchronous=FULL")
 
     def _create(self, connection: sqlite3.Connection) -> None:
-        """Lay out a new file; of many processes that try at once, one does."""
+        """Create the tables in a new file. If several processes try, only one of them does it."""
         connection.execute("PRAGMA journal_mode=WAL")
         with transaction(connection):
             if _identity(connection) == (0, 0):
@@ -366,7 +417,8 @@ class Database:
                 connection.execute(f"PRAGMA application_id={self._application}")
 
     def _explain(self, error: sqlite3.Error) -> ExchangeError:
-        match error.sqlite_errorcode & 0xFF:  # the primary code: the rest says where
+        # The low byte is the primary error code.
+        match error.sqlite_errorcode & 0xFF:
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
                 return ExchangeUnavailable(
                     f"{self._path}: locked by another process for over {self._busy_s:g} s; look "
@@ -396,7 +448,8 @@ class Database:
 def _set(done: Iterable[_Done]) -> None:
     for one in done:
         future = one.work.future
-        if future.done():  # given up meanwhile
+        # The caller was cancelled.
+        if future.done():
             continue
         if one.error is None:
             future.set_result(one.result)
@@ -405,12 +458,15 @@ def _set(done: Iterable[_Done]) -> None:
 
 
 def _is_busy(error: sqlite3.Error) -> bool:
-    """Whether another process holds the lock."""
+    """Return True if another process holds the lock."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _identity(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Application id and number of schema entries, in one snapshot: (0, 0) is a new file."""
+    """Return application id and number of schema entries. A new file has (0, 0).
+
+    Both values come from the same snapshot.
+    """
     application, schema_count = connection.execute(
         "SELECT application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id"
     ).fetchone()
@@ -418,7 +474,13 @@ def _identity(connection: sqlite3.Connection) -> tuple[int, int]:
 
 
 def explain_foreign(connection: sqlite3.Connection, application: int, layout: str) -> str | None:
-    """Return why a database is not one of ours with this layout; None where it is, or is empty."""
+    """Return why a database does not belong to Broadside, or None if it does or is empty.
+
+    Args:
+        connection: Connection to the database.
+        application: The application id to expect.
+        layout: The SQL statements used to create the expected tables.
+    """
     found, objects_count = _identity(connection)
     if (found, objects_count) == (0, 0):
         return None
@@ -435,7 +497,7 @@ def explain_foreign(connection: sqlite3.Connection, application: int, layout: st
 
 
 def _columns(connection: sqlite3.Connection) -> dict[tuple[str, str], list[str]]:
-    """Columns by kind and name, of all that is stored or runs; indexes are neither."""
+    """Return the columns by object type and name, for all objects except indexes."""
     objects = connection.execute(
         "SELECT type, name FROM sqlite_schema WHERE type != 'index' AND name NOT LIKE 'sqlite_%'"
     ).fetchall()
@@ -448,8 +510,10 @@ def _columns(connection: sqlite3.Connection) -> dict[tuple[str, str], list[str]]
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Hold the write lock from the first statement on, so that what was read stays true; within
-    another transaction, a part of it that stands or falls by itself."""
+    """Hold the write lock from the first statement, so that rows that were read do not change.
+
+    Inside another transaction this is a savepoint, which commits or rolls back separately.
+    """
     begin, commit, undo = (
         ("SAVEPOINT part", "RELEASE part", ("ROLLBACK TO part", "RELEASE part"))
         if connection.in_transaction
@@ -460,7 +524,8 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         yield
         connection.execute(commit)
     except BaseException:
-        if connection.in_transaction:  # a full disk ends it by itself
+        # SQLite itself ends a transaction if the disk is full.
+        if connection.in_transaction:
             for statement in undo:
                 connection.execute(statement)
         raise

@@ -1,7 +1,8 @@
-"""Traffic engines, one a module: what each turns a job into, and how its output reads.
+"""Traffic engines, one module for each engine.
 
-:mod:`broadside.exchange.engines.port` is the contract. A module of this package that has an
-``ENGINE`` is an engine under the module's name; nothing else lists them.
+:mod:`broadside.exchange.engines.port` defines the interface. A module of this package that has an
+``ENGINE`` constant is an engine, and the name of the module is the name of the engine. There is no
+other list of engines.
 """
 
 import importlib
@@ -15,7 +16,7 @@ from broadside.exchange.messages import Traffic
 
 @cache
 def engines() -> dict[str, Engine]:
-    """Every engine by name, in alphabetical order."""
+    """Return all engines by name, in alphabetical order."""
     found: dict[str, Engine] = {}
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
         engine = getattr(importlib.import_module(f"{__name__}.{module.name}"), "ENGINE", None)
@@ -25,43 +26,65 @@ def engines() -> dict[str, Engine]:
 
 
 def find(name: str) -> Engine | None:
-    """The engine of that name, or None."""
+    """Return the engine with this name, or None if there is no such engine."""
     return engines().get(name)
 
 
 def filled_in(given: object) -> object:
-    """Fields of a Traffic with those that are left out as its engine has them; anything else as it
-    is. Whoever reads what a person wrote does this first."""
+    """Return the fields of a ``Traffic`` with the defaults of its engine for missing fields.
+
+    Apply this function before validation of user input. Any other value is returned unchanged.
+    """
     name = given.get("engine") if isinstance(given, Mapping) else None
     engine = find(name) if isinstance(name, str) else None
     return given if engine is None else {**engine.defaults, **given}  # type: ignore[dict-item]
 
 
 def traffic_of(**fields: object) -> Traffic:
-    """A Traffic; what is left out is as its engine has it. Raises pydantic's ValidationError."""
+    """Return a ``Traffic`` with the defaults of its engine for missing fields.
+
+    Raises:
+        pydantic.ValidationError: A field is invalid.
+    """
     return Traffic.model_validate(filled_in(fields))
 
 
 def measures(traffic: Traffic) -> frozenset[str]:
-    """What its engine tells beside bytes: rtt, retransmits, loss, success, latency."""
+    """Return the metrics that the engine reports besides bytes.
+
+    These are rtt, retransmits, loss, success and latency. The result is empty for an unknown
+    engine.
+    """
     engine = find(traffic.engine)
     return frozenset() if engine is None else engine.measures(traffic)
 
 
 def offered_bits_per_second(traffic: Traffic) -> int | None:
-    """Payload asked of one pair, all flows; None: as fast as it goes, or unknown."""
+    """Return the requested payload rate of a pair, all flows.
+
+    Returns:
+        The rate in bit/s. None if the rate is not limited or the engine is unknown.
+    """
     engine = find(traffic.engine)
     return None if engine is None else engine.offered_bits_per_second(traffic)
 
 
 def scaled(traffic: Traffic, scale: float) -> Traffic:
-    """The same with its paced rates divided by ``scale``."""
+    """Return the same traffic with its rate limits divided by ``scale``.
+
+    Args:
+        traffic: The traffic. It is returned unchanged if the engine is unknown.
+        scale: The number to divide by, which is the scale of a lab.
+    """
     engine = find(traffic.engine)
     return traffic if engine is None else engine.scaled(traffic, scale)
 
 
 def problems(traffic: Traffic) -> tuple[str, ...]:
-    """What its engine cannot do of what is asked, each as ``field: problem; fix``."""
+    """Return the settings that the engine does not support.
+
+    Each of them is an error text ``field: problem; fix``.
+    """
     return tuple(_problems(traffic))
 
 

@@ -1,4 +1,4 @@
-"""How one quantity spread, counted by logarithmic bucket while it is told."""
+"""Histograms with logarithmic buckets, filled while values arrive."""
 
 import math
 from collections import Counter
@@ -8,11 +8,17 @@ from typing import Final
 from broadside.exchange.messages import BUCKET_RATIO, Distribution
 
 _LOG_RATIO: Final = math.log(BUCKET_RATIO)
-LEAST_S: Final = 1e-6  # s: what is shorter counts as this long
+# Smallest value that is counted, in seconds. Shorter values count as this value.
+LEAST_S: Final = 1e-6
 
 
 class Buckets:
-    """Counts of one quantity by logarithmic bucket."""
+    """Histogram of one quantity with logarithmic buckets.
+
+    Args:
+        name: Name of the quantity in the report.
+        unit: Unit of the values.
+    """
 
     def __init__(self, name: str, unit: str) -> None:
         self._name, self._unit = name, unit
@@ -20,13 +26,13 @@ class Buckets:
         self._max = 0.0
 
     def add(self, value: float) -> None:
-        """Count one value; what is not positive counts as the smallest there is."""
+        """Count one value. Zero and negative values count as ``LEAST_S``."""
         value = max(value, LEAST_S)
         self._counts[math.floor(math.log(value) / _LOG_RATIO)] += 1
         self._max = max(self._max, value)
 
     def distribution(self) -> tuple[Distribution, ...]:
-        """As a report carries it; empty without a value."""
+        """Return the histogram for a report, or an empty tuple if no value was added."""
         if not self._counts:
             return ()
         counts = dict(sorted(self._counts.items()))
@@ -34,7 +40,10 @@ class Buckets:
 
 
 def folded(distributions: Iterable[Distribution]) -> tuple[Distribution, ...]:
-    """Those of one name as one: counts add up."""
+    """Merge distributions that have the same name.
+
+    The counts are added, and the largest maximum is used.
+    """
     found: dict[str, Distribution] = {}
     for each in distributions:
         was = found.get(each.name)

@@ -1,7 +1,8 @@
-"""What download engines share: options, the sizes they fetch, bytes over time, what each end read.
+"""Common parts of the download engines.
 
-Bytes come from transfers and counters, and lie in cells of whole UTC seconds that conserve them.
-Servers keep one sparse file of each size.
+This module contains the options, the file sizes, the bytes per second and the readers. Bytes come
+from transfers and counters. They are stored in cells of whole UTC seconds, and the sum over the
+cells is the sum of the bytes. Servers store a sparse file of each size.
 """
 
 import math
@@ -31,44 +32,52 @@ from broadside.exchange.messages import (
     Traffic,
 )
 
-SPAN_MAX_S: Final = 100_000.0  # s of cells that are kept: more than the longest burst
-# Of a record's bytes: as few may lie in transfers that are longer than its readings. As little
-# hides no shortfall that the judgement looks for (core/measure/resolution.py, HIDDEN_RATIO).
+# Maximum time in seconds that the cells can cover. It is longer than the longest burst.
+SPAN_MAX_S: Final = 100_000.0
+# Share of the bytes that can belong to transfers longer than a reading. This share is too small to
+# hide a shortfall that the verdict must detect (core/measure/resolution.py, HIDDEN_RATIO).
 LONGER_RATIO: Final = 0.01
-# The name of the measure that counts lines of a server's log whose time cannot be of their test.
+# The measure that counts server log lines with a time that is impossible for their test.
 UNPLACED: Final = "server_unplaced_count"
 
 
 class Seconds:
-    """Bytes of transfers, each spread evenly over the time that it took, gathered by second.
+    """Bytes of transfers per second. The bytes of a transfer are spread evenly over its duration.
 
-    What a transfer carried is known over its own time only. So readings are as long as the
-    transfers that carried nearly all bytes (:data:`LONGER_RATIO`), and at least a second.
-    Memory is a number a second, whatever comes in.
+    Only the total of a transfer is known, not its distribution over time. Readings are therefore as
+    long as the transfers that carried nearly all bytes (:data:`LONGER_RATIO`), and at least one
+    second. Memory use is one number per second for any input.
 
     Args:
-        span_max_s: Seconds between the first and the last byte, at most.
+        span_max_s: Maximum seconds between the first and the last byte.
+
+    Attributes:
+        first_s: Epoch second of the earliest start.
+        last_s: Epoch second of the latest end.
     """
 
     def __init__(self, span_max_s: float = SPAN_MAX_S) -> None:
         self._span_max_s = span_max_s
-        self._cells: dict[int, float] = {}  # bytes by epoch second
-        self._carried: Counter[int] = Counter()  # bytes by the length of a reading in seconds
-        self._joined: set[int] = set()  # cells that are one reading with the cell before
-        self.first_s: float | None = None  # epoch s of the earliest start
-        self.last_s: float | None = None  # epoch s of the latest end
+        # Bytes by epoch second.
+        self._cells: dict[int, float] = {}
+        # Bytes by length of the reading in seconds.
+        self._carried: Counter[int] = Counter()
+        # Cells that belong to the same reading as the previous cell.
+        self._joined: set[int] = set()
+        self.first_s: float | None = None
+        self.last_s: float | None = None
 
     def add(self, start_s: float, end_s: float, amount_bytes: int, error_s: float = 0.0) -> bool:
-        """Spread a transfer's bytes over its time; a transfer of no length is a moment.
+        """Spread the bytes of a transfer over its duration. No duration means one instant.
 
         Args:
-            start_s: Epoch second of its first byte.
-            end_s: Epoch second of its last byte.
-            amount_bytes: What it carried.
-            error_s: Seconds by which both stamps may be off.
+            start_s: Time of the first byte, in epoch seconds.
+            end_s: Time of the last byte, in epoch seconds.
+            amount_bytes: Bytes of the transfer.
+            error_s: How far off the two timestamps might be, in seconds.
 
         Returns:
-            False where the stamps cannot be of this test; then nothing is added.
+            False if the timestamps are impossible for this test. Then nothing is added.
         """
         start_s = min(start_s, end_s)
         if not self._spread(start_s, end_s, amount_bytes):
@@ -77,10 +86,15 @@ class Seconds:
         return True
 
     def count(self, start_s: float, end_s: float, amount_bytes: int) -> bool:
-        """Add what a counter grew by between two looks: a reading of its own.
+        """Add the increase of a counter between two samples, as a separate reading.
+
+        Args:
+            start_s: Time of the first sample, in epoch seconds.
+            end_s: Time of the second sample, in epoch seconds.
+            amount_bytes: Increase of the counter.
 
         Returns:
-            False where the stamps cannot be of this test; then nothing is added.
+            False if the timestamps are impossible for this test. Then nothing is added.
         """
         if not self._spread(start_s, end_s, amount_bytes):
             return False
@@ -106,7 +120,7 @@ class Seconds:
 
     @property
     def reading_s(self) -> int:
-        """Length of the readings in seconds."""
+        """Return the length of the readings in seconds."""
         left = sum(self._carried.values()) * LONGER_RATIO
         for length_s in sorted(self._carried, reverse=True):
             left -= self._carried[length_s]
@@ -115,19 +129,23 @@ class Seconds:
         return 1
 
     def shaped(self, counted: "Seconds") -> "Seconds":
-        """Return the same bytes, shared out over seconds as a counter saw them.
+        """Return the same bytes with the distribution over time of a counter.
 
-        What the counter saw beyond the payload (headers, TLS) is some thousandths. What came after
-        its last reading is put there.
+        The counter includes a few thousandths of headers and TLS. Bytes after the last sample of
+        the counter are added to the last second.
 
         Args:
-            counted: Counts of about the same bytes, read at seconds' bounds.
+            counted: Samples of a counter of about the same bytes, read about once a second.
+
+        Returns:
+            The bytes per second, or this object if there is no counter.
         """
         until_s = counted.last_s
         if until_s is None or self.first_s is None or self.last_s is None:
             return self
         made = Seconds(self._span_max_s)
-        made._joined = set(counted._joined)  # seconds between two looks that were far apart
+        # Seconds between two samples that are more than a second apart.
+        made._joined = set(counted._joined)
         made.first_s, made.last_s = self.first_s, max(self.last_s, until_s)
         first = math.floor(self.first_s)
         last = min(math.floor(until_s), math.ceil(made.last_s) - 1)
@@ -146,10 +164,15 @@ class Seconds:
         return made
 
     def intervals(self, until_s: float | None = None) -> tuple[Interval, ...]:
-        """Return the readings, in whole UTC seconds, from the first byte to ``until_s``.
+        """Return the readings in whole UTC seconds, from the first byte to ``until_s``.
 
-        Their bytes are whole numbers that sum to what was added. Time is counted from
-        :attr:`first_s`; ``until_s`` of None is the last byte.
+        The bytes of the intervals are integers and their sum is the sum of all added bytes.
+
+        Args:
+            until_s: Epoch second of the end. None means the last byte.
+
+        Returns:
+            The intervals. Their times are relative to :attr:`first_s`.
         """
         if self.first_s is None or self.last_s is None:
             return ()
@@ -161,7 +184,7 @@ class Seconds:
             total += self._cells.get(cell, 0.0)
             after = cell + 1
             inside = (after - first) % size or after in self._joined
-            # What is left of a reading at the end is part of the one before.
+            # A short rest at the end is part of the previous reading.
             if after < end_s and (inside or (size > 1 and end_s - after < size / 2)):
                 continue
             reached, until = round(total), min(end_s, after)
@@ -177,15 +200,15 @@ class Seconds:
 
 
 def _reading_s(length_s: float) -> int:
-    """Return the whole seconds of a reading that holds so long a transfer.
+    """Return the whole seconds of a reading for a transfer of this length.
 
-    As everywhere, a reading of up to 1.5 s counts as a second.
+    As in all other modules, a reading of up to 1.5 s counts as one second.
     """
     return max(1, math.ceil(length_s - 0.5))
 
 
 def read_counters(text: str) -> tuple[int, int] | None:
-    """Bytes that a process read and wrote, from its ``/proc/<pid>/io``; None where it says none."""
+    """Return the bytes read and written from the text of ``/proc/<pid>/io``, or None if missing."""
     read = re.search(r"(?m)^rchar: (\d+)$", text)
     wrote = re.search(r"(?m)^wchar: (\d+)$", text)
     return (int(read[1]), int(wrote[1])) if read and wrote else None
@@ -218,7 +241,15 @@ SIZES_BYTES: Final = tuple(
 
 
 def size_problems(field: str, size_bytes: int) -> Iterator[str]:
-    """What is wrong with a size, as ``field: problem; fix``; nothing where it is one of them."""
+    """Yield an error if servers do not have a file of this size.
+
+    Args:
+        field: The field name.
+        size_bytes: The file size.
+
+    Yields:
+        An error text ``field: problem; fix``.
+    """
     if size_bytes not in SIZES_BYTES:
         near = min(SIZES_BYTES, key=lambda size: abs(size - size_bytes))
         yield (
@@ -228,7 +259,10 @@ def size_problems(field: str, size_bytes: int) -> Iterator[str]:
 
 
 def files() -> Iterator[File]:
-    """Every one of them: sparse, so they take an inode each and no room."""
+    """Return the files of all sizes.
+
+    They are sparse, so each file needs an inode but no disk space.
+    """
     return (File(name=f"{FOLDER}/{size}", size_bytes=size) for size in SIZES_BYTES)
 
 
@@ -236,8 +270,15 @@ _Options = TypeVar("_Options", bound=Message)
 
 
 def parse_options(kind: type[_Options], traffic: Traffic) -> _Options:
-    """``traffic.options`` of an engine. Raises :class:`Unsupported`, which says what is wrong with
-    the first wrong one."""
+    """Return the validated ``traffic.options`` of an engine.
+
+    Args:
+        kind: The class to use for the options.
+        traffic: The traffic to use.
+
+    Raises:
+        Unsupported: An option is invalid. See the message for the first invalid option.
+    """
     try:
         return kind.model_validate(dict(traffic.options))
     except ValidationError as error:
@@ -250,29 +291,35 @@ def parse_options(kind: type[_Options], traffic: Traffic) -> _Options:
         raise Unsupported(f"traffic.options.{field}: {wrong}") from error
 
 
-# s beyond a test's time by which the log may still tell of it: nginx's send_timeout and vsftpd's
-# data_connection_timeout, after which a client that vanished is given up.
+# Seconds after the end of a test in which the log can still contain it. It is the send_timeout of
+# nginx and the data_connection_timeout of vsftpd, after which they close a lost client.
 GONE_S: Final = 60
 
 
 class DownloadReader:
-    """One end's account of one test: the client's of its job, or without one a server's.
+    """Results of a test at the client of its job or at a server.
 
     Args:
-        engine: The engine's name.
-        job: At the client; None at the server.
-        token: What the test's requests carry.
+        engine: The engine name.
+        job: The job at the client, None at the server.
+        token: Token in the requests of the test.
+
+    Attributes:
+        basis: Source of the start time.
+        tells_to_the_end: True if the output is complete until its end. If it ends without data, no
+            data arrived.
     """
 
-    basis: ClassVar[StartBasis] = StartBasis.STAMPS  # what the first byte's instant rests on
-    tells_to_the_end: ClassVar[bool] = False  # that nothing is told means that nothing came
+    basis: ClassVar[StartBasis] = StartBasis.STAMPS
+    tells_to_the_end: ClassVar[bool] = False
 
     def __init__(self, engine: str, job: Job | None, token: Token) -> None:
         self._engine = engine
         self._job = job
         self._cookie = token.job_id
         self._seconds = Seconds(token.lasts_s + GONE_S)
-        self._arrivals = Seconds()  # the same bytes as the kernel counts them, where it is asked
+        # The same bytes as the kernel counts them, if the counter is read.
+        self._arrivals = Seconds()
         self._moved_bytes = 0
         self._client_address: str | None = None
 
@@ -326,7 +373,7 @@ class DownloadReader:
         )
 
     def _error(self, exit_code: int | None, stderr: str) -> str | None:
-        """Why there is no result."""
+        """Return the reason if there is no result."""
         return None
 
     def _measures(self) -> tuple[Measure, ...]:

@@ -1,17 +1,18 @@
-"""FTP downloads: lftp on the client, vsftpd on the server; one flow, or a file in segments.
+"""FTP downloads with lftp on the client and vsftpd on the server, in one flow or in segments.
 
-- The file is fetched again and again until the burst's time is over; then lftp is stopped, and
-  what a transfer had by then counts.
-- Bytes are *what lftp read from its sockets*, by the kernel's account of the process
-  (``/proc/<pid>/io``, ``rchar``), looked at every second: payload, with the replies on the control
-  connection, some hundred bytes a transfer. In segments a connection runs on past its segment's
-  end until it is closed; that was carried as well, and ``kept_ratio`` says how much of all was
-  written out (``wchar``). Segments large against a path's buffers waste little.
-- vsftpd's log gives the server's own account: a transfer's bytes and rate, dated to a second, of
-  log-ins whose password is the job's token. It tells of a transfer at its end, so the server's
-  readings are as long as its transfers.
-- There is no gate: lftp is started at the instant, connects and logs in; the start of data is the
-  look before the counter moved.
+- The client downloads the file repeatedly until the burst ends. The agent then stops lftp. The
+  bytes of the unfinished transfer count.
+- Bytes are the bytes that lftp *read from its sockets*, from the kernel counters of the process
+  (``/proc/<pid>/io``, ``rchar``), sampled every second. They are payload plus the replies on the
+  control connection, which are some hundred bytes per transfer.
+- With segments, a connection continues after the end of its segment until it is closed. These bytes
+  count, because they were transferred. ``kept_ratio`` is the share of all bytes that lftp wrote
+  (``wchar``). Little is wasted if the segments are large compared with the buffers of the path.
+- The server results come from the vsftpd log. It contains the bytes and the rate of each transfer
+  of a login with the job token as password. Timestamps are whole seconds. vsftpd logs a transfer
+  when it ends, so the readings of the server are as long as its transfers.
+- There is no start gate. The agent starts lftp at the start time, and lftp then connects and logs
+  in. The start of data is the last sample before the counter increased.
 """
 
 import calendar
@@ -65,14 +66,19 @@ VSFTPD: Final = Program(
     version_pattern=r"vsftpd: version (\d+\.\d+\.\d+)",
     fix=bring("apt-get install vsftpd", target="tools"),
 )
-PASSIVE_PORTS: Final = (50_000, 59_999)  # of data connections: firewalls must let them through
+# Ports of the data connections. Firewalls must allow them.
+PASSIVE_PORTS: Final = (50_000, 59_999)
 SEGMENT_LEAST_BYTES: Final = 65_536
-PACED_LEAST_S: Final = 2  # of a paced file: what its connection still holds at its end is not paced
-COMMANDS: Final = "ABOR,EPSV,FEAT,MDTM,NOOP,OPTS,PASV,PWD,QUIT,REST,RETR,SIZE,SYST,TYPE"  # no CWD
+# Minimum length in seconds of a file with a rate limit. The data that the connection holds at the
+# end of the file is not rate limited.
+PACED_LEAST_S: Final = 2
+# Allowed commands. CWD is not allowed.
+COMMANDS: Final = "ABOR,EPSV,FEAT,MDTM,NOOP,OPTS,PASV,PWD,QUIT,REST,RETR,SIZE,SYST,TYPE"
 COUNTED: Final = "server_transfers_count"
-# Replies of a log-in and a transfer: ten lines of at most a hundred characters (RFC 959).
+# Replies to a login and a transfer: ten lines of at most a hundred characters (RFC 959).
 REPLIES_BYTES: Final = 1024
-FLOWS_BYTES: Final = 4096  # written by lftp beyond its commands: data flows
+# If lftp has written more bytes than its commands need, data flows.
+FLOWS_BYTES: Final = 4096
 
 
 class Options(Message):
@@ -82,7 +88,7 @@ class Options(Message):
 
 
 class Ftp(Engine):
-    """Downloads over FTP from the pair's server, in as many segments as there are streams."""
+    """Downloads over FTP from the pair's server, with a segment for each stream."""
 
     name: ClassVar[str] = "ftp"
     title: ClassVar[str] = "FTP downloads, one flow or segments of one file"
@@ -124,7 +130,7 @@ class Ftp(Engine):
         return frozenset()
 
     def uncounted_bytes(self, served: EngineReport) -> int:
-        """Return what replies on the control connections may come to."""
+        """Return the maximum size of the replies on the control connections."""
         counts = (m.value for m in served.measures if m.name == COUNTED)
         return REPLIES_BYTES * (round(sum(counts)) + 1)
 
@@ -143,7 +149,8 @@ class Ftp(Engine):
             "net:reconnect-interval-base": 1,
             "net:socket-bind-ipv6" if six else "net:socket-bind-ipv4": ask.bind,
             "net:limit-rate": None if rate is None else max(1, rate // 8),
-            "net:limit-max": None if rate is None else max(1, rate // 80),  # 0.1 s at once
+            # The largest burst above the rate limit is 0.1 s of data.
+            "net:limit-max": None if rate is None else max(1, rate // 80),
             "net:connection-limit": 0,
             "ftp:ssl-allow": "no",
             "ftp:passive-mode": "yes",
@@ -188,8 +195,10 @@ class Ftp(Engine):
             "listen_address6" if six else "listen_address": ask.address,
             "listen_port": ask.port,
             "background": "NO",
-            "run_as_launching_user": "YES",  # without root it cannot be shut into a folder, hence:
-            "deny_file": "/",  # in a name: files beside it are all that can be named
+            # Without root there is no chroot. The next option therefore rejects every name with
+            # a slash, so only files in the folder itself are accessible.
+            "run_as_launching_user": "YES",
+            "deny_file": "/",
             "cmds_allowed": COMMANDS,
             "seccomp_sandbox": "NO",
             "anonymous_enable": "YES",
@@ -203,7 +212,7 @@ class Ftp(Engine):
             "pasv_enable": "YES",
             "pasv_min_port": PASSIVE_PORTS[0],
             "pasv_max_port": PASSIVE_PORTS[1],
-            # A device that translates may give a client's connections several addresses.
+            # A device with address translation can use several addresses for one client.
             "pasv_promiscuous": "YES",
             "max_clients": 0,
             "max_per_ip": 0,
@@ -235,7 +244,7 @@ class Ftp(Engine):
 
 
 class CounterReader(DownloadReader):
-    """The client's side: the kernel's counters of lftp, and its words when it fails."""
+    """Reader of the client, using the kernel counters of lftp and its error messages."""
 
     basis: ClassVar[StartBasis] = StartBasis.SAMPLES
 
@@ -243,8 +252,10 @@ class CounterReader(DownloadReader):
         super().__init__("ftp", job, token_of(job))
         self._duration_s = float(job.duration_s)
         self._file_bytes = job.traffic.options.get("file_bytes", Options().file_bytes)
-        self._first: tuple[int, int] | None = None  # (read, wrote) before anything
-        self._last: tuple[float, int, int] | None = None  # epoch s, read, wrote
+        # Bytes read and written in the first sample.
+        self._first: tuple[int, int] | None = None
+        # Last sample: epoch second, bytes read, bytes written.
+        self._last: tuple[float, int, int] | None = None
         self._flows = False
         self._kept_bytes = 0
         self._words: list[str] = []
@@ -275,7 +286,7 @@ class CounterReader(DownloadReader):
         return (Started(side=Side.CLIENT, started_at_s=then_s, expected_s=self._duration_s),)
 
     def _error(self, exit_code: int | None, stderr: str) -> str | None:
-        """What lftp says of an end of its own; the agent tells other ends that are failures."""
+        """Return the message of lftp if lftp ended by itself. The agent reports other failures."""
         if exit_code is None or exit_code < 0:
             return None
         said = [*stderr.splitlines(), *self._words]
@@ -300,7 +311,7 @@ class CounterReader(DownloadReader):
         )
 
 
-# Of a stranger's words none stands before a match: names and passwords come after the verb.
+# Text from a client cannot precede a match: names and passwords follow the verb.
 _LINE: Final = (
     r"(?m)^\w{3} (?P<stamp>\w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}) \[pid (?P<pid>\d+)\] \[ftp\] "
 )
@@ -310,20 +321,24 @@ _EVENT: Final = re.compile(
     + r'|(?:OK|FAIL) DOWNLOAD: Client "(?P<client>[^"]*)", '
     + r'"[^"]*/\d+", (?P<sent>\d+) bytes, (?P<rate>[\d.]+)Kbyte/sec)$'
 )
-LOGINS_MAX_COUNT: Final = 4096  # connections that are remembered: 64 segments, log-ins that wait
-STAMP_ERROR_S: Final = 1.0  # s: stamps are whole seconds
+# The maximum number of stored connections: 64 segments and waiting logins.
+LOGINS_MAX_COUNT: Final = 4096
+# Error of the timestamps in seconds. They are whole seconds.
+STAMP_ERROR_S: Final = 1.0
 
 
 class TransferReader(LogReader):
-    """vsftpd's log: a line a log-in, which has the token, and a line a transfer.
+    """Parser for the vsftpd log.
 
-    One process serves a connection (``run_as_launching_user``), so lines of one connection have
-    one process id. A log-in with another password takes the id away.
+    The log has a line for each login with the token, and a line for each transfer. One process
+    serves one connection (``run_as_launching_user``). All lines of a connection therefore have the
+    same process ID. A login with a different password removes the assignment of the process ID.
     """
 
     def __init__(self, engine: str, counted: str) -> None:
         super().__init__(engine, counted)
-        self._tokens: OrderedDict[str, Token | None] = OrderedDict()  # by process id
+        # Token by process ID.
+        self._tokens: OrderedDict[str, Token | None] = OrderedDict()
 
     def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
         events = list(_EVENT.finditer(text))
@@ -336,7 +351,8 @@ class TransferReader(LogReader):
                 continue
             sent_bytes, rate = int(found["sent"]), float(found["rate"]) * 1024
             stamp_s = _stamp_s(found["stamp"])
-            # The log's last line was written at this instant, others in their stamp's second.
+            # The last line of the log was written now. Other lines were written within the second
+            # of their timestamp.
             end_s = max(stamp_s, min(at_s, stamp_s + 1))
             self.test_of(token, at_s).add(
                 end_s - (sent_bytes / rate if rate else 0.0),
@@ -346,7 +362,7 @@ class TransferReader(LogReader):
                 at_s=at_s,
                 error_s=0.0 if found is events[-1] else STAMP_ERROR_S,
             )
-        # The log is there: from now on a look a second is enough.
+        # The log exists, so reading it once a second is sufficient from now on.
         return (Started(side=Side.SERVER, started_at_s=at_s),)
 
     def _log_in(self, pid: str, token: Token | None, at_s: float) -> None:
@@ -359,7 +375,7 @@ class TransferReader(LogReader):
 
 
 def _stamp_s(text: str) -> float:
-    """Return the epoch second of a stamp such as ``Nov 26 17:35:38 2026``, which is UTC."""
+    """Return the epoch second of a UTC timestamp such as ``Nov 26 17:35:38 2026``."""
     return float(calendar.timegm(time.strptime(text, "%b %d %H:%M:%S %Y")))
 
 

@@ -1,13 +1,14 @@
-"""HTTP downloads: vegeta on the client, nginx on the server.
+"""HTTP downloads with vegeta on the client and nginx on the server.
 
-- A rate of requests (an open model: a slow answer does not hold the next request back), or none:
-  then every connection asks again as soon as it has its answer.
-- Bytes are *payload as the client read it*: the bodies of answers that arrived whole, each spread
-  evenly over the time from its request to its last byte. A body that broke off counts nothing.
-- nginx's log is the server's own account: bodies that it handed to the kernel, of requests that
-  carry the job's token in their query. Other requests are served and not logged.
-- A log tells of a request at its end, so both ends' readings are as long as their requests.
-- There is no gate: vegeta is started at the instant, and the first request's stamp is the start.
+- With a request rate the model is open: a slow response does not delay the next request. Without a
+  rate every connection sends the next request when its response is complete.
+- Bytes are the *payload that the client read*: bodies of complete responses. Each body is spread
+  evenly over the time from the request to the last byte. An incomplete body counts as zero.
+- The server results come from the nginx log: bytes of the bodies that nginx passed to the kernel,
+  for requests with the job token in the query. Other requests are served but not logged.
+- A request is logged when it ends, so the readings of both ends are as long as their requests.
+- There is no start gate. The agent starts vegeta at the start time, and the timestamp of the first
+  request is the start.
 """
 
 import json
@@ -65,25 +66,33 @@ NGINX: Final = Program(
     version_pattern=r"nginx/(\d+\.\d+\.\d+)",
     fix=bring("apt-get install nginx-light", target="tools"),
 )
-TIMEOUT_MAX_S: Final = 8  # s that a client waits for an answer
-WORKERS_MAX_COUNT: Final = 10_000  # requests under way at once, at most
+# The maximum time to wait for a response, in seconds.
+TIMEOUT_MAX_S: Final = 8
+# The maximum number of concurrent requests.
+WORKERS_MAX_COUNT: Final = 10_000
 ERROR_KINDS_MAX_COUNT: Final = 8
-# At most PIPE_BUF (pipe(7)): so much is written to a pipe in one piece, whatever other workers do.
+# At most PIPE_BUF (pipe(7)). Writes of this size to a pipe are atomic, so the lines of two workers
+# do not mix.
 LOG_BUFFER_BYTES: Final = 4096
-FLOWS_BYTES: Final = 4096  # read by vegeta between two looks: data flows
-RAW_MAX_BYTES: Final = 4 * 2**20  # a line a request: enough to look at, not to fill a disk
+# If vegeta has read this many bytes between two samples, data flows.
+FLOWS_BYTES: Final = 4096
+# The output has a line for each request. This limit is enough for inspection and protects the disk.
+RAW_MAX_BYTES: Final = 4 * 2**20
 
 
 class Options(Message):
     """``traffic.options`` of http and https."""
 
-    requests_per_second: Annotated[Number, Field(gt=0, le=100_000)] | None = None  # of a pair;
-    # None: as fast as its connections go
-    body_bytes: Whole = 1_000_000  # of each reply
-    keepalive: StrictBool = True  # False: a connection a request
-    timeout_s: Annotated[Number, Field(gt=0, le=TIMEOUT_MAX_S)] = 5.0  # s until a request has
-    # failed
-    verify: StrictBool = False  # https: refuse a certificate that the client does not trust
+    # Request rate of a pair. None means as fast as the connections allow.
+    requests_per_second: Annotated[Number, Field(gt=0, le=100_000)] | None = None
+    # Size of each response body.
+    body_bytes: Whole = 1_000_000
+    # False opens a connection for each request.
+    keepalive: StrictBool = True
+    # Seconds until a request counts as failed.
+    timeout_s: Annotated[Number, Field(gt=0, le=TIMEOUT_MAX_S)] = 5.0
+    # For https: reject a certificate that the client does not trust.
+    verify: StrictBool = False
 
 
 class Http(Engine):
@@ -170,7 +179,7 @@ class Http(Engine):
                     pipe_to=(*binary, "encode", "-to=json"),
                     env={"TZ": "UTC", "HOME": ask.folder},
                     raw_max_bytes=RAW_MAX_BYTES,
-                    # A request says when it ended, not when its bytes came.
+                    # The output contains the end of a request, not the arrival of its bytes.
                     watches=(Watch(name="io", path="/proc/{pid}/io"),),
                 ),
             ),
@@ -189,7 +198,8 @@ class Http(Engine):
             processes=(
                 Process(
                     argv=(*argv, "-c", f"{ask.folder}/nginx.conf"),
-                    end_by=EndBy.TERM,  # its workers are its own to end
+                    # nginx must stop its workers itself.
+                    end_by=EndBy.TERM,
                 ),
             ),
             files=(File(name="nginx.conf", text=self._configuration(ask)), *files()),
@@ -243,7 +253,8 @@ http {{
 def _options(traffic: Traffic) -> Options:
     try:
         return parse_options(Options, traffic)
-    except Unsupported:  # what is wrong was refused
+    except Unsupported:
+        # The launch has already rejected invalid options.
         return Options()
 
 
@@ -252,17 +263,25 @@ def _options(traffic: Traffic) -> Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One request as vegeta tells it."""
+    """A request as vegeta reports it.
 
-    start_s: float  # epoch s
-    latency_s: float  # to the last byte of the answer
-    code: int  # 0: there was no whole answer
+    Attributes:
+        start_s: Start of the request, in epoch seconds.
+        latency_s: Seconds to the last byte of the response.
+        code: HTTP status, or 0 if there was no complete response.
+        body_bytes: The body size.
+        error: Error message, or an empty string.
+    """
+
+    start_s: float
+    latency_s: float
+    code: int
     body_bytes: int
-    error: str  # empty: none
+    error: str
 
 
 def read_result(line: bytes) -> Result | None:
-    """One line of ``vegeta encode -to=json``; None where it is none."""
+    """Parse a line of ``vegeta encode -to=json``. Return None if it is not a result."""
     try:
         said: Any = json.loads(line)
         stamp = str(said["timestamp"])
@@ -282,7 +301,7 @@ def read_result(line: bytes) -> Result | None:
 
 
 def error_kind(error: str) -> str:
-    """A short name of a kind of error, without addresses: ``connection_refused``, ``http_503``."""
+    """Return a short category without addresses, such as ``connection_refused`` or ``http_503``."""
     status = re.match(r"(\d{3})\b", error)
     if status:
         return f"http_{status[1]}"
@@ -295,7 +314,7 @@ def error_kind(error: str) -> str:
 
 
 class ResultReader(DownloadReader):
-    """The client's side: a line a request."""
+    """Reader of the client, which writes a line for each request."""
 
     tells_to_the_end: ClassVar[bool] = True
 
@@ -304,9 +323,11 @@ class ResultReader(DownloadReader):
         self._duration_s = float(job.duration_s)
         self._latencies = Buckets("latency", "s")
         self._errors: Counter[str] = Counter()
-        self._words: dict[str, str] = {}  # an error of each kind, in vegeta's own words
+        # First error message of each category, as vegeta wrote it.
+        self._words: dict[str, str] = {}
         self._requests_count = 0
-        self._last: tuple[float, int] | None = None  # epoch s, bytes read by then
+        # Last sample: epoch second and bytes read.
+        self._last: tuple[float, int] | None = None
 
     def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
         counters = read_counters(text)
@@ -342,7 +363,10 @@ class ResultReader(DownloadReader):
         return (Started(side=Side.CLIENT, started_at_s=began_s, expected_s=self._duration_s),)
 
     def _error(self, exit_code: int | None, stderr: str) -> str | None:
-        """Why there is no result; failed requests among good ones are figures, not errors."""
+        """Return the reason if there is no result.
+
+        Failed requests besides successful ones are metrics, not errors.
+        """
         if self._requests_count and self._errors.total() == self._requests_count:
             kind, count = self._errors.most_common(1)[0]
             return (
@@ -385,7 +409,7 @@ _REQUEST: Final = re.compile(
 
 
 class RequestReader(LogReader):
-    """nginx's log: a line a request that carries a token."""
+    """Parser for the nginx log, which has a line for each request with a token."""
 
     def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
         found = _REQUEST.fullmatch(line.decode(errors="replace"))

@@ -1,5 +1,7 @@
-"""HTTP downloads over TLS: :mod:`broadside.exchange.engines.http` with a certificate at the
-server."""
+"""HTTP downloads over TLS.
+
+They are based on :mod:`broadside.exchange.engines.http`, with a certificate at the server.
+"""
 
 from typing import ClassVar, Final
 
@@ -7,9 +9,10 @@ from broadside.exchange.engines.http import Http
 
 
 class Https(Http):
-    """Downloads over HTTP/1.1 in TLS 1.2 or 1.3 from the pair's server.
+    """Downloads over HTTP/1.1 with TLS 1.2 or 1.3 from the pair's server.
 
-    Bytes are bodies, without what TLS adds (29 to 40 bytes a record of up to 16 KiB: 0.2 %).
+    Bytes are response bodies. They exclude the TLS overhead of 29 to 40 bytes for each record of up
+    to 16 KiB (0.2 %).
     """
 
     name: ClassVar[str] = "https"

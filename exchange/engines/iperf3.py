@@ -1,8 +1,8 @@
-"""iperf3 as an engine: a job becomes an argv; :mod:`broadside.exchange.engines.iperf3_text` reads
-its output.
+"""iperf3 engine, which builds the command lines of client and server.
 
-Raises :class:`~broadside.exchange.engines.port.Unsupported` where this iperf3 version cannot do
-what a job asks; it says field, version and fix.
+:mod:`broadside.exchange.engines.iperf3_text` parses the output. Functions raise
+:class:`~broadside.exchange.engines.port.Unsupported` if this iperf3 version cannot run the job. The
+message names the field, the version and the fix.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,24 +32,29 @@ PROGRAM: Final = Program(
 )
 
 
-UDP_BLOCK_MAX_BYTES: Final = 65_507  # 65,535 less the IPv4 and UDP headers
+# 65,535 bytes minus the IPv4 header and the UDP header.
+UDP_BLOCK_MAX_BYTES: Final = 65_507
 
 MINIMUM_VERSION: Final = Version(3, 9)
 
-# The release that brought each option that we use where we can (from iperf3's sources).
-_RECEIVE_TIMEOUT: Final = Version(3, 10)  # and --idle-timeout
+# First release that supports each option (from the sources of iperf3). An option is used if the
+# version supports it. _RECEIVE_TIMEOUT also applies to ``--idle-timeout``.
+_RECEIVE_TIMEOUT: Final = Version(3, 10)
 _SEND_TIMEOUT: Final = Version(3, 12)
 _JSON_STREAM: Final = Version(3, 17)
 _KEEPALIVE: Final = Version(3, 19)
 _SERVER_MAX_DURATION: Final = Version(3, 20)
 
-SILENCE_S: Final = 10.0  # without a byte after which a client gives up; a server waits longer
-_BLOCK_BYTES: Final = 131_072  # a TCP stream's write where none is asked
-_BLOCK_MAX_S: Final = SILENCE_S / 2  # between two writes of a paced stream
+# Seconds without a byte after which a client stops. A server waits longer.
+SILENCE_S: Final = 10.0
+# Bytes per write of a TCP stream if the job sets no block size.
+_BLOCK_BYTES: Final = 131_072
+# Longest allowed time between two writes of a stream with a rate limit.
+_BLOCK_MAX_S: Final = SILENCE_S / 2
 
 
 class Iperf3(Engine):
-    """Streams of TCP or UDP, either way or both; the start gate holds it."""
+    """Streams of TCP or UDP, in one or both directions. The start gate delays the data."""
 
     name: ClassVar[str] = "iperf3"
     title: ClassVar[str] = "TCP or UDP streams, forward, reverse or both at once"
@@ -144,9 +149,9 @@ class Iperf3(Engine):
 
 
 def _parts(job: Job) -> Iterator[Job]:
-    """One job a process: the streams shared out evenly, each on a port of its own.
+    """Yield a job for each process, with an even share of the streams and a separate port.
 
-    Raises :class:`~broadside.exchange.engines.port.Unsupported` where the pair has too few ports.
+    Raises :class:`~broadside.exchange.engines.port.Unsupported` if the pair has too few ports.
     """
     count, traffic = job.traffic.processes_count, job.traffic
     if count > len(job.endpoint.ports):
@@ -173,7 +178,11 @@ def _version(text: str) -> Version:
 
 
 def _too_slow(traffic: Traffic) -> Iterator[str]:
-    """All streams send their first blocks at once: until their second ones an end hears nothing."""
+    """Yield an error if the rate limit leaves the connection silent for too long.
+
+    All streams send their first blocks at the same time. Until the second blocks an end receives
+    nothing.
+    """
     rate = traffic.stream_bits_per_second
     if traffic.protocol is Protocol.UDP or traffic.pacing is not Pacing.ENGINE or rate is None:
         return
@@ -194,7 +203,7 @@ def _too_slow(traffic: Traffic) -> Iterator[str]:
 
 
 def streams_json(version: Version) -> bool:
-    """Whether this release writes a line of JSON an interval (``--json-stream``, 3.17)."""
+    """Return whether this release writes one JSON line per interval (``--json-stream``, 3.17)."""
     return version >= _JSON_STREAM
 
 
@@ -207,10 +216,19 @@ def client_argv(
     silence_s: float = SILENCE_S,
     bind: str | None = None,
 ) -> tuple[str, ...]:
-    """The client's command line for one job.
+    """Return the command line of the client for a job.
 
-    ``silence_s`` ends the engine when the path has gone silent for so long, where iperf3 can see
-    that (FACTS, "iperf3"); the caller holds a deadline all the same. Raises :class:`Unsupported`.
+    Args:
+        job: The job to run.
+        version: iperf3 version.
+        binary: The command to run, including leading arguments.
+        connect_timeout_s: Time to wait for the connection, in seconds.
+        silence_s: Time to wait for data before iperf3 stops, in seconds, if it can detect that
+            (FACTS, "iperf3"). The caller must set a deadline in any case.
+        bind: The local address to bind to, or None.
+
+    Raises:
+        Unsupported: This version cannot run the job.
     """
     traffic = job.traffic
     udp = traffic.protocol is Protocol.UDP
@@ -259,15 +277,26 @@ def server_argv(
     silence_s: float = 15.0,
     idle_s: int | None = None,
 ) -> tuple[str, ...]:
-    """The command line of a server that serves one test on ``port`` and exits.
+    """Return the command line of a server that runs one test on ``port`` and exits.
 
-    ``max_duration_s`` and ``idle_s`` bound it where the version can, and are left out where it
-    cannot: the supervisor bounds it from outside all the same. ``idle_s`` makes it exit when
-    nobody came. Raises :class:`Unsupported`.
+    From 3.16 to 3.19 a server counts ``silence_s`` from its own start until the first data. A
+    client of a server that was idle for long must therefore send within a second of TEST_START. The
+    start gate delays the data longer. It therefore sends one byte in advance (UDP: three datagrams
+    without a number).
 
-    From 3.16 to 3.19 a server counts ``silence_s`` from its own start until the first data, so a
-    client of a long-idle server must send within a second of TEST_START. The start gate holds the
-    data longer, and sends one byte (UDP: three datagrams without a number) ahead.
+    Args:
+        port: The port to listen on.
+        version: iperf3 version.
+        binary: The command to run, including leading arguments.
+        bind: The local address to bind to, or None for all.
+        max_duration_s: Maximum test duration in seconds. Omitted if the version has no such option.
+            The supervisor enforces a limit in any case.
+        silence_s: Time to wait for data before iperf3 stops, in seconds.
+        idle_s: Time to wait for a client before the server exits, in seconds. Omitted as
+            ``max_duration_s``.
+
+    Raises:
+        Unsupported: The version is too old.
     """
     _require_version(version)
     options: list[tuple[str, object]] = [
@@ -291,12 +320,13 @@ def _argv(
     address: str | None,
     options: list[tuple[str, object]],
 ) -> tuple[str, ...]:
-    """Flags are True or False, and an option that is None is left out."""
+    """Return the command line. A flag is True or False, and an option that is None is omitted."""
     if address is not None:
         options.append(("--version6" if ":" in address else "--version4", True))
     if version >= _KEEPALIVE:
-        # The control connection is silent for the whole test; cloud firewalls forget it after
-        # four minutes (FACTS, "Azure Firewall"). Idle must exceed interval times count.
+        # The control connection is idle during the whole test. Cloud firewalls drop idle
+        # connections after four minutes (FACTS, "Azure Firewall"). The idle time must exceed
+        # interval * count.
         options.append(("--cntl-ka=60/10/5", True))
     options.append(("--json-stream" if streams_json(version) else "--json", True))
     argv = list(binary)

@@ -1,7 +1,8 @@
-"""What iperf3 said of one test: its events and intervals, its totals, and who said it.
+"""State of an iperf3 test, with its events, intervals and totals.
 
-- What an end cannot know is ``None``: iperf3 prints 0 for what its peer never told it.
-- Engine time is continuous: iperf3 starts it again when its warm-up (omit) is over, and we do not.
+- A value that an end cannot know is ``None``. iperf3 prints 0 if its peer did not send the value.
+- Engine time is continuous. iperf3 restarts its clock after the warm-up (omit), this module does
+  not.
 """
 
 import math
@@ -31,13 +32,17 @@ from broadside.exchange.messages import (
     Side,
 )
 
-STREAM_RTT: Final = "stream_rtt"  # each stream's round trip, as its sender tells it each interval
-BLOCK_BYTES: Final = 131_072  # iperf3's own, where it does not say
-DROPPED_S: Final = 0.05  # of a warm-up's end, that nobody told: half of the shortest interval
+# Round trip of each stream, as the sender reports it in each interval.
+STREAM_RTT: Final = "stream_rtt"
+# Default block size of iperf3, if the output does not contain it.
+BLOCK_BYTES: Final = 131_072
+# Minimum length in seconds of a part of the warm-up that iperf3 dropped. It is half of the shortest
+# interval.
+DROPPED_S: Final = 0.05
 
 
 class Version(NamedTuple):
-    """An iperf3 release; compares as releases do."""
+    """iperf3 version. Versions compare in release order."""
 
     major: int
     minor: int
@@ -48,17 +53,17 @@ class Version(NamedTuple):
 
 
 def parse_version(text: str) -> Version | None:
-    """The release that ``iperf3 --version`` (or a record's ``version``) names, or None."""
+    """Return the version in ``iperf3 --version`` or in the ``version`` of a record, or None."""
     match = re.match(r"\s*iperf (\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", text)
     return Version(*(int(part or 0) for part in match.groups())) if match else None
 
 
 class _Implausible(ValueError):
-    """A figure that no test can have."""
+    """A value that is impossible for a test."""
 
 
 class Account:
-    """What has been read of one test so far."""
+    """Everything that was read of a test so far."""
 
     def __init__(self) -> None:
         self.start: dict[str, object] = {}
@@ -66,12 +71,18 @@ class Account:
         self.end: dict[str, object] = {}
         self.error: str | None = None
         self.ended = False
-        self.truncated = False  # a part was unreadable
-        self._zero_at_s: float | None = None  # earliest arrival - end
-        self._omitted = False  # the last interval was in the engine's warm-up
-        self._shift_s = 0.0  # engine time at which the engine's own clock began (again)
-        self._last_s = 0.0  # end of the last interval, by the engine's own clock
-        self._start_s = 0.0  # start of the last interval, in engine time
+        # A part of the output could not be parsed.
+        self.truncated = False
+        # Minimum of (arrival - end of interval), in epoch seconds.
+        self._zero_at_s: float | None = None
+        # The last interval belongs to the warm-up.
+        self._omitted = False
+        # Engine time at which the iperf3 clock started or restarted.
+        self._shift_s = 0.0
+        # End of the last interval by the iperf3 clock.
+        self._last_s = 0.0
+        # Start of the last interval in engine time.
+        self._start_s = 0.0
         self._rtts = Buckets(STREAM_RTT, "s")
         self._silences = StreamSilences()
 
@@ -79,7 +90,8 @@ class Account:
     def of_document(cls, document: dict[str, object], whole: bool) -> "Account":
         test = cls()
         test.take("start", document.get("start"), None)
-        test.take("error", document.get("error"), None)  # before any of our own
+        # This must precede any error that is detected here.
+        test.take("error", document.get("error"), None)
         for interval in objects_of(document.get("intervals")):
             test.take("interval", interval, None)
         test.end = object_of(document.get("end"))
@@ -109,7 +121,7 @@ class Account:
     def direction(self) -> Direction | None:
         if not self._asked:
             return None
-        # Before 3.13 nothing says bidirectional but the second flow itself.
+        # Before 3.13 only the presence of a second flow indicates a bidirectional test.
         if self._asked.get("bidir") or len(self.intervals) > 1:
             return Direction.BIDIRECTIONAL
         return Direction.REVERSE if self._asked.get("reverse") else Direction.FORWARD
@@ -125,7 +137,13 @@ class Account:
         return _text(object_of(self.start.get("accepted_connection")).get("host"))
 
     def take(self, event: object, data: object, at_s: float | None) -> tuple[Event, ...]:
-        """Take one event, live or from a document."""
+        """Process an event, from a live stream or from a document.
+
+        Args:
+            event: The event name.
+            data: Content of the event.
+            at_s: Arrival of the event, in epoch seconds. None if unknown.
+        """
         match event:
             case "start":
                 self.start = object_of(data)
@@ -152,7 +170,8 @@ class Account:
                 self.end = object_of(data)
                 self.ended = True
                 return (Ended(),)
-            case _:  # server_output_json, and what newer versions may bring
+            # server_output_json, and events of newer versions.
+            case _:
                 return ()
 
     def _fail(self, error: str) -> tuple[Event, ...]:
@@ -163,13 +182,15 @@ class Account:
 
     def _interval(self, data: dict[str, object], at_s: float | None) -> dict[Flow, Interval]:
         if not self._asked:
-            return {}  # ended while it connected: iperf3 prints an empty one
+            # iperf3 prints an empty interval if the test ended during connection setup.
+            return {}
         streams = objects_of(data.get("streams"))
         sums = {Flow.DOWN if self._asked.get("reverse") else Flow.UP: object_of(data.get("sum"))}
         if "sum_bidir_reverse" in data:
             sums[Flow.DOWN] = object_of(data["sum_bidir_reverse"])
         elif len({bool(stream.get("sender")) for stream in streams}) > 1:
-            sums = {Flow.UP: {}, Flow.DOWN: {}}  # before 3.11 both sums have one name
+            # Before 3.11 the sums of both flows have the same name.
+            sums = {Flow.UP: {}, Flow.DOWN: {}}
         found: dict[Flow, Interval] = {}
         for flow, total in sums.items():
             own = self._streams_of(flow, streams) if len(sums) > 1 else streams
@@ -207,7 +228,7 @@ class Account:
         self._silences.take(flow, interval.start_s, interval.end_s, known)
 
     def _client_ports(self) -> dict[int, int]:
-        """Each socket's port at the client, as the start lists them."""
+        """Return the port at the client of each socket number, from the start event."""
         end = "local_port" if self.side is Side.CLIENT else "remote_port"
         ports = [
             (_lenient_count(one.get("socket")), _lenient_count(one.get(end)))
@@ -216,12 +237,12 @@ class Account:
         return {socket: port for socket, port in ports if socket and port}
 
     def _advance(self, clock: dict[str, object], at_s: float | None) -> bool:
-        """Move on by one interval; False when it repeats the last one.
+        """Advance by one interval. Return False if the interval repeats the last one.
 
-        A client whose server went away prints its last interval twice. When the warm-up ends
-        iperf3's clock and counts start again; what it calls the start of the next interval is then
-        the distance from the new zero, whichever side of it. Where that comes before the last
-        interval of the warm-up was printed, iperf3 drops it and its bytes: nobody knows them.
+        A client that lost its server prints the last interval twice. At the end of the warm-up
+        iperf3 restarts its clock and counters. The start of the next interval is then the absolute
+        distance from the new zero. If that zero is later than the end of the last printed interval,
+        iperf3 drops the interval between them. The bytes of the dropped interval are unknown.
         """
         start_s, end_s = _seconds(clock, "start"), _seconds(clock, "end")
         omitted = clock.get("omitted") is True
@@ -254,7 +275,8 @@ class Account:
         direction, side = self.direction, self.side
         if not self.end or direction is None or side is None:
             return
-        told = side is Side.CLIENT and self.error is None  # the ends exchanged their results
+        # Without an error the two ends have exchanged their results.
+        told = side is Side.CLIENT and self.error is None
         bidir = direction is Direction.BIDIRECTIONAL
         ends = objects_of(self.end.get("streams"))
         for flow in direction.flows:
@@ -270,14 +292,17 @@ class Account:
                 parts[part] = [object_of(end[part]) for end in ends if part in end]
                 if bidir:
                     parts[part] = self._streams_of(flow, parts[part])
-                told_apart = not bidir or name + "_bidir_reverse" in self.end  # not before 3.11
+                # Versions before 3.11 have no separate sum for the reverse flow.
+                told_apart = not bidir or name + "_bidir_reverse" in self.end
                 total = object_of(self.end.get(name + suffix)) if told_apart else {}
                 sums[part] = total or _fold(parts[part])
             sent, received, both = sums["sender"], sums["receiver"], sums["udp"]
-            if both and not sent and not received:  # UDP before 3.11 has one sum for the two ends
+            # Before 3.11 UDP has one sum for both ends.
+            if both and not sent and not received:
                 sent = _fold(parts["udp"]) or both
                 received = self._udp_received(flow, both) if told or not sends else {}
-            senders = parts["sender"] if sends else []  # round trips are the sender's to tell
+            # Only the sender measures round trips.
+            senders = parts["sender"] if sends else []
             sent_bytes = _known(_strict(sent, "bytes"), sends or told)
             received_bytes = _known(_strict(received, "bytes"), not sends or told)
             sent_s, received_s = _lenient(sent.get("seconds")), _lenient(received.get("seconds"))
@@ -304,8 +329,11 @@ class Account:
             )
 
     def _udp_received(self, flow: Flow, both: dict[str, object]) -> dict[str, object]:
-        """What arrived, where only the sent bytes and the lost packets are told: every packet
-        has one size."""
+        """Estimate the received bytes from the sent bytes and the lost packets.
+
+        All packets have the same size. If a value is missing, the result is the sum of the
+        intervals.
+        """
         sent, packets, lost = (
             _lenient_count(both.get(key)) for key in ("bytes", "packets", "lost_packets")
         )
@@ -314,8 +342,7 @@ class Account:
             return {**both, "bytes": own}
         return {**both, "bytes": sent * max(0, packets - lost) // packets}
 
-    # The whole
-
+    # Reading
     def reading(
         self,
         *,
@@ -325,7 +352,15 @@ class Account:
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
     ) -> Reading:
-        """Everything read so far; ``words`` is the text round it, searched for a reason."""
+        """Return everything that was read so far.
+
+        Args:
+            words: Text around the JSON. It is searched for an error message.
+            exit_code: Exit code of the process, or None.
+            ended_at_s: Arrival of the complete output, in epoch seconds. None if unknown.
+            released_at_s: Release time of the start gate, in epoch seconds. None without the gate.
+            server_ahead_s: Seconds for which the server's clock ran before the release.
+        """
         error = self.error
         totals: tuple[FlowTotals, ...] = ()
         try:
@@ -350,12 +385,14 @@ class Account:
                 duration_s=_lenient_count(asked.get("duration")),
                 omit_s=_lenient_count(asked.get("omit")),
                 block_bytes=_lenient_count(asked.get("blksize")),
-                # Of its control connection, at the client; "tcp_mss" only repeats --set-mss.
+                # The client reports the MSS of its control connection. "tcp_mss" only repeats
+                # the value of --set-mss.
                 mss_bytes=_lenient_count(self.start.get("tcp_mss_default")) or None,
                 window_bytes=self._window_bytes(),
                 stream_bits_per_second=_lenient_count(
                     asked.get("target_bitrate")
-                    or self.start.get("target_bitrate")  # 3.10 to 3.12
+                    # Versions 3.10 to 3.12 write it into the start event.
+                    or self.start.get("target_bitrate")
                     or asked.get("fqrate")
                 )
                 or None,
@@ -383,7 +420,7 @@ class Account:
         )
 
     def _streams_count(self) -> int | None:
-        """The streams of each flow that stand, where the start lists them; else those asked."""
+        """Return the open streams of each flow from the start event, or the requested number."""
         count, direction = _lenient_count(self._asked.get("num_streams")), self.direction
         stand = len(objects_of(self.start.get("connected")))
         if not count or not stand or direction is None:
@@ -397,9 +434,9 @@ class Account:
         return Pacing.ENGINE if _lenient_count(rate) else None
 
     def _window_bytes(self) -> int | None:
-        """The socket buffer that was granted, where one was asked for.
+        """Return the granted socket buffer if a buffer size was requested.
 
-        Linux reserves and reports twice what is asked (socket(7), SO_SNDBUF).
+        Linux reserves and reports twice the requested size (socket(7), SO_SNDBUF).
         """
         if not _lenient_count(self.start.get("sock_bufsize")):
             return None
@@ -410,8 +447,8 @@ class Account:
     def _first_data(
         self, ended_at_s: float | None, released_at_s: float | None
     ) -> tuple[float | None, StartBasis | None]:
-        # A server's release is the start of its clock itself. A client's is the instant, and its
-        # clock starts once it has a turn.
+        # At the server the release is the start of the clock. At the client the release is the
+        # start time, and the clock starts when the kernel schedules the process.
         if self.intervals and released_at_s is not None and self.side is Side.SERVER:
             return released_at_s, StartBasis.RELEASE
         if self._zero_at_s is not None:
@@ -425,7 +462,7 @@ class Account:
         return None, None
 
 
-# Figures ---------------------------------------------------------------------------------------
+# Numbers ---------------------------------------------------------------------------------------
 
 
 def object_of(value: object) -> dict[str, object]:
@@ -441,10 +478,11 @@ def _text(value: object) -> str | None:
 
 
 def _lenient(value: object) -> float | None:
-    """A figure that nothing rests on: None unless it is a finite number from 0 up."""
+    """Return a number that no result depends on, or None if it is not finite and at least 0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if 0 <= value < 2**63 else None  # NaN compares false
+    # NaN fails this comparison.
+    return value if 0 <= value < 2**63 else None
 
 
 def _lenient_count(value: object) -> int | None:
@@ -453,7 +491,7 @@ def _lenient_count(value: object) -> int | None:
 
 
 def _strict(holder: Mapping[str, object], key: str) -> int | None:
-    """A count that results rest on: None when it is absent, never a guess when it is bad."""
+    """Return a count that results depend on, or None if it is missing. An invalid count raises."""
     value = holder.get(key)
     if value is None:
         return None
@@ -471,12 +509,15 @@ def _seconds(holder: Mapping[str, object], key: str) -> float:
 
 
 def _known(value: int | None, sure: bool) -> int | None:
-    """A 0 from an end that cannot know is unknown."""
+    """Return None for a 0 from an end that cannot know the value."""
     return value if value or sure else None
 
 
 def _fold(streams: Sequence[dict[str, object]]) -> dict[str, object]:
-    """The sum over streams, where iperf3 left it out; times as of the first, as iperf3 does."""
+    """Return the sum over streams if iperf3 printed none, with the times of the first stream.
+
+    iperf3 uses the times of the first stream in the same way.
+    """
     if not streams:
         return {}
     counts = {key: _sum_of(streams, key) for key in ("retransmits", "packets", "lost_packets")}
@@ -492,7 +533,7 @@ def _fold(streams: Sequence[dict[str, object]]) -> dict[str, object]:
 
 
 def _sum_of(streams: Iterable[dict[str, object]], key: str) -> int | None:
-    """None unless every stream has it."""
+    """Return the sum, or None unless every stream has the value."""
     counts = [_lenient_count(stream.get(key)) for stream in streams]
     known = [count for count in counts if count is not None]
     return sum(known) if known and len(known) == len(counts) else None
@@ -504,6 +545,6 @@ def _positive(holders: Iterable[dict[str, object]], key: str, per_second: float)
 
 
 def _mean_of(holders: Iterable[dict[str, object]], key: str, per_second: float) -> float | None:
-    """Mean in seconds. A round trip of 0 us is one that this end never saw."""
+    """Return the mean in seconds. A round trip of 0 us means that this end did not measure it."""
     numbers = _positive(holders, key, per_second)
     return sum(numbers) / len(numbers) if numbers else None

@@ -1,12 +1,12 @@
-"""iperf3's output as text: whole documents, streams of events, and what is left of broken ones.
+"""Parser for the text output of iperf3.
 
-Pure: nothing here runs a process or reads a clock. Both the agents and the coordinator's importer
-read iperf3's output with it. Rules of the reading:
+It supports JSON documents, event streams and incomplete output. This module is pure: it starts no
+process and reads no clock. The agents and the importer of the coordinator use it. Rules:
 
-- iperf3's exit code lies. A test is *usable* when it ended, without an ``error``, and bytes came
-  through in every flow that was asked for.
-- Bad output never raises: it becomes a :class:`Reading` with ``report.error``.
-- Output that stops early yields what it holds, with ``report.truncated``.
+- The exit code of iperf3 is not reliable. A test is *usable* if it ended without an ``error`` and
+  every requested flow carried bytes.
+- Invalid output never raises. It results in a :class:`Reading` with ``report.error``.
+- Incomplete output results in a :class:`Reading` of the available part, with ``report.truncated``.
 """
 
 import json
@@ -18,19 +18,27 @@ from broadside.exchange.engines.port import Event, Reading
 
 
 class StreamReader:
-    """Reads one engine's standard output line by line, as it arrives.
+    """Parser for the standard output of one iperf3 process, line by line as it arrives.
 
-    ``--json-stream`` output yields events at once. A whole document (``--json``, the only form of
-    older versions) yields none: it is gathered, and read by :meth:`finish`.
+    ``--json-stream`` output results in events immediately. A complete document (``--json``, the
+    only format of older versions) results in no events. It is collected and parsed by
+    :meth:`finish`.
     """
 
     def __init__(self) -> None:
         self._test = Account()
-        self._other: list[bytes] = []  # lines that are no event
-        self._other_at_s: float | None = None  # arrival of the first of them
+        # Lines that are not events.
+        self._other: list[bytes] = []
+        # Arrival of the first of these lines, in epoch seconds.
+        self._other_at_s: float | None = None
 
     def feed(self, line: bytes, at_s: float) -> tuple[Event, ...]:
-        """Take one line that arrived at epoch ``at_s``; what it says, or nothing."""
+        """Parse a line of standard output and return its events.
+
+        Args:
+            line: The line, without the line break.
+            at_s: Arrival of the line, in epoch seconds.
+        """
         if not line.startswith(b'{"event"'):
             if self._other_at_s is None:
                 self._other_at_s = at_s
@@ -42,7 +50,8 @@ class StreamReader:
             self._test.truncated = True
             return ()
         if message.get("event") == "start" and self._test.begun:
-            self._test = Account()  # a persistent server's next test
+            # A persistent server starts the next test.
+            self._test = Account()
         return self._test.take(message.get("event"), message.get("data"), at_s)
 
     def sample(self, name: str, text: str, at_s: float) -> tuple[Event, ...]:
@@ -56,13 +65,15 @@ class StreamReader:
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
     ) -> Reading:
-        """Everything so far. May be called at any time, also for a look mid-test.
+        """Return everything that was read so far. It can be called at any time, also during a test.
 
-        ``stderr`` gives a reason where the output has none. ``released_at_s`` and
-        ``server_ahead_s`` are the start gate's account (:class:`broadside.agent.gate.Release`):
-        when data
-        may have begun, and how long the server's clock ran before that, which it counts as
-        receiving time.
+        Args:
+            exit_code: Exit code of the process, or None.
+            stderr: Standard error. It supplies the reason if the output contains no error.
+            released_at_s: Time at which the start gate released the data, in epoch seconds
+                (:class:`broadside.agent.gate.Release`).
+            server_ahead_s: Seconds for which the server's clock ran before the release. The server
+                counts them as receiving time.
         """
         other = b"\n".join(self._other).decode(errors="replace")
         test = self._test
@@ -79,19 +90,29 @@ class StreamReader:
 
 
 def read_whole(text: str, *, ended_at_s: float | None = None) -> Reading:
-    """Read one ``--json`` document; ``ended_at_s`` is when its text arrived, where known."""
+    """Parse a ``--json`` document.
+
+    Args:
+        text: The document. If it contains several tests, the last one is returned.
+        ended_at_s: Epoch second at which the text arrived, if known.
+    """
     tests = _read_tests(text)
     return (tests[-1] if tests else Account()).reading(words=text, ended_at_s=ended_at_s)
 
 
 def read_any(text: bytes) -> Reading:
-    """Read one test in either form. Of several, the last."""
+    """Parse a test in either format. If the text contains several tests, return the last one."""
     return read_whole(text.decode(errors="replace"))
 
 
 def read_all(text: bytes, *, most_count: int | None = None) -> list[Reading]:
-    """Read a file of many tests in either form, such as a persistent server's log; no more than
-    one over ``most_count``."""
+    """Parse a file of many tests in either format, for example the log of a persistent server.
+
+    Args:
+        text: Content of the file.
+        most_count: Limit. Parsing stops after ``most_count + 1`` tests, so the caller can detect
+            that the file exceeds the limit.
+    """
     decoded = text.decode(errors="replace")
     return [test.reading(words="") for test in _read_tests(decoded, most_count)]
 
@@ -100,7 +121,7 @@ def read_all(text: bytes, *, most_count: int | None = None) -> list[Reading]:
 
 
 def _read_tests(text: str, most_count: int | None = None) -> list[Account]:
-    """Every test in a text. iperf3 begins a document or an event at the start of a line."""
+    """Return every test in a text. iperf3 starts each document and event at the start of a line."""
     tests: list[Account] = []
     for piece in re.split(r"(?m)^(?=\{)", text):
         if most_count is not None and len(tests) > most_count:
@@ -115,14 +136,15 @@ def _read_tests(text: str, most_count: int | None = None) -> list[Account]:
             elif "start" in value:
                 test = Account.of_document(value, whole)
                 if last is None or last.cookie is None or test.cookie != last.cookie:
-                    tests.append(test)  # else --json-stream-full-output: said already
+                    # --json-stream-full-output repeats the last test as a document.
+                    tests.append(test)
             elif last is not None and not last.ended and not whole:
                 last.truncated = True
     return tests
 
 
 def _values(piece: str) -> Iterator[tuple[dict[str, object], bool]]:
-    """The JSON objects at the head of a piece of text, and whether each is whole."""
+    """Yield the JSON objects at the start of the text, and whether each object is complete."""
     while piece.startswith("{"):
         try:
             value, end = json.JSONDecoder().raw_decode(piece)
@@ -138,9 +160,9 @@ def _values(piece: str) -> Iterator[tuple[dict[str, object], bool]]:
 
 
 def _mend(text: str) -> dict[str, object] | None:
-    """What a document that stops anywhere holds: its finished parts, down to the second level.
+    """Return the complete parts of an incomplete document, down to the second nesting level.
 
-    A level deeper would keep half an interval, and pass it off as a whole one.
+    At a deeper level the result could contain half of an interval, which would look complete.
     """
     closers: list[str] = []
     end, missing = 0, ""

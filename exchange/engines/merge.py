@@ -1,4 +1,4 @@
-"""One reading of several: the processes that together make one pair's test."""
+"""Merges the readings of several processes that together form the test of a pair."""
 
 import bisect
 from collections.abc import Callable, Iterable, Sequence
@@ -16,12 +16,13 @@ _N = TypeVar("_N", int, float)
 
 
 def merge(readings: Sequence[Reading]) -> Reading:
-    """The sum of what several processes said of one test; the first one's place in it stands.
+    """Return the sum of the readings of several processes of a test.
 
-    Bytes and counts are conserved: each process's cumulative amounts are interpolated at the
-    bounds of the first one's intervals. Seconds that not all of them have told are left out while
-    the test runs; once all have ended, the first one's last interval reaches to the last byte.
-    Round trips and jitter are means, windows sums. A reading that failed makes the whole fail.
+    Bytes and counts are conserved. The cumulative counts of each process are interpolated at the
+    interval bounds of the first process. While the test runs, seconds that are missing in one
+    process are omitted. After all processes ended, the last interval of the first process extends
+    to the last byte. Round trips and jitter are means, congestion windows are sums. One failed
+    reading makes the merged reading fail. Other fields come from the first reading.
     """
     if len(readings) == 1:
         return readings[0]
@@ -43,7 +44,7 @@ def merge(readings: Sequence[Reading]) -> Reading:
 
 
 def _placed(reading: Reading, flow: Flow, zero_s: float | None) -> list[Interval]:
-    """One process's intervals on the common engine time."""
+    """Return the intervals of a process on the common engine time."""
     rows = reading.intervals.get(flow, ())
     if zero_s is None or reading.first_data_at_s is None:
         return list(rows)
@@ -96,7 +97,7 @@ def _at_bounds(
     bounds: Sequence[tuple[float, float]],
     read: Callable[[Interval], int | None],
 ) -> list[int]:
-    """One process's count within each bound: whole numbers that sum to what lies within all."""
+    """Return the count of a process between the bounds, as integers that conserve the total."""
     starts_s = [row.start_s for row in part]
     before = [0, *accumulate(read(row) or 0 for row in part)]
 
@@ -113,7 +114,7 @@ def _at_bounds(
 
 
 def _during(part: Sequence[Interval], start_s: float, end_s: float) -> Interval | None:
-    """The interval in which the middle of a span lies."""
+    """Return the interval that contains the middle of a time range."""
     middle_s = (start_s + end_s) / 2
     place = bisect.bisect_right(part, middle_s, key=lambda row: row.start_s) - 1
     return part[place] if place >= 0 and middle_s < part[place].end_s else None
@@ -125,7 +126,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _total(values: Iterable[_N | None]) -> _N | None:
-    """None unless every one is known."""
+    """Return the sum, or None unless every value is known."""
     held = list(values)
     known = [value for value in held if value is not None]
     return sum(known) if known and len(known) == len(held) else None
@@ -160,7 +161,8 @@ def _totals(reports: Sequence[EngineReport]) -> tuple[FlowTotals, ...]:
     for flow in Flow:
         said = [total for report in reports for total in report.totals if total.flow is flow]
         if len(said) < len(reports):
-            continue  # a process that told nothing leaves the sum unknown
+            # Without the values of a process the sum is unknown.
+            continue
         totals.append(
             FlowTotals(
                 flow=flow,

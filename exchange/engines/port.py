@@ -1,34 +1,37 @@
-"""The engine port: what turns a job into processes, and their output into intervals and totals.
+"""Interface that every traffic engine implements.
 
-An engine is one module of this package with an ``ENGINE``; :mod:`broadside.exchange.engines` finds
-it there,
-so that a new one is one file, its test, and its line in ``docs/engines.md``. Everything in it is
-pure: it spells command lines and files, and reads lines. The agent starts, watches, feeds, ends and
-cleans up, the same for every engine; what it promises is said at each field.
+An engine turns a job into processes, and the output of these processes into intervals and totals.
+Each engine is one module of this package with an ``ENGINE`` constant. The package
+:mod:`broadside.exchange.engines` discovers these modules. A new engine therefore needs one module,
+a test and a line in ``docs/engines.md``.
 
-An engine's duties, at both ends of a pair:
+Engines are pure: they build command lines and files, and parse lines. The agent starts, monitors,
+stops and cleans up the processes in the same way for every engine.
+
+An engine defines, for both ends of a pair:
 
 ======================== =========================================================================
-which fields it takes    ``honours``, ``defaults``, ``problems``: wrong combinations are refused at
-                         launch, and again by every agent, as ``field: problem; fix``
-what it says of itself   ``statement``: how it makes traffic, for reports
-what it can show         ``measures``: the goals of an objective that its figures can answer
-what it needs            ``client_programs``, ``server_programs``, ``needs_certificate``
-what the client runs     ``client`` -> :class:`Launch`; ``client_reader`` -> :class:`Reader`
-what the server runs     ``server`` -> :class:`Launch`; ``server_reader`` -> :class:`Reader`
-when a server is ready   when it listens on its port, which the agent reads from the kernel's
-                         tables and never probes
-how the start is held    ``gated``: the start gate holds it; else it is started at the instant
-                         (``StartMethod.TIMED_EXEC``) and its start error is on record
-how the end may drag     ``tail_s``: bursts lie so much further apart
-how the ends are joined  by a cookie: the engine's own, or of a daemon the token that its requests
-                         carry (:mod:`broadside.exchange.engines.tokens`); addresses prove nothing
+supported fields         ``honours``, ``defaults``, ``problems``. The launch and every agent reject
+                         invalid combinations with an error ``field: problem; fix``.
+description              ``statement``: how the engine generates traffic, for reports
+metrics                  ``measures``: the thresholds of an objective that its results can check
+requirements             ``client_programs``, ``server_programs``, ``needs_certificate``
+client                   ``client`` -> :class:`Launch`; ``client_reader`` -> :class:`Reader`
+server                   ``server`` -> :class:`Launch`; ``server_reader`` -> :class:`Reader`
+server readiness         A server is ready when its port is in state LISTEN. The agent reads this
+                         from the kernel's socket tables and sends no probe.
+start                    ``gated``: the start gate delays the first data until the start time.
+                         Without it the process starts at that time (``StartMethod.TIMED_EXEC``)
+                         and the agent records the start error.
+shutdown                 ``tail_s``: extra time between two bursts
+matching of both ends    A cookie: from the engine itself, or for a daemon the token in each request
+                         (:mod:`broadside.exchange.engines.tokens`). Addresses are not used.
 ======================== =========================================================================
 
 Errors::
 
     EngineProblem
-    └── Unsupported   this version of the program cannot do what the job asks
+    └── Unsupported   this version of the program cannot run the job
 """
 
 import re
@@ -42,45 +45,67 @@ from broadside.exchange.messages import EngineReport, Flow, Interval, Job, Side,
 
 
 class StartBasis(StrEnum):
-    """What ``first_data_at_s`` rests on, best first."""
+    """Source of ``first_data_at_s``, the most accurate source first.
 
-    ARRIVALS = "arrivals"  # min over intervals of (arrival of the line - end): about 1 ms
-    RELEASE = "release"  # the start gate's own account: early by what follows it, a few ms
-    STAMPS = "stamps"  # the engine's own stamp of its first request or byte
-    SAMPLES = "samples"  # the look before a counter had moved: early by at most one look
-    EXIT = "exit"  # arrival of the whole text - end of the last interval: late by tens of ms
-    TIMESTAMP = "timestamp"  # the engine's own stamp, before its connections: coarse
+    Attributes:
+        ARRIVALS: Minimum over all intervals of (arrival of the line - end). Error about 1 ms.
+        RELEASE: Release time that the start gate recorded. A few ms early.
+        STAMPS: Timestamp that the engine wrote for the first request or byte.
+        SAMPLES: Last sample before a counter increased. Early by at most one sampling interval.
+        EXIT: Arrival of the complete output minus the end of the last interval. Late by tens of ms.
+        TIMESTAMP: Timestamp that the engine wrote before the connections opened. Coarse.
+    """
+
+    ARRIVALS = "arrivals"
+    RELEASE = "release"
+    STAMPS = "stamps"
+    SAMPLES = "samples"
+    EXIT = "exit"
+    TIMESTAMP = "timestamp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The engine's connections stand, and its own clock runs."""
+    """The engine has opened its connections and its clock runs.
+
+    Attributes:
+        side: End of the pair, if the output names it.
+        started_at_s: Start timestamp from the engine, in epoch seconds.
+        cookie: Cookie of the test, if the engine has one.
+        client_address: The client address, only set at the server.
+        expected_s: Planned length of the test in seconds: omit + duration.
+    """
 
     side: Side | None
-    started_at_s: float | None  # epoch s, the engine's own stamp
+    started_at_s: float | None
     cookie: str | None = None
-    client_address: str | None = None  # at the server: who connected
-    expected_s: float | None = None  # s that the test should take: omit + duration
+    client_address: str | None = None
+    expected_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
-    """One of the engine's intervals, for each flow that it carries."""
+    """One interval of the engine, for each flow that the engine carries.
 
-    arrived_at_s: float  # epoch s
+    Attributes:
+        arrived_at_s: Arrival time of the output line, in epoch seconds.
+        by_flow: Interval of each flow.
+    """
+
+    arrived_at_s: float
     by_flow: Mapping[Flow, Interval]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The engine said error, in its own words."""
+    """The engine reported an error, with the text of the engine."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """The engine's last word: totals follow from ``finish``."""
+    """The engine wrote the last event. ``finish`` returns the totals."""
 
 
 Event = Started | Intervals | Failed | Ended
@@ -88,21 +113,33 @@ Event = Started | Intervals | Failed | Ended
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What one end's output says of one test."""
+    """Result of a test as one end recorded it.
 
-    report: EngineReport  # ``argv`` is empty: the text does not say it; fill with model_copy
-    side: Side | None  # None: the output stopped before it said
+    Attributes:
+        report: Report of the engine. ``argv`` is empty because the output does not contain it. The
+            caller sets it with ``model_copy``.
+        side: End of the pair. None if the output stopped before the engine named it.
+        intervals: Intervals of each flow.
+        first_data_at_s: Epoch second of engine time zero, by the clock of this end.
+        start_basis: Source of ``first_data_at_s``.
+        started_at_s: Start timestamp from the engine, in epoch seconds.
+        client_address: The client address, only set at the server.
+    """
+
+    report: EngineReport
+    side: Side | None
     intervals: Mapping[Flow, tuple[Interval, ...]]
-    first_data_at_s: float | None  # epoch s of engine time zero, by this end's clock
-    start_basis: StartBasis | None  # what first_data_at_s rests on
-    started_at_s: float | None  # epoch s, the engine's own stamp of the test
-    client_address: str | None  # at the server: who connected
+    first_data_at_s: float | None
+    start_basis: StartBasis | None
+    started_at_s: float | None
+    client_address: str | None
 
     @property
     def usable(self) -> bool:
-        """It ended without an error, and this end knows of bytes in every flow asked for.
+        """Return True if the test ended without an error and every requested flow carried bytes.
 
-        A client knows what arrived at either end; a server only what it received or sent itself.
+        A client knows the received bytes of both ends. A server knows only the bytes that it
+        received or sent.
         """
         report = self.report
         if report.error is not None or report.truncated or not report.totals:
@@ -115,7 +152,7 @@ class Reading:
         return all(total.received_bytes for total in report.totals)
 
     def tracks(self) -> tuple[Track, ...]:
-        """The flows with their place in time; empty while that is unknown."""
+        """Return the flows with their position in time, or an empty tuple while that is unknown."""
         if self.first_data_at_s is None or self.side is None:
             return ()
         return tuple(
@@ -129,138 +166,223 @@ class Reading:
         )
 
 
-FILE_TEXT_MAX: Final = 4000  # characters of a file that stay on record
-EVERY_ENGINE: Final = frozenset(  # fields of Traffic that all take
-    {"engine", "options", "probe", "encapsulation"}
-)
+# The maximum number of characters of a file in the record.
+FILE_TEXT_MAX: Final = 4000
+# Fields of ``Traffic`` that every engine supports.
+EVERY_ENGINE: Final = frozenset({"engine", "options", "probe", "encapsulation"})
 
 
 class EngineProblem(Exception):
-    """Something about an engine cannot be done; says field or program, and the fix."""
+    """An engine cannot do something. The message names the field or program, and the fix."""
 
 
 class Unsupported(EngineProblem):
-    """This version of the program cannot do what the job asks; says field, version and fix."""
+    """This version of the program cannot run the job. The message names field, version and fix."""
 
 
 class Serving(StrEnum):
-    """How a server end lives, and with that how its record finds its pair."""
+    """Lifetime of a server process, which also defines how its record is matched with the pair.
 
-    ONE_TEST = "one_test"  # a process a test; the record is joined by the engine's cookie
-    DAEMON = "daemon"  # a process until it is stopped; joined by the token in its log
+    Attributes:
+        ONE_TEST: A process for each test. The record is matched by the cookie of the engine.
+        DAEMON: A process that runs until it is stopped. Records are matched by the token in the
+            log.
+    """
+
+    ONE_TEST = "one_test"
+    DAEMON = "daemon"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program that an engine runs, and how to tell its version."""
+    """A program that an engine runs, and the command that prints its version.
 
-    name: str  # looked for in the checkout's .tools/<name>/bin, on PATH, and in /usr/sbin
-    version_argv: tuple[str, ...]  # beside the program itself
-    version_pattern: str  # of a regular expression with one group
-    fix: str  # what to do where there is none
+    Attributes:
+        name: The executable to run. The agent will search ``.tools/<name>/bin`` of the checkout,
+            PATH and ``/usr/sbin``.
+        version_argv: Arguments used to print the version, without the program.
+        version_pattern: Regular expression with a group to match the version.
+        fix: What to do if the program is missing.
+    """
+
+    name: str
+    version_argv: tuple[str, ...]
+    version_pattern: str
+    fix: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A program that was found and runs."""
+    """A program that was found and that runs.
 
-    argv: tuple[str, ...]  # argv prefix
+    Attributes:
+        argv: The command to run, including leading arguments.
+        version: Version number.
+    """
+
+    argv: tuple[str, ...]
     version: str
 
 
-Toolset = Mapping[str, Tool]  # by the program's name
+# Tools by program name.
+Toolset = Mapping[str, Tool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What a TLS server shows, as files that its process can read."""
+    """Certificate of a TLS server, as files that the server process can read.
 
-    certificate: str  # path, PEM
-    key: str  # path, PEM
+    Attributes:
+        certificate: Path of the certificate, PEM.
+        key: Path of the private key, PEM.
+    """
+
+    certificate: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientAsk:
-    """What the client end of one job is to be made of."""
+    """The information needed to start the client end of a job.
+
+    Attributes:
+        job: The job to run.
+        tools: The programs to use.
+        folder: An empty folder to use for this client, as an absolute path. It will be deleted
+            after the job.
+        bind: The agent's address to bind to, if it has the same address family as the target.
+            Otherwise None.
+    """
 
     job: Job
     tools: Toolset
-    folder: str  # absolute path of an empty folder of its own, gone when the job is over
-    bind: str | None  # the agent's own address, where it is of the target's family
+    folder: str
+    bind: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAsk:
-    """What the server end on one port is to be made of."""
+    """The information needed to start the server end on a port.
+
+    Attributes:
+        port: The port to listen on.
+        address: The address to listen on. None means all addresses.
+        tools: The programs to use.
+        folder: An empty folder to use for this server, as an absolute path. It will be deleted
+            after the server ends.
+        duration_max_s: The longest test to allow, in seconds.
+        certificate: The certificate to use, if the engine needs one. It is either given by the user
+            or made by the agent.
+    """
 
     port: int
-    address: str | None  # to listen on; None: all
+    address: str | None
     tools: Toolset
-    folder: str  # as of the client; gone when the server is over
-    duration_max_s: float  # the agent's longest test
-    certificate: Certificate | None = None  # given or made by the agent, where one is needed
+    folder: str
+    duration_max_s: float
+    certificate: Certificate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A file that stands in the folder before anything runs."""
+    """A file that the agent creates in the folder before it starts a process.
 
-    name: str  # relative to the folder
+    Attributes:
+        name: Where to create the file, relative to the folder.
+        text: The content to write.
+        size_bytes: Set this to create a sparse file of zeros of this size instead.
+    """
+
+    name: str
     text: str = ""
-    size_bytes: int | None = None  # a sparse file of zeros of this size, in place of the text
+    size_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """A file that the agent reads once a second (and often until data flows) for the reader."""
+    """A file that the agent reads once a second for the reader, and more often until data flows.
 
-    name: str  # under which ``Reader.sample`` gets it
-    path: str  # ``{pid}`` stands for the process
-    tail: bool = False  # give what was added since the last look, not the whole
+    Attributes:
+        name: Name that ``Reader.sample`` receives.
+        path: The file to read. ``{pid}`` is replaced by the process ID.
+        tail: True to pass only the text that was added since the last read.
+    """
+
+    name: str
+    path: str
+    tail: bool = False
 
 
 class EndBy(StrEnum):
-    """What a process gets when its agent dies, from the kernel."""
+    """Signal that the kernel sends to a process when the agent dies.
+
+    Attributes:
+        KILL: SIGKILL.
+        TERM: SIGTERM, for a process that stops its own children when it receives SIGTERM.
+    """
 
     KILL = "kill"
-    TERM = "term"  # for one with children of its own that it ends at SIGTERM
+    TERM = "term"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process: its lines of standard output go to the reader.
+    """A process to start. The reader receives the lines of its standard output.
 
-    The agent gives it a process group of its own and kills that by pid at the deadline, on abort
-    and at its own end; the kernel does so when the agent dies.
+    The agent starts the process in a new process group. It kills this group by pid at the deadline,
+    on abort and when the agent stops. The kernel kills the process when the agent dies.
+
+    Attributes:
+        argv: The command line to run.
+        pipe_to: The command line of a second process to start. It will read the standard output
+            through a pipe.
+        env: Environment variables to add to the environment of the agent.
+        watches: Files to read while the process is running.
+        stop_after_s: Seconds after the start time at which the agent stops the process, for an
+            engine that does not stop by itself. This stop is not a failure. Any other end is a
+            failure.
+        end_by: The signal to send when the agent dies.
+        ends_at_alarm: True if SIGALRM ends the process. A kernel timer will then stop it even if
+            the agent hangs. Otherwise the agent starts a watchdog for the process.
+        raw_max_bytes: The maximum output to store, in bytes. None to use the limit of the agent.
+        streams_count: The number of streams that this process will open. The gate will wait for
+            them.
     """
 
     argv: tuple[str, ...]
-    pipe_to: tuple[str, ...] = ()  # a second process that reads its standard output as a pipe
-    env: Mapping[str, str] = field(default_factory=dict)  # beside the agent's own environment
+    pipe_to: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
     watches: tuple[Watch, ...] = ()
-    stop_after_s: float | None = None  # s after the instant at which the agent ends it: for an
-    # engine that has no end of its own. That end is not a failure, any other is.
+    stop_after_s: float | None = None
     end_by: EndBy = EndBy.KILL
-    ends_at_alarm: bool = False  # SIGALRM ends it, so that the kernel's timer alone stops it should
-    # the agent hang; else the agent sets a watchdog beside it
-    raw_max_bytes: int | None = None  # of its output that are kept; None: the agent's bound
-    streams_count: int | None = None  # its share of the pair's streams: what the gate waits for
+    ends_at_alarm: bool = False
+    raw_max_bytes: int | None = None
+    streams_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """Everything that one end starts. Several processes make one test: their readings are summed.
+    """All processes and files of one end. Several processes form one test and their readings are
+    summed.
 
-    With the start gate all are started before the instant; without it all of them at it.
+    With the start gate the agent starts all processes before the start time. Without it the agent
+    starts all processes at the start time.
+
+    Attributes:
+        processes: The processes to start.
+        files: The files to create first.
+        unprivileged: True to run as user ``nobody`` if the agent is root.
     """
 
     processes: tuple[Process, ...]
     files: tuple[File, ...] = ()
-    unprivileged: bool = False  # run as nobody where the agent is root
+    unprivileged: bool = False
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """What its files say, by name, for the record: of long ones the head."""
+        """Return the content of the files by name, for the record, cut to ``FILE_TEXT_MAX``
+        characters.
+        """
         return {
             file.name: file.text[:FILE_TEXT_MAX] + ("..." if len(file.text) > FILE_TEXT_MAX else "")
             for file in self.files
@@ -269,13 +391,30 @@ class Launch:
 
 
 class Reader(Protocol):
-    """Reads one process's output as it arrives. Never raises for what the output holds."""
+    """Parser for the output of a process as it arrives. It never raises because of the output."""
 
     def feed(self, line: bytes, at_s: float) -> Sequence[Event]:
-        """Take one line whose first byte arrived at epoch ``at_s``; what it says, or nothing."""
+        """Parse a line of standard output.
+
+        Args:
+            line: The line, without the line break.
+            at_s: Arrival of the first byte, in epoch seconds.
+
+        Returns:
+            The events in the line, or an empty sequence.
+        """
 
     def sample(self, name: str, text: str, at_s: float) -> Sequence[Event]:
-        """Take what a :class:`Watch` showed at epoch ``at_s``, the end of a log's last line."""
+        """Parse the content of a :class:`Watch`.
+
+        Args:
+            name: The watch name.
+            text: Content, or the added text if the watch has ``tail``.
+            at_s: Time of the read, in epoch seconds. For a log this is the time of the last line.
+
+        Returns:
+            The events in the text, or an empty sequence.
+        """
 
     def finish(
         self,
@@ -285,126 +424,193 @@ class Reader(Protocol):
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
     ) -> Reading:
-        """Everything so far. May be called at any time, also for a look mid-test.
+        """Return everything that was read so far. It can be called at any time, also during a test.
 
-        ``stderr`` gives a reason where the output has none; the other two are the start gate's
-        account (:class:`broadside.agent.gate.Release`).
+        Args:
+            exit_code: Exit code of the process, or None while it runs.
+            stderr: Standard error. It supplies the reason if the output contains no error.
+            released_at_s: Time at which the start gate released the data, in epoch seconds.
+            server_ahead_s: Seconds for which the server's clock ran before the release
+                (:class:`broadside.agent.gate.Release`).
+
+        Returns:
+            The reading.
         """
 
 
 class DaemonTest(Protocol):
-    """One test as a daemon's log tells of it. All times are epoch seconds."""
+    """One test from the log of a daemon.
 
-    opened_s: float  # when the log first named it
-    heard_s: float  # when the log named it last
-    until_s: float  # by when its client is to be done
+    Attributes:
+        opened_s: Time of the first log line of the test, in epoch seconds.
+        heard_s: Time of the last log line of the test, in epoch seconds.
+        until_s: Time at which the client must have finished, in epoch seconds.
+    """
+
+    opened_s: float
+    heard_s: float
+    until_s: float
 
     @property
     def quiet_s(self) -> float:
-        """Seconds without a line after which it counts as over."""
+        """Return the time to wait for a log line until the test should count as ended."""
 
     @property
     def is_told(self) -> bool:
-        """Whether the log says more of it than that it began."""
+        """Return True if the log contains at least one transfer of the test, not only its start."""
 
     @property
     def last_at_s(self) -> float | None:
-        """When its last byte was sent; None without one."""
+        """Return the epoch second at which the last byte was sent, or None if no byte was sent."""
 
     def finish(self) -> Reading:
-        """Return everything so far."""
+        """Return everything that was read so far."""
 
 
 class DaemonReader(Reader, Protocol):
-    """Reads a daemon's log, of which it makes tests by the token of each request."""
+    """Parser for the log of a daemon that assigns each request to a test by its token."""
 
     @property
     def tests(self) -> "Mapping[str, DaemonTest]":
-        """The newest tests, by cookie."""
+        """Return the newest tests by cookie."""
 
 
 class Engine(ABC):
-    """A traffic engine. Its methods are pure and cheap; see the module for its duties."""
+    """Base class of all traffic engines. All methods are pure and fast.
 
-    name: ClassVar[str]  # as in Traffic.engine
-    title: ClassVar[str]  # one line, for lists and docs
-    defaults: ClassVar[Mapping[str, object]] = {}  # of Traffic, where the engine's differ
-    honours: ClassVar[frozenset[str]]  # fields of Traffic that it takes, beside EVERY_ENGINE
+    Attributes:
+        name: Value of ``Traffic.engine``.
+        title: One line for lists and documentation.
+        defaults: Default values of ``Traffic`` fields, if they differ from those of the class.
+        honours: Fields of ``Traffic`` that the engine supports, in addition to ``EVERY_ENGINE``.
+        gated: True if the start gate should delay the first data.
+        idle_control: True if a control connection has no traffic during a test.
+        paces_exactly: True if a stream sends at ``stream_bits_per_second``, to about 1 %.
+        counts_alike: True if both ends count the same payload bytes as the data passes.
+        serving: Lifetime of the server process.
+        needs_certificate: True if the server needs a TLS certificate.
+        needs_folder: True if the engine needs a folder. If False, ``folder`` is an empty string.
+        client_programs: Programs of the client.
+        server_programs: Programs of the server.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    defaults: ClassVar[Mapping[str, object]] = {}
+    honours: ClassVar[frozenset[str]]
     gated: ClassVar[bool] = False
-    idle_control: ClassVar[bool] = False  # a connection of its own is silent while a test runs
-    paces_exactly: ClassVar[bool] = False  # a stream offers stream_bits_per_second, to 1 % or so
-    counts_alike: ClassVar[bool] = False  # both ends count the same payload as it passes
+    idle_control: ClassVar[bool] = False
+    paces_exactly: ClassVar[bool] = False
+    counts_alike: ClassVar[bool] = False
     serving: ClassVar[Serving] = Serving.DAEMON
     needs_certificate: ClassVar[bool] = False
-    needs_folder: ClassVar[bool] = True  # False: an ask's folder is empty text
+    needs_folder: ClassVar[bool] = True
     client_programs: ClassVar[tuple[Program, ...]] = ()
     server_programs: ClassVar[tuple[Program, ...]] = ()
 
     @abstractmethod
     def problems(self, traffic: Traffic) -> Iterator[str]:
-        """What of its own options and their combinations is wrong, as ``field: problem; fix``.
+        """Yield errors in the options of this engine and their combinations.
 
-        Raises :class:`Unsupported` for an option that cannot be read. Fields that it does not take
-        are found by :func:`broadside.exchange.engines.problems`, which tells the refusal as well.
+        :func:`broadside.exchange.engines.problems` checks for unsupported fields. It also converts
+        the exception below to an error text.
+
+        Yields:
+            Errors as ``field: problem; fix``.
+
+        Raises:
+            Unsupported: An option cannot be parsed.
         """
 
     @abstractmethod
     def statement(self, traffic: Traffic) -> str:
-        """One sentence for a report: how it makes traffic, over which protocol, with or without
-        TLS, and whether what comes back holds the next back (closed loop) or not (open loop)."""
+        """Return one sentence for the report that describes the traffic.
+
+        It names the method, the protocol and the use of TLS. It also states if the loop is closed
+        (responses delay the next data) or open.
+        """
 
     @abstractmethod
     def measures(self, traffic: Traffic) -> frozenset[str]:
-        """What a goal may bound that it tells: rtt, retransmits, loss, success, latency."""
+        """Return the metrics that a threshold can use.
+
+        These are rtt, retransmits, loss, success and latency.
+        """
 
     def offered_bits_per_second(self, traffic: Traffic) -> int | None:
-        """Payload asked of one pair, all flows; None: as fast as it goes."""
+        """Return the requested payload rate of a pair, all flows. None means no limit is set."""
         if traffic.stream_bits_per_second is None:
             return None
         flows_count = len(traffic.direction.flows)
         return traffic.stream_bits_per_second * traffic.streams_count * flows_count
 
     def tail_s(self, traffic: Traffic) -> float:
-        """Seconds after a burst's planned end for which its client may still wait for answers."""
+        """Return the seconds after the planned end in which the client can still wait for
+        responses.
+        """
         return 0.0
 
     def scaled(self, traffic: Traffic, scale: float) -> Traffic:
-        """The same traffic with its paced rates divided by a lab's scale."""
+        """Return the same traffic with its rate limits divided by ``scale``.
+
+        Args:
+            traffic: The traffic to scale.
+            scale: The number to divide by, which is the scale of a lab.
+        """
         if traffic.stream_bits_per_second is None:
             return traffic
         rate = max(1, round(traffic.stream_bits_per_second / scale))
         return traffic.model_copy(update={"stream_bits_per_second": rate})
 
     def uncounted_bytes(self, served: EngineReport) -> int:
-        """Return what a client may count beside the payload that its server's report counts."""
+        """Return the maximum bytes that a client counts but the report of its server does not."""
         return 0
 
     @abstractmethod
     def client(self, ask: ClientAsk) -> Launch:
-        """What the client end of a job starts. Raises :class:`Unsupported`."""
+        """Return the processes and files of the client end.
+
+        Raises:
+            Unsupported: The installed version cannot run the job.
+        """
 
     @abstractmethod
     def client_reader(self, job: Job) -> Reader:
-        """A reader of one of the client's processes."""
+        """Return a parser for one of the client processes."""
 
     @abstractmethod
     def server(self, ask: ServerAsk) -> Launch:
-        """What serves one port. Raises :class:`Unsupported`."""
+        """Return the processes and files that serve a port.
+
+        Raises:
+            Unsupported: The installed version cannot run the server.
+        """
 
     @abstractmethod
     def server_reader(self) -> Reader | DaemonReader:
-        """A reader of the server's process; of a daemon a :class:`DaemonReader`."""
+        """Return a parser for the server process.
+
+        For a daemon it is a :class:`DaemonReader`.
+        """
 
 
 _WORD: Final = re.compile(r"[A-Za-z0-9_./:\[*][A-Za-z0-9_./:\[\]@+,=*-]{0,1023}")
 
 
 class Unwritable(Unsupported):
-    """A value is no plain word, so that no script may hold it."""
+    """A value contains characters that a script or command line must not contain."""
 
 
 def word(value: object, field: str) -> str:
-    """The value as one word. Raises :class:`Unwritable`, which names ``field``."""
+    """Return the value as a single word that is safe in scripts and command lines.
+
+    Args:
+        value: The value.
+        field: The field name, for the error message.
+
+    Raises:
+        Unwritable: The value contains other characters.
+    """
     text = str(value)
     if _WORD.fullmatch(text) is None:
         raise Unwritable(
@@ -415,6 +621,14 @@ def word(value: object, field: str) -> str:
 
 
 def host_word(address: str, field: str) -> str:
-    """An address as it stands in a URL: IPv6 in brackets."""
+    """Return an address in the form of a URL, with brackets around an IPv6 address.
+
+    Args:
+        address: The address.
+        field: The field name, for the error message.
+
+    Raises:
+        Unwritable: The address is not a safe word.
+    """
     plain = word(address, field)
     return f"[{plain}]" if ":" in plain else plain

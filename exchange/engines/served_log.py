@@ -1,9 +1,9 @@
-"""A daemon's own log of what it served, taken apart by the token that each request carries.
+"""Parser for the log of a server daemon that assigns each log line to a test.
 
-A daemon serves anybody. What belongs to a test is told by the token in the daemon's own log
-(:mod:`broadside.exchange.engines.tokens`), and by nothing else: not by who is connected, from
-where, or when. Lines of others are skipped. A line whose time cannot be of its test is counted
-and not placed.
+A daemon serves any client. Only the token in the log line identifies the test
+(:mod:`broadside.exchange.engines.tokens`). Address, time and number of connections are not used.
+Lines without a valid token are skipped. A line with a time that is impossible for its test is
+counted but not added to the intervals.
 """
 
 from collections.abc import Mapping
@@ -14,20 +14,23 @@ from broadside.exchange.engines.port import Event, Reading
 from broadside.exchange.engines.tokens import Token
 from broadside.exchange.messages import EngineReport, Measure, Side
 
-# Tests of one port that are remembered. A port has one test at a time; older ones are finished.
+# The maximum number of tests that are stored for one port. A port runs one test at a time, so older
+# tests are finished.
 TESTS_MAX_COUNT: Final = 16
-EARLY_S: Final = 2.0  # s by which a stamp may lie after the arrival of its line: vsftpd's are whole
+# Seconds by which a timestamp can be later than the arrival of its line. vsftpd writes whole
+# seconds.
+EARLY_S: Final = 2.0
 
 
 class LoggedTest(DownloadReader):
-    """A server's account of one test, by its log.
+    """Results of a test from the log of the server.
 
     Args:
-        engine: The engine's name.
-        counted: Name of the measure that counts transfers.
-        token: What the test's requests carry.
-        at_s: Epoch second at which the log first named it.
-        quiet_max_s: Seconds without a line, at most, before the test counts as over.
+        engine: The engine name.
+        counted: The measure that counts transfers.
+        token: Token in the requests of the test.
+        at_s: Epoch second of the first log line of the test.
+        quiet_max_s: Time to wait for a log line until the test should count as ended, in seconds.
     """
 
     def __init__(
@@ -45,29 +48,30 @@ class LoggedTest(DownloadReader):
 
     @property
     def cookie(self) -> str:
-        """The job's id."""
+        """Return the job id."""
         return self._cookie
 
     @property
     def last_at_s(self) -> float | None:
-        """Epoch second of the last byte; None without one."""
+        """Return the epoch second of the last byte, or None if there is no byte."""
         return self._seconds.last_s
 
     @property
     def quiet_s(self) -> float:
-        """Seconds without a line after which the test counts as over.
+        """Return the time to wait for a log line until the test should count as ended.
 
-        A log tells of a transfer at its end, so as long as the longest transfer nothing may come.
+        The daemon logs a transfer when it ends. There may be no line for as long as the longest
+        transfer.
         """
         return min(self._quiet_max_s, max(QUIET_S, self._longest_s))
 
     @property
     def is_told(self) -> bool:
-        """Whether the log says more of it than that it began."""
+        """Return True if the log contains at least one transfer of the test, not only its start."""
         return self._transfers_count + self._unplaced_count > 0
 
     def hear(self, at_s: float) -> None:
-        """Take note of a line that names the test."""
+        """Record the time of a log line of the test, in epoch seconds."""
         self.heard_s = max(self.heard_s, at_s)
 
     def add(
@@ -80,7 +84,16 @@ class LoggedTest(DownloadReader):
         at_s: float,
         error_s: float = 0.0,
     ) -> None:
-        """Take one transfer, of which the log told at ``at_s`` (epoch seconds, all three)."""
+        """Add a transfer.
+
+        Args:
+            start_s: Time of the first byte, in epoch seconds.
+            end_s: Time of the last byte, in epoch seconds.
+            sent_bytes: Bytes of the transfer.
+            client: The client address.
+            at_s: Epoch second at which the log line was read.
+            error_s: How far off the two timestamps might be, in seconds.
+        """
         self.hear(at_s)
         is_possible = self._from_s <= start_s and end_s <= at_s + EARLY_S
         if not (is_possible and self._seconds.add(start_s, end_s, sent_bytes, error_s)):
@@ -98,16 +111,17 @@ class LoggedTest(DownloadReader):
         return (counted, Measure(name=UNPLACED, value=self._unplaced_count, unit="count"))
 
 
-QUIET_S: Final = 2.0  # s
+# Time to wait for a log line until a test should count as ended, in seconds.
+QUIET_S: Final = 2.0
 
 
 class LogReader:
-    """Reads a daemon's log into tests by their tokens.
+    """Parser that splits the log of a daemon into tests by token.
 
     Args:
-        engine: The engine's name.
-        counted: Name of the measure that counts transfers.
-        quiet_max_s: Seconds without a line, at most, before a test counts as over.
+        engine: The engine name.
+        counted: The measure that counts transfers.
+        quiet_max_s: Time to wait for a log line until a test should count as ended, in seconds.
     """
 
     def __init__(self, engine: str, counted: str, quiet_max_s: float = QUIET_S) -> None:
@@ -118,11 +132,16 @@ class LogReader:
 
     @property
     def tests(self) -> Mapping[str, LoggedTest]:
-        """The tests by cookie."""
+        """Return the tests by cookie."""
         return self._tests
 
     def test_of(self, token: Token, at_s: float) -> LoggedTest:
-        """Return the test that a line names, a new one where it is the first."""
+        """Return the test of a log line, and create the test for its first line.
+
+        Args:
+            token: Token in the log line.
+            at_s: Epoch second at which the line was read.
+        """
         test = self._tests.get(token.job_id)
         if test is None:
             if len(self._tests) >= TESTS_MAX_COUNT:
@@ -147,7 +166,7 @@ class LogReader:
         released_at_s: float | None = None,
         server_ahead_s: float = 0.0,
     ) -> Reading:
-        """Return a reading without a test: those are in :attr:`tests`."""
+        """Return a reading without results, because the results are in ``tests``."""
         return Reading(
             report=EngineReport(engine=self._engine, exit_code=exit_code),
             side=Side.SERVER,

@@ -1,4 +1,7 @@
-"""Streams of one test that carried nothing while others did: what a sum over streams hides."""
+"""Detection of streams that carried no data while other streams of the same test did.
+
+The sum over all streams does not show such a stream.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,16 +9,29 @@ from typing import Final
 
 from broadside.exchange.messages import SILENT_STREAMS_MAX_COUNT, Flow, StreamSilence
 
-SILENT_LEAST_S: Final = 2.5  # three seconds, whose ends wander: TCP's first two timeouts take three
-_KEPT_MAX_COUNT: Final = 2_000  # silences that are remembered: the longest, of which few are told
-BLOCKS_LEAST: Final = 10  # that a stream carried meanwhile: a slow pace leaves seconds empty
+# The shortest silence to report, in seconds. It is three seconds less the jitter of interval ends.
+# The first two retransmission timeouts of TCP take three seconds.
+SILENT_LEAST_S: Final = 2.5
+# The maximum number of stored silences. The longest ones are stored, and only a few are reported.
+_KEPT_MAX_COUNT: Final = 2_000
+# Minimum number of blocks that another stream carried in the same time. With a low rate limit,
+# seconds without data are normal.
+BLOCKS_LEAST: Final = 10
 
 
 @dataclass(slots=True)
 class _Silence:
-    from_s: float  # engine time
+    """A silence of one stream.
+
+    Attributes:
+        from_s: Start, engine time in seconds.
+        to_s: End, engine time in seconds.
+        usual_bytes: Mean bytes that each of the other streams carried in this time.
+    """
+
+    from_s: float
     to_s: float
-    usual_bytes: float = 0.0  # what each of the others carried meanwhile
+    usual_bytes: float = 0.0
 
     @property
     def length_s(self) -> float:
@@ -23,18 +39,26 @@ class _Silence:
 
 
 class StreamSilences:
-    """Takes every interval's bytes by stream, and tells the silences."""
+    """Collects the bytes of each stream per interval and reports silences."""
 
     def __init__(self) -> None:
         self._over: list[tuple[Flow, int, _Silence]] = []
         self._now: dict[tuple[Flow, int], _Silence] = {}
 
     def take(self, flow: Flow, start_s: float, end_s: float, moved: Mapping[int, int]) -> None:
-        """One interval; ``moved`` has the bytes of each stream of a flow, by its socket."""
+        """Add an interval of a flow.
+
+        Args:
+            flow: The flow.
+            start_s: Start of the interval, engine time in seconds.
+            end_s: End of the interval, engine time in seconds.
+            moved: Bytes of each stream by socket number.
+        """
         loud = [count for count in moved.values() if count]
         for socket, count in moved.items():
             silence = self._now.get((flow, socket))
-            if not count and (loud or silence):  # else the whole test is silent
+            # If all streams are silent, no new silence starts.
+            if not count and (loud or silence):
                 silence = self._now.setdefault((flow, socket), _Silence(start_s, end_s))
                 silence.to_s = end_s
                 silence.usual_bytes += sum(loud) / max(1, len(loud))
@@ -42,12 +66,18 @@ class StreamSilences:
                 del self._now[flow, socket]
                 if silence.length_s >= SILENT_LEAST_S:
                     self._over.append((flow, socket, silence))
-        if len(self._over) > _KEPT_MAX_COUNT:  # a pace so slow that none of them tells anything
+        # Many silences occur when the rate limit is very low. They are not significant then.
+        if len(self._over) > _KEPT_MAX_COUNT:
             self._over.sort(key=lambda each: -each[2].length_s)
             del self._over[_KEPT_MAX_COUNT // 2 :]
 
     def told(self, ports: Mapping[int, int], block_bytes: int) -> tuple[StreamSilence, ...]:
-        """The longest so far in time order; ``ports`` has each socket's port at the client."""
+        """Return the longest silences so far, in time order.
+
+        Args:
+            ports: Port at the client of each socket number.
+            block_bytes: Block size of the test.
+        """
         going_on = [(*stream, silence) for stream, silence in self._now.items()]
         found = [
             (flow, socket, silence)
@@ -64,6 +94,6 @@ class StreamSilences:
 
 
 def longest_silences(silences: Iterable[StreamSilence]) -> tuple[StreamSilence, ...]:
-    """As many as a report takes, in time order."""
+    """Return the longest silences, as many as a report can contain, in time order."""
     kept = sorted(silences, key=lambda each: each.from_s - each.to_s)[:SILENT_STREAMS_MAX_COUNT]
     return tuple(sorted(kept, key=lambda each: (each.from_s, each.client_port or 0)))

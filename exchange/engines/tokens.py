@@ -1,9 +1,9 @@
-"""The token that a test's requests carry, so that a server's log names the job of each.
+"""Tokens in the requests of a test, so that a server log identifies the job of each request.
 
-A token is the job's id and the seconds that the job may last: ``smoke-1.00000.00003.35``. It is
-in the query of a URL, or in the password of an anonymous FTP login, where a device that translates
-addresses and ports leaves it alone. It identifies and does not authorise: who may connect is
-decided by the network.
+A token consists of the job id and the maximum duration of the job in seconds, for example
+``smoke-1.00000.00003.35``. It is sent in the query of a URL, or as the password of an anonymous FTP
+login. A device that translates addresses and ports does not change it there. A token identifies a
+job but does not authorize anything. Access to the server is controlled by the network.
 """
 
 import math
@@ -21,11 +21,12 @@ _TOKEN: Final = re.compile(rf"({JOB_PATTERN})\.([0-9]{{1,6}})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """What a token says.
+    """The fields of a token.
 
     Attributes:
-        job_id: The job, which is the cookie of both ends' records.
-        lasts_s: Seconds from the first request to the last answer, at most.
+        job_id: The job id, which is also the cookie in the records of both ends.
+        lasts_s: How long the test will take from the first request to the last response, in
+            seconds.
     """
 
     job_id: str
@@ -36,16 +37,21 @@ class Token:
 
 
 def token_of(job: Job, tail_s: float = 0.0) -> Token:
-    """Return the token of a job whose client waits ``tail_s`` for its last answers."""
+    """Return the token of a job.
+
+    Args:
+        job: The job to run.
+        tail_s: How long the client will wait for the last responses after the test, in seconds.
+    """
     return Token(job_id=job.job_id, lasts_s=job.duration_s + job.traffic.omit_s + tail_s)
 
 
 def parse_token(text: str) -> Token | None:
-    """Return what a token says; None where the text is none."""
+    """Return the parsed token, or None if the text is not a token."""
     found = _TOKEN.fullmatch(text)
     return None if found is None else Token(job_id=found[1], lasts_s=float(found[2]))
 
 
 def is_job_cookie(cookie: str | None) -> bool:
-    """Return whether a cookie is a job's id, and so names one pair of one run."""
+    """Return True if a cookie is a job id, which identifies one pair of one run."""
     return cookie is not None and _JOB.fullmatch(cookie) is not None

@@ -1,1 +1,4 @@
-"""The fabric of any hosts: queue, tables and raw output over HTTPS to the coordinator."""
+"""Storage backend for agents on any host, over HTTPS to the coordinator.
+
+It provides the queue, the tables and the raw output.
+"""

@@ -1,8 +1,8 @@
-"""The one way to ask an HTTP service: bounded in seconds and bytes, from connecting to the end.
+"""HTTP requests with a limit for the total time and for the response size.
 
-The timeouts of the libraries are for each read. A server that sends a byte a second, of headers or
-body, would hold its asker for ever. ``tests/unit/test_outward_calls.py`` finds calls that go
-another way.
+The timeouts of HTTP libraries apply to each read. A server that sends one byte per second, in
+headers or body, would block the caller forever. ``tests/unit/test_outward_calls.py`` detects calls
+that do not use this module.
 """
 
 import asyncio
@@ -14,9 +14,12 @@ from typing import Any, Final
 
 import httpx
 
-WHOLE_S: Final = 30.0  # s of a request: connecting, headers and body
-SENT_BYTES_PER_S: Final = 16_384  # a body that is sent adds its time at the least rate accepted
-_GZIP_FORM: Final = 16 + zlib.MAX_WBITS  # as zlib takes it
+# Time to wait for a request to finish, in seconds, including connection, headers and body.
+WHOLE_S: Final = 30.0
+# A request body extends the time limit. This is the lowest accepted upload rate.
+SENT_BYTES_PER_S: Final = 16_384
+# Value of ``wbits`` that selects the gzip format in zlib.
+_GZIP_FORM: Final = 16 + zlib.MAX_WBITS
 _OF_WIRE: Final = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 
@@ -30,21 +33,23 @@ async def ask(
     unpacks: bool = False,
     **options: Any,
 ) -> httpx.Response:
-    """Send a request and read the whole answer, whatever its status. No redirect is followed.
+    """Send a request and read the complete response, for any status. Redirects are not followed.
 
     Args:
-        client: Its own timeouts hold for each read.
-        method: Of HTTP.
-        url: The address.
-        max_bytes: Most bytes of the body, unpacked; None: only status and headers are read.
-        whole_s: Most seconds from connecting to the answer's last byte, beside those of a body that
-            is sent.
-        unpacks: gzip was asked for. Else a packed answer is an error: a kilobyte unpacks to a
-            gigabyte.
-        options: Of the client's ``stream``.
+        client: The HTTP client to use. The client's timeouts will apply to each read.
+        method: The HTTP method to use.
+        url: The URL to request.
+        max_bytes: The maximum body size to read after decompression, in bytes. Use None to read
+            only status and headers.
+        whole_s: The maximum time to wait for the complete response, in seconds. A request body adds
+            to this time.
+        unpacks: The request accepts gzip. Otherwise a compressed response is an error, because a
+            kilobyte can expand to a gigabyte.
+        options: Further arguments to pass to ``client.stream``.
 
     Raises:
-        httpx.HTTPError: No answer, or one that is larger, slower, cut short or packed unasked.
+        httpx.HTTPError: No response, or a response that is too large, too slow, incomplete or
+            compressed although the request did not accept gzip.
     """
     whole_s += len(options.get("content") or b"") / SENT_BYTES_PER_S
     try:
@@ -55,7 +60,7 @@ async def ask(
         raise httpx.ReadTimeout(f"no whole answer within {whole_s:g} s") from error
     except httpx.ConnectError as error:
         raise httpx.ConnectError(_reason(error)) from error
-    # As bytes: a header may hold any of them.
+    # Headers are copied as bytes because a header can contain any byte.
     headers = [each for each in response.headers.raw if each[0].lower() not in _OF_WIRE]
     return httpx.Response(
         response.status_code, headers=headers, content=body, request=response.request
@@ -63,11 +68,15 @@ async def ask(
 
 
 def _reason(error: BaseException) -> str:
-    """Return what the system said of a connection; libraries say that all attempts failed."""
+    """Return the operating system's error for a connection.
+
+    The libraries only report that all attempts failed.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError | socket.gaierror):
-            return cause.strerror or str(cause)  # its number is not the system's
+            # The number of these errors is not an errno.
+            return cause.strerror or str(cause)
         if isinstance(cause, OSError) and cause.errno:
             return os.strerror(cause.errno)
         cause = cause.__cause__ or cause.__context__
@@ -75,7 +84,18 @@ def _reason(error: BaseException) -> str:
 
 
 def ask_now(url: str, max_bytes: int | None, whole_s: float, method: str = "GET") -> httpx.Response:
-    """Ask from a command, which has no event loop. Raises as :func:`ask` does."""
+    """Send a request from a command that does not have an event loop.
+
+    Args:
+        url: The URL to request.
+        max_bytes: The maximum body size to read, in bytes. Use None to read only status and
+            headers.
+        whole_s: The maximum time to wait for the response, in seconds.
+        method: The HTTP method to use.
+
+    Raises:
+        httpx.HTTPError: As :func:`ask`.
+    """
 
     async def asked() -> httpx.Response:
         headers = {"Accept-Encoding": "identity"}

@@ -1,10 +1,13 @@
-"""One agent's way to its coordinator: small requests that are repeated, and one long answer.
+"""Client of an agent for its coordinator, with batched requests and a stream.
 
-What is asked at about the same time travels as one request. Each operation has an id, by which the
-coordinator knows a repetition and gives it the first one's answer; so a lost answer costs nothing.
-Ids are counted: what was given up, and arrives late all the same, replaces no later word.
-On a stream, a request whose answer never ends, the coordinator pushes jobs and control rows: a line
-of JSON each. All of it is outward and by one port, and goes through a proxy (``HTTPS_PROXY``).
+Operations that are called at about the same time are sent as one request. Each operation has an id.
+The coordinator recognizes a repeated operation by this id and returns the first response again. A
+lost response therefore has no effect. Ids contain a counter, so an operation that was given up but
+arrives late does not overwrite a later one.
+
+The stream is a request with an endless response. The coordinator sends jobs and control rows on it,
+as one line of JSON each. All connections are outbound, use one port and support a proxy
+(``HTTPS_PROXY``).
 """
 
 import asyncio
@@ -39,23 +42,38 @@ from broadside.exchange.ports import (
 from broadside.exchange.row_text import entity_of
 from broadside.exchange.troubles import TroubleLog
 
-CALL_S: Final = 12.0  # s in which an operation is tried again
-TRY_S: Final = 6.0  # s that one try may take
+# Time to retry an operation, in seconds.
+CALL_S: Final = 12.0
+# Time to wait for a read or write in a single attempt, in seconds.
+TRY_S: Final = 6.0
 CONNECT_S: Final = 3.0
-LINGER_S: Final = 0.003  # s in which what is asked side by side becomes one request
-OPERATIONS_MAX_COUNT: Final = 1_000  # in one request
-REQUEST_BYTES: Final = 4 * 2**20  # of operations in one request, unless one alone is larger
-PACKED_FROM_BYTES: Final = 1024  # shorter requests travel as they are
-PAUSES_S: Final = (0.1, 2.0)  # s before the second try, and at most
-SILENT_S: Final = 9.0  # s without a line after which a stream is dead: it has one every 3 s
-FRESH_S: Final = 6.0  # s since its last line in which a stream vouches for what it told
-WATCH_S: Final = 60.0  # s after which a watched row is asked for again
-RENEW_S: Final = 86_400.0  # s after which a credential's secret is changed
+# Time to collect operations for a request, in seconds.
+LINGER_S: Final = 0.003
+# Maximum operations in one request.
+OPERATIONS_MAX_COUNT: Final = 1_000
+# Maximum bytes of operations in one request. A single larger operation is sent alone.
+REQUEST_BYTES: Final = 4 * 2**20
+# Smaller requests are not compressed.
+PACKED_FROM_BYTES: Final = 1024
+# Seconds before the second attempt, and the maximum pause.
+PAUSES_S: Final = (0.1, 2.0)
+# Time to wait for a line on the stream, in seconds. The coordinator sends a line every 3 s.
+SILENT_S: Final = 9.0
+# Seconds since the last line during which the rows from the stream count as current.
+FRESH_S: Final = 6.0
+# Time to use a watched row before it is requested again, in seconds.
+WATCH_S: Final = 60.0
+# Time to use a secret before it is renewed, in seconds.
+RENEW_S: Final = 86_400.0
 RENEW_LOOK_S: Final = 600.0
-ANSWER_MAX_BYTES: Final = 96 * 2**20  # of an answer: an output, or many rows
-LINE_MAX_BYTES: Final = 4 * 2**20  # of a stream's line: a job or a control row
-GIVE_BACK_S: Final = 2.0  # s for what a cancelled receive may have locked
-_NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, which Python's ssl does not name
+# The maximum response size to read, in bytes: one raw output, or many rows.
+ANSWER_MAX_BYTES: Final = 96 * 2**20
+# Maximum size of a line of the stream: a job or a control row.
+LINE_MAX_BYTES: Final = 4 * 2**20
+# Time to wait for the release of a message that a cancelled receive may have locked, in seconds.
+GIVE_BACK_S: Final = 2.0
+# X509_V_FLAG_NO_CHECK_TIME. The ssl module of Python has no name for it.
+_NO_CHECK_TIME: Final = 0x200000
 
 _ERRORS: Final[Mapping[str, type[ExchangeError]]] = {
     error.__name__: error
@@ -63,51 +81,77 @@ _ERRORS: Final[Mapping[str, type[ExchangeError]]] = {
     if isinstance(error, type) and issubclass(error, ExchangeError)
 }
 
-_NO_NEWS: Final = (ValueError, KeyError, TypeError, RecursionError)  # of a line that is none
+# Errors of an invalid line on the stream.
+_NO_NEWS: Final = (ValueError, KeyError, TypeError, RecursionError)
 
 log = logging.getLogger(__name__)
-logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells every request at INFO
+# httpx logs every request at INFO.
+logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Asked:
-    """An operation that waits for its answer."""
+    """An operation that waits for the response.
 
-    text: str  # JSON
+    Attributes:
+        text: The operation as JSON.
+        kind: The kind of outage to record if it fails.
+        answer: Result of the operation.
+    """
+
+    text: str
     kind: TroubleKind
     answer: "asyncio.Future[Any]"
 
 
 @dataclass(slots=True, kw_only=True)
 class _Watched:
-    """A row that the coordinator tells of when it changes."""
+    """A row that the coordinator will push when it has changed.
+
+    Attributes:
+        row: The row, or None if it does not exist.
+        version: Version from the coordinator.
+        asked_s: Time of the last request for this row, in monotonic seconds.
+    """
 
     row: Entity | None
     version: int
-    asked_s: float  # monotonic
+    asked_s: float
 
 
 @dataclass(slots=True)
 class Link:
-    """Opened by its first use, which belongs after any fork; every verb may raise
-    ``ExchangeUnavailable`` and ``ExchangeRefused``."""
+    """HTTPS client of one agent for its coordinator.
+
+    The first call opens the connections, so that call must follow any fork. All methods can raise
+    ``ExchangeUnavailable`` and ``ExchangeRefused``.
+
+    Attributes:
+        credential: Credential of the agent.
+        troubles: The outage log to use.
+        revoked: Set when the coordinator has rejected every secret of this agent.
+    """
 
     credential: Credential
     troubles: TroubleLog = field(default_factory=TroubleLog)
     _client: httpx.AsyncClient | None = None
-    _base: int = 0  # which of the coordinator's addresses is in use
+    # Index of the coordinator URL in use.
+    _base: int = 0
     _pending: list[_Asked] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _lingering: bool = False
     _session: str = field(default_factory=lambda: uuid4().hex)
-    _count: int = 0  # of operations
+    # Number of operations so far.
+    _count: int = 0
     _stream: asyncio.Task[None] | None = None
     _live: asyncio.Event = field(default_factory=asyncio.Event)
     _broken: asyncio.Event = field(default_factory=asyncio.Event)
     _refused: ExchangeError | None = None
-    _shut_out: asyncio.Event = field(default_factory=asyncio.Event)  # the secret was refused
-    revoked: asyncio.Event = field(default_factory=asyncio.Event)  # every secret of ours is refused
-    _why: str = ""  # nothing goes through, since it last did
+    # Set when the coordinator has rejected the current secret.
+    _shut_out: asyncio.Event = field(default_factory=asyncio.Event)
+    revoked: asyncio.Event = field(default_factory=asyncio.Event)
+    # Reason of the current outage. Empty after a successful request.
+    _why: str = ""
     _heard_s: float = 0.0
     _wants: dict[str, "asyncio.Future[Any]"] = field(default_factory=dict)
     _watched: dict[str, _Watched] = field(default_factory=dict)
@@ -115,7 +159,16 @@ class Link:
     async def call(
         self, do: str, *, kind: TroubleKind = TroubleKind.TABLE_AWAY, **said: Any
     ) -> Any:
-        """Have the coordinator do one operation; its answer, or the error that it names."""
+        """Execute one operation at the coordinator.
+
+        Args:
+            do: The operation name.
+            kind: The kind of outage to record if it fails.
+            said: Arguments to send with the operation.
+
+        Returns:
+            The result. An error that the coordinator reports is raised.
+        """
         self._count += 1
         text = json.dumps({"id": f"{self._session}.{self._count}", "do": do, **said})
         asked = _Asked(text=text, kind=kind, answer=asyncio.get_running_loop().create_future())
@@ -126,7 +179,13 @@ class Link:
         return await asked.answer
 
     async def request(self, method: str, path: str, content: bytes | None = None) -> httpx.Response:
-        """A request of its own, repeated until it is answered."""
+        """Send a separate request and retry it until there is a response.
+
+        Args:
+            method: The HTTP method to use.
+            path: Path below ``/v1/exchange/``.
+            content: The body to send, or None.
+        """
         return await self._repeated(method, path, content, {}, TroubleKind.RAW_AWAY)
 
     async def close(self) -> None:
@@ -172,7 +231,8 @@ class Link:
                 and all(isinstance(answer, dict) for answer in answers)
             ):
                 raise ExchangeUnavailable(f"{response.url}: that was no coordinator's answer")
-        except BaseException as error:  # whatever it is: who waits for an answer has one
+        except BaseException as error:
+            # Every caller must receive a result, for any error.
             named = error if isinstance(error, ExchangeError) else None
             for asked in part:
                 if not asked.answer.done():
@@ -224,7 +284,8 @@ class Link:
                 if (refused := refusal(response)) is not None:
                     raise refused
                 why = f"answer {response.status_code}"
-            if pause_s > PAUSES_S[0]:  # what the second try mends is a connection that was closed
+            # The first retry only covers a connection that the server closed, so it is not logged.
+            if pause_s > PAUSES_S[0]:
                 self._note(url, why)
             for kind in kinds:
                 self.troubles.failed(kind)
@@ -238,7 +299,10 @@ class Link:
             pause_s *= 2
 
     def _note(self, url: str, why: str) -> None:
-        """Log what stands in the way, once: who asks may lose patience before it is told."""
+        """Log the reason of an outage once.
+
+        It is logged here because the caller may stop before the error is raised.
+        """
         if why != self._why:
             self._why = why
             log.warning("%s: %s", url, why, extra={"action": "unreached"})
@@ -251,7 +315,7 @@ class Link:
         return self._client
 
     async def _keep_renewed(self) -> None:
-        """Change the secret when it is a day old; the old one ends with the new one's first use."""
+        """Renew the secret when it is a day old. First use of the new secret ends the old one."""
         while True:
             age_s = time.time() - self.credential.issued_s
             if not 0 <= age_s < RENEW_S and (path := self.credential.path) is not None:
@@ -270,19 +334,21 @@ class Link:
                     await asyncio.sleep(RENEW_LOOK_S)
 
     async def let_in_again(self) -> bool:
-        """Return whether a coordinator that refused a secret accepts the newest one now.
+        """Return True if a coordinator that rejected a secret accepts the newest secret now.
 
-        A request that was under way while the secret changed is refused alone. A coordinator whose
-        backup was restored knows an earlier secret, and takes the newest one for its next.
+        A request that was sent while the secret changed may be rejected although the newest secret
+        is valid. A coordinator that was restored from a backup knows an earlier secret. It accepts
+        the newest secret as the next one.
 
         Raises:
-            ExchangeUnavailable: No coordinator answers.
+            ExchangeUnavailable: No coordinator responds.
         """
         for _ in self.credential.coordinators:
             with suppress(ExchangeRefused):
                 await self._repeated("POST", "operations", b"[]", {})
                 return True
-            self._base += 1  # one that stands in for another may not know this agent
+            # A standby coordinator may not know this agent.
+            self._base += 1
         for secret in self.credential.earlier:
             try:
                 await self._announce(self.credential, {"Authorization": f"Bearer {secret}"})
@@ -296,7 +362,7 @@ class Link:
     async def _announce(
         self, credential: Credential, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Tell of a credential's secret, by its hash, which its first use puts in force."""
+        """Send the hash of a new secret. The coordinator activates the secret at its first use."""
         content = json.dumps({"sha256": credential.sha256}).encode()
         await self._repeated("POST", "renew", content, headers or {})
 
@@ -310,7 +376,7 @@ class Link:
     # The stream -------------------------------------------------------------------------------
 
     async def _streaming(self) -> None:
-        """Wait until the stream stands. Raises ``ExchangeUnavailable``, ``ExchangeRefused``."""
+        """Wait until the stream is open. Raises ``ExchangeUnavailable``, ``ExchangeRefused``."""
         if self._stream is None:
             self._stream = asyncio.create_task(self._keep_stream())
         if self._live.is_set():
@@ -330,7 +396,8 @@ class Link:
             with suppress(*_NO_NEWS):
                 try:
                     await self._read_stream()
-                    ended = self._live.is_set()  # by the coordinator: the secret was changed
+                    # The coordinator closed the stream, because the secret was changed.
+                    ended = self._live.is_set()
                 except httpx.HTTPError as error:
                     if not self._live.is_set():
                         self._note(self._url("stream"), failure(error))
@@ -388,7 +455,14 @@ class Link:
                     watched.row, watched.version = _row(row), version
 
     async def receive(self, wait_s: float) -> Mapping[str, Any] | None:
-        """A delivery's fields, or None when there was none in time."""
+        """Receive one message through the stream.
+
+        Args:
+            wait_s: The maximum time to wait for a message, in seconds.
+
+        Returns:
+            The fields of the delivery, or None if no message arrived in time.
+        """
         want = uuid4().hex
         until_s = time.monotonic() + wait_s
         answer = self._wants[want] = asyncio.get_running_loop().create_future()
@@ -417,7 +491,8 @@ class Link:
                     return delivery
                 if not self._broken.is_set():
                     raise ExchangeUnavailable(f"{self._url('stream')}: the coordinator is silent")
-        except BaseException:  # also cancelled: what it may have locked goes back
+        except BaseException:
+            # Also after cancellation: release a message that may be locked.
             with suppress(ExchangeError, TimeoutError):
                 async with asyncio.timeout(GIVE_BACK_S):
                     await self.call("unwant", kind=TroubleKind.QUEUE_AWAY, want=want)
@@ -426,7 +501,10 @@ class Link:
             del self._wants[want]
 
     async def watched(self, partition: str) -> Entity | None:
-        """A run's control row, as the coordinator last told: asked once, then pushed."""
+        """Return the control row of a run, or None. The first call requests the row.
+
+        Later changes are pushed on the stream.
+        """
         now_s = time.monotonic()
         found = self._watched.get(partition)
         vouched = self._live.is_set() and now_s - self._heard_s <= FRESH_S
@@ -443,11 +521,14 @@ class Link:
 
 
 def open_client(authority: str | None) -> httpx.AsyncClient:
-    """HTTPS with the coordinator's own authority (PEM), or the system's where there is none.
+    """Return an HTTPS client that trusts the coordinator's authority (PEM), or the system's.
 
-    That authority signs for one coordinator and nothing else, so whatever it signed *is* the
-    coordinator: behind an address translation, on the host that stands in for it, and whatever the
-    time is here. A host whose clock is days off is shown as such, in place of nowhere.
+    The authority of a coordinator signs only certificates of that coordinator. A certificate that
+    it signed is therefore valid behind address translation and on a standby host. It is also valid
+    for any local time, so that a host with a wrong clock can connect and report its clock error.
+
+    Args:
+        authority: Certificate authority, PEM. None means the authorities of the system.
     """
     verify: ssl.SSLContext | bool = True
     if authority is not None:
@@ -461,19 +542,20 @@ def open_client(authority: str | None) -> httpx.AsyncClient:
 
 
 def trust_authority(authority: str) -> ssl.SSLContext:
-    """Return a context that trusts what a coordinator's own authority (PEM) signed."""
+    """Return an SSL context that trusts certificates signed by a coordinator's authority (PEM)."""
     context = ssl.create_default_context(cadata=authority)
     context.check_hostname = False
-    # Python 3.13 is strict about RFC 5280 by default. Authorities made before 0.9 have no key
-    # identifiers, and agents of a fleet that was upgraded still trust those.
-    # As numbers: the complement of one of Python's flags lacks those that Python does not name.
+    # Python 3.13 enforces RFC 5280 by default. Authorities from before 0.9 have no key
+    # identifiers, and agents of an upgraded fleet still use them.
+    # The flags are converted to integers, because the complement of a Python flag drops the bits
+    # that have no name in Python.
     flags = int(context.verify_flags) & ~int(ssl.VERIFY_X509_STRICT)
     context.verify_flags = ssl.VerifyFlags(flags | _NO_CHECK_TIME)
     return context
 
 
 def failure(error: httpx.HTTPError) -> str:
-    """Why nothing went through, with what mends a certificate that is not believed."""
+    """Return why a request failed, with the fix if the certificate was rejected."""
     said = f"{type(error).__name__} {error}".rstrip()
     if "CERTIFICATE_VERIFY_FAILED" not in said:
         return said
@@ -485,7 +567,7 @@ def failure(error: httpx.HTTPError) -> str:
 
 
 def refusal(response: httpx.Response) -> ExchangeError | None:
-    """What an answer says that no repetition mends."""
+    """Return the error of a response that a retry cannot fix, or None if a retry can fix it."""
     said = f"{response.url}: {response.status_code} {response.text[:300]}"
     match response.status_code:
         case 401 | 403:
@@ -498,7 +580,12 @@ def refusal(response: httpx.Response) -> ExchangeError | None:
 
 
 def error_of(name: str, said: str) -> ExchangeError:
-    """An error that the coordinator named."""
+    """Return the error that the coordinator reported.
+
+    Args:
+        name: Class name of the error. An unknown name results in ``TableError``.
+        said: The message to use.
+    """
     return _ERRORS.get(name, TableError)(said)
 
 

@@ -1,4 +1,4 @@
-"""What an agent of any host proves itself with, and where it keeps that."""
+"""Credential of an agent on any host, and the file that stores it."""
 
 import hashlib
 import json
@@ -15,8 +15,10 @@ from pydantic import TypeAdapter
 
 from broadside.exchange.ports import ExchangeMisconfigured
 
-SECRET_BYTES: Final = 32  # random: its SHA-256 needs neither salt nor a slow hash
-EARLIER_MAX_COUNT: Final = 60  # secrets that are kept, one a day: of backups up to so old
+# Random bytes. Because they are random, the SHA-256 needs no salt and no slow hash.
+SECRET_BYTES: Final = 32
+# The maximum number of earlier secrets, one per day. They cover backups up to this many days old.
+EARLIER_MAX_COUNT: Final = 60
 
 
 def new_secret() -> str:
@@ -25,19 +27,35 @@ def new_secret() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """An agent's secret, and the coordinator that knows its hash."""
+    """The secret of an agent, and the coordinator that stores the hash of this secret.
 
-    coordinators: tuple[str, ...]  # https://host:port, tried in turn
-    authority: str | None  # PEM of the coordinator's own authority; None: the system's are asked
+    Attributes:
+        coordinators: URLs ``https://host:port``, tried in order.
+        authority: The coordinator's certificate authority, PEM. None means the authorities of the
+            system.
+        agent_id: The agent id.
+        role: The agent role.
+        secret: Current secret.
+        issued_s: Creation time of the secret, in epoch seconds.
+        earlier: Earlier secrets, newest first. A coordinator that was restored from a backup knows
+            only one of these.
+        path: File of the credential, for storing a new secret. None if it is not stored.
+    """
+
+    coordinators: tuple[str, ...]
+    authority: str | None
     agent_id: str
     role: str
     secret: str
-    issued_s: float  # epoch s: when the secret was made
-    earlier: tuple[str, ...] = ()  # secrets before it, newest first: a restored backup knows those
-    path: Path | None = None  # where it is kept, so that a new secret can be
+    issued_s: float
+    earlier: tuple[str, ...] = ()
+    path: Path | None = None
 
     def save(self, path: Path) -> "Credential":
-        """Keep it where its owner alone reads; whole, whenever this process dies."""
+        """Write the credential to ``path``, readable by the owner only.
+
+        The write is atomic, also if the process dies. The returned copy has ``path`` set.
+        """
         fields = {name: value for name, value in asdict(self).items() if name != "path"}
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         unfinished = path.with_suffix(".part")
@@ -51,17 +69,24 @@ class Credential:
 
     @property
     def sha256(self) -> str:
-        """What the coordinator keeps of the secret."""
+        """Return the hash of the secret that the coordinator stores, in hex."""
         return hashlib.sha256(self.secret.encode()).hexdigest()
 
     def renewed(self) -> "Credential":
-        """The same with another secret."""
+        """Return a copy with a new secret."""
         earlier = (self.secret, *self.earlier)[:EARLIER_MAX_COUNT]
         return replace(self, secret=new_secret(), issued_s=time.time(), earlier=earlier)
 
 
 def load_credential(path: Path) -> Credential | None:
-    """What :meth:`Credential.save` kept; None: nothing. Raises ``ExchangeMisconfigured``."""
+    """Read the credential that :meth:`Credential.save` wrote.
+
+    Returns:
+        The credential, or None if the file does not exist.
+
+    Raises:
+        ExchangeMisconfigured: The file is unreadable or invalid.
+    """
     try:
         fields = json.loads(path.read_text())
         found = TypeAdapter(Credential).validate_python({**fields, "path": path})
@@ -80,7 +105,14 @@ def load_credential(path: Path) -> Credential | None:
 
 
 def coordinator_addresses(text: str) -> tuple[str, ...]:
-    """``https://a:8443, https://b:8443``. Raises ``ExchangeMisconfigured``."""
+    """Parse a list of coordinator URLs.
+
+    Args:
+        text: URLs such as ``https://a:8443, https://b:8443``.
+
+    Raises:
+        ExchangeMisconfigured: The list is empty or a URL is not ``https://host:port``.
+    """
     found = tuple(part.strip().rstrip("/") for part in text.split(",") if part.strip())
     for address in found:
         if not _is_https(address):
@@ -94,7 +126,7 @@ def coordinator_addresses(text: str) -> tuple[str, ...]:
 
 
 def _is_https(address: str) -> bool:
-    """Whether it names a host, and a port that there is."""
+    """Return True if the text is an https URL with a host and a valid port."""
     try:
         url = httpx.URL(address)
     except (httpx.InvalidURL, UnicodeError):

@@ -1,5 +1,7 @@
-"""Queue, table and raw store at the far end of a
-:class:`~broadside.exchange.http.coordinator_link.Link`."""
+"""Queue, table and raw store that use a coordinator over HTTPS.
+
+All requests go through a :class:`~broadside.exchange.http.coordinator_link.Link`.
+"""
 
 import asyncio
 import base64
@@ -24,11 +26,12 @@ from broadside.exchange.ports import DeadLetter, Delivery, Entity, Outgoing, Que
 from broadside.exchange.records.keys import CONTROL
 from broadside.exchange.row_text import entity_fields, entity_of
 
-_SEND_BYTES: Final = 2 * 2**20  # of messages in one operation
+# Maximum bytes of messages in one operation.
+_SEND_BYTES: Final = 2 * 2**20
 
 
 class HttpQueue:
-    """A :class:`~broadside.exchange.ports.JobQueue` at the coordinator; jobs come by its stream."""
+    """:class:`~broadside.exchange.ports.JobQueue` at the coordinator. Jobs arrive on the stream."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -125,7 +128,7 @@ def _dead_letter(fields: Mapping[str, Any]) -> DeadLetter:
 
 
 class HttpTable:
-    """A :class:`~broadside.exchange.ports.Table` at the coordinator."""
+    """:class:`~broadside.exchange.ports.Table` at the coordinator."""
 
     def __init__(self, link: Link, name: str) -> None:
         self._link = link
@@ -200,9 +203,10 @@ class HttpTable:
 
 
 class WatchedTable(HttpTable):
-    """The control table as an agent reads it: a run's control row is pushed, and up to 0.3 s old.
+    """Control table for an agent. The coordinator pushes the control row of a run.
 
-    A row that the coordinator has not vouched for in 6 s is asked for again.
+    The row is up to 0.3 s old. If the coordinator has not confirmed the row for 6 s, it is read
+    again.
     """
 
     async def get(self, partition_key: str, row_key: str) -> Entity | None:
@@ -212,7 +216,7 @@ class WatchedTable(HttpTable):
 
 
 class HttpRaw:
-    """A :class:`~broadside.exchange.ports.RawStore` at the coordinator; texts travel deflated."""
+    """:class:`~broadside.exchange.ports.RawStore` at the coordinator. Texts are sent compressed."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

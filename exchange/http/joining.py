@@ -1,10 +1,13 @@
-"""A join code, and how an agent trades it for a credential of its own.
+"""Join codes, and the exchange of a join code for the credential of an agent.
 
 A code is ``bsj.<fingerprint>.<secret>``. The fingerprint is the SHA-256 of the coordinator's
-authority: what an agent fetches before it trusts anybody is held against it, and the code's secret
-travels only after that. ``site`` in its place: the certificates are the site's own, and the
-system's authorities (``SSL_CERT_FILE``) are asked. The agent makes its secret itself and sends the
-hash; so a lost answer is mended by asking again, and nobody else ever saw the secret.
+certificate authority. The agent first downloads this authority over an untrusted connection and
+compares the fingerprint. It sends the secret of the code only after the comparison succeeds. If the
+code contains ``site`` instead of a fingerprint, the site supplies the certificates. The agent then
+uses the authorities of the system (``SSL_CERT_FILE``).
+
+The agent generates the secret of its credential and sends only the hash. If the response is lost,
+the agent repeats the request. No other party ever receives the secret.
 """
 
 import base64
@@ -31,20 +34,26 @@ from broadside.exchange.ports import (
 )
 
 SITE: Final = "site"
-CODE_BYTES: Final = 16  # random
-ANSWER_MAX_BYTES: Final = 16_384  # of anybody who answers: nothing is proven yet
+# Random bytes in a join code.
+CODE_BYTES: Final = 16
+# The maximum response size to read, in bytes. The server is not authenticated yet.
+ANSWER_MAX_BYTES: Final = 16_384
 
 log = logging.getLogger(__name__)
 
 
 def new_code(authority: str | None) -> tuple[str, str]:
-    """A join code, and the secret in it."""
+    """Return a new join code, and the secret in this code.
+
+    Args:
+        authority: The coordinator's certificate authority, PEM. None for ``site``.
+    """
     secret = secrets.token_urlsafe(CODE_BYTES)
     return f"bsj.{SITE if authority is None else fingerprint(authority)}.{secret}", secret
 
 
 def fingerprint(authority: str) -> str:
-    """SHA-256 of a certificate (PEM), in 43 characters. Raises ``ValueError``."""
+    """Return the SHA-256 of a certificate (PEM) as 43 base64 characters. Raises ``ValueError``."""
     digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(authority)).digest()
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
@@ -52,11 +61,22 @@ def fingerprint(authority: str) -> str:
 async def join(
     code: str, coordinators: tuple[str, ...], agent_id: str, role: str, path: Path
 ) -> Credential:
-    """The credential at ``path``; where there is none, or it is refused, one for the code.
+    """Return the stored credential, or exchange the join code for a new credential.
 
-    Its secret is kept before it is told of: who asks again, after a lost answer or as another
-    process, asks for the same. Raises ``ExchangeMisconfigured`` (the code is no good),
-    ``ExchangeUnavailable``.
+    The code is used if ``path`` has no credential, or if the coordinator rejects the stored
+    credential. The new secret is written to disk before the request. A repeated request, after a
+    lost response or from another process, therefore uses the same secret.
+
+    Args:
+        code: Join code.
+        coordinators: The coordinators to try, in this order.
+        agent_id: The agent id.
+        role: The agent role.
+        path: File of the credential.
+
+    Raises:
+        ExchangeMisconfigured: The code is invalid.
+        ExchangeUnavailable: No coordinator responds.
     """
     kept = load_credential(path)
     if kept is not None and not await is_refused(replace(kept, coordinators=coordinators)):
@@ -110,7 +130,10 @@ async def join(
 
 
 async def is_refused(credential: Credential) -> bool:
-    """Return whether it was revoked; False while no coordinator answers, so that it is kept."""
+    """Return True if the credential was revoked.
+
+    If no coordinator responds, the result is False, so that the credential is not discarded.
+    """
     link = Link(replace(credential, path=None))
     try:
         await link.call("ping")
@@ -124,10 +147,14 @@ async def is_refused(credential: Credential) -> bool:
 
 
 async def _authority(coordinator: str, named: str) -> str:
-    """The authority that the code names, from whoever answers: the fingerprint is the proof."""
+    """Download the coordinator's authority and verify its fingerprint.
+
+    Any server can send it, because the fingerprint in the code proves the identity.
+    """
     unproven = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unproven.check_hostname = False
-    unproven.verify_mode = ssl.CERT_NONE  # nothing is sent, and what comes is checked here
+    # The agent sends no secret on this connection, and the fingerprint check follows below.
+    unproven.verify_mode = ssl.CERT_NONE
     headers = {"Accept-Encoding": "identity"}
     async with httpx.AsyncClient(verify=unproven, timeout=10, headers=headers) as client:
         response = await ask(
