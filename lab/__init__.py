@@ -1,1 +1,1 @@
-"""Azure in miniature on one Linux host: namespaces, a firewall that counts, clocks, faults."""
+"""Azure in miniature on one Linux host, with namespaces, a firewall, clocks and faults."""

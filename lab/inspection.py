@@ -1,8 +1,8 @@
-"""A firewall whose CPU does real work: a process through which all that it forwards goes.
+"""Simulates a firewall that inspects traffic, with a process that uses real CPU time.
 
-In a firewall's namespace what comes in at either side is routed into a tun, and the kernel routes
-on what comes out of the other one. The process between them (``delay.c``, without a delay) reads
-every byte so many times; what of a core that takes is counted by the kernel and by nobody else.
+In a firewall's namespace, packets from either side are routed into a tun. The kernel then routes
+the packets that come out of the other tun. The process between them (``delay.c`` without a delay)
+reads every byte a given number of times. The kernel measures the CPU time that this takes.
 """
 
 import contextlib
@@ -14,20 +14,27 @@ from broadside.lab.errors import LabBroken
 from broadside.lab.namespaces import inside, run_ip, write_sysctls
 from broadside.lab.topology import TWIN_LETTERS, Lab, twin_namespaces
 
-TUNS: Final = {"c0": "clients", "s0": "servers"}  # by the side whose packets go into it
+# Tun by the interface from which it gets its packets.
+TUNS: Final = {"c0": "clients", "s0": "servers"}
 _FIRST_TABLE: Final = 77
 
 
 def inspector_argv(lab: Lab, letter: str) -> tuple[str, ...]:
-    """How the process of one firewall is started; its first word is that firewall's own."""
+    """Return the command for the process of a twin firewall, with a unique program path."""
     return (str(lab.path / f"inspector-{letter}"),)
 
 
 def start_inspection(lab: Lab, times: Mapping[str, int]) -> None:
-    """Let each of the lab's two firewalls read what it forwards so many times, by its letter.
+    """Start the inspection on the lab's two firewalls.
 
-    Raises :class:`broadside.lab.errors.LabBroken`, :class:`broadside.lab.errors.ToolMissing`
-    without a C compiler."""
+    Args:
+        lab: The lab.
+        times: Number of times to read each byte, by the letter of the firewall.
+
+    Raises:
+        LabBroken: A command failed.
+        ToolMissing: There is no C compiler.
+    """
     namespaces = dict(zip(TWIN_LETTERS, twin_namespaces(lab.spec.prefix), strict=True))
     for letter, times_count in times.items():
         (program,) = inspector_argv(lab, letter)
@@ -39,7 +46,8 @@ def start_inspection(lab: Lab, times: Mapping[str, int]) -> None:
                 f"link set {tun} mtu {lab.spec.mtu} txqueuelen 1000 up",
                 f"route add default dev {tun} table {table}",
             )
-            with contextlib.suppress(LabBroken):  # the inspection before has laid it
+            # The rule may exist from an earlier inspection.
+            with contextlib.suppress(LabBroken):
                 run_ip(namespaces[letter], f"rule add iif {side} lookup {table}")
         unchecked = {f"ipv4/conf/{name}/rp_filter": "0" for name in ("all", *TUNS.values())}
         write_sysctls(namespaces[letter], unchecked)

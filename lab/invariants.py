@@ -1,8 +1,8 @@
-"""What holds of every run, whatever was killed, cut or delivered twice under it.
+"""Rules that must be true for every run, even when processes were killed.
 
-:func:`broken` takes what is stored and returns a line for each rule that does not hold. The rules:
-every planned pair-second is in exactly one state, nothing is counted twice, sums are conserved, and
-nothing is left behind.
+:func:`broken` checks the stored data and returns a line for each violation. Every planned
+pair-second must have exactly one state. Nothing may be counted twice, also when a message was
+delivered twice. Sums must match. No process or namespace may be left over.
 """
 
 import math
@@ -18,21 +18,35 @@ from broadside.exchange.messages import Claim, JobReport
 from broadside.exchange.records import Records
 from broadside.lab.namespaces import list_namespaces, list_owned
 
-SUM_TOLERANCE_RATIO = 1e-6  # figures keep nine digits
+# Values are stored with nine digits.
+SUM_TOLERANCE_RATIO = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A run as it stands in the table when it is over."""
+    """Stored data of a finished run.
+
+    Attributes:
+        plan: The plan.
+        summary: The summary with the verdict.
+        claims: Claims by burst and pair.
+        reports: Reports by burst and pair.
+    """
 
     plan: Plan
     summary: RunSummary
-    claims: Mapping[int, Mapping[int, Claim]] = field(default_factory=dict)  # by burst, by pair
+    claims: Mapping[int, Mapping[int, Claim]] = field(default_factory=dict)
     reports: Mapping[int, Mapping[int, JobReport]] = field(default_factory=dict)
 
 
 async def read_stored(records: Records, plan: Plan, summary: RunSummary) -> Stored:
-    """Gather what :func:`broken` looks at."""
+    """Read the data that :func:`broken` needs.
+
+    Args:
+        records: Storage to read from.
+        plan: Plan of the run.
+        summary: Summary of the run.
+    """
     return Stored(
         plan=plan,
         summary=summary,
@@ -46,7 +60,7 @@ async def read_stored(records: Records, plan: Plan, summary: RunSummary) -> Stor
 
 
 def broken(stored: Stored) -> list[str]:
-    """Every rule that does not hold, a line each."""
+    """Return a line for each rule that is violated."""
     plan, summary = stored.plan, stored.summary
     found = []
     indices = [burst.index for burst in summary.bursts]
@@ -80,21 +94,23 @@ def _burst(plan: Plan, burst: BurstSummary) -> Iterator[str]:
         if said.up_s > seen_s:
             yield f"{said.up_s} pair-seconds were up, {seen_s} were seen"
     if not burst.pairs:
-        return  # a large run's are in the bursts' own documents
+        # A large run stores its pairs in the documents of the bursts.
+        return
     indices = Counter(pair.pair_index for pair in burst.pairs)
     if indices != Counter(pair.index for pair in plan.pairs):
         yield f"pairs on record are not the planned ones, each once: {sorted(indices.elements())}"
     received = [pair.received_bits_per_second for pair in burst.pairs]
     whole = RECEIVED.of_burst(burst)
     if whole is not None:
-        # The fleet's figure is over all rows; one without a second in the window adds nothing.
+        # The rate of the fleet includes all rows. A pair without a second in the window adds
+        # nothing.
         parts = math.fsum(rate for rate in received if rate is not None)
         if not math.isclose(parts, whole, rel_tol=SUM_TOLERANCE_RATIO, abs_tol=1.0):
             yield f"pairs received {parts:.9g} bit/s together, the fleet {whole:.9g}"
 
 
 def _twice(stored: Stored) -> Iterator[str]:
-    """One claim, one report and one test of the engine a pair a burst."""
+    """Yield pairs with more than one claim, report or engine test in a burst."""
     cookies: Counter[str] = Counter()
     for index, reports in stored.reports.items():
         for pair_index, report in reports.items():
@@ -117,6 +133,6 @@ def _twice(stored: Stored) -> Iterator[str]:
 
 
 def left_behind(prefix: str) -> list[str]:
-    """Processes and namespaces of a lab that should be gone."""
+    """Return processes and namespaces that should have been removed with the lab."""
     processes = [f"process {process.pid}: {process.command}" for process in list_owned(prefix)]
     return processes + [f"namespace {name}" for name in list_namespaces(prefix)]

@@ -1,7 +1,7 @@
-"""What of a profile moves: a firewall that collapses, pauses, grows or shrinks.
+"""Changes the firewall's rate over time, for profiles that collapse, pause, grow or shrink.
 
-``python -m broadside.lab.keeper --broadside-lab=PREFIX FOLDER PROFILE`` runs until it is killed,
-which :func:`broadside.lab.profiles.apply` and ``lab down`` do.
+``python -m broadside.lab.keeper --broadside-lab=PREFIX FOLDER PROFILE`` runs until it is killed by
+:func:`broadside.lab.profiles.apply` or ``lab down``.
 """
 
 import os
@@ -18,11 +18,16 @@ from broadside.lab.profiles import PROFILES, Profile, note_fall, spread
 from broadside.lab.topology import Lab
 
 LOOK_EVERY_S: Final = 0.25
-GROW_LOAD_RATIO: Final = 0.6  # load above which a device that grows is growing
-SHRINK_LOAD_RATIO: Final = 0.3  # load below which a device gives a unit back
-IDLE_RATIO: Final = 0.02  # load below which a collapsed firewall has recovered
-TAIL_BYTES: Final = 400  # of the ledger: more than a line
-PAUSED_RATIO: Final = 0.002  # of the firewall's rate while it pauses
+# Load above which the device grows.
+GROW_LOAD_RATIO: Final = 0.6
+# Load below which the device removes a unit.
+SHRINK_LOAD_RATIO: Final = 0.3
+# Load below which a collapsed firewall recovers.
+IDLE_RATIO: Final = 0.02
+# Bytes to read from the end of the ledger, which is more than one line.
+TAIL_BYTES: Final = 400
+# Share of the firewall's rate during a pause.
+PAUSED_RATIO: Final = 0.002
 
 
 def main(folder: Path, name: str) -> None:
@@ -39,12 +44,19 @@ def main(folder: Path, name: str) -> None:
             keep_growth(lab, profile)
         elif profile.shrink_after_s:
             keep_until_quiet(lab, profile)
-    except LabBroken as error:  # the lab was taken down under us
+    # The lab was removed while this process was running.
+    except LabBroken as error:
         raise SystemExit(str(error)) from error
 
 
 def keep_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:
-    """Cut the firewall's rate once the load on it has stayed above the cliff, until it is idle."""
+    """Reduce the firewall's rate after a high load, until the load is gone.
+
+    Args:
+        lab: The lab.
+        profile: Profile with the duration and the reduced rate.
+        cliff_ratio: Load above which the firewall collapses, as a share of its rate.
+    """
     rate = rate_of(lab)
     collapsed = False
     above_since_s: float | None = None
@@ -65,10 +77,14 @@ def keep_cliff(lab: Lab, profile: Profile, cliff_ratio: float) -> None:
 
 
 def keep_growth(lab: Lab, profile: Profile) -> None:
-    """Raise the firewall's rate step by step while it is loaded; idle, it falls back to the first.
+    """Raise the firewall's rate in steps under load, and reset it when idle.
 
-    A step comes when the load has stayed above :data:`GROW_LOAD_RATIO` of what there is for the
-    profile's time, as Azure's firewalls scale out at 60 %.
+    A step follows when the load was above :data:`GROW_LOAD_RATIO` of the current rate for the time
+    in the profile. Azure's firewalls also scale out at 60 %.
+
+    Args:
+        lab: The lab.
+        profile: Profile with the first rate, the step and the time.
     """
     whole = rate_of(lab)
     ratio = profile.firewall_ratio
@@ -90,7 +106,12 @@ def keep_growth(lab: Lab, profile: Profile) -> None:
 
 
 def keep_until_quiet(lab: Lab, profile: Profile) -> None:
-    """Take the second of two units away once there was much load, and then little for a while."""
+    """Remove the second of two units when the load was high and then stays low for a while.
+
+    Args:
+        lab: The lab.
+        profile: Profile with the time to wait.
+    """
     whole = rate_of(lab)
     was_loaded = False
     due_s: float | None = None
@@ -108,7 +129,12 @@ def keep_until_quiet(lab: Lab, profile: Profile) -> None:
 
 
 def keep_pauses(lab: Lab, profile: Profile) -> None:
-    """Cut the firewall's rate to next to nothing again and again."""
+    """Reduce the firewall's rate to almost nothing at regular intervals.
+
+    Args:
+        lab: The lab.
+        profile: Profile with the interval and the duration.
+    """
     rate = rate_of(lab)
     while True:
         time.sleep(profile.pause_every_s - profile.pause_s)
@@ -119,14 +145,14 @@ def keep_pauses(lab: Lab, profile: Profile) -> None:
 
 
 def rate_of(lab: Lab) -> int:
-    """The whole firewall's rate, bit/s."""
+    """Return the firewall's full rate in bit/s. Exits when it is not limited."""
     if lab.spec.firewall_bits_per_second is None:
         raise SystemExit("the lab's firewall has no rate to lose, to grow or to be held against")
     return lab.spec.firewall_bits_per_second
 
 
 def loads(lab: Lab) -> Iterator[float]:
-    """The larger of the two ways' IP-layer rates, over each second of the firewall's ledger."""
+    """Yield the higher rate of both directions in bit/s (IP layer), for each ledger line."""
     if lab.ledger_path is None:
         raise SystemExit("the lab has no ledger to read the load from")
     last: LedgerReading | None = None
@@ -143,7 +169,7 @@ def loads(lab: Lab) -> Iterator[float]:
 
 
 def newest(ledger_path: Path) -> LedgerReading | None:
-    """The ledger's last whole line; None: there is none."""
+    """Return the last complete line of the ledger, or ``None`` when there is none."""
     try:
         with ledger_path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))

@@ -1,4 +1,4 @@
-"""Which package brings a program that is missing."""
+"""Finds programs, and names the package to install when one is missing."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ PACKAGE_OF_TOOL: Final = {
 
 
 def find_tool(name: str) -> str:
-    """The program's path. Raises :class:`ToolMissing`, which names the package."""
+    """Return the path to a program. Raises :class:`ToolMissing` with the package to install."""
     found = program_path(name)
     if found is None:
         package = PACKAGE_OF_TOOL.get(name, name)

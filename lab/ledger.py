@@ -1,29 +1,29 @@
-"""The firewall's own ledger: once a second, on the second, what it delivered each way.
+"""Writes the firewall's byte counters for each direction to a file, once per second.
 
 ``python -m broadside.lab.ledger --csv FILE`` runs inside the firewall's namespace and appends to a
-CSV::
+CSV file::
 
     at_s,up_bytes,down_bytes,up_packets_count,down_packets_count,up_drops_count,\
 down_drops_count,offered_up_bytes,offered_down_bytes
 
-- ``at_s``: epoch seconds at which the counters were read (about the whole second, never before).
-- ``up_bytes``, ``down_bytes``: IP-layer bytes that *left* the firewall towards the servers (up)
-  and the clients (down). Cumulative, from the kernel: a reader that restarts loses nothing, and a
-  value that falls means that the firewall itself was rebuilt.
-- ``.._packets_count``: packets that left, each segment of a super-frame by itself.
-- ``.._drops_count``: what its shaper dropped; a super-frame counts once.
-- ``offered_.._bytes``: IP-layer bytes that arrived to be forwarded, from nftables; empty when
-  unknown. Read some milliseconds after ``at_s``, and without the headers that segmentation will
-  add: compare totals, not seconds.
+- ``at_s``: epoch seconds when the counters were read (at or shortly after a whole second).
+- ``up_bytes``, ``down_bytes``: bytes (IP layer) that *left* the firewall to the servers (up) and to
+  the clients (down). These are cumulative counters from the kernel, so a restarted reader loses
+  nothing. A lower value means that the firewall was built again.
+- ``.._packets_count``: packets that left. Each segment of a super-frame is counted.
+- ``.._drops_count``: drops in the shaper. A super-frame is counted once.
+- ``offered_.._bytes``: bytes (IP layer) that arrived to be forwarded, from nftables. The cell is
+  empty when the value is unknown. It is read some milliseconds after ``at_s`` and does not include
+  headers that segmentation will add. Compare totals, not seconds.
 
-The first line names the columns; a line is written with one ``write`` and may be cut short by a
-crash: readers leave out a line that does not parse.
+The first line has the column names. Each line is written with a single ``write``. A crash can
+truncate a line, so readers skip lines that cannot be parsed.
 
-The bytes are those of the root qdisc of ``s0`` (up) and ``c0`` (down). A qdisc counts for a GSO
-super-frame what its segments will be, headers included, and counts the segments as packets
-(``qdisc_pkt_len_init``, ``bstats_update`` in the kernel), so the IP layer is exactly
-``bytes - 14 * packets``; the interface's own counters see super-frames and would be some percent
-short. A qdisc counts when it hands a packet to the wire, so this is what was delivered.
+The bytes are from the root qdiscs of ``s0`` (up) and ``c0`` (down). For a GSO super-frame, a qdisc
+counts the bytes of all segments with their headers, and counts each segment as a packet
+(``qdisc_pkt_len_init``, ``bstats_update`` in the kernel). The IP layer is therefore exactly
+``bytes - 14 * packets``. The interface counters see super-frames and would be some percent too low.
+A qdisc counts a packet when it passes it to the wire, so these are delivered bytes.
 """
 
 import argparse
@@ -57,23 +57,37 @@ TCA_STATS_BASIC: Final = 1
 TCA_STATS_QUEUE: Final = 3
 TCA_STATS_PKT64: Final = 8
 NLA_TYPE_MASK: Final = 0x3FFF
-_HEADER = struct.Struct("=IHHII")  # nlmsghdr
-_TCMSG = struct.Struct("=BxxxiIII")  # family, ifindex, handle, parent, info
+# nlmsghdr
+_HEADER = struct.Struct("=IHHII")
+# tcmsg with family, ifindex, handle, parent and info.
+_TCMSG = struct.Struct("=BxxxiIII")
 _ATTRIBUTE = struct.Struct("=HH")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerReading:
-    """One line of the ledger: cumulative counts at one instant."""
+    """A line in the ledger with cumulative counters.
 
-    at_s: float  # epoch s
-    up_bytes: int  # IP layer, delivered
+    Attributes:
+        at_s: Time in epoch seconds.
+        up_bytes: Bytes delivered to the servers (IP layer).
+        down_bytes: Bytes delivered to the clients (IP layer).
+        up_packets_count: Packets delivered to the servers.
+        down_packets_count: Packets delivered to the clients.
+        up_drops_count: Drops on the way to the servers.
+        down_drops_count: Drops on the way to the clients.
+        offered_up_bytes: Bytes that arrived to be forwarded (IP layer), or ``None`` if unknown.
+        offered_down_bytes: The same for the other direction.
+    """
+
+    at_s: float
+    up_bytes: int
     down_bytes: int
     up_packets_count: int
     down_packets_count: int
     up_drops_count: int
     down_drops_count: int
-    offered_up_bytes: int | None  # IP layer, arrived to be forwarded
+    offered_up_bytes: int | None
     offered_down_bytes: int | None
 
 
@@ -82,10 +96,16 @@ COLUMNS: Final = tuple(each.name for each in fields(LedgerReading))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCount:
-    """What one root qdisc has counted since it was made."""
+    """Counters of a root qdisc since it was created.
 
-    frame_bytes: int  # headers of every segment included
-    packets_count: int  # segments
+    Attributes:
+        frame_bytes: Bytes with the headers of every segment.
+        packets_count: Number of segments.
+        drops_count: Number of drops.
+    """
+
+    frame_bytes: int
+    packets_count: int
     drops_count: int
 
     @property
@@ -97,16 +117,22 @@ class QueueCount:
 
 
 def read_ledger(path: Path, from_s: float, before_s: float) -> tuple[LedgerReading, ...]:
-    """The readings with ``from_s <= at_s < before_s``, in the order written.
+    """Return the readings with ``from_s <= at_s < before_s``, in file order.
 
-    Raises ``OSError`` when there is no such file.
+    Args:
+        path: Path to the ledger.
+        from_s: Start in epoch seconds.
+        before_s: End in epoch seconds.
+
+    Raises:
+        OSError: The file cannot be read.
     """
     readings = parse_ledger(path.read_text(encoding="utf-8"))
     return tuple(reading for reading in readings if from_s <= reading.at_s < before_s)
 
 
 def parse_ledger(text: str) -> tuple[LedgerReading, ...]:
-    """Every whole line of a ledger's text; lines that do not parse are left out."""
+    """Return all complete lines of a ledger. Lines that cannot be parsed are skipped."""
     whole = text[: text.rfind("\n") + 1]
     return tuple(
         reading
@@ -129,7 +155,7 @@ def _parse_row(row: list[str]) -> LedgerReading | None:
 
 
 def format_reading(reading: LedgerReading) -> str:
-    """One line, newline included."""
+    """Return a reading as a line with a newline."""
     cells = [f"{reading.at_s:.6f}"]
     for column in COLUMNS[1:]:
         value = getattr(reading, column)
@@ -141,9 +167,13 @@ def format_reading(reading: LedgerReading) -> str:
 
 
 def parse_qdiscs(message: bytes) -> tuple[dict[int, QueueCount], bool]:
-    """Root qdiscs by interface index in one datagram of a dump, and whether the dump has ended.
+    """Parse one datagram of a qdisc dump.
 
-    Raises ``OSError`` when the kernel answers with an error.
+    Returns:
+        The root qdiscs by interface index, and whether the dump is complete.
+
+    Raises:
+        OSError: The kernel returned an error.
     """
     found: dict[int, QueueCount] = {}
     offset = 0
@@ -166,7 +196,7 @@ def parse_qdiscs(message: bytes) -> tuple[dict[int, QueueCount], bool]:
 
 
 def _attributes(data: bytes) -> dict[int, bytes]:
-    """Netlink attributes by type."""
+    """Return netlink attributes by type."""
     found = {}
     offset = 0
     while offset + _ATTRIBUTE.size <= len(data):
@@ -181,21 +211,22 @@ def _parse_count(attributes: bytes) -> QueueCount | None:
     if TCA_STATS_BASIC not in stats or TCA_STATS_QUEUE not in stats:
         return None
     frame_bytes, packets_count = struct.unpack_from("=QI", stats[TCA_STATS_BASIC])
-    if TCA_STATS_PKT64 in stats:  # sent once the count no longer fits 32 bits
+    # The kernel sends this attribute when the count does not fit in 32 bits.
+    if TCA_STATS_PKT64 in stats:
         (packets_count,) = struct.unpack_from("=Q", stats[TCA_STATS_PKT64])
     _, _, drops_count, *_ = struct.unpack_from("=5I", stats[TCA_STATS_QUEUE])
     return QueueCount(frame_bytes=frame_bytes, packets_count=packets_count, drops_count=drops_count)
 
 
 class QueueReader:
-    """Asks the kernel for the root qdiscs of the namespace it was made in, by rtnetlink."""
+    """Uses rtnetlink to read the root qdiscs in the namespace where it was created."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_ROUTE)
         self._socket.settimeout(5.0)
 
     def read(self) -> dict[str, QueueCount]:
-        """By interface name. Raises ``OSError``."""
+        """Return the counters by interface name. Raises ``OSError``."""
         length = _HEADER.size + _TCMSG.size
         request = _HEADER.pack(length, RTM_GETQDISC, NLM_F_DUMP_REQUEST, 1, 0)
         self._socket.send(request + _TCMSG.pack(0, 0, 0, 0, 0))
@@ -212,7 +243,7 @@ class QueueReader:
 
 
 def read_offered(nft: str) -> Mapping[str, int]:
-    """The forward counters by name; empty when nftables does not answer."""
+    """Return the forward counters by name, empty when nftables does not respond."""
     try:
         answer = subprocess.run(
             [nft, "-j", "list", "counters", "table", "ip", "broadside"],
@@ -231,12 +262,18 @@ def read_offered(nft: str) -> Mapping[str, int]:
 
 
 def keep(path: Path, reader: QueueReader) -> None:
-    """Append a reading each second until killed."""
+    """Append a reading every second until killed.
+
+    Args:
+        path: File to append to.
+        reader: Reader for the counters.
+    """
     nft = find_tool("nft")
     with path.open("a", encoding="utf-8", buffering=1) as file:
         while True:
             time.sleep(1.0 - time.time() % 1.0)
-            with contextlib.suppress(OSError, KeyError):  # a second without a line says the rest
+            # A missing line is enough to show the gap.
+            with contextlib.suppress(OSError, KeyError):
                 before_s = time.time()
                 queues = reader.read()
                 at_s = (before_s + time.time()) / 2
@@ -259,7 +296,7 @@ def keep(path: Path, reader: QueueReader) -> None:
 
 
 def begin(path: Path) -> None:
-    """Give a new file its first line; end a line that a killed predecessor left half written."""
+    """Write the header to a new file, or complete a line that a killed process left truncated."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     with path.open("a", encoding="utf-8") as file:
         if not text:
@@ -269,7 +306,7 @@ def begin(path: Path) -> None:
 
 
 def main() -> None:
-    """Check that counting works, then go on in the background; errors come before that."""
+    """Check that the counters can be read, then continue in the background."""
     parser = argparse.ArgumentParser(prog="python -m broadside.lab.ledger")
     parser.add_argument("--csv", type=Path, required=True, help="file to append to")
     parser.add_argument(

@@ -1,8 +1,8 @@
-"""The lab's stand-in where no namespaces are to be had: every agent on this machine's loopback.
+"""Replaces the lab with plain loopback on hosts where namespaces are not available.
 
-Hosts have addresses of their own in 127.0.0.0/8, so agents and ports are told apart as in the
-lab; all else is missing, and :attr:`~broadside.lab.topology.Lab.limits` says so. It is taken down
-by :func:`broadside.lab.network.down`, like a lab.
+Each host has its own address in 127.0.0.0/8, so agents and ports are distinct as in the lab.
+Everything else is missing, as :attr:`~broadside.lab.topology.Lab.limits` states. Use
+:func:`broadside.lab.network.down` to remove it, as for a lab.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from broadside.lab.network import DEFAULT_PATH, lab_path
 from broadside.lab.offspring import die_with_parent
 from broadside.lab.topology import Host, Lab, LabSpec, host_names
 
-CLOCK_START_S: Final = 10.0  # s
+CLOCK_START_S: Final = 10.0
 
 CLIENT_NETWORK: Final = IPv4Address("127.1.1.0")
 SERVER_NETWORK: Final = IPv4Address("127.2.1.0")
@@ -38,7 +38,12 @@ LIMITS: Final = (
 
 
 def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
-    """Hosts of a lab of this size, on the loopback; its rates are not applied."""
+    """Return a lab with its hosts on the loopback interface. Rates are not applied.
+
+    Args:
+        spec: Specification of the lab.
+        base_path: Folder for the state.
+    """
     path = lab_path(spec.prefix, base_path)
     path.mkdir(parents=True, exist_ok=True)
 
@@ -66,10 +71,10 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
 
 @contextlib.contextmanager
 def one_clock(lab: Lab) -> Iterator[Lab]:
-    """The lab with a clock that all its agents share, so among them it is right by definition.
+    """Yield the lab with a single clock for all agents, so that their clocks agree by definition.
 
-    A machine whose kernel knows no time source (most containers) would otherwise fail every clock
-    gate. Without chronyd the lab is yielded as it is: its agents then ask the kernel.
+    On a host where the kernel has no time source (most containers), every clock check would fail
+    otherwise. Without chronyd the lab is not changed, and its agents use the kernel.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -86,17 +91,18 @@ def one_clock(lab: Lab) -> Iterator[Lab]:
 
 @contextlib.contextmanager
 def steady_clock() -> Iterator[str]:
-    """Run a chronyd that follows a second one on this machine, and yield its command socket.
+    """Run two chronyd processes and yield the command socket of the synchronized one.
 
-    Neither touches the clock. One that only serves its own clock would be free-running, which an
-    agent does not accept. Both die with the thread that started them.
+    The second one uses the first as its time source. Neither changes the clock. A single chronyd
+    would be free-running, which an agent does not accept. Both end with the thread that started
+    them.
 
     Raises:
-        ToolMissing: There is no chronyd or chronyc.
-        LabBroken: It does not start, or does not follow the other one.
+        ToolMissing: chronyd or chronyc is not installed.
+        LabBroken: A chronyd does not start or does not synchronize.
     """
     chronyd = find_tool("chronyd")
-    # Private, as chronyd demands.
+    # chronyd requires a private folder.
     with (
         tempfile.TemporaryDirectory(prefix="broadside-clock-") as folder,
         contextlib.ExitStack() as started,
@@ -128,7 +134,7 @@ def steady_clock() -> Iterator[str]:
 
 
 def _free_port() -> int:
-    """A UDP port of the loopback that nobody has."""
+    """Return a free UDP port on the loopback interface."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,11 +1,11 @@
-"""The Azure Monitor metrics API over the lab firewall's ledger, with the service's bad habits.
+"""Azure Monitor metrics API for the lab's ledger, with the delays of the real service.
 
-:class:`MonitorServer` answers on loopback, in threads of this process, what the SDK asks of
-``<resource id>/providers/Microsoft.Insights/metrics``, for any resource.
+:class:`MonitorServer` listens on loopback and uses threads of this process. It handles requests
+from the SDK to ``<resource id>/providers/Microsoft.Insights/metrics`` for any resource.
 
-A point labelled ``T`` counts what passed in ``[T - lag_s, T - lag_s + grain_s)``, interpolated from
-the cumulative counters. A point younger than ``late_s`` is 0, the newest of them null; then it
-grows for as long again, in :data:`STEPS_COUNT` steps, as the instances' figures come in.
+A point with label ``T`` counts traffic in ``[T - lag_s, T - lag_s + grain_s)``, interpolated from
+the cumulative counters. A point younger than ``late_s`` is 0, and the newest one is null. It then
+grows for the same time in :data:`STEPS_COUNT` steps, to simulate late values from instances.
 """
 
 import hmac
@@ -29,7 +29,8 @@ from broadside.lab.relay import Handler
 from broadside.lab.tls_listener import by_tls
 
 STEPS_COUNT: Final = 10
-# Name: unit, aggregation, and, where the lab has no counter for it, what a healthy one would say.
+# Unit and aggregation by name. The last value is used for a healthy device when the lab has no
+# counter.
 _METRICS: Final[Mapping[str, tuple[str, str, float | None]]] = {
     "Throughput": ("BitsPerSecond", "average", None),
     "DataProcessed": ("Bytes", "total", None),
@@ -42,25 +43,42 @@ _METRICS: Final[Mapping[str, tuple[str, str, float | None]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorSpec:
-    """What the endpoint answers from, and how late."""
+    """Settings for the endpoint.
+
+    Attributes:
+        csv_path: Path to the ledger.
+        token: Bearer token to accept.
+        grain_s: Grain in seconds.
+        lag_s: Seconds by which the label of a point is later than its traffic.
+        late_s: Seconds until a point is no longer 0.
+        flows: Flows to count.
+        plays_healthy: Whether to return healthy values for metrics without a counter in the lab.
+            Otherwise they are null.
+    """
 
     csv_path: Path
     token: str
     grain_s: int = 60
     lag_s: float = 0.0
     late_s: float = 0.0
-    flows: tuple[Flow, ...] = (Flow.UP, Flow.DOWN)  # the ways that count
-    plays_healthy: bool = True  # False: null for what the lab has no counter for
+    flows: tuple[Flow, ...] = (Flow.UP, Flow.DOWN)
+    plays_healthy: bool = True
 
 
 class MonitorServer:
-    """A context manager; ``asked`` holds the monotonic instant and metric of each request."""
+    """HTTP server for the metrics API, to use in a ``with`` block.
+
+    Attributes:
+        spec: The settings.
+        asked: Monotonic time and metric of each request.
+    """
 
     def __init__(
         self,
         spec: MonitorSpec,
         *,
-        tls: tuple[Path, Path] | None = None,  # certificate chain and key, PEM
+        # Paths to the certificate chain and the key (PEM).
+        tls: tuple[Path, Path] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.spec = spec
@@ -99,11 +117,16 @@ class MonitorServer:
         return f"{self._scheme}://127.0.0.1:{self._server.server_port}"
 
     def throttle(self, count: int, retry_after_s: int) -> None:
-        """Answer the next ``count`` requests with 429."""
+        """Return 429 for the next requests.
+
+        Args:
+            count: Number of requests.
+            retry_after_s: Value for the ``Retry-After`` header in seconds.
+        """
         self._throttled_count, self._retry_after_s = count, retry_after_s
 
     def _answer(self, path: str, authorization: str) -> tuple[int, dict[str, Any], dict[str, str]]:
-        """Status, body and headers for one request."""
+        """Return status, body and headers for a request."""
         parts = urlsplit(path)
         asked = {name.lower(): values[0] for name, values in parse_qs(parts.query).items()}
         name = asked.get("metricnames", "")
@@ -154,7 +177,7 @@ class MonitorServer:
     def _points(
         self, name: str, start: float, end: float, constant: float | None, aggregations: list[str]
     ) -> list[dict[str, Any]]:
-        """Every point of the span that has begun, as the API spells them."""
+        """Return all points that have begun in the span, in the format of the API."""
         spec, now = self.spec, self._now()
         at_s, total_bytes = self._counters()
         grain = spec.grain_s
@@ -171,7 +194,8 @@ class MonitorServer:
                 continue
             edges = np.array([label, label + grain]) - spec.lag_s
             if not len(at_s) or edges[0] < at_s[0] or edges[0] > at_s[-1]:
-                continue  # null: nothing was counted then
+                # The value is null because there is no reading for this time.
+                continue
             counted = float(np.diff(np.interp(edges, at_s, total_bytes))[0])
             age_s = now - (label + grain)
             if age_s < 0 and spec.late_s:
@@ -184,7 +208,7 @@ class MonitorServer:
         return points
 
     def _counters(self) -> tuple[np.ndarray, np.ndarray]:
-        """Instants and cumulative bytes of the flows that count."""
+        """Return times and cumulative bytes of the selected flows."""
         readings = parse_ledger(self.spec.csv_path.read_text(encoding="utf-8"))
         sides = {Flow.UP: "up_bytes", Flow.DOWN: "down_bytes"}
         totals = [
@@ -194,10 +218,10 @@ class MonitorServer:
 
 
 def _refusal(status: int, code: str, message: str) -> tuple[int, dict[str, Any], dict[str, str]]:
-    """An error as the Resource Manager words it."""
+    """Return an error in the format of the Resource Manager."""
     return status, {"error": {"code": code, "message": message}}, {}
 
 
 def _iso(seconds: int) -> str:
-    """A duration as the API spells it: whole minutes where there are any."""
+    """Return an ISO 8601 duration, in minutes when possible, as the API does."""
     return f"PT{seconds // 60}M" if seconds % 60 == 0 else f"PT{seconds}S"

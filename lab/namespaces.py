@@ -1,8 +1,7 @@
-"""Network namespaces of this machine: enter one, run a command or write a setting in it, find
-the processes that live there.
+"""Network namespaces on this host, with functions to enter them and to find their processes.
 
-A namespace is a thread's: what is entered here is entered by the calling thread alone, and left
-again as soon as the socket or process that is to live there has been made.
+A namespace belongs to a thread. Only the calling thread enters it, and leaves it when the socket or
+process inside has been created.
 """
 
 import contextlib
@@ -19,8 +18,10 @@ from broadside.lab.errors import LabBroken, NoRights
 from broadside.lab.lab_programs import find_tool
 from broadside.lab.topology import Batch, belongs
 
-CLONE_NEWNET: Final = 0x4000_0000  # sched.h
-NAMESPACES_PATH: Final = Path("/var/run/netns")  # where iproute2 keeps them
+# sched.h
+CLONE_NEWNET: Final = 0x4000_0000
+# iproute2 uses this folder.
+NAMESPACES_PATH: Final = Path("/var/run/netns")
 CHRONY_PATH: Final = Path("/run/chrony")
 PROC: Final = Path("/proc")
 COMMAND_TIMEOUT_S: Final = 60.0
@@ -28,9 +29,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter(namespace: str) -> None:
-    """Move the calling thread into a namespace for good, such as that of a child just forked.
+    """Move the calling thread into a namespace permanently, for example in a forked child.
 
-    Raises :class:`LabBroken` when there is none, :class:`NoRights`.
+    Raises:
+        LabBroken: The namespace does not exist or cannot be entered.
+        NoRights: This process has no permission.
     """
     try:
         descriptor = os.open(NAMESPACES_PATH / namespace, os.O_RDONLY | os.O_CLOEXEC)
@@ -48,7 +51,7 @@ def enter(namespace: str) -> None:
 
 @contextlib.contextmanager
 def inside(namespace: str | None) -> Iterator[None]:
-    """Be in a namespace for a while; only this thread is. ``None`` stays where it is."""
+    """Enter a namespace for a ``with`` block, only in this thread. ``None`` does nothing."""
     if namespace is None:
         yield
         return
@@ -72,10 +75,16 @@ def _setns(descriptor: int) -> None:
 def run(
     argv: list[str], *, namespace: str | None = None, text: str = "", lock: int | None = None
 ) -> str:
-    """Run a program in a namespace and return what it printed.
+    """Run a program in a namespace and return its output.
 
-    ``lock`` is a descriptor that the program inherits, so that a lock outlives a killed caller
-    until its last command has ended. Raises :class:`LabBroken` with the program's own words.
+    Args:
+        argv: Program and arguments.
+        namespace: Namespace to use, or ``None`` for the current one.
+        text: Text to pass to standard input.
+        lock: Descriptor to pass on, so that a lock is released only when the program has ended.
+
+    Raises:
+        LabBroken: The program failed. The message has its output.
     """
     try:
         with inside(namespace):
@@ -97,9 +106,16 @@ def run(
 
 
 def detach(argv: Sequence[str], pass_fds: Sequence[int] = ()) -> None:
-    """Start a program that outlives us, in the calling thread's namespace and a session of its own.
+    """Start a program in a new session that continues to run after this process.
 
-    Raises :class:`LabBroken`.
+    It runs in the namespace of the calling thread.
+
+    Args:
+        argv: Program and arguments.
+        pass_fds: Descriptors to pass on.
+
+    Raises:
+        LabBroken: The program did not start.
     """
     try:
         subprocess.run(
@@ -116,21 +132,37 @@ def detach(argv: Sequence[str], pass_fds: Sequence[int] = ()) -> None:
 
 
 def run_batch(batch: Batch, lock: int | None = None) -> None:
-    """Run one batch. Raises :class:`LabBroken`, :class:`broadside.lab.errors.ToolMissing`."""
+    """Run a batch of commands.
+
+    Args:
+        batch: Commands to run.
+        lock: Descriptor to pass on (see :func:`run`).
+
+    Raises:
+        LabBroken: A command failed.
+        ToolMissing: The program is not installed.
+    """
     flag = "-f" if batch.tool == "nft" else "-batch"
     argv = [find_tool(batch.tool), flag, "-"]
     run(argv, namespace=batch.namespace, text="\n".join(batch.lines) + "\n", lock=lock)
 
 
 def run_ip(namespace: str | None, *lines: str) -> None:
-    """Run lines of ``ip`` in a namespace. Raises as :func:`run_batch`."""
+    """Run lines of ``ip`` in a namespace. Raises the same errors as :func:`run_batch`."""
     run_batch(Batch(namespace=namespace, tool="ip", lines=lines))
 
 
 def write_sysctls(namespace: str, values: Mapping[str, str]) -> None:
-    """Write settings below ``/proc/sys/net``, which shows the namespace of the calling thread.
+    """Write settings below ``/proc/sys/net`` for a namespace.
 
-    A kernel without IPv6 lacks its settings, and needs none. Raises :class:`LabBroken`.
+    Settings for IPv6 are skipped when the kernel does not support IPv6.
+
+    Args:
+        namespace: Namespace to use.
+        values: Values by path.
+
+    Raises:
+        LabBroken: A setting cannot be written.
     """
     with inside(namespace):
         for name, value in values.items():
@@ -145,9 +177,10 @@ def write_sysctls(namespace: str, values: Mapping[str, str]) -> None:
 
 
 def list_namespaces(prefix: str) -> dict[str, int | None]:
-    """The names a lab of this prefix has taken, each with its namespace's inode number.
+    """Return the names in use by labs with this prefix, with the inode of each namespace.
 
-    ``None`` is a name without a namespace behind it, left by an ``ip netns add`` cut short.
+    The inode is ``None`` when there is a name without a namespace, after an ``ip netns add`` that
+    was interrupted.
     """
     kernel_device = (PROC / "self/ns/net").stat().st_dev
     found: dict[str, int | None] = {}
@@ -162,7 +195,13 @@ def list_namespaces(prefix: str) -> dict[str, int | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceProcess:
-    """A live process, as far as the lab needs to know it."""
+    """A running process.
+
+    Attributes:
+        pid: Process id.
+        arguments: Command line.
+        namespace_inode: Inode of its network namespace.
+    """
 
     pid: int
     arguments: tuple[str, ...]
@@ -170,15 +209,16 @@ class NamespaceProcess:
 
     @property
     def command(self) -> str:
-        """The arguments as one line, to show."""
+        """Return the command line as text."""
         return " ".join(self.arguments)
 
 
 def list_processes() -> Iterator[NamespaceProcess]:
-    """Every process whose namespace we may see. Zombies have none, so they do not show."""
+    """Yield every process with a readable namespace. Zombies have none."""
     for folder in PROC.iterdir():
         if folder.name.isdecimal():
-            with contextlib.suppress(OSError):  # it ended while we looked, or is not ours
+            # The process has ended, or belongs to another user.
+            with contextlib.suppress(OSError):
                 cmdline = (folder / "cmdline").read_text(errors="replace")
                 yield NamespaceProcess(
                     pid=int(folder.name),
@@ -188,35 +228,58 @@ def list_processes() -> Iterator[NamespaceProcess]:
 
 
 def module_argv(module: str, prefix: str) -> list[str]:
-    """How a process of the lab is started, by which it is found again wherever it lives."""
+    """Return the command to run a module, with the prefix as a mark to find the process later.
+
+    Args:
+        module: Module to run.
+        prefix: Prefix of the lab.
+    """
     return module_command(module, f"--broadside-lab={prefix}")
 
 
 def is_module(process: NamespaceProcess, module: str, prefix: str) -> bool:
-    """Whether it was started by :func:`module_argv`."""
+    """Return True if a process was started with the command from :func:`module_argv`.
+
+    Args:
+        process: Process to check.
+        module: Module name.
+        prefix: Prefix of the lab.
+    """
     own = tuple(module_argv(module, prefix)[1:])
     return process.arguments[1 : 1 + len(own)] == own
 
 
 def pid_path(prefix: str, host_name: str) -> Path:
-    """Where chronyd of one host writes its process id.
+    """Return the path where a host's chronyd writes its process id.
 
-    Not in the lab's folder: Debian and Ubuntu confine chronyd by AppArmor to ``/run/chrony``.
+    It is not in the lab's folder, because AppArmor on Debian and Ubuntu restricts chronyd to
+    ``/run/chrony``.
+
+    Args:
+        prefix: Prefix of the lab.
+        host_name: Name of the host.
     """
     return CHRONY_PATH / f"broadside-{prefix}-{host_name}.pid"
 
 
 def is_chronyd(process: NamespaceProcess, prefix: str) -> bool:
-    """Whether it is a chronyd of this lab. It splits its directives in place, once it runs."""
+    """Return True if a process is a chronyd of this lab.
+
+    A running chronyd splits its arguments in place, so this function uses the whole command line.
+
+    Args:
+        process: Process to check.
+        prefix: Prefix of the lab.
+    """
     pid_file = str(pid_path(prefix, "")).removesuffix(".pid")
     return Path(process.command.partition(" ")[0]).name == "chronyd" and pid_file in process.command
 
 
 def list_owned(prefix: str) -> list[NamespaceProcess]:
-    """The processes of a lab: those in its namespaces, its ledger and clocks, its fleets.
+    """Return all processes of a lab, including its ledger, clocks and fleets.
 
-    The ledger and the clocks vouch for the namespace they are in, whose name may be gone; never
-    for our own or the machine's.
+    The namespace of a ledger or chronyd belongs to the lab, even when its name has been removed.
+    The namespace of this process or of the host is never included.
     """
     processes = list(list_processes())
     ours = {inode for inode in list_namespaces(prefix).values() if inode is not None}

@@ -1,10 +1,10 @@
-"""Build the lab, repair it, change its rates, take it down.
+"""Builds, repairs, changes and removes a lab.
 
-``up`` and ``down`` may be killed at any point and run again: everything that belongs to a lab is
-found by its prefix (names of namespaces, marks of processes), so neither needs the other's state.
-One of them runs at a time; the lock is an abstract Unix socket, which leaves nothing behind, and
-which the commands they run inherit, so that it outlives a killed ``up`` until its last command
-has ended.
+``up`` and ``down`` can be killed at any point and run again. They use the prefix to find everything
+that belongs to a lab (names of namespaces, marks of processes). Neither needs state from the other.
+Only one of them can run at a time. The lock is an abstract Unix socket, which leaves no file
+behind. Their commands inherit it, so when ``up`` is killed the lock is released only after its last
+command has ended.
 """
 
 import contextlib
@@ -51,35 +51,60 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownReport:
-    """What ``down`` took away. All zero: there was nothing."""
+    """Result of ``down``. All values are zero when there was nothing to remove.
+
+    Attributes:
+        processes_count: Number of processes killed.
+        namespaces_count: Number of namespaces removed.
+        left: A line for each item that could not be removed.
+    """
 
     processes_count: int
     namespaces_count: int
-    left: tuple[str, ...]  # what could not be removed, a line each; empty when all is well
+    left: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabStatus:
-    """What stands of a lab."""
+    """Status of a lab.
 
-    lab: Lab | None  # None: no finished lab of that prefix
+    Attributes:
+        lab: The lab, or ``None`` when there is no finished lab with this prefix.
+        namespaces_count: Number of namespaces found.
+        faults: A line for each fault that ``up`` would repair.
+    """
+
+    lab: Lab | None
     namespaces_count: int
-    faults: tuple[str, ...]  # what `up` would repair, a line each
+    faults: tuple[str, ...]
 
 
 def lab_path(prefix: str, base_path: Path = DEFAULT_PATH) -> Path:
-    """The folder of a lab's state, below a data folder or ``/run/broadside``."""
+    """Return the folder for a lab's state.
+
+    Args:
+        prefix: Prefix of the lab.
+        base_path: Data folder to use.
+    """
     topology.check_prefix(prefix)
     return base_path / "lab" / prefix
 
 
 def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
-    """Build the lab, or mend what stands of it; a whole one with this specification is kept.
+    """Build the lab, or repair an existing one.
 
-    A network that is broken or of another shape is built anew, which ends what runs in it; dead
-    clocks and a dead ledger are started again; rates return to the specification's. Raises
-    :class:`broadside.lab.errors.ToolMissing` and :class:`NoRights` before anything is changed,
-    :class:`LabBroken` when a command refuses (run ``down`` then).
+    An intact lab with the same specification is reused. If the network is broken or has another
+    specification, it is built again, which ends all processes inside. A missing clock or ledger
+    process is started again. Rates are reset to the specification.
+
+    Args:
+        spec: Specification of the lab.
+        base_path: Data folder to use.
+
+    Raises:
+        ToolMissing: A program is not installed. Nothing was changed.
+        NoRights: This process has no permission. Nothing was changed.
+        LabBroken: A command failed. Run ``down`` to clean up.
     """
     for tool in ("ip", "tc", "nft"):
         find_tool(tool)
@@ -88,7 +113,8 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
     with locked(spec.prefix) as lock:
         standing = read_spec(path)
         if standing == spec and not network_faults(topology.build_lab(standing, path)):
-            spec = standing  # with its own management network
+            # Use the stored specification, which includes the management network.
+            spec = standing
         else:
             clear(spec.prefix, lock)
             with free_slot(spec.prefix) as slot:
@@ -110,9 +136,16 @@ def up(spec: LabSpec, base_path: Path = DEFAULT_PATH) -> Lab:
 
 
 def down(prefix: str, base_path: Path = DEFAULT_PATH) -> DownReport:
-    """Take away everything of a lab: processes, namespaces, state. Safe without a lab, or twice.
+    """Remove all processes, namespaces and state of a lab.
 
-    Raises :class:`NoRights` when it is another user's.
+    It is safe to call this without a lab or more than once.
+
+    Args:
+        prefix: Prefix of the lab.
+        base_path: Data folder to use.
+
+    Raises:
+        NoRights: The lab belongs to another user.
     """
     path = lab_path(prefix, base_path)
     with locked(prefix) as lock:
@@ -122,7 +155,8 @@ def down(prefix: str, base_path: Path = DEFAULT_PATH) -> DownReport:
                 shutil.rmtree(path)
         except PermissionError as error:
             raise NoRights(f"{error}: it is another user's lab; run this with sudo") from error
-        with contextlib.suppress(OSError):  # another lab's folder is beside it
+        # This fails when the folder contains another lab.
+        with contextlib.suppress(OSError):
             path.parent.rmdir()
             if base_path == DEFAULT_PATH:
                 base_path.rmdir()
@@ -130,7 +164,12 @@ def down(prefix: str, base_path: Path = DEFAULT_PATH) -> DownReport:
 
 
 def status(prefix: str, base_path: Path = DEFAULT_PATH) -> LabStatus:
-    """What stands, and what is wrong with it."""
+    """Return the status of a lab with its faults.
+
+    Args:
+        prefix: Prefix of the lab.
+        base_path: Data folder to use.
+    """
     path = lab_path(prefix, base_path)
     count = len(list_namespaces(prefix))
     spec = read_spec(path)
@@ -151,7 +190,14 @@ def status(prefix: str, base_path: Path = DEFAULT_PATH) -> LabStatus:
 
 
 def shape(spec: LabSpec, lock: int | None = None) -> None:
-    """Apply every rate of the specification; counters go on, unless a shaper changes its kind."""
+    """Apply all rates in the specification.
+
+    Counters continue, unless a shaper has to change its kind.
+
+    Args:
+        spec: Specification of the lab.
+        lock: Descriptor to pass on (see :func:`run`).
+    """
     batches = [
         *topology.nic_batches(spec, spec.nic_bits_per_second),
         topology.firewall_batch(spec, spec.firewall_bits_per_second),
@@ -160,18 +206,29 @@ def shape(spec: LabSpec, lock: int | None = None) -> None:
 
 
 def set_firewall_rate(lab: Lab, bits_per_second: int | None) -> None:
-    """Change the firewall's rate while it runs; ``None`` takes the limit away."""
+    """Change the firewall's rate while it is running.
+
+    Args:
+        lab: The lab.
+        bits_per_second: New rate, or ``None`` to remove the limit.
+    """
     run_batch(topology.firewall_batch(_rated(lab, bits_per_second), bits_per_second))
 
 
 def set_nic_rate(lab: Lab, hosts: Sequence[Host], bits_per_second: int | None) -> None:
-    """Change some hosts' links while they run, both ways: a slow NIC."""
+    """Change the rate of host links in both directions, to simulate a slow NIC.
+
+    Args:
+        lab: The lab.
+        hosts: Hosts to change.
+        bits_per_second: New rate, or ``None`` to remove the limit.
+    """
     spec = _rated(lab, bits_per_second)
     _in_parallel(run_batch, topology.nic_batches(spec, bits_per_second, hosts))
 
 
 def _rated(lab: Lab, bits_per_second: int | None) -> LabSpec:
-    """The specification, after the check that the rate is one it would accept."""
+    """Return the specification after checking that it would accept the rate."""
     if lab.firewall_namespace is None:
         raise LabMisconfigured("this is plain loopback: there is no shaper; build a lab for one")
     dataclasses.replace(lab.spec, firewall_bits_per_second=bits_per_second)
@@ -179,7 +236,12 @@ def _rated(lab: Lab, bits_per_second: int | None) -> LabSpec:
 
 
 def check_rights(path: Path) -> None:
-    """Make the lab's folder, and see that namespaces may be made. Raises :class:`NoRights`."""
+    """Create the lab's folder and check that this process can create namespaces.
+
+    Raises:
+        NoRights: This process has no permission.
+        LabBroken: The folder cannot be created.
+    """
     finding = find_rights().require()
     if finding.rights is Rights.USER_NAMESPACE:
         raise NoRights(
@@ -195,8 +257,15 @@ def check_rights(path: Path) -> None:
 
 
 def build(spec: LabSpec, lock: int) -> None:
-    """Namespaces, settings, cables, addresses, rules: in this order, each in as few runs as
-    can be. Raises :class:`LabBroken`."""
+    """Create namespaces, settings, links, addresses and rules, with as few commands as possible.
+
+    Args:
+        spec: Specification of the lab.
+        lock: Descriptor to pass on (see :func:`run`).
+
+    Raises:
+        LabBroken: A command failed.
+    """
     run_batch(topology.namespace_batch(spec), lock)
     _in_parallel(
         lambda name: write_sysctls(name, topology.sysctls(spec, name)), topology.namespaces(spec)
@@ -208,10 +277,13 @@ def build(spec: LabSpec, lock: int) -> None:
 
 @contextlib.contextmanager
 def free_slot(prefix: str) -> Iterator[int]:
-    """Reserve a management network that nothing on this machine uses, while a lab is built on it.
+    """Reserve a management network that is not in use on this host, until the lab is built.
 
-    The reservation is an abstract Unix socket. Once the context ends, the address on the lab's own
-    interface shows that the network is in use. Raises :class:`LabBroken` when all are in use.
+    The reservation is an abstract Unix socket. Later, the address on the lab's interface shows that
+    the network is in use.
+
+    Raises:
+        LabBroken: All networks are in use.
     """
     first = topology.first_slot(prefix)
     for step in range(topology.MANAGEMENT_SLOTS_COUNT):
@@ -219,10 +291,12 @@ def free_slot(prefix: str) -> Iterator[int]:
         with socket.socket(socket.AF_UNIX) as reservation:
             try:
                 reservation.bind(f"\0broadside-management-{slot}")
-            except OSError:  # another lab is being built on it
+            # Another lab is being built on this network.
+            except OSError:
                 continue
             network = topology.slot_network(slot)
-            # Read after the reservation: whoever had it before has its address by now.
+            # Read the addresses after the reservation. A previous owner has assigned its address by
+            # now.
             if not any(address in network for address in _own_addresses()):
                 yield slot
                 return
@@ -233,7 +307,7 @@ def free_slot(prefix: str) -> Iterator[int]:
 
 
 def _own_addresses() -> list[IPv4Address]:
-    """The IPv4 addresses of this namespace's interfaces."""
+    """Return the IPv4 addresses on the interfaces in this namespace."""
     interfaces = json.loads(run([find_tool("ip"), "-json", "-4", "address", "show"]) or "[]")
     return [
         IPv4Address(entry["local"])
@@ -244,7 +318,12 @@ def _own_addresses() -> list[IPv4Address]:
 
 
 def clear(prefix: str, lock: int) -> DownReport:
-    """Remove processes, the uplink and the namespaces, and look again until nothing is left."""
+    """Remove processes, uplink and namespaces, and repeat until nothing is left.
+
+    Args:
+        prefix: Prefix of the lab.
+        lock: Descriptor to pass on (see :func:`run`).
+    """
     killed: set[int] = set()
     namespaces: set[str] = set()
     uplink = topology.management_name(prefix)
@@ -253,17 +332,20 @@ def clear(prefix: str, lock: int) -> DownReport:
         names = list_namespaces(prefix)
         namespaces |= names.keys()
         if _has_interface(uplink):
-            with contextlib.suppress(LabBroken):  # gone meanwhile with its namespace
+            # It may have been removed together with its namespace.
+            with contextlib.suppress(LabBroken):
                 run([find_tool("ip"), "link", "delete", uplink], lock=lock)
         if names:
             lines = tuple(f"netns delete {name}" for name in names)
-            with contextlib.suppress(LabBroken):  # looked at again in the next pass
+            # The next pass will try again.
+            with contextlib.suppress(LabBroken):
                 run_batch(Batch(namespace=None, tool="ip", lines=lines), lock)
         elif not list_owned(prefix):
             break
     for pid_file in CHRONY_PATH.glob(pid_path(prefix, "*").name):
         pid_file.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not there, or the machine's own chronyd uses it
+    # The folder does not exist, or the host's own chronyd uses it.
+    with contextlib.suppress(OSError):
         CHRONY_PATH.rmdir()
     left = [f"namespace {name}" for name in list_namespaces(prefix)]
     left += [f"process {process.pid}: {process.command}" for process in list_owned(prefix)]
@@ -275,7 +357,7 @@ def clear(prefix: str, lock: int) -> DownReport:
 
 
 def _kill_owned(prefix: str) -> set[int]:
-    """SIGKILL every process of the lab, until none is left or the time is up."""
+    """Send SIGKILL to every process of the lab until none is left or the timeout expires."""
     killed: set[int] = set()
     end_s = time.monotonic() + KILL_TIMEOUT_S
     while owned := list_owned(prefix):
@@ -294,7 +376,7 @@ def _has_interface(name: str) -> bool:
 
 
 def _in_parallel(action: Callable[[T], None], items: Iterable[T]) -> None:
-    """Run an action on every item in a few threads; the first error is raised when all ended."""
+    """Run an action for every item in a few threads, then raise the first error."""
     with ThreadPoolExecutor(WORKERS_COUNT) as pool:
         list(pool.map(action, items))
 
@@ -303,14 +385,19 @@ def _in_parallel(action: Callable[[T], None], items: Iterable[T]) -> None:
 
 
 def write_spec(spec: LabSpec, path: Path) -> None:
-    """Say that the network is finished: written last, and whole."""
+    """Write the specification atomically as the last step, to mark the network as finished.
+
+    Args:
+        spec: Specification to write.
+        path: Folder of the lab.
+    """
     new = path / "spec.json.new"
     new.write_text(json.dumps(dataclasses.asdict(spec)))
     new.replace(path / "spec.json")
 
 
 def read_spec(path: Path) -> LabSpec | None:
-    """The specification of the finished network, or None: none was, or it was another version."""
+    """Return the specification of a finished network, or ``None`` (missing or another version)."""
     try:
         values = json.loads((path / "spec.json").read_text())
         low, default, high = values.pop("wmem_bytes")
@@ -321,9 +408,10 @@ def read_spec(path: Path) -> LabSpec | None:
 
 @contextlib.contextmanager
 def locked(prefix: str) -> Iterator[int]:
-    """Be the only one to build or remove this lab; yields the lock's descriptor.
+    """Lock this lab for building or removal, and yield the lock's descriptor.
 
-    Raises :class:`LabBroken` when another one does not finish within a minute.
+    Raises:
+        LabBroken: Another process did not release the lock within a minute.
     """
     end_s = time.monotonic() + LOCK_TIMEOUT_S
     with socket.socket(socket.AF_UNIX) as lock:
@@ -346,7 +434,7 @@ def locked(prefix: str) -> Iterator[int]:
 
 
 def network_faults(lab: Lab) -> tuple[str, ...]:
-    """What is missing of the network, a line each."""
+    """Return a line for each missing part of the network."""
     spec = lab.spec
     inodes = list_namespaces(spec.prefix)
     names = topology.namespaces(spec)
@@ -369,7 +457,8 @@ def network_faults(lab: Lab) -> tuple[str, ...]:
             return ports[name] <= devices
         return {"c0", "s0", "mg0"} <= devices and _has_rules(name)
 
-    with ThreadPoolExecutor(WORKERS_COUNT) as pool:  # in threads: this one stays at home
+    # Use other threads, so that this thread does not change its namespace.
+    with ThreadPoolExecutor(WORKERS_COUNT) as pool:
         fine = pool.map(is_fine, names)
     return tuple(
         f"namespace {name} lacks a link, a route or its rules"
@@ -394,7 +483,7 @@ def _has_rules(firewall: str) -> bool:
 
 
 def start_ledger(lab: Lab) -> None:
-    """Start the process that writes the ledger, unless it runs. Raises :class:`LabBroken`."""
+    """Start the ledger process when it is not running. Raises :class:`LabBroken`."""
     if lab.ledger_path is not None and not is_ledger_running(lab):
         argv = [
             *module_argv("broadside.lab.ledger", lab.spec.prefix),

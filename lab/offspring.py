@@ -1,4 +1,4 @@
-"""Processes that must not outlive the one that started them, however that ends."""
+"""Ensures that child processes end with their parent."""
 
 import ctypes
 import os
@@ -7,22 +7,31 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+# linux/prctl.h
+PR_SET_PDEATHSIG: Final = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent() -> None:
-    """As ``preexec_fn``: the kernel sends SIGTERM when the starting *thread* has ended."""
+    """Let the kernel send SIGTERM to this process when the parent *thread* ends.
+
+    Use it as ``preexec_fn``.
+    """
     parent = os.getppid()
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it died before the kernel was told
+    # Exit if the parent ended before prctl was called.
+    if os.getppid() != parent:
         os._exit(1)
 
 
 def run_to_end(main: Callable[[], int]) -> None:
-    """Exit with what ``main`` returns; with 128 + its number on SIGTERM and Ctrl-C, unwound."""
+    """Exit with the result from ``main``, or with 128 plus the signal number after cleanup.
+
+    SIGTERM and Ctrl-C both unwind the stack.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         sys.exit(main())
-    except KeyboardInterrupt:  # what was stood up is down by now
+    # All context managers have exited at this point.
+    except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

@@ -1,16 +1,16 @@
-"""Who may build a lab: root; or anybody, inside a user namespace of their own; or nobody here.
+"""Detects permissions to build a lab, and creates a user namespace when not running as root.
 
-An ordinary user becomes root of a *world*: a new user, mount, network and process namespace, with
-``/run`` and ``/proc`` of its own. A lab built in it needs no further rights, and cannot outlive
-it: when the world's first process ends, the kernel ends every other. From outside nothing in it
-can be reached over the network, and nothing outside from within.
+A user without root access can be root in a *world*. This is a new user, mount, network and process
+namespace with its own ``/run`` and ``/proc``. A lab in it needs no other permissions and cannot
+outlive it. When the first process of the world ends, the kernel ends all others. There is no
+network connection between the world and the host.
 
-- :func:`run_inside` becomes a program in a new world that ends with it: for ``demo``.
-- :func:`hold` makes a world that stays, :func:`join` becomes a program in it, :func:`release`
-  ends it: for ``lab up`` and what follows it.
+- :func:`run_inside` executes a program in a new world that ends with it, for ``demo``.
+- :func:`hold` creates a persistent world, :func:`join` executes a program in it, and
+  :func:`release` ends it, for ``lab up`` and later commands.
 
-``python -m broadside.lab.privileges`` is the other half: a fresh process, because only a
-single-threaded one may change its user namespace. It needs neither ``unshare`` nor ``nsenter``.
+``python -m broadside.lab.privileges`` is run as a new process for this, because only a
+single-threaded process can change its user namespace. It does not need ``unshare`` or ``nsenter``.
 """
 
 import contextlib
@@ -30,20 +30,28 @@ from broadside.exchange.programs import SYSTEM_FOLDERS, module_command
 from broadside.lab.errors import LabBroken, LabError, NoRights
 from broadside.lab.lab_programs import find_tool
 
-CLONE_NEWNS: Final = 0x0002_0000  # sched.h
+# sched.h
+CLONE_NEWNS: Final = 0x0002_0000
 CLONE_NEWUSER: Final = 0x1000_0000
 CLONE_NEWPID: Final = 0x2000_0000
 CLONE_NEWNET: Final = 0x4000_0000
-MS_NOSUID_NODEV: Final = 0x2 | 0x4  # sys/mount.h
+# sys/mount.h
+MS_NOSUID_NODEV: Final = 0x2 | 0x4
 MS_REC_PRIVATE: Final = 0x4000 | 0x4_0000
-PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
-MODULE: Final = "broadside.lab.privileges"  # a world's first process is found by it
+# linux/prctl.h
+PR_SET_PDEATHSIG: Final = 1
+# Used to find the first process of a world.
+MODULE: Final = "broadside.lab.privileges"
 PROBE_TIMEOUT_S: Final = 20.0
-INSIDE: Final = "BROADSIDE_LAB_INSIDE"  # set for what runs in a world of its own
-# What systems are known to forbid it by, with the command that allows it.
+# Set for all processes in a world.
+INSIDE: Final = "BROADSIDE_LAB_INSIDE"
+# Settings that forbid user namespaces on some systems, with the value that forbids and the value
+# that allows them.
 SWITCHES: Final = (
-    ("kernel.unprivileged_userns_clone", "0", "1"),  # Debian before 11
-    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),  # Ubuntu from 23.10
+    # Debian before 11
+    ("kernel.unprivileged_userns_clone", "0", "1"),
+    # Ubuntu from 23.10
+    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
     ("user.max_user_namespaces", "0", "10000"),
 )
 FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -51,27 +59,43 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Rights(StrEnum):
-    ROOT = "root"  # build the lab right here
-    USER_NAMESPACE = "user namespace"  # build it in a world of our own
+    """Permission of this process to build a lab.
+
+    Attributes:
+        ROOT: The lab can be built directly.
+        USER_NAMESPACE: The lab can be built in a new world.
+        NONE: The lab cannot be built.
+    """
+
+    ROOT = "root"
+    USER_NAMESPACE = "user namespace"
     NONE = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What this process may do, found by trying."""
+    """Result of a test for permissions.
+
+    Attributes:
+        rights: The permission.
+        reason: A line with cause and fix when there is no permission, or ``None``.
+    """
 
     rights: Rights
-    reason: str | None = None  # why there are none: one line with the fix
+    reason: str | None = None
 
     def require(self) -> "Finding":
-        """Itself, unless there are no rights: raises :class:`NoRights`."""
+        """Return this object, or raise :class:`NoRights` when there is no permission."""
         if self.rights is Rights.NONE:
             raise NoRights(self.reason)
         return self
 
 
 def find_rights() -> Finding:
-    """Try to make a network namespace as we are, then in a new world. Takes about 0.1 s."""
+    """Try to create a network namespace, first directly and then in a new world.
+
+    This takes about 0.1 s.
+    """
     as_we_are = _try(["probe"])
     if as_we_are is None:
         return Finding(rights=Rights.ROOT)
@@ -86,12 +110,13 @@ def find_rights() -> Finding:
 
 
 def fix() -> str:
-    """What to do about it: the command for the switch that forbids it, or more rights."""
+    """Return the fix to show, which is a sysctl command or the use of more permissions."""
     for name, forbids, allows in SWITCHES:
         with contextlib.suppress(OSError):
             if Path("/proc/sys", *name.split(".")).read_text().strip() == forbids:
                 return f"run `sudo sysctl -w {name}={allows}`, or run this command with sudo"
-    if os.geteuid() == 0:  # a container's root
+    # Root without this permission is root in a container.
+    if os.geteuid() == 0:
         return "give this container CAP_SYS_ADMIN and CAP_NET_ADMIN (docker run --privileged)"
     return "run this command with sudo"
 
@@ -101,7 +126,7 @@ def _argv(words: list[str]) -> list[str]:
 
 
 def _try(words: list[str]) -> str | None:
-    """None when it worked, else its last line."""
+    """Return ``None`` on success, or the last line of the output."""
     try:
         done = subprocess.run(_argv(words), capture_output=True, text=True, timeout=PROBE_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -115,18 +140,18 @@ def _try(words: list[str]) -> str | None:
 
 
 def run_inside(argv: list[str]) -> NoReturn:
-    """Become ``argv`` in a new world: same terminal, signals and exit code."""
+    """Replace this process with a program in a new world, with the same terminal and exit code."""
     os.environ[INSIDE] = "1"
     _become(_argv(["inside", "--", *argv]))
 
 
 def is_inside() -> bool:
-    """Whether this process is in a world of :func:`run_inside`."""
+    """Return True if this process is in a world from :func:`run_inside`."""
     return INSIDE in os.environ
 
 
 def hold(prefix: str) -> None:
-    """Make a world that stays, unless it is there. Raises :class:`NoRights`."""
+    """Create a persistent world when it does not exist. Raises :class:`NoRights`."""
     if find_holder(prefix) is None:
         problem = _try(["hold", _holder_mark(prefix)])
         if problem is not None:
@@ -134,7 +159,15 @@ def hold(prefix: str) -> None:
 
 
 def join(prefix: str, argv: list[str]) -> NoReturn:
-    """Become ``argv`` in the world that :func:`hold` made. Raises :class:`LabBroken`."""
+    """Replace this process with a program in the world from :func:`hold`.
+
+    Args:
+        prefix: Prefix of the lab.
+        argv: Program and arguments.
+
+    Raises:
+        LabBroken: There is no such world.
+    """
     pid = find_holder(prefix)
     if pid is None:
         raise LabBroken(f"lab {prefix}: no user namespace is kept for it; run lab up first")
@@ -142,19 +175,20 @@ def join(prefix: str, argv: list[str]) -> NoReturn:
 
 
 def release(prefix: str) -> bool:
-    """End the world and every process in it; False when there is none."""
+    """End the world and all processes in it. Returns False when there is no world."""
     pid = find_holder(prefix)
     if pid is None:
         return False
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    while find_holder(prefix) == pid:  # the kernel ends the others first
+    # The kernel ends all other processes first.
+    while find_holder(prefix) == pid:
         time.sleep(0.01)
     return True
 
 
 def find_holder(prefix: str) -> int | None:
-    """The first process of the world kept for a lab, seen from outside; None when there is none."""
+    """Return the first process of a lab's persistent world, or ``None`` when there is none."""
     words = f"\0{MODULE}\0hold\0{_holder_mark(prefix)}\0".encode()
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
@@ -177,12 +211,12 @@ def _become(argv: list[str]) -> NoReturn:
     os.execv(argv[0], argv)  # noqa: S606 - no shell wanted
 
 
-# The other half: python -m broadside.lab.privileges
-# -------------------------------------------------------
+# Separate process (python -m broadside.lab.privileges)
+# ------------------------------------------------------------------------------------------------
 
 
 def main() -> NoReturn:
-    """probe | inside -- ARGV | hold MARK | join PID -- ARGV."""
+    """Run one of the modes probe, inside -- ARGV, hold MARK, or join PID -- ARGV."""
     what, *words = sys.argv[1:]
     argv = words[words.index("--") + 1 :] if "--" in words else []
     try:
@@ -206,21 +240,22 @@ def main() -> NoReturn:
 
 
 def _make_world() -> None:
-    """New namespaces for this process and, as to process ids, for its children."""
+    """Create namespaces for this process. The process namespace is for its children."""
     uid, gid = os.getuid(), os.getgid()
     flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID
     _check("new user namespace", _libc.unshare(flags))
     own = Path("/proc/self")
-    (own / "setgroups").write_text("deny")  # the kernel's condition for a gid_map of our own
+    # The kernel requires this before it accepts a gid_map.
+    (own / "setgroups").write_text("deny")
     (own / "uid_map").write_text(f"0 {uid} 1")
     (own / "gid_map").write_text(f"0 {gid} 1")
 
 
 def _enter_world(pid: int) -> None:
-    """Move this process into a world made earlier and, as to process ids, its children."""
+    """Enter an existing world. Its process namespace is for the children of this process."""
     folder = Path.cwd()
     with contextlib.ExitStack() as opened:
-        # All are opened first: once in the world, /proc no longer shows that process.
+        # Open all files first. Inside the world, /proc does not show that process.
         descriptors = [
             opened.enter_context((Path("/proc") / str(pid) / "ns" / kind).open("rb"))
             for kind in ("user", "mnt", "net", "pid")
@@ -231,7 +266,7 @@ def _enter_world(pid: int) -> None:
 
 
 def _run(start: Callable[[], NoReturn]) -> NoReturn:
-    """Run ``start`` in a child and end as it does, passing signals on and reaping orphans."""
+    """Run ``start`` in a child, forward signals, reap orphans, and exit with its exit code."""
     child = os.fork()
     if child == 0:
         try:
@@ -241,7 +276,8 @@ def _run(start: Callable[[], NoReturn]) -> NoReturn:
         os._exit(126)
     for number in FORWARDED:
         signal.signal(number, lambda number, _: os.kill(child, number))
-    signal.signal(signal.SIGINT, lambda *_: None)  # a terminal sends it to the child as well
+    # A terminal also sends SIGINT to the child.
+    signal.signal(signal.SIGINT, lambda *_: None)
     ended, status = 0, 0
     while ended != child:
         ended, status = os.wait()
@@ -250,7 +286,7 @@ def _run(start: Callable[[], NoReturn]) -> NoReturn:
 
 
 def _be_first(argv: list[str]) -> NoReturn:
-    """The first process of a world: it falls when the one outside does, and all others with it."""
+    """Run as the first process of a world, which ends with the process outside."""
     _prctl_death_signal(signal.SIGKILL)
     _furnish()
     _run(lambda: _be_member(argv))
@@ -266,13 +302,14 @@ def _be_member(argv: list[str]) -> NoReturn:
 
 
 def _hold() -> NoReturn:
-    """Leave a first process behind that only waits; end when the world is furnished."""
+    """Fork a first process that only waits, and exit when the world is ready."""
     read, write = os.pipe()
     if os.fork() == 0:
         try:
             os.close(read)
             os.setsid()
-            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the orphans
+            # The kernel will then reap orphans.
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
             _furnish()
             null = os.open(os.devnull, os.O_RDWR)
             for descriptor in range(3):
@@ -289,13 +326,13 @@ def _hold() -> NoReturn:
 
 
 def _furnish() -> None:
-    """What a lab expects of a machine: its own /proc, an empty /run, a loopback that is up."""
+    """Set up its own /proc, an empty /run and the loopback interface."""
     _mount("none", Path("/"), None, MS_REC_PRIVATE)
     _mount("proc", Path("/proc"), "proc", MS_NOSUID_NODEV)
     for path in {Path("/run").resolve(), Path("/var/run").resolve()}:
         _mount("tmpfs", path, "tmpfs", MS_NOSUID_NODEV)
     Path("/var/run/netns").mkdir()
-    # SIGCHLD may be ignored here, so the exit code may be unknown: the output tells.
+    # SIGCHLD may be ignored here, so the exit code can be unknown. Use the output instead.
     with subprocess.Popen(
         [find_tool("ip"), "link", "set", "lo", "up"], stderr=subprocess.PIPE, text=True
     ) as ip:

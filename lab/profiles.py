@@ -1,10 +1,11 @@
-"""States that the lab's device and path can be put into, each with a truth that an analysis is to
-find: a firewall that inspects and is slower for it, a slow NIC, a longer path, a cliff,
-a way round the firewall.
+"""Profiles to put the lab's device and path into a known state for tests.
 
-A profile is applied on top of the lab's own rates and replaced by the next; ``plain`` is the lab
-as it was built. What a profile needs beside ``tc`` settings is one *keeper* process (cliff,
-pauses) and one delay process, both in the lab's namespaces, so that ``down`` ends them as well.
+For each profile the correct result of an analysis is known, for example a firewall that is slower
+when it inspects traffic, a slow NIC, a longer path, a cliff or a bypass.
+
+A profile is applied on top of the lab's rates and replaces the previous one. ``plain`` is the lab
+as it was built. Besides ``tc`` settings, a profile uses at most one *keeper* process (for cliffs or
+pauses) and one delay process. Both run in the lab's namespaces, so that ``down`` can end them.
 """
 
 import contextlib
@@ -34,10 +35,12 @@ from broadside.lab.namespaces import (
 )
 from broadside.lab.topology import Lab
 
-WAY_ROUND: Final = "around"  # the cable between the two switches that bypasses the firewall
+# Link between the two switches to bypass the firewall.
+WAY_ROUND: Final = "around"
 STOP_TIMEOUT_S: Final = 5.0
 NEW_SESSION: Final = 'iifname "c0" tcp flags & (syn | ack) == syn'
-KNOWN_ONLY: Final = (  # a firewall that resets sessions which it did not see begin
+# Rules for a firewall that resets sessions when it did not see their first packet.
+KNOWN_ONLY: Final = (
     f"tcp flags & syn == syn add @known {{ {topology.FLOW} }}",
     f"tcp flags & (syn | rst) == 0 {topology.FLOW} != @known counter reject with tcp reset",
 )
@@ -45,33 +48,51 @@ KNOWN_ONLY: Final = (  # a firewall that resets sessions which it did not see be
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One state. Ratios are of the lab's own rates."""
+    """State of the lab. Ratios are relative to the lab's rates.
 
-    says: str  # what it stands for, in a sentence
+    Attributes:
+        says: Description as a sentence.
+        firewall_ratio: Rate of the firewall.
+        nic_ratio: Rate of every host.
+        cliff_ratio: Load above which the firewall collapses, relative to its rate.
+        cliff_to_ratio: Rate after the collapse.
+        cliff_after_s: Time in seconds that the load must be above the limit.
+        pause_s: Duration of a pause in seconds, in which almost nothing is forwarded.
+        pause_every_s: Seconds from the start of a pause to the next.
+        delay_s: Delay to add in each direction, in seconds.
+        bypass: Whether hosts can reach each other without the firewall.
+        grow_after_s: Seconds of load above GROW_LOAD_RATIO until the next step.
+        grow_by_ratio: Increase of the rate per step, up to the full rate.
+        packets_per_second: Packets that the CPU can forward in each direction.
+        rules: nft rules for the firewall or each twin, applied before its own rules.
+        twins: Share of flows for each of two firewalls ("a" and "b") with half the rate.
+        inspects: Number of times that each twin's process reads every byte.
+        fails_s: Seconds that the first twin is down before the other takes over.
+        shrink_after_s: Seconds of low load after a high load until the first twin takes all flows.
+    """
+
+    says: str
     firewall_ratio: float = 1.0
-    nic_ratio: float = 1.0  # of every host
-    cliff_ratio: float | None = None  # load, of the firewall's rate, above which it collapses
-    cliff_to_ratio: float = 1.0  # what is left of the rate then
-    cliff_after_s: float = 0.0  # for which the load must have been above it
-    pause_s: float = 0.0  # for which the firewall forwards next to nothing
-    pause_every_s: float = 0.0  # from the start of one pause to the next
-    delay_s: float = 0.0  # added to the path each way
-    bypass: bool = False  # hosts reach each other without the firewall
-    grow_after_s: float = (
-        0.0  # of load above GROW_LOAD_RATIO, from one step of the rate to the next
-    )
-    grow_by_ratio: float = 0.0  # of the lab's rate: one step, until it is whole
-    packets_per_second: int | None = None  # that its CPU forwards, each way
-    rules: tuple[str, ...] = ()  # nft, of the firewall, or of each twin, before its own
-    twins: Mapping[str, int] = field(default_factory=dict)  # two firewalls of half its rate, "a"
-    # and "b", and the share of flows that each gets
-    inspects: Mapping[str, int] = field(default_factory=dict)  # twins whose process reads each
-    # byte so many times
-    fails_s: float = 0.0  # for which the first twin is dead before the other takes all
-    shrink_after_s: float = 0.0  # of little load after much: the first twin takes all
+    nic_ratio: float = 1.0
+    cliff_ratio: float | None = None
+    cliff_to_ratio: float = 1.0
+    cliff_after_s: float = 0.0
+    pause_s: float = 0.0
+    pause_every_s: float = 0.0
+    delay_s: float = 0.0
+    bypass: bool = False
+    grow_after_s: float = 0.0
+    grow_by_ratio: float = 0.0
+    packets_per_second: int | None = None
+    rules: tuple[str, ...] = ()
+    twins: Mapping[str, int] = field(default_factory=dict)
+    inspects: Mapping[str, int] = field(default_factory=dict)
+    fails_s: float = 0.0
+    shrink_after_s: float = 0.0
 
 
-SERVICES: Final = {"cef": (0, 0), "acl": (15, 8), "zpf": (40, 20), "log": (80, 40)}  # by twin
+# Reads per byte for each twin.
+SERVICES: Final = {"cef": (0, 0), "acl": (15, 8), "zpf": (40, 20), "log": (80, 40)}
 
 PROFILES: Final[Mapping[str, Profile]] = {
     "plain": Profile(says="the lab as it was built"),
@@ -160,9 +181,15 @@ PROFILES: Final[Mapping[str, Profile]] = {
 
 
 def apply(lab: Lab, name: str) -> Profile:
-    """Put the lab into a profile, whatever it was in before.
+    """Apply a profile and replace the previous one.
 
-    Raises :class:`LabMisconfigured` for an unknown name or plain loopback, :class:`LabBroken`.
+    Args:
+        lab: The lab.
+        name: Name of the profile.
+
+    Raises:
+        LabMisconfigured: The name is unknown, or the lab is on plain loopback.
+        LabBroken: A command failed.
     """
     profile = PROFILES.get(name)
     if profile is None:
@@ -173,7 +200,8 @@ def apply(lab: Lab, name: str) -> Profile:
         _fail_over(lab, profile)
         return profile
     inspected = _stop(lab)
-    if inspected and profile.inspects:  # another service of the same two firewalls
+    # If only the inspection changes, the two firewalls can be used again.
+    if inspected and profile.inspects:
         start_inspection(lab, profile.inspects)
         return profile
     _set_bypass(lab, there=profile.bypass)
@@ -196,18 +224,18 @@ def apply(lab: Lab, name: str) -> Profile:
 
 
 def falls(lab: Lab) -> tuple[float, ...]:
-    """When the firewall fell off its cliff, paused, grew, died or was replaced, epoch s."""
+    """Return the times in epoch seconds when the firewall collapsed, paused, grew or failed."""
     path = falls_path(lab)
     return tuple(map(float, path.read_text().split())) if path.exists() else ()
 
 
 def falls_path(lab: Lab) -> Path:
-    """Where they are written, one a line."""
+    """Return the path to the file with these times, one per line."""
     return lab.path / "falls"
 
 
 def note_fall(lab: Lab) -> None:
-    """Write down that something of the device changed now."""
+    """Append the current time to the file."""
     with falls_path(lab).open("a") as file:
         file.write(f"{time.time():.3f}\n")
 
@@ -226,9 +254,9 @@ def _start_keeper(lab: Lab, name: str) -> None:
 
 
 def _stop(lab: Lab) -> bool:
-    """End the last profile's processes, and undo what the delay did to the switch.
+    """Stop the processes of the previous profile and reset the switch after a delay.
 
-    Whether there was an inspection among them.
+    Returns whether an inspection was running.
     """
     inspectors = [inspector_argv(lab, letter) for letter in topology.TWIN_LETTERS]
     inspected = False
@@ -259,7 +287,7 @@ def _stop(lab: Lab) -> bool:
 
 
 def _set_twins(lab: Lab, profile: Profile) -> None:
-    """Lay two firewalls behind the first, which balances, or take them away."""
+    """Create two firewalls behind the first one as balancer, or remove them."""
     prefix = lab.spec.prefix
     balancer, twins = topology.firewall_namespace(prefix), topology.twin_namespaces(prefix)
     there = [name for name in twins if name in list_namespaces(prefix)]
@@ -271,7 +299,8 @@ def _set_twins(lab: Lab, profile: Profile) -> None:
         letters = topology.TWIN_LETTERS
         cables = [f"link delete {side}{letter}" for side in "cs" for letter in letters]
         for line in [*(f"rule delete {rule}" for rule in rules), *cables]:
-            with contextlib.suppress(LabBroken):  # half laid: this one was not there yet
+            # The setup may be incomplete, so this item may not exist.
+            with contextlib.suppress(LabBroken):
                 run_ip(balancer, line)
         run_ip(None, *(f"netns delete {name}" for name in there))
     if not profile.twins:
@@ -281,17 +310,23 @@ def _set_twins(lab: Lab, profile: Profile) -> None:
         write_sysctls(name, topology.sysctls(lab.spec, balancer))
     for batch in topology.twin_batches(lab.spec, _scaled(lab.spec.firewall_bits_per_second, 0.5)):
         run_batch(batch)
-    write_sysctls(balancer, {"ipv4/fib_multipath_hash_policy": "1"})  # addresses and ports
+    # Use addresses and ports for the hash.
+    write_sysctls(balancer, {"ipv4/fib_multipath_hash_policy": "1"})
     run_ip(balancer, *topology.twin_ways(profile.twins), *(f"rule add {rule}" for rule in rules))
 
 
 def spread(lab: Lab, twins: Mapping[str, int]) -> None:
-    """Let the balancer spread flows over these twins, by their shares."""
+    """Set the share of flows that the balancer sends to each twin.
+
+    Args:
+        lab: The lab.
+        twins: Share of flows by the letter of the twin.
+    """
     run_ip(topology.firewall_namespace(lab.spec.prefix), *topology.twin_ways(twins))
 
 
 def _fail_over(lab: Lab, profile: Profile) -> None:
-    """The first of two firewalls dies; the other takes over when it was dead for so long."""
+    """Take the first firewall down, wait, then let the other take over."""
     prefix = lab.spec.prefix
     dies, takes_over = topology.twin_namespaces(prefix)
     if dies not in list_namespaces(prefix):
@@ -308,7 +343,7 @@ def _fail_over(lab: Lab, profile: Profile) -> None:
 
 
 def _set_bypass(lab: Lab, *, there: bool) -> None:
-    """Lay or remove the cable between the two switches, and the routes that lead over it."""
+    """Create or remove the link between the two switches and the routes that use it."""
     spec = lab.spec
     switches = {role: topology.switch_namespace(spec.prefix, role) for role in Role}
     client_side = switches[Role.CLIENT]

@@ -1,4 +1,4 @@
-"""An HTTP relay on this host that misbehaves when asked to: what may lie between us and Azure."""
+"""HTTP relay on this host that can simulate network faults on the way to Azure."""
 
 import contextlib
 import http.client
@@ -18,18 +18,28 @@ _HOP_HEADERS: Final = frozenset({"connection", "keep-alive", "transfer-encoding"
 
 @dataclass(slots=True, kw_only=True)
 class Fault:
-    """What happens to the next ``count`` requests of ``methods``, or to all until ``until_s``."""
+    """Fault for the next requests.
+
+    Attributes:
+        methods: HTTP methods to match.
+        count: Number of requests to match, or ``None`` for no limit.
+        until_s: Monotonic time when the fault ends, or ``None``.
+        status: Status to return without the service, or ``None`` to close the connection.
+        headers: Headers to return with the status.
+        reaches_service: Whether the service gets the request, but the response is lost.
+        delay_s: Seconds to wait before the request is passed on without another fault.
+    """
 
     methods: frozenset[str]
     count: int | None = None
-    until_s: float | None = None  # monotonic
-    status: int | None = None  # answered without asking the service; None: the connection is cut
+    until_s: float | None = None
+    status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    reaches_service: bool = False  # it is carried out, and its answer lost
-    delay_s: float | None = None  # it is carried out this much later, and that is all
+    reaches_service: bool = False
+    delay_s: float | None = None
 
     def take(self, method: str) -> bool:
-        """Whether this request is one of them."""
+        """Return True if the fault applies to this request, and count it."""
         if method not in self.methods or (self.until_s and time.monotonic() > self.until_s):
             return False
         if self.count is not None:
@@ -39,10 +49,14 @@ class Fault:
 
 
 class Relay:
-    """Passes requests on to ``upstream_port`` of ``host``, each by a connection of its own.
+    """Relay to a local service, with a new connection for each request.
 
-    A context manager; it works in threads of this process. ``refused_at_s`` are the monotonic
-    instants at which a fault struck, ``passed_at_s`` those of requests that went through.
+    Use it in a ``with`` block. It uses threads of this process.
+
+    Attributes:
+        refused_at_s: Monotonic times when a fault was applied.
+        passed_at_s: Monotonic times of requests without a fault.
+        port: Port to connect to.
     """
 
     def __init__(self, upstream_port: int, host: str = "127.0.0.1") -> None:
@@ -58,7 +72,8 @@ class Relay:
                 relay._serve(self)
 
         self._handler = Relayed
-        self._server = _Server((host, 0), Relayed)  # listening, so that the port is known
+        # Listen now, so that the port is known.
+        self._server = _Server((host, 0), Relayed)
         self._thread: threading.Thread | None = None
         self.port: int = self._server.server_address[1]
 
@@ -70,7 +85,7 @@ class Relay:
         self.stop()
 
     def start(self) -> None:
-        """Serve, at the same port as before where it was stopped; idempotent."""
+        """Start or restart on the same port. It is safe to call this twice."""
         if self._thread is None:
             if self._server.closed:
                 self._server = _Server((self._upstream[0], self.port), self._handler)
@@ -78,7 +93,7 @@ class Relay:
             self._thread.start()
 
     def stop(self) -> None:
-        """Refuse every connection, and break those that stand; idempotent."""
+        """Refuse new connections and close open ones. It is safe to call this twice."""
         if self._thread is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -95,25 +110,51 @@ class Relay:
         for_s: float | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Answer with ``status`` in the service's place."""
+        """Return a status instead of passing requests to the service.
+
+        Args:
+            status: HTTP status.
+            *methods: HTTP methods to match, or all.
+            count: Number of requests, or ``None`` for no limit.
+            for_s: Duration in seconds, or ``None`` for no limit.
+            headers: Headers to return.
+        """
         self._add(methods, count, for_s, status=status, headers=headers or {})
 
     def cut(self, *methods: str, count: int | None = None, for_s: float | None = None) -> None:
-        """Break the connection before the service sees the request."""
+        """Close the connection before the service gets the request.
+
+        Args:
+            *methods: HTTP methods to match, or all.
+            count: Number of requests, or ``None`` for no limit.
+            for_s: Duration in seconds, or ``None`` for no limit.
+        """
         self._add(methods, count, for_s)
 
     def lose_answer(self, *methods: str, count: int | None = None) -> None:
-        """Let the service carry the request out, then break the connection."""
+        """Pass the request to the service, then close the connection without a response.
+
+        Args:
+            *methods: HTTP methods to match, or all.
+            count: Number of requests, or ``None`` for no limit.
+        """
         self._add(methods, count, None, reaches_service=True)
 
     def slow(
         self, delay_s: float, *methods: str, count: int | None = None, for_s: float | None = None
     ) -> None:
-        """Keep every request waiting before the service sees it."""
+        """Wait before a request is passed to the service.
+
+        Args:
+            delay_s: Time to wait in seconds.
+            *methods: HTTP methods to match, or all.
+            count: Number of requests, or ``None`` for no limit.
+            for_s: Duration in seconds, or ``None`` for no limit.
+        """
         self._add(methods, count, for_s, delay_s=delay_s)
 
     def heal(self) -> None:
-        """End every fault."""
+        """Remove all faults."""
         with self._lock:
             self._faults.clear()
 
@@ -122,7 +163,8 @@ class Relay:
         methods: tuple[str, ...],
         count: int | None,
         for_s: float | None,
-        **what: Any,  # the fault's other fields
+        # Other fields of the fault.
+        **what: Any,
     ) -> None:
         fault = Fault(
             methods=frozenset(methods or _METHODS),
@@ -149,10 +191,11 @@ class Relay:
         else:
             if fault.reaches_service:
                 self._ask(handler)
-            handler.close_connection = True  # with its body unread: that is a reset
+            # The unread body causes a TCP reset.
+            handler.close_connection = True
 
     def _ask(self, handler: "Handler") -> tuple[int, dict[str, str], bytes]:
-        """The service's own answer."""
+        """Return the response from the service."""
         body = handler.read_body()
         connection = http.client.HTTPConnection(*self._upstream, timeout=_UPSTREAM_S)
         try:
@@ -164,7 +207,7 @@ class Relay:
 
 
 class _Server(ThreadingHTTPServer):
-    """Breaks its connections when it is closed."""
+    """HTTP server that closes its open connections when it is closed."""
 
     daemon_threads = True
 
@@ -193,19 +236,19 @@ class _Server(ThreadingHTTPServer):
                     request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of those who asked and have gone meanwhile."""
+        """Ignore errors from clients that closed their connection."""
         if not isinstance(sys.exception(), (ConnectionError, ssl.SSLError)):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection of a client."""
+    """Base class to handle requests on a client's connection."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
     def serve(self) -> None:
-        """Answer the request that was read."""
+        """Handle the current request."""
         raise NotImplementedError
 
     def do_GET(self) -> None:
@@ -226,7 +269,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Do not log requests."""
 
 
 _METHODS: Final = ("GET", "PUT", "POST", "DELETE")

@@ -1,4 +1,4 @@
-"""A coordinator of our own beside a lab: started, killed, started again, and asked over its API."""
+"""Runs a coordinator beside a lab, and sends requests to its API."""
 
 import contextlib
 import os
@@ -20,18 +20,24 @@ from broadside.lab.errors import LabBroken
 from broadside.lab.fleet import Fleet
 from broadside.lab.offspring import die_with_parent
 
-READY_S: Final = 60.0  # s within which a coordinator, clocks or agents are there
-NAMED_MAX: Final = 5  # agents that an error names
-PATIENCE_S: Final = 5.0  # s for which an agent may have a problem: a port is taken again
+# Time to wait until a coordinator, clocks or agents are ready.
+READY_S: Final = 60.0
+# Maximum agents to list in an error.
+NAMED_MAX: Final = 5
+# Time that an agent may report a problem, for example while its port is still in use.
+PATIENCE_S: Final = 5.0
 
 
 class Serving:
-    """A ``broadside serve`` that may be killed and started again.
+    """``broadside serve`` process that can be killed and restarted.
 
-    A context manager. Of our own environment it gets what is not Broadside's, and ``environment``;
-    Ctrl-C is for its starter. It listens on ``port``, or on a free one where that is 0 or taken;
-    ``token`` is for our own questions. Raises :class:`~broadside.lab.errors.LabBroken` when it
-    does not start.
+    Use it in a ``with`` block. Variables for Broadside are removed from the inherited environment.
+    Ctrl-C is handled by the parent process.
+
+    Attributes:
+        environment: Environment of the process.
+        log_path: Path to its log.
+        url: Base URL, empty before the start.
     """
 
     def __init__(
@@ -42,9 +48,18 @@ class Serving:
         port: int = 0,
         token: str | None = None,
     ) -> None:
+        """Prepare the process. It is not started yet.
+
+        Args:
+            environment: Variables to add to the environment.
+            folder: Folder for the log.
+            port: Port to listen on. If it is 0 or in use, a free port is used.
+            token: Bearer token for requests from this object.
+        """
         self._port = port
         self._token = token
-        # One for all questions: another loads the system's authorities, 50 ms of a core.
+        # Use a single client. Each new one loads the CA certificates, which takes 50 ms of CPU
+        # time.
         self._http = httpx.Client(timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
         self.environment = {
             **{name: value for name, value in os.environ.items() if "BROADSIDE" not in name},
@@ -69,7 +84,7 @@ class Serving:
                 self.kill()
 
     def start(self) -> None:
-        """Start it, once it has ended. Raises :class:`~broadside.lab.errors.LabBroken`."""
+        """Start the process. Raises :class:`~broadside.lab.errors.LabBroken`."""
         if self._process is not None and self._process.poll() is None:
             raise LabBroken("the coordinator runs already: of two, one would never be ended")
         with socket.socket() as free:
@@ -95,16 +110,18 @@ class Serving:
                 self.url = found[1]
                 return
             time.sleep(0.05)
-        self.kill()  # late, it would be at work where nobody asks it
+        # If it starts too late, it must not continue to run unused.
+        self.kill()
         said = self.log_path.read_text().strip()[-500:]
-        if port and "already in use" in said:  # another took it while ours started
+        # If another process took the port during the start, use a free one.
+        if port and "already in use" in said:
             self._port = 0
             self.start()
             return
         raise LabBroken(f"broadside serve did not start: {said}")
 
     def revive(self) -> None:
-        """Let it go on, or start again where it has ended."""
+        """Continue a stopped process, or start it again when it has ended."""
         if self._process is None or self._process.poll() is not None:
             self.start()
         else:
@@ -117,9 +134,10 @@ class Serving:
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that it has had resident, over all its processes so far."""
+        """Return the peak resident memory in bytes over all processes so far."""
         if self._process is not None:
-            with contextlib.suppress(OSError, IndexError, ValueError):  # it has ended
+            # The process has ended.
+            with contextlib.suppress(OSError, IndexError, ValueError):
                 status = Path(f"/proc/{self._process.pid}/status").read_text()
                 peak_bytes = int(status.partition("VmHWM:")[2].split()[0]) * 1024
                 self._peak_bytes = max(self._peak_bytes, peak_bytes)
@@ -127,17 +145,18 @@ class Serving:
 
     def kill(self) -> None:
         assert self._process is not None  # noqa: S101 - started before
-        self._peak_bytes = self.peak_bytes  # of a process that is gone nothing is left to read
+        # This value cannot be read after the process has ended.
+        self._peak_bytes = self.peak_bytes
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
     def signal(self, number: int) -> None:
-        """To the coordinator alone."""
+        """Send a signal to the coordinator only."""
         assert self._process is not None  # noqa: S101 - started before
         self._process.send_signal(number)
 
     def get(self, path: str) -> Any:
-        """The answer; None while there is none."""
+        """Return the JSON response, or ``None`` when it is not available yet (409, 503)."""
         answer = self._ask("GET", path)
         if answer.status_code in (409, 503):
             return None
@@ -145,13 +164,24 @@ class Serving:
         return answer.json()
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """The answer. Raises ValueError with what was refused, as :meth:`delete` does."""
+        """Send a POST request and return the JSON response.
+
+        Args:
+            path: Path to request.
+            body: JSON body.
+
+        Raises:
+            ValueError: The request was rejected. The message has the response.
+        """
         return _accepted(self._ask("POST", path, body)).json()
 
     def launch(self, body: Mapping[str, Any]) -> Any:
-        """A run's answer, once the fleet can carry it: runs before it let go of agents and ports.
+        """Launch a run as soon as the fleet is available, and return the JSON response.
 
-        Raises ValueError with what was refused, and with what is lacking after ``READY_S``.
+        Agents and ports may still be in use by a previous run.
+
+        Raises:
+            ValueError: The request was rejected, or agents were missing for ``READY_S``.
         """
         end_s = time.monotonic() + READY_S
         while True:
@@ -161,7 +191,15 @@ class Serving:
             time.sleep(0.5)
 
     def summary(self, run_id: str, within_s: float) -> RunSummary:
-        """A run's summary, once it has a verdict. Raises TimeoutError."""
+        """Wait for the verdict and return the run's summary.
+
+        Args:
+            run_id: Id of the run.
+            within_s: Time to wait in seconds.
+
+        Raises:
+            TimeoutError: There is no verdict in time.
+        """
         end_s = time.monotonic() + within_s
         while (answer := self.get(f"/v1/runs/{run_id}/summary")) is None:
             if time.monotonic() > end_s:
@@ -183,23 +221,23 @@ def _accepted(answer: httpx.Response) -> httpx.Response:
 def wait_for_agents(
     coordinator: Serving, agents: Fleet, agent_ids: Collection[str], since_at: datetime
 ) -> None:
-    """Wait until all of these agents can work, for as long as more of them become ready.
+    """Wait until all agents are ready, as long as more of them become ready.
 
     Args:
-        coordinator: Whose list of agents is read.
-        agents: The fleet in which they run.
-        agent_ids: The agents to wait for.
-        since_at: Heartbeats from before are those of an earlier agent of the same name.
+        coordinator: Coordinator to get the list of agents from.
+        agents: Fleet that runs the agents.
+        agent_ids: Agents to wait for.
+        since_at: Earlier heartbeats are ignored. They are from a previous agent with the same name.
 
     Raises:
-        LabBroken: Some cannot; says of each why: what its heartbeat says, whether its process runs,
-            and the last line of its log. At once where one has ended.
+        LabBroken: Some agents are not ready. The message has their heartbeat, process status and
+            last log line. If an agent has ended, this is raised at once.
     """
     end_s, fewest_count = time.monotonic() + READY_S, len(agent_ids)
     broken_since_s: float | None = None
     while True:
         told = coordinator.get("/v1/presences?limit=5000")
-        # One that was killed before it could say goodbye is still on record.
+        # A killed agent may still be in the list.
         there = {
             p["agent_id"]: p for p in told or () if datetime.fromisoformat(p["beat_at"]) >= since_at
         }
@@ -227,7 +265,13 @@ def wait_for_agents(
 
 
 def why_not(presence: Mapping[str, Any] | None, agents: Fleet, agent_id: str) -> str:
-    """Why an agent is not ready: its newest heartbeat, its process, its log."""
+    """Return why an agent is not ready (heartbeat, process and log).
+
+    Args:
+        presence: Last heartbeat, or ``None``.
+        agents: Fleet that runs the agent.
+        agent_id: Id of the agent.
+    """
     if presence is None:
         beat = "no heartbeat"
     elif presence["problem"] is not None:
@@ -239,7 +283,7 @@ def why_not(presence: Mapping[str, Any] | None, agents: Fleet, agent_id: str) ->
 
 
 def is_ready(presence: Mapping[str, Any] | None) -> bool:
-    """Whether an agent is there and can work; a server also needs a free port."""
+    """Return True if an agent can work. A server also needs a free port."""
     if presence is None or presence["problem"] is not None:
         return False
     return presence["role"] == "client" or bool(presence["ports"])

@@ -1,8 +1,7 @@
-"""One staging of a lab: hosts and clocks, a coordinator, a fleet; all gone at the end, whatever
-happens.
+"""Starts a complete lab with hosts, a coordinator and a fleet, and removes it on exit.
 
-``built`` gives the hosts, with namespaces or on plain loopback; ``staged`` sets a coordinator and
-an agent for every host to work on one fabric: SQLite, or what stands in for Azure beside the lab
+``built`` creates the hosts, in namespaces or on plain loopback. ``staged`` starts a coordinator and
+an agent for each host on the same fabric. This is SQLite or the local Azure services
 (:mod:`broadside.lab.azure_services`).
 """
 
@@ -21,16 +20,19 @@ from broadside.lab.errors import LabBroken
 from broadside.lab.serving import READY_S, Serving, wait_for_agents
 from broadside.lab.topology import Lab, LabSpec
 
-PREFIX: Final = "bs"  # of every namespace and interface of `lab up`'s lab
-PREFIXES: Final = (PREFIX, *(f"{PREFIX}{number}" for number in range(1, 10)))  # demos side by side
-AZURE_NIC_BITS_PER_SECOND: Final = 10e9  # Standard_D4_v4, the size of the original test
+# Prefix of the namespaces and interfaces from `lab up`.
+PREFIX: Final = "bs"
+# Prefixes for demos that run at the same time.
+PREFIXES: Final = (PREFIX, *(f"{PREFIX}{number}" for number in range(1, 10)))
+# Standard_D4_v4, the VM size in the original test.
+AZURE_NIC_BITS_PER_SECOND: Final = 10e9
 
 
 @contextlib.contextmanager
 def in_use(prefix: str) -> Iterator[bool]:
-    """Mark a lab as in use by this process; yields False when another process has it.
+    """Mark a lab as in use by this process. Yields False when another process uses it.
 
-    The mark is an abstract Unix socket: it goes with the process, however that ends.
+    The mark is an abstract Unix socket, which the kernel removes when the process ends.
     """
     with socket.socket(socket.AF_UNIX) as mark:
         try:
@@ -43,9 +45,10 @@ def in_use(prefix: str) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def free_prefix() -> Iterator[str]:
-    """The first lab that no other process uses, ours while the context lasts.
+    """Reserve and yield the first prefix that is not in use by another process.
 
-    Raises :class:`LabBroken`.
+    Raises:
+        LabBroken: All prefixes are in use.
     """
     for prefix in PREFIXES:
         with in_use(prefix) as ours:
@@ -64,13 +67,22 @@ def built(
     keep: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Lab]:
-    """A lab, or its stand-in on plain loopback with one clock; ``keep`` leaves it standing.
+    """Build a lab, or its replacement on plain loopback with a single clock.
 
-    Raises :class:`~broadside.lab.errors.LabError`.
+    Args:
+        spec: Specification of the lab.
+        base_path: Data folder to use.
+        on_loopback: Whether to use plain loopback.
+        keep: Whether to leave the lab running on exit.
+        say: Function to call with progress messages.
+
+    Raises:
+        LabError: The lab cannot be built.
     """
     with contextlib.ExitStack() as stack:
         path = base_path or network.DEFAULT_PATH
-        if on_loopback and base_path is None:  # the lab's own place is for those with rights
+        # The default folder requires root access.
+        if on_loopback and base_path is None:
             path = Path(tempfile.mkdtemp(prefix="broadside-"))
             if not keep:
                 stack.callback(shutil.rmtree, path, ignore_errors=True)
@@ -91,12 +103,19 @@ def _take_down(prefix: str, path: Path, say: Callable[[str], None]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A lab at work."""
+    """Running lab.
+
+    Attributes:
+        lab: The lab.
+        coordinator: The coordinator process.
+        agents: The fleet.
+        plans: Plans by agent id.
+    """
 
     lab: Lab
     coordinator: Serving
     agents: fleet.Fleet
-    plans: Mapping[str, fleet.AgentPlan]  # by agent id
+    plans: Mapping[str, fleet.AgentPlan]
 
 
 @contextlib.contextmanager
@@ -115,16 +134,26 @@ def staged(
     token: str | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Site]:
-    """Coordinator and agents at work in a lab that stands, once every agent is ready.
+    """Start coordinator and agents in a running lab, and wait until every agent is ready.
 
-    All settings are environment variables: ``fabric`` for both sides (SQLite in ``folder`` without
-    it), ``ledger`` (the lab's own, where it has one) and ``coordinator`` for the coordinator,
-    ``agents`` for each agent. With ``other_hosts`` SQLite is the coordinator's alone, and agents
-    are enrolled and reach it over HTTPS.
-    The last ``spares_count`` servers get no agent, so that as many clients are spares; ``port`` is
-    the page's, 0 or one that is taken: any free one; ``token`` is a viewer's, where the coordinator
-    wants one.
-    Raises :class:`~broadside.lab.errors.LabError`.
+    All settings are environment variables.
+
+    Args:
+        lab: The lab.
+        folder: Folder for data and logs.
+        fabric: Settings for both sides. ``None`` uses SQLite in ``folder``.
+        ledger: Settings for the ledger. ``None`` uses the lab's ledger, if any.
+        coordinator: Settings for the coordinator.
+        agents: Settings for each agent.
+        other_hosts: Whether agents must enroll and use HTTPS to reach the coordinator.
+        spares_count: Number of servers without an agent, so that as many clients are spares.
+        entry: Function to run as an agent.
+        port: Port for the coordinator. If it is 0 or in use, a free port is used.
+        token: Token with the viewer role, if the coordinator requires one.
+        say: Function to call with progress messages.
+
+    Raises:
+        LabError: The coordinator, the agents or the clocks are not ready in time.
     """
     if fabric is None:
         fabric = sqlite_fabric(folder / "data")
@@ -149,7 +178,8 @@ def staged(
         plans = hosts.enrolled(plans, Path(fabric["BROADSIDE_DATA_DIR"]), at)
         warmed = ("broadside.exchange.http.http_ports", "broadside.exchange.http.joining")
     with Serving(environment, folder, port=port, token=token) as serving:
-        if not privileges.is_inside():  # whose network nobody outside can reach
+        # The network in a world cannot be reached from outside.
+        if not privileges.is_inside():
             say(f"the live page: {serving.url}/")
         since_at = datetime.now(UTC)
         say(f"starting {len(plans)} agents")
@@ -167,12 +197,12 @@ def staged(
 
 
 def sqlite_fabric(data_dir: Path) -> dict[str, str]:
-    """The settings of a fabric in files of a folder."""
+    """Return the settings for a fabric in the files of a folder."""
     return {"BROADSIDE_FABRIC": "embedded", "BROADSIDE_DATA_DIR": str(data_dir.absolute())}
 
 
 def ledger_of(lab: Lab) -> dict[str, str]:
-    """The settings of a coordinator that reads the lab's firewall, where there is one."""
+    """Return the settings to read the lab's firewall, empty when there is none."""
     if lab.ledger_path is None:
         return {}
     return {"BROADSIDE_LEDGER": "lab", "BROADSIDE_LEDGER_PATH": str(lab.ledger_path)}

@@ -1,4 +1,4 @@
-"""A real snmpd in a namespace, with planted figures of a device beside the kernel's own."""
+"""Runs a real snmpd in a namespace, with planted values of a device."""
 
 import contextlib
 import json
@@ -20,10 +20,14 @@ from broadside.lab.namespaces import inside
 from broadside.lab.offspring import die_with_parent
 
 FORTINET: Final = "1.3.6.1.4.1.12356.101"
-CPU, MEMORY, SESSIONS = (f"{FORTINET}.4.1.{n}.0" for n in (3, 4, 8))  # profile `fortinet`
-DESCRIPTION: Final = "1.3.6.1.2.1.2.2.1.2"  # ifDescr
-NARROW_IN: Final = "1.3.6.1.2.1.2.2.1.10"  # ifInOctets
-READY_S: Final = 30.0  # a busy machine takes seconds to start a Python
+# OIDs in the profile `fortinet`.
+CPU, MEMORY, SESSIONS = (f"{FORTINET}.4.1.{n}.0" for n in (3, 4, 8))
+# ifDescr
+DESCRIPTION: Final = "1.3.6.1.2.1.2.2.1.2"
+# ifInOctets
+NARROW_IN: Final = "1.3.6.1.2.1.2.2.1.10"
+# On a busy host it can take seconds to start Python.
+READY_S: Final = 30.0
 ASK_S: Final = 1.0
 STOP_S: Final = 5.0
 USER: Final = "broadside"
@@ -31,12 +35,20 @@ Figures = Mapping[str, Mapping[str, Any]]
 
 
 def gauge(*points: tuple[float, float]) -> dict[str, Any]:
-    """(epoch s, value): the last that is past counts."""
+    """Return a gauge from points of epoch seconds and value. The last point in the past is used."""
     return {"type": "gauge", "points": [list(point) for point in points]}
 
 
 def interface32(name: str, index: int, rate: float, *, from_s: float, start: float) -> Figures:
-    """IF-MIB of an interface that has 32-bit counters only, and does not tell its speed."""
+    """Return the IF-MIB of an interface with only 32-bit counters and an unknown speed.
+
+    Args:
+        name: Name of the interface.
+        index: Interface index.
+        rate: Rate in bytes per second.
+        from_s: Start of the counter in epoch seconds.
+        start: First value of the counter.
+    """
     return {
         f"{DESCRIPTION}.{index}": {"type": "string", "text": name},
         f"{NARROW_IN}.{index}": {
@@ -50,35 +62,49 @@ def interface32(name: str, index: int, rate: float, *, from_s: float, start: flo
 
 
 def witness_entry(told: Mapping[str, Any]) -> str:
-    """A table of the file of witnesses."""
+    """Return a table for the witnesses file."""
     lines = [f"{name} = {json.dumps(value)}" for name, value in told.items()]
     return "\n".join(["[[witness]]", *lines, ""])
 
 
 @dataclass(slots=True)
 class SnmpAgent:
-    """One snmpd. ``plant`` changes what it says; ``stop`` and ``start`` are a dead agent."""
+    """Local snmpd process with planted values.
+
+    Use ``plant`` to change its values, and ``stop`` to simulate a dead agent.
+
+    Attributes:
+        folder: Folder for its files.
+        address: Address to listen on.
+        port: Port to listen on. Use 0 for a free port in the current namespace.
+        namespace: Namespace to run in, or ``None`` for the current one.
+        figures: Planted values by OID.
+        community: Community for SNMP v2c.
+        auth_key: Authentication key for SNMP v3.
+        privacy_key: Privacy key for SNMP v3.
+        ways: Authentication and privacy protocol for SNMP v3, with the names that snmpd uses.
+    """
 
     folder: Path
     address: str = "127.0.0.1"
-    port: int = 0  # 0: any free one of the host's own namespace
+    port: int = 0
     namespace: str | None = None
     figures: Figures = field(default_factory=dict)
     community: str = field(default_factory=lambda: secrets.token_hex(8))
     auth_key: str = field(default_factory=lambda: secrets.token_hex(12))
     privacy_key: str = field(default_factory=lambda: secrets.token_hex(12))
-    ways: tuple[str, str] = ("SHA-256", "AES")  # of version 3's user, by snmpd's own names
+    ways: tuple[str, str] = ("SHA-256", "AES")
     _process: "subprocess.Popen[bytes] | None" = None
 
     def plant(self, figures: Figures) -> None:
-        """Say these from the next question on."""
+        """Replace the planted values, starting with the next request."""
         self.figures = figures
         path = self.folder / "figures.json"
         path.with_suffix(".new").write_text(json.dumps(figures))
         path.with_suffix(".new").replace(path)
 
     def start(self) -> None:
-        """Start it, and wait until it answers. Raises LabBroken, ToolMissing."""
+        """Start snmpd and wait until it responds. Raises LabBroken or ToolMissing."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self.port:
             self.port = _free_udp_port(self.address)
@@ -88,7 +114,8 @@ class SnmpAgent:
         config.chmod(0o600)
         argv = [
             find_tool("snmpd"),
-            *(["-I", "-ifTable"] if self._plants_interfaces else []),  # the kernel's own counters
+            # Do not report the counters from the kernel.
+            *(["-I", "-ifTable"] if self._plants_interfaces else []),
             *("-f", "-C", "-c", str(config), "-Lf", str(self.folder / "snmpd.log")),
             f"udp:{self.address}:{self.port}",
         ]
@@ -108,7 +135,7 @@ class SnmpAgent:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End it, with what it started."""
+        """Stop snmpd and its child processes."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -120,7 +147,12 @@ class SnmpAgent:
         self._process = None
 
     def entry(self, device: str, **fields: Any) -> str:
-        """A table of the file of witnesses that asks it, its secrets in files beside it."""
+        """Return a table for the witnesses file, and write the secrets to files beside it.
+
+        Args:
+            device: Name of the device.
+            **fields: More fields, or other values for the default ones.
+        """
         for name, secret in (
             ("community", self.community),
             ("auth", self.auth_key),
@@ -154,7 +186,8 @@ class SnmpAgent:
             f"rocommunity {self.community}",
             f"createUser {USER} {self.ways[0]} {self.auth_key} {self.ways[1]} {self.privacy_key}",
             f"rouser {USER} priv",
-            "interface_fadeout 0",  # s that one which is gone keeps its counters; else 300
+            # By default, a removed interface is reported for 300 s.
+            "interface_fadeout 0",
             "interface_replace_old yes",
             *(f"pass_persist -p 100 .{tree} {extension}" for tree in self._trees),
         )
@@ -168,7 +201,10 @@ class SnmpAgent:
         return any(oid.startswith(NARROW_IN) for oid in self.figures)
 
     def _answers(self) -> bool:
-        """Whether it answers of each tree: it starts what tells one at the first question of it."""
+        """Return True if snmpd responds for each tree.
+
+        It starts the extension of a tree on the first request for it.
+        """
         with inside(self.namespace):
             return all(self._answers_of(tree) for tree in self._trees)
 
@@ -179,12 +215,13 @@ class SnmpAgent:
             try:
                 asking.send(_get_next(self.community, tree))
                 return bool(asking.recv(65_536))
-            except OSError:  # nobody listens yet, or it is busy starting
+            # snmpd is not listening yet, or is busy with its start.
+            except OSError:
                 return False
 
 
 def _get_next(community: str, oid: str) -> bytes:
-    """An SNMPv2c question in BER (RFC 3416, section 3); nothing in it is longer than 127 bytes."""
+    """Return a GetNext request in BER for SNMPv2c (RFC 3416, section 3), under 128 bytes."""
 
     def told(tag: int, *parts: bytes) -> bytes:
         body = b"".join(parts)
@@ -211,7 +248,7 @@ def _free_udp_port(address: str) -> int:
 
 @contextlib.contextmanager
 def answering(*agents: SnmpAgent) -> Iterator[Sequence[SnmpAgent]]:
-    """Agents that answer while the context lasts."""
+    """Start agents and stop them on exit."""
     with contextlib.ExitStack() as stack:
         for agent in agents:
             stack.callback(agent.stop)

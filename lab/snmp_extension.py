@@ -1,18 +1,19 @@
-"""What a planted device's snmpd answers of itself: its CPU, sessions, counters, over time.
+"""Extension of snmpd that returns the planted values of a device (CPU, sessions, counters).
 
-snmpd runs this file and asks it on standard input, as ``pass_persist`` of snmpd.conf(5) has it. The
-figures stand in a JSON file that is read again at every question, by OID::
+snmpd runs this file and sends requests to its standard input, as ``pass_persist`` in snmpd.conf(5)
+defines. The values are in a JSON file, by OID. The file is read again for every request::
 
     {"1.3.6.1.4.1.12356.101.4.1.3.0": {"type": "gauge", "points": [[0, 20], [1795000000.0, 80]]},
      "1.3.6.1.2.1.2.2.1.10.1": {"type": "counter", "rate": 1e6, "from_s": 1795000000.0,
                                 "start": 4294960000, "turn": 4294967296},
      "1.3.6.1.2.1.2.2.1.2.1": {"type": "string", "text": "eth0"}}
 
-Of points the last one counts whose instant (epoch s) is past; a counter runs at its rate and comes
-round at its turn. What is live: ``lines``, how many of a file hold a word, beside ``first``;
-``busy``, in % of what the device can, what interfaces of this network namespace sent since the last
-question, or in 1/10,000 of a core the time for which a program ran. Only the standard library:
-snmpd starts it outside any virtual environment.
+For a gauge, the last point in the past (epoch seconds) is used. A counter grows at its rate and
+wraps at its turn. Some values are live. ``lines`` is the number of lines in a file that contain a
+word, added to ``first``. ``busy`` is the load since the last request. For interfaces in this
+network namespace it is the sent traffic in % of the capacity. For a program it is its CPU time in
+1/10,000 of a core. Only the standard library is used, because snmpd starts this file outside any
+virtual environment.
 """
 
 import json
@@ -22,11 +23,16 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-SENT = {"bytes": 8, "packets": 9}  # columns of /proc/net/dev
-AGAIN_S = 0.3  # s within which a question is answered as the one before
-CORE_NS, CORE_WHOLE = 1e9, 10_000  # of a program in a second, and how it is said
-_seen: dict[str, tuple[float, float, float]] = {}  # when asked last, the count, what was said
-_pids: dict[str, str] = {}  # of programs
+# Columns in /proc/net/dev.
+SENT = {"bytes": 8, "packets": 9}
+# A request within this time gets the same response as the previous one.
+AGAIN_S = 0.3
+# Nanoseconds of CPU time per second that a full core has, and the value to report for it.
+CORE_NS, CORE_WHOLE = 1e9, 10_000
+# Time of the last request, count and reported value, by key.
+_seen: dict[str, tuple[float, float, float]] = {}
+# Process ids by program.
+_pids: dict[str, str] = {}
 
 
 def value_of(figure: dict[str, Any], now_s: float) -> int | str:
@@ -44,7 +50,7 @@ def value_of(figure: dict[str, Any], now_s: float) -> int | str:
 
 
 def _busy(busy: dict[str, Any], now_s: float) -> int:
-    """Since it was asked last, of a capacity that may have grown."""
+    """Return the load since the last request, relative to a capacity that can grow."""
     what = json.dumps(busy)
     at_s, before, said = _seen.get(what, (0.0, 0.0, 0.0))
     if now_s - at_s >= AGAIN_S:
@@ -67,19 +73,20 @@ def _sent(busy: dict[str, Any]) -> float:
 
 
 def _ran_ns(program: str) -> float:
-    """For how long the process of a program, by its path, has been on a core; KeyError: none."""
+    """Return the CPU time of a program in nanoseconds. Raises KeyError if it is not running."""
     for pid in _tried(program):
         try:
             if pid.isdigit() and _read(f"/proc/{pid}/cmdline").split("\0")[0] == program:
                 _pids[program] = pid
                 return float(_read(f"/proc/{pid}/schedstat").split()[0])
-        except OSError:  # it ended meanwhile
+        # The process has ended.
+        except OSError:
             continue
     raise KeyError(program)
 
 
 def _tried(program: str) -> Iterator[str]:
-    """The process that it was; only where it is that no more, all there are."""
+    """Yield the last known process id, then all process ids."""
     yield _pids.get(program, "")
     yield from os.listdir("/proc")  # noqa: PTH208  # as plain as can be
 
@@ -102,7 +109,13 @@ def key_of(oid: str) -> tuple[int, ...]:
 
 
 def answer(verb: str, oid: str, path: str) -> list[str]:
-    """The lines of an answer to ``get`` or ``getnext``."""
+    """Return the lines to send for ``get`` or ``getnext``.
+
+    Args:
+        verb: The request.
+        oid: The requested OID.
+        path: Path to the JSON file.
+    """
     try:
         figures = {key_of(name): figure for name, figure in json.loads(_read(path)).items()}
         asked = key_of(oid)
@@ -121,7 +134,8 @@ def main(path: str) -> None:
             lines = ["PONG"]
         elif line in ("get", "getnext"):
             lines = answer(line, sys.stdin.readline().strip(), path)
-        else:  # set: an OID and a value
+        # A set request has two more lines (an OID and a value).
+        else:
             sys.stdin.readline(), sys.stdin.readline()
             lines = ["not-writable"]
         sys.stdout.write("\n".join([*lines, ""]))

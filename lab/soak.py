@@ -27,13 +27,29 @@ from broadside.lab.serving import Serving
 from broadside.lab.site import Site, built, free_prefix, staged
 from broadside.lab.topology import Lab, LabSpec
 
-LEAD_S: Final = 7  # s from launch to the first burst
-AFTER_S: Final = 60.0  # s after the last burst within which the verdict must be there
+# Time from the launch to the first burst.
+LEAD_S: Final = 7
+# Time after the last burst until the verdict must be available.
+AFTER_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoakOptions:
-    """What to run, and what to break."""
+    """Options for the run and the faults.
+
+    Attributes:
+        pairs_count: Number of pairs.
+        bursts_count: Number of bursts.
+        burst_s: Duration of a burst in seconds.
+        period_s: Seconds from the start of a burst to the next.
+        streams_count: Streams for each pair.
+        stream_bits_per_second: Rate of each stream in bit/s.
+        late_after_s: Limit for a late start in seconds, as in a scenario.
+        spares_count: Number of client agents in addition to the pairs.
+        kill_coordinator_at: Times to kill the coordinator, as a share of the planned duration.
+        kill_agent_in: Index of the burst in which a client agent is killed, or ``None`` for no
+            kill.
+    """
 
     pairs_count: int = 8
     bursts_count: int = 60
@@ -41,10 +57,10 @@ class SoakOptions:
     period_s: int = 10
     streams_count: int = 2
     stream_bits_per_second: int = 5_000_000
-    late_after_s: float = 1.0  # as any scenario
-    spares_count: int = 0  # client agents more than pairs
-    kill_coordinator_at: tuple[float, ...] = (0.3, 0.6)  # share of the run's planned time
-    kill_agent_in: int | None = 2  # burst in whose middle the victim is killed; None: never
+    late_after_s: float = 1.0
+    spares_count: int = 0
+    kill_coordinator_at: tuple[float, ...] = (0.3, 0.6)
+    kill_agent_in: int | None = 2
 
     @property
     def length_s(self) -> float:
@@ -53,15 +69,22 @@ class SoakOptions:
 
 @dataclass(slots=True, kw_only=True)
 class Soaked:
-    """What came of it."""
+    """Result of a soak.
+
+    Attributes:
+        summary: Summary of the run.
+        killed_at: Times in epoch seconds when the coordinator was killed.
+        victim: Client agent that was killed while it was sending.
+        victim_killed_at_s: Time of this kill in epoch seconds.
+    """
 
     summary: RunSummary
-    killed_at: list[float] = field(default_factory=list)  # epoch s of the coordinators' ends
-    victim: str | None = None  # the client agent that was killed, while it held a pair
+    killed_at: list[float] = field(default_factory=list)
+    victim: str | None = None
     victim_killed_at_s: float | None = None
 
     def faults(self, options: SoakOptions) -> list[str]:
-        """What does not hold, a line each."""
+        """Return a line for each check that fails."""
         summary, found = self.summary, []
         if len(summary.bursts) != options.bursts_count:
             found.append(f"{len(summary.bursts)} of {options.bursts_count} bursts are on record")
@@ -90,7 +113,13 @@ class Soaked:
 
 
 def soak(options: SoakOptions, lab: Lab, folder: Path) -> Soaked:
-    """Run it in a lab that stands. Processes are gone when this returns."""
+    """Run the soak in a running lab. All processes have ended when this returns.
+
+    Args:
+        options: Options for the run and the faults.
+        lab: The lab.
+        folder: Folder for data and logs.
+    """
     data = FabricSettings(data_dir=folder / "data")
     spares_count = len(lab.servers) - options.pairs_count
     with staged(lab, folder, spares_count=spares_count) as site:
@@ -101,8 +130,9 @@ def soak(options: SoakOptions, lab: Lab, folder: Path) -> Soaked:
 def _carry(
     options: SoakOptions, data: FabricSettings, site: Site, run_id: str, first_start_s: float
 ) -> Soaked:
-    """Kill what is to be killed when it is due, and wait for the verdict."""
-    due: list[tuple[float, int | None]] = [  # a burst's client, or (None) the coordinator
+    """Kill processes at the planned times and wait for the verdict."""
+    # Burst index for a kill of a client agent, ``None`` for a kill of the coordinator.
+    due: list[tuple[float, int | None]] = [
         (first_start_s + share * options.length_s, None) for share in options.kill_coordinator_at
     ]
     if options.kill_agent_in is not None:
@@ -133,8 +163,9 @@ def _carry(
 async def _sending_client(
     data: FabricSettings, run_id: str, burst_index: int, over_s: float
 ) -> str:
-    """A client that sends in a burst, as soon as one does: a spare may be busy too, with a pair of
-    the next one.
+    """Return a client that is sending in a burst, as soon as there is one.
+
+    A spare can also be busy, with a pair of the next burst.
     """
     fabric = open_fabric(data)
     try:

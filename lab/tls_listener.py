@@ -1,4 +1,4 @@
-"""A listening socket that takes TLS connections, for the HTTP servers of the lab and the tests."""
+"""TLS listener for the HTTP servers in the lab and in tests."""
 
 import socket
 import ssl
@@ -8,8 +8,11 @@ from typing import Any
 
 class _Accepted(ssl.SSLSocket):
     def recv(self, *arguments: Any, **more: Any) -> bytes:
-        """One that is reset as it is accepted is closed: CPython reads of it before any
-        handshake, and forgets it open where that fails."""
+        """Close the socket when it is reset before the handshake.
+
+        CPython reads from an accepted socket before the handshake, and leaves it open when that
+        fails.
+        """
         try:
             return super().recv(*arguments, **more)
         except ConnectionResetError:
@@ -19,7 +22,13 @@ class _Accepted(ssl.SSLSocket):
 
 
 def by_tls(listener: socket.socket, chain: Path | str, key: Path | str) -> ssl.SSLSocket:
-    """The listener, whose connections are TLS once they are accepted."""
+    """Return the listener, with TLS for each accepted connection.
+
+    Args:
+        listener: Listening socket.
+        chain: Path to the certificate chain (PEM).
+        key: Path to the key (PEM).
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.sslsocket_class = _Accepted
     context.load_cert_chain(chain, key)

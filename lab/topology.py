@@ -1,21 +1,23 @@
-"""What a lab looks like, as data: names, addresses, rates, the exact commands. Nothing runs here.
+"""Structure of a lab as data. Nothing is executed in this module.
 
-::
+The data includes names, addresses, rates and the exact commands::
 
     <p>c001 --veth--+                              +--veth-- <p>s001
     <p>c002 --veth--+ <p>csw (br0) - <p>fw - <p>ssw (br0) +--veth-- <p>s002
       10.1.1.i           c0 10.1.0.1 | 10.2.0.1 s0           10.2.1.i
 
-``<p>`` is the lab's prefix; every box is a network namespace. Each host and the firewall also
-have ``mg0`` on the management switch ``<p>mg``, whose uplink is the interface ``<p>mg`` of the
-namespace in which the lab was built: there a broker can listen for the agents, and over it runs
-the time service, out of the way of the bursts. Management addresses are taken from 198.18.0.0/15,
-which RFC 2544 keeps for benchmarks. Each lab has a /22 of it that no other interface of the machine
-uses (:func:`broadside.lab.network.free_slot`): of two labs with the same one, the agents of the
-second never get an answer.
+``<p>`` is the lab's prefix, and every box is a network namespace. Each host and the firewall also
+have ``mg0`` on the management switch ``<p>mg``. Its uplink is the interface ``<p>mg`` in the
+namespace where the lab was built. A broker can listen for agents on this interface. It is also used
+for time synchronization, so that this does not affect the bursts.
 
-Neighbour entries are static: the kernel's neighbour table is one for all namespaces and holds
-1,024 dynamic entries, which 85 pairs would fill; and no burst begins with an ARP exchange.
+Management addresses are from 198.18.0.0/15, which RFC 2544 reserves for benchmarks. Each lab uses a
+/22 that is not in use by another interface on this host (:func:`broadside.lab.network.free_slot`).
+If two labs used the same one, agents in the second lab would get no response.
+
+Neighbour entries are static. The kernel has a single neighbour table for all namespaces, with at
+most 1,024 dynamic entries. 85 pairs would fill it. With static entries, no burst begins with an ARP
+exchange.
 """
 
 import re
@@ -30,43 +32,69 @@ from broadside.exchange.messages import Role
 from broadside.lab.errors import LabMisconfigured
 
 PAIRS_MAX: Final = 250
-PREFIX_PATTERN: Final = re.compile(r"[a-z][a-z0-9]{0,8}")  # + "c001" or "mg" fits IFNAMSIZ
-ETHERNET_HEADER_BYTES: Final = 14  # counted by qdiscs, not part of the IP layer
-BURST_S: Final = 0.008  # s of line rate that a shaper lets through at once: two ticks at HZ=250
+# With "c001" or "mg" appended, a name must fit in IFNAMSIZ.
+PREFIX_PATTERN: Final = re.compile(r"[a-z][a-z0-9]{0,8}")
+# Qdiscs count these bytes, but they are not part of the IP layer.
+ETHERNET_HEADER_BYTES: Final = 14
+# Burst size of a shaper as time at line rate, which is two ticks at HZ=250.
+BURST_S: Final = 0.008
 UNSHAPED_QUEUE_BYTES: Final = 16_000_000
-CLIENT_NETWORK: Final = IPv4Address("10.1.0.0")  # /16; hosts from .1.1, the firewall is .0.1
+# These are /16 networks. Hosts start at .1.1 and the firewall is .0.1.
+CLIENT_NETWORK: Final = IPv4Address("10.1.0.0")
 SERVER_NETWORK: Final = IPv4Address("10.2.0.0")
-MANAGEMENT_NETWORK: Final = IPv4Address("198.18.0.0")  # /15, RFC 2544 appendix C.2.2
+# A /15 network (RFC 2544, appendix C.2.2).
+MANAGEMENT_NETWORK: Final = IPv4Address("198.18.0.0")
 MANAGEMENT_SLOTS_COUNT: Final = (
-    127  # /22 networks of the /15; by 128 two of the demos' labs share one
+    # Number of /22 networks in the /15. With 128, the hashes of two demo prefixes would be equal.
+    127
 )
-TWIN_NETWORK: Final = IPv4Address("10.3.0.0")  # /28: a /30 a cable
-TWIN_TABLES: Final = {Role.CLIENT: 101, Role.SERVER: 102}  # of routes, by where a packet came in
-NTP_OVER_LOOPBACK: Final = "127.0.0.1"  # chronyd answers chronyc there, one in each namespace
+# A /28 network, with a /30 for each link.
+TWIN_NETWORK: Final = IPv4Address("10.3.0.0")
+# Routing tables by the side where a packet arrives.
+TWIN_TABLES: Final = {Role.CLIENT: 101, Role.SERVER: 102}
+# In each namespace, chronyd listens for chronyc on this address.
+NTP_OVER_LOOPBACK: Final = "127.0.0.1"
 
 Tool = Literal["ip", "tc", "nft"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabSpec:
-    """What to build. The defaults are the ones measured to be faithful at 8 streams a pair.
+    """Specification of a lab.
 
-    Rates are those of the IP layer and already scaled: 100 Mbit/s stands for a 10 Gbit/s VM at
-    ``scale`` 100. ``None`` leaves a link unshaped. Raises :class:`LabMisconfigured`.
+    Measurements with the default values are accurate at 8 streams per pair. Rates are for the IP
+    layer and already scaled. With ``scale`` 100, 100 Mbit/s simulates a VM with 10 Gbit/s.
+
+    Attributes:
+        pairs_count: Number of pairs.
+        prefix: Prefix for all names.
+        scale: The lab is a 1:scale model. This value is only shown, not applied.
+        nic_bits_per_second: Rate for each host link and direction, or ``None`` for no limit.
+        firewall_bits_per_second: Egress rate for both firewall links, or ``None`` for no limit.
+        mtu: MTU in bytes.
+        queue_s: Size of a shaper's queue, as seconds at line rate.
+        initcwnd: Initial window in packets. With the usual 10, a scaled link starts with a loss.
+        notsent_lowat_bytes: Limit to avoid counting unsent payload as sent.
+        wmem_bytes: Minimum, default and maximum of ``tcp_wmem``.
+        congestion: TCP congestion control.
+        management_slot: Index of the management network, chosen when the lab is built. ``None``
+            uses the first one to try.
+
+    Raises:
+        LabMisconfigured: A field is out of range.
     """
 
     pairs_count: int
     prefix: str = "bs"
-    scale: int = 100  # the lab is 1:scale of the real thing; told, not applied
-    nic_bits_per_second: int | None = 100_000_000  # each host's link, each way
-    firewall_bits_per_second: int | None = 1_800_000_000  # each of its two links, outward
+    scale: int = 100
+    nic_bits_per_second: int | None = 100_000_000
+    firewall_bits_per_second: int | None = 1_800_000_000
     mtu: int = 1500
-    queue_s: float = 0.1  # s of line rate that a shaper holds before it drops
-    initcwnd: int = 4  # packets; a scaled link with the usual 10 starts with a loss
-    notsent_lowat_bytes: int = 16_384  # keeps unsent payload out of the sender's account
-    wmem_bytes: tuple[int, int, int] = (4096, 16_384, 262_144)  # min, default, max
+    queue_s: float = 0.1
+    initcwnd: int = 4
+    notsent_lowat_bytes: int = 16_384
+    wmem_bytes: tuple[int, int, int] = (4096, 16_384, 262_144)
     congestion: str = "cubic"
-    # Which /22 is its management network: chosen when it is built. None: the first to try.
     management_slot: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -87,29 +115,50 @@ class LabSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """One client or server VM of the lab."""
+    """Client or server VM in the lab.
 
-    name: str  # "c001", "s001"
+    Attributes:
+        name: Name, such as "c001" or "s001".
+        role: Client or server.
+        namespace: Network namespace, or ``None`` to use the host's network.
+        address: Address for the traffic of its pair.
+        nic: Interface with this address.
+        management_address: Address in the management network.
+        chrony: Value for ``chronyc -h`` inside the namespace, or ``None`` without a chronyd.
+    """
+
+    name: str
     role: Role
-    namespace: str | None  # None: it shares the machine's own network
-    address: str  # where the pair's traffic leaves or arrives
-    nic: str  # the interface with that address
+    namespace: str | None
+    address: str
+    nic: str
     management_address: str | None = None
-    chrony: str | None = None  # what `chronyc -h` needs inside the namespace; None: no own chronyd
+    chrony: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lab:
-    """A lab that stands, or the loopback in place of one."""
+    """Running lab, or its replacement on loopback.
+
+    Attributes:
+        spec: Specification.
+        path: Folder for the state (spec.json, ledger.csv, logs).
+        clients: Client hosts.
+        servers: Server hosts.
+        firewall_namespace: Namespace of the firewall, or ``None`` on loopback.
+        ledger_path: Path to the ledger (see broadside.lab.ledger), or ``None`` without a ledger.
+        management_address: Address where agents can connect to a broker, or ``None``.
+        limits: A sentence for each limitation of this lab.
+    """
 
     spec: LabSpec
-    path: Path  # folder of its state: spec.json, ledger.csv, logs
+    path: Path
     clients: tuple[Host, ...]
     servers: tuple[Host, ...]
     firewall_namespace: str | None = None
-    ledger_path: Path | None = None  # broadside.lab.ledger describes the file; None: nothing counts
-    management_address: str | None = None  # where agents find a broker on this side; None: nowhere
-    limits: tuple[str, ...] = ()  # what this lab cannot show, a sentence each
+    ledger_path: Path | None = None
+    management_address: str | None = None
+    limits: tuple[str, ...] = ()
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -118,15 +167,21 @@ class Lab:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Lines for one run of ``ip -batch``, ``tc -batch`` or ``nft -f`` in one namespace."""
+    """Commands to pass to ``ip -batch``, ``tc -batch`` or ``nft -f`` in a namespace.
 
-    namespace: str | None  # None: the one in which the lab is built
+    Attributes:
+        namespace: Namespace to use, or ``None`` for the one where the lab is built.
+        tool: Program to run.
+        lines: Lines to pass to it.
+    """
+
+    namespace: str | None
     tool: Tool
     lines: tuple[str, ...]
 
 
 def check_prefix(prefix: str) -> None:
-    """Raises :class:`LabMisconfigured` for a prefix that names would not fit."""
+    """Raise :class:`LabMisconfigured` when a prefix is too long or has other characters."""
     if not PREFIX_PATTERN.fullmatch(prefix):
         raise LabMisconfigured(
             f"prefix {prefix!r}: use a lower-case letter and up to eight letters or digits"
@@ -137,7 +192,7 @@ def check_prefix(prefix: str) -> None:
 
 
 def host_names(spec: LabSpec, role: Role) -> tuple[str, ...]:
-    """``c001``.. or ``s001``.."""
+    """Return ``c001``, ``c002``... or ``s001``, ``s002``..."""
     return tuple(f"{role.value[0]}{index:03d}" for index in range(1, spec.pairs_count + 1))
 
 
@@ -150,12 +205,12 @@ def switch_namespace(prefix: str, role: Role) -> str:
 
 
 def management_name(prefix: str) -> str:
-    """The management switch's namespace, and the interface that leads to it."""
+    """Return the name of the management switch's namespace and of the uplink."""
     return prefix + "mg"
 
 
 def namespaces(spec: LabSpec) -> tuple[str, ...]:
-    """Every namespace of the lab."""
+    """Return all namespaces of the lab."""
     hosts = host_names(spec, Role.CLIENT) + host_names(spec, Role.SERVER)
     fixed = (
         firewall_namespace(spec.prefix),
@@ -167,7 +222,12 @@ def namespaces(spec: LabSpec) -> tuple[str, ...]:
 
 
 def belongs(namespace: str, prefix: str) -> bool:
-    """Whether a namespace's name is one that a lab of this prefix, of any size, would use."""
+    """Return True if a lab with this prefix, of any size, would use this namespace.
+
+    Args:
+        namespace: Name of the namespace.
+        prefix: Prefix of the lab.
+    """
     suffix = namespace.removeprefix(prefix)
     return namespace.startswith(prefix) and bool(
         re.fullmatch(r"[cs]\d{3}|f[abw]|[cs]sw|mg", suffix)
@@ -175,42 +235,58 @@ def belongs(namespace: str, prefix: str) -> bool:
 
 
 def data_address(role: Role, index: int) -> IPv4Address:
-    """The address of host ``index`` (from 1) on its subnet; index 0 is the firewall's."""
+    """Return the address of a host on its subnet.
+
+    Args:
+        role: Subnet to use.
+        index: Index of the host, starting at 1. Use 0 for the firewall.
+    """
     network = CLIENT_NETWORK if role is Role.CLIENT else SERVER_NETWORK
     return network + (256 + index if index else 1)
 
 
 def first_slot(prefix: str) -> int:
-    """The management network that a lab of this prefix takes where it is free."""
+    """Return the management network to try first for this prefix."""
     return zlib.crc32(prefix.encode()) % MANAGEMENT_SLOTS_COUNT
 
 
 def management_network(spec: LabSpec) -> IPv4Network:
-    """The lab's own /22."""
+    """Return the lab's management network (a /22)."""
     slot = first_slot(spec.prefix) if spec.management_slot is None else spec.management_slot
     return slot_network(slot)
 
 
 def slot_network(slot: int) -> IPv4Network:
-    """The /22 of a slot."""
+    """Return the /22 network for a slot."""
     return IPv4Network((MANAGEMENT_NETWORK + 1024 * slot, 22))
 
 
 def management_address(
     spec: LabSpec, member: Literal["broker", "firewall"] | Role, index: int = 0
 ) -> IPv4Address:
-    """The broker's side of the uplink, the firewall, or host ``index`` (from 1)."""
+    """Return an address in the management network.
+
+    Args:
+        spec: Specification of the lab.
+        member: Broker, firewall, or the role of a host.
+        index: Index of the host, starting at 1.
+    """
     offset = {"broker": 1, "firewall": 2, Role.CLIENT: 256 + index, Role.SERVER: 512 + index}
     return management_network(spec)[offset[member]]
 
 
 def mac(address: IPv4Address) -> str:
-    """A locally administered MAC that spells the address, so that neighbours need not ask."""
+    """Return a locally administered MAC address that contains the IP address."""
     return ":".join(f"{byte:02x}" for byte in b"\x02\x00" + address.packed)
 
 
 def build_lab(spec: LabSpec, path: Path) -> Lab:
-    """The lab that :func:`batches` builds, as its users see it."""
+    """Return the lab for a specification. Nothing is executed.
+
+    Args:
+        spec: Specification of the lab.
+        path: Folder for the state.
+    """
 
     def hosts(role: Role) -> tuple[Host, ...]:
         return tuple(
@@ -248,12 +324,17 @@ TWIN_LETTERS: Final = "ab"
 
 
 def twin_namespaces(prefix: str) -> tuple[str, str]:
-    """The two firewalls that a balancer spreads flows over."""
+    """Return the namespaces of the two firewalls behind the balancer."""
     return prefix + "fa", prefix + "fb"
 
 
 def twin_batches(spec: LabSpec, bits_per_second: int | None) -> tuple[Batch, ...]:
-    """Lay both firewalls, each with a rate of its own; one after another."""
+    """Return the commands to create both twins, to be run in this order.
+
+    Args:
+        spec: Specification of the lab.
+        bits_per_second: Rate of each twin, or ``None`` for no limit.
+    """
     balancer = firewall_namespace(spec.prefix)
     twins = twin_namespaces(spec.prefix)
     cables, plugs = [], []
@@ -284,13 +365,18 @@ def twin_batches(spec: LabSpec, bits_per_second: int | None) -> tuple[Batch, ...
 
 
 def twin_addresses(letter: str, role: Role) -> tuple[IPv4Address, IPv4Address]:
-    """The balancer's and the firewall's end of one cable."""
+    """Return the addresses of the balancer and of the twin on a link.
+
+    Args:
+        letter: Letter of the twin.
+        role: Side of the link.
+    """
     at = TWIN_NETWORK + 8 * TWIN_LETTERS.index(letter) + (4 if role is Role.SERVER else 0)
     return at + 1, at + 2
 
 
 def twin_ways(weights: Mapping[str, int]) -> tuple[str, ...]:
-    """``ip`` lines: what arrives at the balancer goes to these firewalls, by flow."""
+    """Return ``ip`` lines to spread flows over the twins by weight."""
     lines = []
     for role, table in TWIN_TABLES.items():
         side = role.value[0]
@@ -306,14 +392,20 @@ def twin_ways(weights: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def namespace_batch(spec: LabSpec) -> Batch:
-    """First: make the namespaces."""
+    """Return the first step, to create the namespaces."""
     lines = tuple(f"netns add {namespace}" for namespace in namespaces(spec))
     return Batch(namespace=None, tool="ip", lines=lines)
 
 
 def sysctls(spec: LabSpec, namespace: str) -> dict[str, str]:
-    """Second: settings of one namespace, by path below ``/proc/sys/net``."""
-    values = {"ipv6/conf/all/disable_ipv6": "1"}  # only where the kernel has IPv6
+    """Return the second step, settings for a namespace by path below ``/proc/sys/net``.
+
+    Args:
+        spec: Specification of the lab.
+        namespace: Namespace to configure.
+    """
+    # This is skipped when the kernel does not support IPv6.
+    values = {"ipv6/conf/all/disable_ipv6": "1"}
     if namespace == firewall_namespace(spec.prefix):
         return values | {"ipv4/ip_forward": "1"}
     return values | {
@@ -323,7 +415,7 @@ def sysctls(spec: LabSpec, namespace: str) -> dict[str, str]:
 
 
 def link_batch(spec: LabSpec) -> Batch:
-    """Third: every cable, made from outside so that one process lays them all."""
+    """Return the third step, to create all links with a single process from outside."""
     prefix = spec.prefix
     management = management_name(prefix)
     lines = []
@@ -349,7 +441,10 @@ def link_batch(spec: LabSpec) -> Batch:
 
 
 def address_batches(spec: LabSpec) -> tuple[Batch, ...]:
-    """Fourth: bridges, addresses, routes and neighbours; independent of each other."""
+    """Return the fourth step, for bridges, addresses, routes and neighbours.
+
+    The batches can be run in any order.
+    """
     prefix = spec.prefix
     return (
         *(_switch_batch(spec, switch) for switch in switch_ports(spec)),
@@ -372,7 +467,7 @@ def address_batches(spec: LabSpec) -> tuple[Batch, ...]:
 
 
 def switch_ports(spec: LabSpec) -> dict[str, tuple[str, ...]]:
-    """The ports of each switch, by its namespace."""
+    """Return the ports of each switch by its namespace."""
     data = ("fw", *(f"p{index}" for index in range(1, spec.pairs_count + 1)))
     hosts = host_names(spec, Role.CLIENT) + host_names(spec, Role.SERVER)
     return {
@@ -406,8 +501,8 @@ def _firewall_batch(spec: LabSpec) -> Batch:
 
 
 def _host_batch(spec: LabSpec, role: Role, index: int) -> Batch:
-    # Congestion control goes with the route: a namespace may not choose one by sysctl that the
-    # machine does not allow everybody, and would inherit the machine's default.
+    # Congestion control is set on the route. A namespace cannot use sysctl to select one that the
+    # host does not allow for all users, and would otherwise inherit the host's default.
     gateway = data_address(role, 0)
     way = f"route add default via {gateway} initcwnd {spec.initcwnd} congctl {spec.congestion}"
     mine = management_address(spec, role, index)
@@ -439,10 +534,11 @@ def _management_neighbours(spec: LabSpec, device: str) -> Iterator[str]:
 
 
 def rules_batch(spec: LabSpec) -> Batch:
-    """The firewall's rules: count what is *offered* each way, forward nothing else.
+    """Return the firewall rules, which count *offered* bytes.
 
-    The hook comes before the egress shaper, so these counters hold what arrived to be forwarded;
-    the shaper's own hold what was delivered. Sending the batch again starts them at zero.
+    Only traffic between both sides is forwarded. The hook is before the egress shaper. These
+    counters therefore include everything that arrived to be forwarded, and the shaper counts the
+    delivered bytes. Running the batch again resets the counters.
     """
     return Batch(
         namespace=firewall_namespace(spec.prefix),
@@ -457,7 +553,8 @@ def rules_batch(spec: LabSpec) -> Batch:
             "    type filter hook forward priority 0; policy drop;",
             '    iifname "c0" oifname { "s0", "ca", "cb" } counter name offered_up accept',
             '    iifname "s0" oifname { "c0", "sa", "sb" } counter name offered_down accept',
-            '    iifname { "sa", "sb" } oifname "s0" accept',  # back from one of two firewalls
+            # This is traffic that returns from a twin.
+            '    iifname { "sa", "sb" } oifname "s0" accept',
             '    iifname { "ca", "cb" } oifname "c0" accept',
             "  }",
             "}",
@@ -469,7 +566,12 @@ FLOW: Final = "ip saddr . tcp sport . ip daddr . tcp dport"
 
 
 def limits_batch(namespace: str, rules: Sequence[str]) -> Batch:
-    """Rules of a profile, before a firewall's own; none: what was there goes."""
+    """Return the rules of a profile, which run before the firewall's own rules.
+
+    Args:
+        namespace: Namespace of the firewall.
+        rules: Rules to set. Without rules, existing ones are removed.
+    """
     lines = ["add table ip limits", "delete table ip limits"]
     if rules:
         lines += [
@@ -488,11 +590,16 @@ def limits_batch(namespace: str, rules: Sequence[str]) -> Batch:
 
 
 def shaper(device: str, bits_per_second: int | None, spec: LabSpec) -> str:
-    """One ``tc`` line: a token bucket whose IP-layer rate is the one asked for.
+    """Return a ``tc`` line for a token bucket with the given rate at the IP layer.
 
-    The bucket counts frames, header included; with full frames the IP layer gets ``mtu`` of
-    every ``mtu + 14`` bytes. Without a rate a plain queue still counts what leaves. The two kinds
-    have different handles because ``replace`` refuses to change the kind under one handle.
+    The bucket counts frames with their header. With full frames, ``mtu`` of every ``mtu + 14``
+    bytes belong to the IP layer. Without a rate, a plain queue is used to count packets. Both kinds
+    have different handles, because ``replace`` cannot change the kind for a handle.
+
+    Args:
+        device: Interface to shape.
+        bits_per_second: Rate at the IP layer, or ``None`` for no limit.
+        spec: Specification of the lab.
     """
     if bits_per_second is None:
         return f"qdisc replace dev {device} root handle 2: bfifo limit {UNSHAPED_QUEUE_BYTES}"
@@ -509,9 +616,14 @@ def shaper(device: str, bits_per_second: int | None, spec: LabSpec) -> str:
 def nic_batches(
     spec: LabSpec, bits_per_second: int | None, hosts: Sequence[Host] | None = None
 ) -> tuple[Batch, ...]:
-    """Shape the hosts' links both ways: egress in the host, ingress as egress of its switch port.
+    """Return the commands to shape host links in both directions.
 
-    ``hosts`` limits it to some, such as one slow NIC.
+    Egress is shaped in the host, ingress on the switch port.
+
+    Args:
+        spec: Specification of the lab.
+        bits_per_second: Rate at the IP layer, or ``None`` for no limit.
+        hosts: Hosts to change, or ``None`` for all.
     """
     chosen = {host.name for host in hosts} if hosts is not None else None
     batches = []
@@ -530,6 +642,11 @@ def nic_batches(
 
 
 def firewall_batch(spec: LabSpec, bits_per_second: int | None) -> Batch:
-    """Shape what leaves the firewall, each way by itself."""
+    """Return the commands to shape the firewall's egress, separately for each direction.
+
+    Args:
+        spec: Specification of the lab.
+        bits_per_second: Rate at the IP layer, or ``None`` for no limit.
+    """
     lines = tuple(shaper(device, bits_per_second, spec) for device in ("c0", "s0"))
     return Batch(namespace=firewall_namespace(spec.prefix), tool="tc", lines=lines)

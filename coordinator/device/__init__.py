@@ -1,1 +1,1 @@
-"""The appliance under test: its ledgers, its capacity, its policy."""
+"""Access to the device under test (byte counters, telemetry, capacity and policy)."""

@@ -1,7 +1,7 @@
-"""An Azure Firewall's capacity units: raised for a test, and put back whatever happens.
+"""Raises the capacity of an Azure Firewall for a test and restores it afterwards.
 
-What was set before is on disk before anything is changed (:class:`Record`), so that a later process
-can restore it. Errors are those of :mod:`broadside.coordinator.device.resource_manager`.
+The previous bounds are written to disk before any change (:class:`Record`), so a later process can
+restore them. This raises errors from :mod:`broadside.coordinator.device.resource_manager`.
 """
 
 import json
@@ -26,19 +26,26 @@ from broadside.coordinator.device.resource_manager import (
     token_source,
 )
 
-LEAST, MOST = 2, 50  # capacity units, by Azure's documentation of pre-scaling (2026-11)
+# Capacity units, from Azure's documentation of pre-scaling (November 2026).
+LEAST, MOST = 2, 50
 
 FIREWALL: Final = Kind(
     name="firewall",
     type="azureFirewalls",
-    # The firewall is put whole, which joins its subnet, address and policy.
+    # A PUT writes the whole firewall. Azure also checks the rights to join its subnet, address and
+    # policy.
     rights="'Network Contributor' on the firewall's resource group",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """Bounds of autoscaling in capacity units; None: the service's own choice."""
+    """Bounds of autoscaling in capacity units.
+
+    Attributes:
+        min_count: Lower bound, or ``None`` if the service chooses it.
+        max_count: Upper bound, or ``None`` if the service chooses it.
+    """
 
     min_count: int | None
     max_count: int | None
@@ -49,7 +56,11 @@ class Capacity:
         return f"{_said(self.min_count)} to {_said(self.max_count)} units"
 
     def checked(self) -> "Capacity":
-        """Itself; raises :class:`ResourceRefused` for bounds that Azure would refuse."""
+        """Return this object if Azure accepts its bounds.
+
+        Raises:
+            ResourceRefused: A bound is missing or out of range, or the difference is 1 or negative.
+        """
         for name, value in (("min", self.min_count), ("max", self.max_count)):
             if value is None or not LEAST <= value <= MOST:
                 raise ResourceRefused(f"{name} {_said(value)}: must be {LEAST} to {MOST} units")
@@ -63,23 +74,34 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firewall:
-    """What the Resource Manager says of a firewall."""
+    """State of a firewall as returned by the Resource Manager.
+
+    Attributes:
+        tier: SKU tier, for example ``Premium``, or ``unknown``.
+        capacity: Current bounds of autoscaling.
+        provisioning_state: ``Succeeded`` when no change is in progress.
+    """
 
     tier: str
     capacity: Capacity
-    provisioning_state: str  # Succeeded when nothing is being changed
+    provisioning_state: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The newest known point of the metric ``ObservedCapacity``."""
+    """Newest known data point of the metric ``ObservedCapacity``.
+
+    Attributes:
+        units_count: Number of capacity units in use.
+        at: Time of the data point.
+    """
 
     units_count: float
     at: datetime
 
 
 class FirewallCapacity:
-    """The capacity of one firewall."""
+    """Reads and changes the capacity of a firewall."""
 
     def __init__(self, firewall: Resource) -> None:
         self._firewall = firewall
@@ -92,7 +114,7 @@ class FirewallCapacity:
         self._firewall.close()
 
     def read(self) -> Firewall:
-        """The firewall as it is now."""
+        """Return the current state of the firewall."""
         body = self._firewall.read()
         properties = body.get("properties", {})
         return Firewall(
@@ -102,9 +124,15 @@ class FirewallCapacity:
         )
 
     def write(self, capacity: Capacity, *, over: Capacity | None = None) -> None:
-        """Set the bounds and wait until they hold.
+        """Set the bounds and wait until they are in effect.
 
-        ``over`` is what they must be now, when that matters: else :class:`ResourceBusy`.
+        Args:
+            capacity: Bounds to set.
+            over: Expected current bounds. Use ``None`` to skip this check.
+
+        Raises:
+            ResourceBusy: The current bounds differ from ``over``.
+            ResourceUnavailable: The Resource Manager accepted the request but shows other bounds.
         """
 
         def changed(body: Body) -> Body:
@@ -125,7 +153,10 @@ class FirewallCapacity:
             )
 
     def observed(self, now: datetime) -> Observed | None:
-        """How many units there are, by a metric that can lag half an hour; None when unknown."""
+        """Return the number of capacity units in use, or ``None`` if it is unknown.
+
+        The metric can lag by half an hour. The query covers the hour before ``now``.
+        """
         parameters = {
             "api-version": METRICS_VERSION,
             "metricnames": "ObservedCapacity",
@@ -142,7 +173,8 @@ class FirewallCapacity:
             for metric in told.get("value", ())
             for series in metric.get("timeseries", ())
             for point in series.get("data", ())
-            if point.get("minimum")  # 0 and null are unknown
+            # Azure writes 0 or null for an unknown value.
+            if point.get("minimum")
         ]
         return Observed(units_count=max(points)[1], at=max(points)[0]) if points else None
 
@@ -150,9 +182,15 @@ class FirewallCapacity:
 def open_capacity(
     settings: CoordinatorSettings, resource_id: str | None, say: Callable[[str], None]
 ) -> FirewallCapacity:
-    """The firewall that the settings name, entered with an Azure identity or the given token.
+    """Return access to the firewall that the arguments or the settings name.
 
-    Raises :class:`ResourceRefused` when neither names one, or the SDK is missing.
+    Args:
+        settings: Settings to get the endpoint and the token or Azure identity from.
+        resource_id: Azure resource id to use, or ``None`` to use the one in the settings.
+        say: Function to call with progress messages.
+
+    Raises:
+        ResourceRefused: There is no resource id, or the Azure SDK is not installed.
     """
     chosen = resource_id or settings.azure_monitor_resource_id
     if not chosen:
@@ -169,13 +207,22 @@ def open_capacity(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Where a firewall's bounds from before are kept until they are restored."""
+    """File that stores the previous bounds of a firewall until they are restored.
+
+    Attributes:
+        path: Path to the JSON file.
+    """
 
     path: Path
 
     @classmethod
     def of(cls, resource_id: str, folder: Path | None = None) -> "Record":
-        """One file a firewall, under ``$XDG_STATE_HOME`` unless told."""
+        """Return the record of a firewall, one file per firewall.
+
+        Args:
+            resource_id: Azure resource id to use for the firewall.
+            folder: Folder of the file. ``None`` selects ``$XDG_STATE_HOME/broadside/capacity``.
+        """
         base = (
             folder
             or Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
@@ -187,7 +234,11 @@ class Record:
         return cls(path=base / f"{name}-{digest}.json")
 
     def read(self) -> Capacity | None:
-        """The bounds from before; None when nothing is to be restored."""
+        """Return the previous bounds, or ``None`` if there is no record.
+
+        Raises:
+            ResourceRefused: The file cannot be read or parsed.
+        """
         try:
             told = json.loads(self.path.read_text("utf-8"))
             return Capacity(min_count=told["min_count"], max_count=told["max_count"])
@@ -197,9 +248,18 @@ class Record:
             raise ResourceRefused(f"{self.path}: not readable: {error}") from error
 
     def keep(self, before: Capacity, resource_id: str, at: datetime) -> Capacity:
-        """Write the bounds down, durably, and return what is kept.
+        """Write the bounds durably and return the bounds that the file contains.
 
-        An older record stands: its bounds are the true ones, ours were raised already.
+        An existing file is not overwritten. It has the original bounds, because the current ones
+        were already raised.
+
+        Args:
+            before: Bounds before the change.
+            resource_id: Azure resource id to use for the firewall.
+            at: Time to store in the record.
+
+        Raises:
+            ResourceRefused: The file cannot be written or read.
         """
         told = {
             "resource_id": resource_id,
@@ -228,9 +288,22 @@ class Record:
 def raise_capacity(
     firewall: FirewallCapacity, capacity: Capacity, record: Record, now: datetime
 ) -> Capacity:
-    """Write down what is set, set ``capacity``, and return what :func:`restore` would bring back.
+    """Record the current bounds, set ``capacity``, and return the bounds to restore.
 
-    What goes wrong once anything may have changed, an interrupt too, ends with the old bounds.
+    If an error or an interrupt occurs after the firewall may have changed, the previous bounds are
+    restored.
+
+    Args:
+        firewall: The firewall to change.
+        capacity: Bounds to set.
+        record: File for the previous bounds.
+        now: Time to write in the record.
+
+    Returns:
+        The bounds that :func:`restore` will set.
+
+    Raises:
+        ResourceError: The bounds are invalid, the tier is Basic, or the change failed.
     """
     capacity.checked()
     found = firewall.read()
@@ -251,9 +324,10 @@ def raise_capacity(
 
 
 def restore(firewall: FirewallCapacity, record: Record) -> Capacity | None:
-    """Put back the bounds from before; None when there were none to put back.
+    """Restore the previous bounds and return them, or ``None`` if there is no record.
 
-    The record goes only once they hold, so a failed restore can be tried again.
+    The record is deleted only after the firewall has the bounds. When a restore fails, you can
+    run it again.
     """
     before = record.read()
     if before is not None:

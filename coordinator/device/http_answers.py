@@ -1,4 +1,4 @@
-"""Requests to a device's HTTP service: answers of bounded size and time, never packed."""
+"""HTTP requests to a device with limits on size and time and without compression."""
 
 import math
 import ssl
@@ -13,13 +13,14 @@ import httpx
 from broadside.coordinator.device.ledgers.source import LedgerError
 from broadside.exchange.http.bounded import ask
 
-# Seconds of one request from its first byte to the answer's last. Prometheus ends a query after two
-# minutes by default, but 16 MiB in 30 s is 4.5 Mbit/s, and the runs' own reads end after 60 s.
+# Time limit to complete a request in seconds, from its first byte to the last byte of the response.
+# Prometheus ends a query after two minutes by default. 16 MiB in 30 s is 4.5 Mbit/s, and the
+# coordinator stops a read after 60 s.
 ANSWER_S: Final = 30.0
 
 
 def may_carry_secret(url: str) -> bool:
-    """Whether a token may travel there: over https, or within this machine."""
+    """Return True if the URL uses HTTPS or a loopback address, so a token is safe."""
     parts = urlsplit(url)
     if parts.scheme == "https" or parts.hostname == "localhost":
         return True
@@ -35,9 +36,17 @@ def bounded_client(
     attempt_s: float,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> httpx.AsyncClient:
-    """A client for :func:`get_bounded`; ``attempt_s``: to connect, and without a byte (s).
+    """Return an HTTP client to use with :func:`get_bounded`.
 
-    Raises ``LedgerError`` for a header that cannot travel, which the library would quote.
+    Args:
+        headers: Headers of every request.
+        ca_file: Path to the CA certificates (PEM). ``None`` uses the system's.
+        attempt_s: Time to wait in seconds to connect, and between two reads.
+        transport: Transport to use in tests.
+
+    Raises:
+        LedgerError: A header value is not printable ASCII. httpx would quote the secret in its
+            error.
     """
     for name, value in headers.items():
         if not (value.isascii() and value.isprintable()):
@@ -59,18 +68,23 @@ async def get_bounded(
     params: Any = None,
     answer_s: float = ANSWER_S,
 ) -> tuple[httpx.Response, bytes]:
-    """Send a GET and read the whole answer, whatever its status. No redirect is followed.
+    """Send a GET request and read the whole response, whatever its status.
+
+    This will not follow redirects.
 
     Args:
-        client: Its own timeouts hold for each read; they do not end an answer that drips.
-        url: The address.
-        max_bytes: Most bytes of the body.
-        where: How an error's message begins.
-        params: The query.
-        answer_s: Most seconds of the whole request: connecting, headers and body.
+        client: Client to use. Its timeouts apply to each read and do not end a slow response.
+        url: URL of the request.
+        max_bytes: Maximum number of bytes to read.
+        where: Prefix to use in error messages.
+        params: Query parameters.
+        answer_s: Time limit to complete the request, in seconds (connect, headers and body).
+
+    Returns:
+        The response and its body.
 
     Raises:
-        LedgerError: No answer, a packed one, or one that is larger or slower.
+        LedgerError: There is no response, or it is compressed, too large or too slow.
     """
     try:
         response = await ask(client, "GET", url, max_bytes, whole_s=answer_s, params=params)
@@ -83,7 +97,12 @@ async def get_bounded(
 
 
 def retry_after_s(response: httpx.Response, otherwise_s: float) -> float:
-    """The seconds of a ``Retry-After``; ``otherwise_s`` where there is none, or a date."""
+    """Return the ``Retry-After`` header in seconds.
+
+    Args:
+        response: The HTTP response.
+        otherwise_s: Result in seconds if the header is missing, a date or not finite.
+    """
     try:
         told_s = float(response.headers.get("Retry-After", ""))
     except ValueError:
@@ -91,7 +110,7 @@ def retry_after_s(response: httpx.Response, otherwise_s: float) -> float:
     return max(0.0, told_s) if math.isfinite(told_s) else otherwise_s
 
 
-# Names, in lower case without separators, by which answers say that there is more: Microsoft's REST
+# Keys that mark an incomplete response, in lower case without separators: Microsoft's REST
 # guidelines (nextLink), OData, AWS (IsTruncated, NextToken), Kubernetes (continue), VictoriaMetrics
 # (isPartial), Elasticsearch (timed_out).
 _MORE: Final = frozenset(
@@ -121,12 +140,14 @@ _ENVELOPES: Final = ("meta", "metadata", "paging", "pagination", "links", "_link
 
 
 def partial_answer(response: httpx.Response, document: Any) -> str | None:
-    """Return why an answer is known to be incomplete; None where nothing says so.
+    """Return the reason if a response is marked as incomplete, or ``None``.
+
+    Keys at the top level and in the usual envelopes are checked. They can announce more pages, a
+    truncated or partial result, or an error beside the result.
 
     Args:
-        response: The answer: its status and its ``Link`` header.
-        document: Its JSON: keys at the top and in the usual envelopes that announce more pages, a
-            cut or a partial result, and an error beside the result.
+        response: HTTP response with its status and its ``Link`` header.
+        document: Parsed JSON body.
     """
     if response.status_code == httpx.codes.PARTIAL_CONTENT:
         return "HTTP 206 (partial content)"
@@ -149,7 +170,7 @@ def _plain_name(name: str) -> str:
 
 
 def _announces(value: Any) -> bool:
-    """Return whether a value says yes: true, or the address or token of a next page."""
+    """Return True if a value is true or the address or token of a next page."""
     if isinstance(value, str):
         return value.strip().lower() not in ("", "false", "null", "none", "0")
     return value is True or (isinstance(value, dict) and bool(value.get("href")))

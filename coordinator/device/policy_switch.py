@@ -1,7 +1,7 @@
-"""Puts an Azure Firewall's policy into a mode, for ``broadside policy-switch``.
+"""Sets modes of an Azure Firewall policy, for the command ``broadside policy-switch``.
 
-That command is what a switch of docs/studies.md runs on Azure, where the coordinator's machine has
-no ``az``.
+The switch in docs/studies.md calls that command on Azure, because the coordinator's machine has no
+``az``.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,8 @@ from broadside.coordinator.device.resource_manager import (
     token_source,
 )
 
-PATIENCE_S: Final = 1500.0  # a policy with a firewall on it takes some ten minutes
+# A change of a policy that a firewall uses takes about ten minutes.
+PATIENCE_S: Final = 1500.0
 
 POLICY: Final = Kind(
     name="firewall policy", type="firewallPolicies", rights="a role that reads and writes it"
@@ -24,9 +25,14 @@ POLICY: Final = Kind(
 
 
 def set_modes(policy: Resource, modes: Mapping[str, str]) -> None:
-    """Have ``idps`` or ``threat_intelligence`` in a mode.
+    """Set the policy's ``idps`` or ``threat_intelligence`` mode and wait for the change.
 
-    Raises :class:`broadside.coordinator.device.resource_manager.ResourceError`.
+    Args:
+        policy: The firewall policy.
+        modes: Mode to set for each feature. Other keys are ignored.
+
+    Raises:
+        ResourceError: The change failed or has no effect.
     """
     found = policy.change(lambda body: with_modes(body, modes))
     if with_modes(found, modes) != found:
@@ -37,7 +43,12 @@ def set_modes(policy: Resource, modes: Mapping[str, str]) -> None:
 
 
 def with_modes(body: Body, modes: Mapping[str, str]) -> dict[str, Any]:
-    """A policy in other modes, all else as it was."""
+    """Return a copy of a policy with other modes.
+
+    Args:
+        body: The policy as returned by the Resource Manager.
+        modes: Mode to set for each feature (``idps``, ``threat_intelligence``).
+    """
     properties = dict(body["properties"])
     if (mode := modes.get("idps")) is not None:
         properties["intrusionDetection"] = {
@@ -52,9 +63,15 @@ def with_modes(body: Body, modes: Mapping[str, str]) -> dict[str, Any]:
 def switch_policy(
     resource_id: str, modes: Mapping[str, str], settings: CoordinatorSettings
 ) -> None:
-    """Set modes of the policy with that id, by the coordinator's own identity.
+    """Set modes of a policy using the Azure identity of the coordinator.
 
-    Raises :class:`broadside.coordinator.device.resource_manager.ResourceError`.
+    Args:
+        resource_id: Azure resource id to use for the policy.
+        modes: Mode to set for each feature (``idps``, ``threat_intelligence``).
+        settings: Settings to get the endpoint and the identity or token from.
+
+    Raises:
+        ResourceError: The policy could not be read or changed.
     """
     policy = Resource(
         resource_id,

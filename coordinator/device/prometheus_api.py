@@ -1,4 +1,4 @@
-"""Prometheus's range queries over HTTP, bounded."""
+"""Client for range queries of the Prometheus HTTP API with limits on size and time."""
 
 import json
 import math
@@ -22,10 +22,13 @@ from broadside.coordinator.device.ledgers.source import LedgerBusy, LedgerError
 from broadside.exchange.log_lines import redact
 from broadside.exchange.rows import read_json, read_json_as
 
-_POINTS_MAX_COUNT: Final = 10_000  # of one query; Prometheus gives 11,000
-_ANSWER_MAX_BYTES: Final = 16 * 1_048_576  # ten thousand samples take half of one
+# Data points per query. Prometheus allows 11,000.
+_POINTS_MAX_COUNT: Final = 10_000
+# 10,000 samples take about half a mebibyte.
+_ANSWER_MAX_BYTES: Final = 16 * 1_048_576
 _SERIES_MAX_COUNT: Final = 512
-_Rows = list[tuple[Mapping[str, str], list[tuple[float, float]]]]  # labels, samples
+# List of labels and samples, one entry per series.
+_Rows = list[tuple[Mapping[str, str], list[tuple[float, float]]]]
 _NOT_ITS_ANSWER: Final = (
     AttributeError,
     ValueError,
@@ -39,7 +42,13 @@ _ATTEMPT_S: Final = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusSeries:
-    """One series of an answer: epoch seconds and values."""
+    """One time series of a response.
+
+    Attributes:
+        labels: Labels of the series.
+        at_s: Sample times in epoch seconds.
+        values: Sample values, same length as ``at_s``.
+    """
 
     labels: Mapping[str, str]
     at_s: Floats
@@ -48,14 +57,23 @@ class PrometheusSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusAnswer:
-    """All series of a query, and why they are known to be incomplete."""
+    """All series of a query.
+
+    Attributes:
+        series: The series.
+        partial: Reason to report when this result is known to be incomplete, or ``None``.
+    """
 
     series: Sequence[PrometheusSeries]
     partial: str | None = None
 
 
 class PrometheusApi:
-    """One Prometheus."""
+    """Client of one Prometheus server.
+
+    Attributes:
+        where: URL without the password, for error messages.
+    """
 
     def __init__(
         self,
@@ -66,7 +84,7 @@ class PrometheusApi:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._url = url.rstrip("/")
-        self.where = redact(self._url)  # without the password that it may hold
+        self.where = redact(self._url)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._ca_file = ca_file
         self._transport = transport
@@ -74,9 +92,18 @@ class PrometheusApi:
     async def series(
         self, query: str, from_s: float, before_s: float, step_s: float
     ) -> PrometheusAnswer:
-        """All series of a query, on whole steps, in as many requests as it takes.
+        """Return all series of a query, with samples at multiples of the step.
 
-        Raises LedgerError.
+        Long spans will be split into several requests.
+
+        Args:
+            query: PromQL expression to evaluate.
+            from_s: Start time to read from, in epoch seconds.
+            before_s: End time to read up to, in epoch seconds.
+            step_s: Step in seconds.
+
+        Raises:
+            LedgerError: A request failed or the response is not valid.
         """
         first = int(from_s // step_s)
         last = max(int(-(-before_s // step_s)), first)
@@ -89,7 +116,9 @@ class PrometheusApi:
                 end = min(start + _POINTS_MAX_COUNT - 1, last)
                 told, why = await self._ask(client, query, start * step_s, end * step_s, step_s)
                 partial = partial or why
-                alike: dict[str, int] = {}  # of one request; real ones differ
+                # Prometheus returns distinct label sets. The counter separates series if a response
+                # repeats one.
+                alike: dict[str, int] = {}
                 for labels, samples in told:
                     name = json.dumps(labels, sort_keys=True)
                     alike[name] = alike.get(name, 0) + 1
@@ -103,9 +132,13 @@ class PrometheusApi:
         return PrometheusAnswer(series=series, partial=partial)
 
     async def clock_offset(self) -> tuple[float, float] | None:
-        """Return the server's clock minus this host's, and the bound of that (s).
+        """Return the server clock minus the clock of this host, and the error bound.
 
-        The server stamps the value of ``time()`` with its own clock. None: it did not answer so.
+        The server evaluates ``time()`` with its own clock. The bound is half of the round-trip
+        time.
+
+        Returns:
+            Offset and bound in seconds, or ``None`` if the response has no valid time.
         """
         asked_s, began_s = time.time(), time.monotonic()
         try:
@@ -159,7 +192,10 @@ class PrometheusApi:
 
 
 def _matrix(query: str, answer: Any) -> tuple[Any, _Rows]:
-    """Return an answer and its series. Raises LedgerError, and what is no answer raises."""
+    """Return a response and its series.
+
+    Raises LedgerError for a refused query or too many series, and other errors for another format.
+    """
     found = answer["data"]["result"] if answer["status"] == "success" else answer["error"]
     if isinstance(found, str):
         raise LedgerError(f"prometheus_query {query!r}: {found}")
@@ -171,9 +207,9 @@ def _matrix(query: str, answer: Any) -> tuple[Any, _Rows]:
 
 
 def _warned(answer: Mapping[str, Any]) -> str | None:
-    """Return what an answer says of its own gaps: Prometheus's, Thanos's and Mimir's ``warnings``.
+    """Return the first ``warnings`` entry of Prometheus, Thanos or Mimir, or ``None``.
 
-    ``infos`` about the query itself ("PromQL info: metric might not be a counter") name no gap.
+    ``infos`` that begin with "PromQL info:" concern the query, not missing data, and are skipped.
     """
     told = [*_listed(answer.get("warnings"))]
     told += [said for said in _listed(answer.get("infos")) if not said.startswith("PromQL info:")]

@@ -1,15 +1,15 @@
-"""One resource at Azure's Resource Manager, read and changed.
+"""Reads and changes a resource using the Azure Resource Manager.
 
-The Resource Manager has no call for a single property of a firewall or its policy (PATCH changes
-tags alone), so the resource is read, changed, and the whole put back under its ETag; then the long
-operation is followed to its end.
+The Resource Manager cannot be used to change a single property on a firewall or its policy, because
+PATCH only changes tags. To make a change, the resource is read, changed and written as a whole
+using its ETag. The long-running operation is then polled until it ends.
 
 Errors::
 
     ResourceError
-    ├── ResourceRefused      a value, a right, or the resource itself: trying again will not help
-    ├── ResourceBusy         somebody else has changed it meanwhile; we changed nothing
-    └── ResourceUnavailable  the Resource Manager did not answer, or did not finish, in time
+    ├── ResourceRefused      invalid value, missing permission or wrong resource. Do not retry.
+    ├── ResourceBusy         another client changed the resource. Nothing was written.
+    └── ResourceUnavailable  the Resource Manager did not respond or finish in time.
 """
 
 import asyncio
@@ -32,19 +32,27 @@ from broadside.exchange.installation import bring_extra
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
 
-API_VERSION: Final = "2025-05-01"  # any from 2024-10-01 has autoscaleConfiguration
-METRICS_VERSION: Final = "2023-10-01"  # of a resource's metrics
-PATIENCE_S: Final = 1800.0  # a firewall's scale-out takes 5 to 7 minutes
-POLL_S: Final = 10.0  # when the service does not say
-REQUEST_S: Final = 60.0  # of one request, from connecting to the answer's last byte
-ANSWER_MAX_BYTES: Final = 16 * 2**20  # a policy with thousands of rules is a few
-TRIES_COUNT: Final = 5  # of reading and putting, while somebody else changes it too
+# All versions from 2024-10-01 support ``autoscaleConfiguration``.
+API_VERSION: Final = "2025-05-01"
+# API version of the metrics of a resource.
+METRICS_VERSION: Final = "2023-10-01"
+# A firewall needs 5 to 7 minutes to scale out.
+PATIENCE_S: Final = 1800.0
+# Time to wait between polls when the service does not send a ``Retry-After``.
+POLL_S: Final = 10.0
+# Time limit to complete a request, from the connection to the last byte of the response.
+REQUEST_S: Final = 60.0
+# A policy with thousands of rules has a few mebibytes.
+ANSWER_MAX_BYTES: Final = 16 * 2**20
+# Attempts to read and write while other clients change the resource.
+TRIES_COUNT: Final = 5
 
 _RETRIED: Final = frozenset({408, 409, 429, 500, 502, 503, 504})
-_RENEWED_S: Final = 300.0  # s before a token's end at which another is asked for
+# Time before a token expires at which a new one is requested.
+_RENEWED_S: Final = 300.0
 _AT_WORK: Final = frozenset({"Updating", "Creating", "Deleting"})
 
-# Who signs in for which Resource Manager, by its host: of a sovereign cloud not the public one.
+# Sign-in host for each Resource Manager host. Sovereign clouds have their own.
 AUTHORITIES: Final[Mapping[str, str]] = {
     "management.azure.com": "login.microsoftonline.com",
     "management.usgovcloudapi.net": "login.microsoftonline.us",
@@ -55,34 +63,40 @@ Body = Mapping[str, Any]
 
 
 class ResourceError(Exception):
-    """The resource could not be read or changed; the message is one line for a person."""
+    """Error during a read or change of the resource, with a one-line message for the user."""
 
 
 class ResourceRefused(ResourceError):
-    """A value, a right or the resource itself stands against it."""
+    """Rejected request because of a value, a permission or the resource itself."""
 
 
 class ResourceBusy(ResourceError):
-    """Somebody else has changed the resource meanwhile; we changed nothing."""
+    """Concurrent change by another client, so nothing was written."""
 
 
 class ResourceUnavailable(ResourceError):
-    """No answer, or no end, in time."""
+    """Missing response or unfinished operation at the time limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A type of resource of ``Microsoft.Network``."""
+    """Type of a resource in ``Microsoft.Network``.
 
-    name: str  # in messages
+    Attributes:
+        name: Name in messages.
+        type: Resource type in ids, for example ``azureFirewalls``.
+        rights: Permission that an identity needs to change the resource.
+    """
+
+    name: str
     type: str
-    rights: str  # what an identity needs to change one
+    rights: str
 
 
 class Resource:
-    """One resource; ``token`` gives a bearer token when asked.
+    """One Azure resource that can be read and changed.
 
-    A call ends within ``patience_s``, or a request (60 s) later. ``say`` hears how a change goes.
+    A call ends after at most ``patience_s`` plus the time of a request (60 s).
     """
 
     def __init__(
@@ -97,7 +111,21 @@ class Resource:
         say: Callable[[str], None] = lambda _: None,
         request_s: float = REQUEST_S,
     ) -> None:
-        """Raises :class:`ResourceRefused` for another type's id, or no safe endpoint."""
+        """Check the id and the endpoint. This does not send any requests.
+
+        Args:
+            resource_id: Full Azure resource id.
+            kind: Expected type of the resource.
+            token: Returns a bearer token for each request.
+            endpoint: Base URL to use for requests to the Resource Manager.
+            patience_s: Time to wait for a call to complete, in seconds.
+            sleep: Replacement for ``time.sleep`` in tests.
+            say: Function to call with progress messages.
+            request_s: Time limit to complete a request in seconds.
+
+        Raises:
+            ResourceRefused: The id has another type, or the endpoint is not safe for a token.
+        """
         shape = f"/subscriptions/X/resourceGroups/X/providers/Microsoft.Network/{kind.type}/X"
         pattern = re.escape(shape).replace("X", "[^/]+")
         if re.fullmatch(pattern, resource_id, re.IGNORECASE) is None:
@@ -118,21 +146,37 @@ class Resource:
         self._tls = ssl.create_default_context()
 
     def close(self) -> None:
-        """Do nothing: no connection outlives its request."""
+        """Do nothing, because each request closes its own connection."""
 
     def read(self) -> Body:
-        """The resource as it is now, with its ``etag``."""
+        """Return the current resource, with its ``etag``."""
         return self._read(self._end_s())
 
     def read_under(self, path: str, **parameters: str) -> Body:
-        """What the service says at a path under the resource."""
+        """Return the JSON object at a path below the resource.
+
+        Args:
+            path: Path that is appended to the resource id.
+            **parameters: Query parameters.
+        """
         url = self._url(path).copy_merge_params(parameters)
         return _object(self._ask("GET", url, self._end_s()))
 
     def change(self, changed: Callable[[Body], Body]) -> Body:
-        """Put what ``changed`` makes of the resource, once nobody else is changing it, and wait.
+        """Write the result of ``changed`` and wait until the change is complete.
 
-        The resource as it is then; what ``changed`` leaves as it was is not put.
+        This first waits until no other change is in progress. When ``changed`` returns an equal
+        body, nothing is written.
+
+        Args:
+            changed: Function to make the new body from the current one. It can be called more than
+                once.
+
+        Returns:
+            The resource after the change.
+
+        Raises:
+            ResourceError: The change was rejected, collided with other changes or did not finish.
         """
         end_s = self._end_s()
         for _ in range(TRIES_COUNT):
@@ -157,7 +201,7 @@ class Resource:
         return body
 
     def _read_at_rest(self, end_s: float) -> Body:
-        """The resource once nobody is changing it."""
+        """Return the resource as soon as no change is in progress."""
         while True:
             body = self._read(end_s)
             state = body.get("properties", {}).get("provisioningState")
@@ -166,7 +210,7 @@ class Resource:
             self._pause(POLL_S, end_s, f"the {self._kind.name} is still {state.lower()}")
 
     def _follow(self, accepted: httpx.Response, end_s: float) -> None:
-        """Follow a long operation to its end, where this identity may."""
+        """Poll a long-running operation until it ends, if this identity may read it."""
         url = accepted.headers.get("Azure-AsyncOperation") or accepted.headers.get("Location")
         answer = accepted
         while url is not None:
@@ -175,7 +219,9 @@ class Resource:
             self._pause(retry_after_s(answer, POLL_S), end_s, "the change is not through")
             answer = self._ask("GET", httpx.URL(url), end_s, refused=(403, 404))
             if not answer.is_success:
-                return  # a right on the resource is none on the operation: the resource tells
+                # A permission on the resource does not include the operation. The state of the
+                # resource then shows the result.
+                return
             told = object_of(answer.content)
             state = told.get("status", "Succeeded" if answer.status_code != 202 else "InProgress")
             if state in ("Failed", "Canceled"):
@@ -194,9 +240,9 @@ class Resource:
         *,
         refused: tuple[int, ...] = (),
     ) -> httpx.Response:
-        """One request, again while the service is throttling, busy or away. A PUT may come twice.
+        """Send a request and repeat it while the service is throttled or unavailable.
 
-        ``refused`` are statuses that the caller understands.
+        A PUT can be sent twice. Statuses in ``refused`` are returned to the caller.
         """
         while True:
             signed = {"Authorization": f"Bearer {self._token()}", **(headers or {})}
@@ -217,7 +263,7 @@ class Resource:
     async def _send(
         self, method: str, url: httpx.URL, headers: Mapping[str, str], body: Body | None
     ) -> httpx.Response:
-        """One request in bounded time. Raises ``httpx.HTTPError``."""
+        """Send a request within the time limit. Raises ``httpx.HTTPError``."""
         sent = {"Accept-Encoding": "identity", **headers}
         async with httpx.AsyncClient(timeout=self._request_s, verify=self._tls) as client:
             return await ask(
@@ -244,14 +290,24 @@ class Resource:
 
 
 def authority_of(endpoint: str) -> dict[str, str]:
-    """The option of an Azure credential that goes with a Resource Manager; none where it is new."""
+    """Return the ``authority`` option of an Azure credential for a Resource Manager.
+
+    The result is empty for an unknown host.
+    """
     known = AUTHORITIES.get(urlsplit(endpoint).hostname or "")
     return {} if known is None else {"authority": known}
 
 
 async def identity_token(client_id: str | None, endpoint: str) -> "AccessToken":
-    """An Azure identity's token for a Resource Manager. Raises ``broadside.exchange.azure``'s
-    ``NoToken``."""
+    """Return a token for an Azure identity to use the Resource Manager.
+
+    Args:
+        client_id: Client id to use for a managed identity, or ``None`` for the default credential.
+        endpoint: Base URL to use for requests to the Resource Manager.
+
+    Raises:
+        broadside.exchange.azure.identity.NoToken: No token is available.
+    """
     from broadside.exchange.azure.identity import Credential
 
     async with Credential(client_id, **authority_of(endpoint)) as credential:
@@ -259,10 +315,14 @@ async def identity_token(client_id: str | None, endpoint: str) -> "AccessToken":
 
 
 def token_source(settings: CoordinatorSettings) -> Callable[[], str]:
-    """The given token, or the Azure identity's: of ``az login``, or the machine's managed one, to
-    be had within ten seconds.
+    """Return a function to get a bearer token.
 
-    Raises :class:`ResourceRefused` when the SDK is missing.
+    When the settings have a token, it is used. Otherwise the function gets a token for the Azure
+    identity, which is that of ``az login`` or the managed identity of this machine. The identity
+    has to respond within ten seconds.
+
+    Raises:
+        ResourceRefused: The Azure SDK is not installed.
     """
     if (given := settings.azure_monitor_token) is not None:
         return given.get_secret_value
@@ -291,7 +351,7 @@ def token_source(settings: CoordinatorSettings) -> Callable[[], str]:
 
 
 def _object(answer: httpx.Response) -> dict[str, Any]:
-    """Raises :class:`ResourceRefused` for anything else."""
+    """Return the JSON object of a response. Raises :class:`ResourceRefused` for other content."""
     told = object_of(answer.content)
     if not told:
         raise ResourceRefused(
@@ -302,7 +362,7 @@ def _object(answer: httpx.Response) -> dict[str, Any]:
 
 
 def object_of(body: bytes) -> dict[str, Any]:
-    """A JSON object; of anything else an empty one."""
+    """Return a JSON object, or an empty one for any other content."""
     try:
         told = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,8 +1,11 @@
-"""A Service Bus dialect of AMQP 1.0: queues that the official SDK takes for the real service.
+"""Local Service Bus broker (AMQP 1.0) that works with the official SDK.
 
-Layers, each ignorant of the one below it: :mod:`~broadside.lab.servicebus.listener` (sockets,
-timers, disk), :mod:`~broadside.lab.servicebus.protocol` (bytes in, bytes out),
-:mod:`~broadside.lab.servicebus.dialect` (messages and
-management requests in AMQP's words), :mod:`~broadside.lab.servicebus.queues` (what a queue does),
-:mod:`~broadside.lab.servicebus.access_tokens` (who may) and :mod:`~broadside.lab.servicebus.amqp`
-(the codec)."""
+Layers, from top to bottom:
+
+- :mod:`~broadside.lab.servicebus.listener`: sockets, timers and disk
+- :mod:`~broadside.lab.servicebus.protocol`: bytes in, bytes out
+- :mod:`~broadside.lab.servicebus.dialect`: messages and management requests in AMQP
+- :mod:`~broadside.lab.servicebus.queues`: behaviour of a queue
+- :mod:`~broadside.lab.servicebus.access_tokens`: authorization
+- :mod:`~broadside.lab.servicebus.amqp`: the codec
+"""

@@ -1,6 +1,7 @@
-"""Who may send and listen: shared access signatures, and JWTs as Entra would issue them.
+"""Authorization with shared access signatures and with JWTs like those from Entra.
 
-A refusal is a sentence, in the words of the real service, that ``$cbs`` answers with status 401.
+When a token is rejected, the error text is the same as in the real service. ``$cbs`` returns it
+with status 401.
 """
 
 import base64
@@ -32,11 +33,17 @@ ROLE_RIGHTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a token opens: every entity whose path starts with ``path``."""
+    """Permissions from a token, for all entities below a path.
+
+    Attributes:
+        path: Path of the entity.
+        rights: Permissions.
+        ends_at_s: Expiry in epoch seconds.
+    """
 
     path: str
     rights: frozenset[Right]
-    ends_at_s: float = math.inf  # epoch
+    ends_at_s: float = math.inf
 
     def covers(self, path: str, right: Right) -> bool:
         inside = not self.path or f"{path}/".startswith(f"{self.path}/")
@@ -45,17 +52,28 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """Checks tokens. With neither keys nor a JWT key everybody may do everything."""
+    """Checks tokens. If no key is set, every request is allowed.
 
-    sas_keys: Mapping[str, str] = field(default_factory=dict, repr=False)  # policy -> key
-    jwt_key: str | None = field(default=None, repr=False)  # HS256: the lab signs its own tokens
+    Attributes:
+        sas_keys: Keys by policy name.
+        jwt_key: HS256 key, because the lab signs its own tokens.
+    """
+
+    sas_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    jwt_key: str | None = field(default=None, repr=False)
 
     def check(self, token: str, audience: str, now: float) -> Grant | str:
-        """The grant for a token put for ``audience`` (``sb://host/queue``), or the refusal."""
+        """Return the grant for a token, or the error text.
+
+        Args:
+            token: Token from the client.
+            audience: Audience of the token (``sb://host/queue``).
+            now: Current time in epoch seconds.
+        """
         path = _opened(audience)
         if not self.sas_keys and self.jwt_key is None:
             return Grant(path=path, rights=ALL_RIGHTS)
-        # Its declared type says nothing: the SDK calls shared access signatures "jwt" as well.
+        # Ignore the declared type, because the SDK also uses "jwt" for shared access signatures.
         if token.startswith("SharedAccessSignature "):
             return _check_sas(token, path, self.sas_keys, now)
         if self.jwt_key is None:
@@ -64,12 +82,18 @@ class Guard:
 
 
 def entity_path(address: str) -> str:
-    """``sb://host:port/Jobs/`` and ``Jobs`` are both ``jobs``."""
+    """Return the path of an entity, in lower case and without slashes at either end.
+
+    For ``sb://host:port/Jobs/`` and ``Jobs`` this is ``jobs``.
+    """
     return (urlsplit(address).path if "://" in address else address).strip("/").lower()
 
 
 def _opened(audience: str) -> str:
-    """The entity that a token opens; the JavaScript SDK's is for the node of its requests."""
+    """Return the entity for a token.
+
+    The JavaScript SDK uses the node for its requests as the audience.
+    """
     return entity_path(audience).removesuffix("/$management")
 
 
@@ -108,7 +132,8 @@ def _check_jwt(token: str, path: str, key: str, now: float) -> Grant | str:
         return f"MalformedToken: {refusal}."
     if claims["exp"] <= now:
         return "ExpiredToken: The token is expired."
-    roles = claims.get("roles", ["Azure Service Bus Data Owner"])  # stands in for Azure's RBAC
+    # This replaces RBAC in Azure.
+    roles = claims.get("roles", ["Azure Service Bus Data Owner"])
     granted = [ROLE_RIGHTS.get(role, frozenset()) for role in roles]
     return Grant(path=path, rights=frozenset().union(*granted), ends_at_s=float(claims["exp"]))
 
@@ -116,6 +141,14 @@ def _check_jwt(token: str, path: str, key: str, now: float) -> Grant | str:
 def issue_jwt(
     key: str, *, now: float, ttl_s: float = 3600.0, audience: str = JWT_AUDIENCE, **claims: object
 ) -> str:
-    """A token such as Entra gives a managed identity, signed by the lab's own key."""
+    """Return a JWT like those from Entra for a managed identity, signed with the lab's key.
+
+    Args:
+        key: HS256 key.
+        now: Current time in epoch seconds.
+        ttl_s: Lifetime in seconds.
+        audience: Audience of the token.
+        **claims: More claims.
+    """
     claims |= {"aud": audience, "exp": int(now + ttl_s)}
     return jwt.encode(claims, key, algorithm="HS256")

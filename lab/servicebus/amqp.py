@@ -1,10 +1,11 @@
-"""AMQP 1.0 values, message sections and frames: pure functions between bytes and Python.
+"""Codec for AMQP 1.0 values, message sections and frames, with pure functions.
 
-Only what Service Bus says of OASIS AMQP 1.0 (part 1 types, part 2.3 framing, part 3.2 messages):
+Only the part that Service Bus uses is implemented (OASIS AMQP 1.0, part 1 types, part 2.3 framing,
+part 3.2 messages):
 
-- A value decodes to plain Python: ``int`` is a *long*, ``str`` a *string*, ``bytes`` a *binary*.
-  A thin subclass keeps the width wherever a peer may look at it.
-- Decoding never trusts a length: anything malformed is a :class:`WireError`.
+- A value is decoded to plain Python. ``int`` is a *long*, ``str`` a *string* and ``bytes`` a
+  *binary*. A subclass is used when the width is relevant to a peer.
+- The decoder does not trust any length. It raises :class:`WireError` for malformed data.
 """
 
 import struct
@@ -14,16 +15,19 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-Value = Any  # whatever the peer put on the wire
+# Any value that a peer can send.
+Value = Any
 
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
-BATCH_FORMAT: Final = 0x80013700  # message format: every data section is a whole message
-EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"  # a heartbeat
+# Message format in which every data section is a complete message.
+BATCH_FORMAT: Final = 0x80013700
+# An empty frame is a heartbeat.
+EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 
 class WireError(ValueError):
-    """The bytes are not AMQP, or a part of it that Service Bus does not speak."""
+    """Data that is not valid AMQP, or a part of AMQP that Service Bus does not use."""
 
 
 class Symbol(str):
@@ -51,14 +55,14 @@ class Int(int):
 
 
 class Timestamp(int):
-    """Milliseconds since 1970."""
+    """Time in milliseconds since 1970."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A value with a descriptor in front: performatives, outcomes, errors, sections."""
+    """Value with a descriptor, used for performatives, outcomes, errors and sections."""
 
     code: Value
     value: Value
@@ -66,13 +70,16 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Values of one type; encoded only for longs, timestamps and symbols. Decodes to a list."""
+    """Values of the same type, decoded to a list.
+
+    Only longs, timestamps and symbols can be encoded.
+    """
 
     items: Sequence[Value]
 
 
 class Code(IntEnum):
-    """Descriptors, all of them small unsigned longs."""
+    """Descriptors, which are all small unsigned longs."""
 
     OPEN = 0x10
     BEGIN = 0x11
@@ -141,7 +148,18 @@ _MALFORMED: Final = (struct.error, IndexError, KeyError, TypeError, UnicodeError
 
 
 def decode(raw: bytes, at: int = 0) -> tuple[Value, int]:
-    """The value that starts at ``at``, and where the next one starts. Raises WireError."""
+    """Decode the value at an offset.
+
+    Args:
+        raw: Data to decode.
+        at: Offset in bytes.
+
+    Returns:
+        The value, and the offset of the next one.
+
+    Raises:
+        WireError: The data is malformed.
+    """
     try:
         return _decode(raw, at)
     except _MALFORMED as error:
@@ -195,7 +213,13 @@ def _length(raw: bytes, at: int, *, wide: bool) -> tuple[int, int]:
 
 
 class Section(NamedTuple):
-    """One part of a message (part 3.2), decoded and as it came."""
+    """Section of a message (part 3.2).
+
+    Attributes:
+        code: Descriptor.
+        value: Decoded value.
+        raw: Encoded bytes.
+    """
 
     code: int
     value: Value
@@ -203,7 +227,7 @@ class Section(NamedTuple):
 
 
 def sections(raw: bytes) -> Iterator[Section]:
-    """The sections of an encoded message, in order. Raises WireError."""
+    """Yield the sections of an encoded message in order. Raises WireError."""
     at = 0
     while at < len(raw):
         described, end = decode(raw, at)
@@ -217,7 +241,7 @@ def sections(raw: bytes) -> Iterator[Section]:
 
 
 def encode(value: Value) -> bytes:
-    """One value with its constructor, in the shortest form for its type."""
+    """Return a value with its constructor, in the shortest form for its type."""
     try:
         return _ENCODERS[type(value)](value)
     except KeyError:
@@ -225,7 +249,12 @@ def encode(value: Value) -> bytes:
 
 
 def performative(code: int, fields: Sequence[Value]) -> bytes:
-    """A described list: the body of a frame, an outcome, or a message section."""
+    """Return a described list, used for the body of a frame, an outcome or a message section.
+
+    Args:
+        code: Descriptor.
+        fields: Values in the list.
+    """
     return b"\x00\x53" + bytes((code,)) + encode(list(fields))
 
 

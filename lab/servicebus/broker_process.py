@@ -1,4 +1,4 @@
-"""A broker as a process of its own: started, asked for faults, killed, started again."""
+"""Runs the broker as a process that can be killed, restarted and asked to simulate faults."""
 
 import json
 import socket
@@ -16,9 +16,14 @@ POLICY = "RootManageSharedAccessKey"
 
 
 class BrokerProcess:
-    """Keeps its keys, state and admin socket in ``folder``, which is its caller's to remove.
+    """Broker process with keys, state and admin socket in a folder.
 
-    Killed and started again it takes the same port and resumes from its journal.
+    After a kill and restart it uses the same port and continues from its journal. The caller must
+    remove the folder.
+
+    Attributes:
+        host: Address to listen on.
+        port: Port to connect to, 0 before the start.
     """
 
     def __init__(
@@ -29,7 +34,8 @@ class BrokerProcess:
         host: str = "127.0.0.1",
         sas_key: str | None = None,
         jwt_key: str | None = None,
-        tls: tuple[Path, Path] | None = None,  # certificate chain and key, PEM
+        # Paths to the certificate chain and the key (PEM).
+        tls: tuple[Path, Path] | None = None,
     ) -> None:
         self.host = host
         self.port = 0
@@ -47,7 +53,11 @@ class BrokerProcess:
             self._options += [f"--tls-cert={tls[0]}", f"--tls-key={tls[1]}"]
 
     def start(self) -> None:
-        """Returns once it listens. Raises RuntimeError, after it has said why on stderr."""
+        """Start the process and wait until it listens.
+
+        Raises:
+            RuntimeError: The process did not start. The reason is on stderr.
+        """
         self._admin.unlink(missing_ok=True)
         self._process = subprocess.Popen(
             module_command("broadside.lab.servicebus", f"--port={self.port}", *self._options),
@@ -63,13 +73,13 @@ class BrokerProcess:
         self.port = json.loads(ready)["port"]
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill the process to simulate a crash."""
         if self._process:
             self._process.kill()
             self.stop()
 
     def revive(self) -> None:
-        """Start it again where it has ended."""
+        """Start the process again when it has ended."""
         if self._process is None:
             self.start()
 
@@ -80,7 +90,15 @@ class BrokerProcess:
             self._process = None
 
     def ask(self, do: str, **arguments: Any) -> Any:
-        """One request to the admin socket, such as ``ask("busy", for_s=5)``."""
+        """Send a request to the admin socket, such as ``ask("busy", for_s=5)``.
+
+        Args:
+            do: Name of the request.
+            **arguments: Its arguments.
+
+        Raises:
+            ValueError: The request failed.
+        """
         with socket.socket(socket.AF_UNIX) as admin:
             admin.connect(str(self._admin))
             admin.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
@@ -91,7 +109,10 @@ class BrokerProcess:
 
     @property
     def connection_string(self) -> str:
-        """Plain AMQP, which the SDK speaks to a development emulator only."""
+        """Return a connection string for plain AMQP.
+
+        The SDK only uses plain AMQP for a development emulator.
+        """
         return (
             f"Endpoint=sb://{self.host}:{self.port};SharedAccessKeyName={POLICY};"
             f"SharedAccessKey={self._sas_key or 'none'};UseDevelopmentEmulator=true"

@@ -1,4 +1,4 @@
-"""Service Bus in AMQP's words: messages, batches, errors and the ``$management`` requests."""
+"""Service Bus messages, batches, errors and ``$management`` requests in AMQP."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ LOCK_LOST_TEXT: Final = (
     "The lock supplied is invalid. Either the lock expired, or the message has already been "
     "removed from the queue."
 )
-# With its pause, as the service words it (learn.microsoft.com, "Throttling operations").
+# Text from the service with the time to wait (learn.microsoft.com, "Throttling operations").
 BUSY_TEXT: Final = (
     "The request was terminated because the entity is being throttled. Error code : 50009. "
     "Please wait {wait_s:g} seconds and try again."
@@ -50,13 +50,21 @@ _OURS: Final = frozenset(
 
 
 def error(condition: str, text: str, info: Mapping[str, Value] | None = None) -> Described:
-    """An AMQP error. The SDK indexes its third field, so the info map is never left out."""
+    """Return an AMQP error.
+
+    The info map is always included, because the SDK reads the third field.
+
+    Args:
+        condition: Condition of the error.
+        text: Description.
+        info: More fields, or ``None`` for a default.
+    """
     told = {Symbol(name): value for name, value in (info or {"lab": "broadside"}).items()}
     return Described(ULong(Code.ERROR), [Symbol(condition), text, told])
 
 
 def full(queue: Queue) -> str:
-    """What a send is told by a queue without room (Azure/azure-service-bus, issue 683)."""
+    """Return the error text for a send to a full queue (Azure/azure-service-bus, issue 683)."""
     limit = queue.settings.max_size_bytes
     return (
         f"The maximum entity size has been reached or exceeded for Queue: '{queue.path}'. "
@@ -68,14 +76,19 @@ def full(queue: Queue) -> str:
 
 
 def split_batch(raw: bytes, message_format: int) -> list[bytes]:
-    """The messages of one transfer: many when it is a batch."""
+    """Return the messages in a transfer, which can be a batch.
+
+    Args:
+        raw: Payload of the transfer.
+        message_format: Format field of the transfer.
+    """
     if message_format != amqp.BATCH_FORMAT:
         return [raw]
     return [section.value for section in amqp.sections(raw) if section.code == Code.DATA]
 
 
 def read_message(raw: bytes) -> Sent:
-    """What a sender said, from the wire. Raises WireError."""
+    """Return a decoded message from a sender. Raises WireError."""
     content, annotations, application = [], {}, {}
     message_id = ttl_s = due_ms = None
     for section in amqp.sections(raw):
@@ -89,7 +102,8 @@ def read_message(raw: bytes) -> Sent:
             case Code.APPLICATION_PROPERTIES:
                 application = section.value
             case Code.DELIVERY_ANNOTATIONS:
-                pass  # for the first hop only
+                # This section is only for the first hop.
+                pass
             case _:
                 if section.code == Code.PROPERTIES and section.value:
                     message_id = None if section.value[0] is None else str(section.value[0])
@@ -105,7 +119,7 @@ def read_message(raw: bytes) -> Sent:
 
 
 def write_message(message: Message) -> bytes:
-    """A message as a receiver sees it."""
+    """Return a message as it is sent to a receiver."""
     sent = message.sent
     ttl = None if sent.ttl_s is None else UInt(min(round(sent.ttl_s * 1000), 0xFFFF_FFFF))
     annotations = {
@@ -134,7 +148,14 @@ def write_message(message: Message) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a ``$management`` request gets."""
+    """Response to a ``$management`` request.
+
+    Attributes:
+        status: Status code.
+        text: Description of the status.
+        body: Body of the response.
+        condition: Error condition, or ``None``.
+    """
 
     status: int
     text: str = "OK"
@@ -146,10 +167,17 @@ _LOST: Final = Answer(410, LOCK_LOST_TEXT, condition=LOCK_LOST)
 
 
 def manage(queue: Queue, operation: str, body: Value, size_bytes: int, now: float) -> Answer:
-    """Carry out one request, as ``com.microsoft:<operation>`` names it.
+    """Handle a ``$management`` request.
 
-    The service lets one that is too large time out (github.com/Azure/azure-service-bus, issue 697);
-    here it is told at once.
+    The service does not respond to a request that is too large, so that it times out
+    (github.com/Azure/azure-service-bus, issue 697). Here it is rejected at once.
+
+    Args:
+        queue: Queue to use.
+        operation: Name of the operation, such as ``com.microsoft:peek-message``.
+        body: Body of the request.
+        size_bytes: Size of the request in bytes.
+        now: Current time in epoch seconds.
     """
     if size_bytes > queue.settings.max_message_bytes:
         limit = f"A request may carry {queue.settings.max_message_bytes} bytes."

@@ -1,7 +1,8 @@
-"""An append-only file of what queues did, so that a killed broker comes back as it was.
+"""Append-only log of all queue commands, to restore a killed broker.
 
-It survives the process, not the machine: written before anybody is told, never forced to disk.
-Each record is its length (4 bytes) and an AMQP list: queue path, command, now, arguments.
+It survives a crash of the process, but not of the host. It is written before a command is
+acknowledged, but is not flushed to disk. Each record has its length (4 bytes) and an AMQP list with
+queue path, command, time and arguments.
 """
 
 import struct
@@ -15,10 +16,14 @@ from broadside.lab.servicebus.queues import Log, Queue, QueueSettings, Sent
 
 
 class Journal:
-    """Makes queues and remembers them."""
+    """Creates queues and stores their commands.
+
+    Attributes:
+        queues: Queues by path, including dead-letter queues.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.queues: dict[str, Queue] = {}  # by path, dead letters included
+        self.queues: dict[str, Queue] = {}
         self._pending: list[bytes] = []
         self._file: BinaryIO | None = None
         whole_bytes = 0
@@ -27,10 +32,16 @@ class Journal:
                 self._replay(*record)
                 whole_bytes = end
         self._file = path.open("ab", buffering=0)
-        self._file.truncate(whole_bytes)  # a record cut short was never acknowledged
+        # A truncated record was never acknowledged.
+        self._file.truncate(whole_bytes)
 
     def queue(self, path: str, settings: QueueSettings) -> Queue:
-        """The queue of that path, as remembered or new."""
+        """Return the restored queue for a path, or a new one.
+
+        Args:
+            path: Path of the queue.
+            settings: Settings for a new queue.
+        """
         path = path.lower()
         if path not in self.queues:
             self._record(path, "create", 0.0, asdict(settings))
@@ -39,7 +50,7 @@ class Journal:
         return self.queues[path]
 
     def flush(self) -> None:
-        """Write what was logged; nothing of it may be acknowledged before."""
+        """Write pending records. This must be called before commands are acknowledged."""
         if self._pending and self._file:
             self._file.write(b"".join(self._pending))
             self._pending.clear()
@@ -54,7 +65,8 @@ class Journal:
 
     def _record(self, path: str, command: str, now: float, arguments: dict[str, Any]) -> None:
         if self._file is None:
-            return  # still replaying
+            # The journal is still being replayed.
+            return
         if command == "send":
             arguments = asdict(arguments["sent"])
         raw = amqp.encode([path, command, now, arguments])
@@ -70,7 +82,7 @@ class Journal:
 
 
 def _records(raw: bytes) -> Iterator[tuple[Any, int]]:
-    """Whole records, each with the offset of its end."""
+    """Yield all complete records with the offset of their end."""
     at = 0
     while at + 4 <= len(raw):
         end = at + 4 + struct.unpack_from(">I", raw, at)[0]

@@ -1,4 +1,4 @@
-"""The broker's sockets: AMQP over TCP or TLS, and a Unix socket where tests ask for faults."""
+"""Sockets of the broker, with AMQP over TCP or TLS and a Unix socket for faults in tests."""
 
 import asyncio
 import json
@@ -15,13 +15,18 @@ BEAT_S = 5.0
 
 
 class Server:
-    """Serves one broker from the running event loop."""
+    """Server for a broker in the running event loop.
+
+    Attributes:
+        broker: The broker.
+        port: Port to connect to, 0 before the start.
+    """
 
     def __init__(
         self, broker: Broker, *, journal: Journal | None = None, tls: ssl.SSLContext | None = None
     ) -> None:
         self.broker = broker
-        self.port = 0  # known once started
+        self.port = 0
         self._journal = journal
         self._tls = tls
         self._transports: dict[Connection, asyncio.Transport] = {}
@@ -33,7 +38,13 @@ class Server:
     async def start(
         self, host: str = "127.0.0.1", port: int = 0, admin: Path | None = None
     ) -> None:
-        """Listen; ``port`` 0 takes a free one. ``admin`` is the path of the Unix socket."""
+        """Start to listen.
+
+        Args:
+            host: Address to listen on.
+            port: Port to listen on. 0 uses a free one.
+            admin: Path to the Unix socket, or ``None`` for no socket.
+        """
         loop = asyncio.get_running_loop()
         listener = await loop.create_server(
             lambda: _Peer(self), host, port, ssl=self._tls, backlog=512
@@ -56,7 +67,7 @@ class Server:
             self._journal.close()
 
     def drop_connections(self) -> None:
-        """A fault: cut every connection without a word."""
+        """Simulate a fault that aborts every connection."""
         for transport in self._transports.values():
             transport.abort()
 
@@ -65,7 +76,7 @@ class Server:
         self.broker.add(make(path.lower(), settings))
 
     def turn_soon(self, at_s: float = 0.0) -> None:
-        """See to it that the broker moves at ``at_s`` (epoch s) at the latest."""
+        """Schedule the next call of the broker for ``at_s`` (epoch seconds) or earlier."""
         if self._turn is not None:
             if self._turn_at_s <= at_s:
                 return
@@ -78,7 +89,8 @@ class Server:
         self._turn = None
         self.broker.advance(time.time())
         if self._journal:
-            self._journal.flush()  # before anybody hears of it
+            # Write the journal before any command is acknowledged.
+            self._journal.flush()
         for connection in self.broker.take_touched():
             transport = self._transports.get(connection)
             if transport is not None and not transport.is_closing():
@@ -96,12 +108,12 @@ class Server:
                 connection.beat(time.time())
             self.turn_soon()
 
-    # Faults and questions, as ``{"do": "busy", "for_s": 5}`` asks for them ------------------
+    # Faults and queries, such as ``{"do": "busy", "for_s": 5}`` -----------------------------
 
     async def _answer_admin(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """One JSON object a line; one JSON answer a line."""
+        """Read a JSON object from each line and respond with a JSON object in a line."""
         while line := await reader.readline():
             try:
                 request = json.loads(line)
@@ -121,7 +133,7 @@ class Server:
         return self.broker.queues[queue.lower()].counts()
 
     def _do_busy(self, for_s: float, wait_s: float = 2.0) -> dict[str, int]:
-        """Throttle; the answer says how often somebody was since the last time."""
+        """Throttle requests, and return how many were throttled since the last call."""
         refused, self.broker.refused_count = self.broker.refused_count, 0
         self.broker.busy_until_s, self.broker.busy_wait_s = time.time() + for_s, wait_s
         return {"refused": refused}
@@ -137,7 +149,7 @@ class Server:
         return {"closed": len(connections)}
 
     def _do_move(self, condition: str, for_s: float) -> None:
-        """Send everybody elsewhere, by that redirect: who comes, and who is there."""
+        """Redirect all current and new connections."""
         self.broker.moved = (time.time() + for_s, condition)
 
     def _do_lose(self, queue: str) -> None:
@@ -155,7 +167,7 @@ class Server:
 
 
 class _Peer(asyncio.Protocol):
-    """Carries bytes between one socket and its connection."""
+    """Transfers bytes between a socket and its connection."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

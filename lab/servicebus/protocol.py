@@ -1,15 +1,19 @@
-"""The broker without its sockets: bytes in, bytes out, time as an argument.
+"""State machine of the broker without sockets. Time is passed as an argument.
 
-A :class:`Connection` is one peer's state; a :class:`Broker` is what all of them share. Nothing here
-waits, reads a clock or does I/O, and one thread calls it. Its owner does, in this order::
+A :class:`Connection` is the state for a peer. A :class:`Broker` is the state shared by all of them.
+Nothing in this module waits, reads a clock or does I/O. It must be called from a single thread, in
+this order::
 
     connection.receive(data, now)      # any number of them
     broker.advance(now)                # timers, then deliveries
     for connection in broker.take_touched(): write(connection.take_output())
 
-What the SDK insists on, learnt by running it: an attach is answered with the source and target it
-came with, or with neither and a detach; a settlement is echoed *settled* with the same outcome; an
-error always has its info map; ``$cbs`` answers ``status-code``, ``$management`` ``statusCode``.
+The SDK requires the following, as tests with it have shown:
+
+- The response to an attach has the same source and target, or neither of them and a detach.
+- A settlement is echoed as *settled* with the same outcome.
+- An error always has an info map.
+- ``$cbs`` responds with ``status-code``, ``$management`` with ``statusCode``.
 """
 
 import struct
@@ -26,11 +30,14 @@ from broadside.lab.servicebus.amqp import Code, Described, Symbol, UByte, UInt, 
 from broadside.lab.servicebus.queues import Message, Queue, Settlement
 
 MAX_FRAME_BYTES: Final = 65_536
-LINK_CREDIT: Final = 1_000  # transfers that a sender may have under way
+# Number of transfers that a sender can have in flight.
+LINK_CREDIT: Final = 1_000
 WINDOW: Final = 0x7FFF_FFFF
 MOVED_TO: Final = "elsewhere.servicebus.windows.net"
-IDLE_S: Final = 240.0  # as the service: a silent connection is closed
-_SERIAL: Final = 0xFFFF_FFFF  # RFC 1982 numbers wrap here
+# An idle connection is closed after this time, as in the service.
+IDLE_S: Final = 240.0
+# Mask to wrap serial numbers (RFC 1982).
+_SERIAL: Final = 0xFFFF_FFFF
 
 _OUTCOMES: Final = {
     Code.ACCEPTED: Settlement.COMPLETE,
@@ -41,36 +48,53 @@ _OUTCOMES: Final = {
 
 
 class Broker:
-    """Queues, their waiting receivers, and the faults that a test may ask for."""
+    """Queues, waiting receivers and simulated faults.
+
+    Attributes:
+        guard: Checks tokens.
+        idle_s: Seconds until an idle connection is closed.
+        queues: Queues by path.
+        busy_until_s: End of the throttling fault in epoch seconds.
+        busy_wait_s: Seconds that a throttled client is asked to wait.
+        refused_count: Number of throttled requests since the fault was requested.
+        moved: End of the redirect fault in epoch seconds, and its condition.
+        asked: Number of requests by name, and of messages by direction.
+        connections: Open connections.
+    """
 
     def __init__(self, guard: Guard | None = None, *, idle_s: float = IDLE_S) -> None:
         self.guard = guard or Guard()
         self.idle_s = idle_s
         self.queues: dict[str, Queue] = {}
-        self.busy_until_s = 0.0  # a fault: until then sends and requests are throttled
-        self.busy_wait_s = 2.0  # what they are told to wait
-        self.refused_count = 0  # of them, since the fault was asked for
-        self.moved: tuple[float, str] = (0.0, "")  # a fault: until when, and by which redirect
-        self.asked: Counter[str] = Counter()  # requests by their names, and messages by their way
+        self.busy_until_s = 0.0
+        self.busy_wait_s = 2.0
+        self.refused_count = 0
+        self.moved: tuple[float, str] = (0.0, "")
+        self.asked: Counter[str] = Counter()
         self.connections: list[Connection] = []
         self._waiting: dict[str, deque[Link]] = {}
         self._touched: dict[Connection, None] = {}
 
     def add(self, queue: Queue) -> None:
-        """Serve a queue and its dead letters. Takes the place of one of that name."""
+        """Add a queue and its dead-letter queue, replacing one with the same path."""
         for each in (queue, queue.dead):
             if each is not None:
                 self.queues[each.path] = each
 
     def busy(self, now: float) -> str | None:
-        """What a throttled request is told."""
+        """Return the error text when a request is throttled, or ``None``."""
         if now >= self.busy_until_s:
             return None
         self.refused_count += 1
         return dialect.BUSY_TEXT.format(wait_s=self.busy_wait_s)
 
     def redirect(self, condition: str, now: float) -> Described | None:
-        """Where a peer is sent to, while the namespace has moved elsewhere."""
+        """Return a redirect error while the namespace has moved, or ``None``.
+
+        Args:
+            condition: Redirect condition to check.
+            now: Current time in epoch seconds.
+        """
         until_s, how = self.moved
         if now >= until_s or how != condition:
             return None
@@ -81,18 +105,18 @@ class Broker:
         self._touched[connection] = None
 
     def take_touched(self) -> Sequence["Connection"]:
-        """The connections that have something to say since the last time."""
+        """Return the connections with new output since the last call."""
         touched, self._touched = list(self._touched), {}
         return touched
 
     def wait(self, link: "Link") -> None:
-        """Remember a receiver that has credit."""
+        """Add a receiver with credit to the waiting receivers."""
         line = self._waiting.setdefault(link.path, deque())
         if link not in line:
             line.append(link)
 
     def advance(self, now: float) -> None:
-        """Let time pass, then hand messages to waiting receivers in turn."""
+        """Handle due timers, then deliver messages to the waiting receivers in turn."""
         for connection in self.connections:
             connection.expire(now)
         for queue in self.queues.values():
@@ -110,7 +134,7 @@ class Broker:
                 link.session.connection.deliver(link, message)
 
     def next_due(self) -> float | None:
-        """When time alone may next change something (epoch s)."""
+        """Return the time of the next timer in epoch seconds, or ``None`` when there is none."""
         dues = [queue.next_due() for queue in self.queues.values()]
         dues += [connection.token_ends_at_s for connection in self.connections]
         return min((due for due in dues if due is not None), default=None)
@@ -118,30 +142,60 @@ class Broker:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Session:
+    """AMQP session.
+
+    Attributes:
+        connection: Connection of the session.
+        channel: Channel number.
+        next_incoming_id: Id of the next transfer from the peer.
+        peer_window: Number of transfer frames that the peer can accept.
+        next_outgoing_id: Id of the next transfer to the peer.
+        next_delivery_id: Id of the next delivery to the peer.
+        links: Links by the peer's handle.
+        unsettled: Link and lock token by delivery id.
+    """
+
     connection: "Connection"
     channel: int
     next_incoming_id: int
-    peer_window: int  # transfer frames that the peer will take
+    peer_window: int
     next_outgoing_id: int = 0
     next_delivery_id: int = 0
-    links: dict[int, "Link"] = field(default_factory=dict)  # by the peer's handle
-    unsettled: dict[int, tuple["Link", UUID]] = field(default_factory=dict)  # by delivery id
+    links: dict[int, "Link"] = field(default_factory=dict)
+    unsettled: dict[int, tuple["Link", UUID]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Link:
+    """AMQP link.
+
+    Attributes:
+        session: Session of the link.
+        handle: Handle of the link.
+        path: Path of an entity, "<entity>/$management" or "$cbs".
+        sends: Whether the broker is the sender.
+        presettled: Whether transfers are sent as settled.
+        queue: The queue, or ``None`` for a request or response link.
+        delivery_count: Delivery count of the link.
+        credit: Credit of the link.
+        closed: Whether the link is closed.
+        first: Fields of the incomplete transfer.
+        parts: Payload of the incomplete transfer.
+        answers: Responses that wait for credit.
+    """
+
     session: Session
     handle: int
-    path: str  # an entity, "<entity>/$management" or "$cbs"
-    sends: bool  # we send and the peer receives
+    path: str
+    sends: bool
     presettled: bool = False
-    queue: Queue | None = None  # None: a request link or the link of its answers
+    queue: Queue | None = None
     delivery_count: int = 0
     credit: int = 0
     closed: bool = False
-    first: Sequence[Value] = ()  # fields of the transfer under way
-    parts: list[bytes] = field(default_factory=list)  # its payload so far
-    answers: deque[bytes] = field(default_factory=deque)  # waiting for credit
+    first: Sequence[Value] = ()
+    parts: list[bytes] = field(default_factory=list)
+    answers: deque[bytes] = field(default_factory=deque)
 
     @property
     def can_send(self) -> bool:
@@ -149,23 +203,34 @@ class Link:
 
 
 class _Frame(NamedTuple):
-    """One performative with what followed it."""
+    """Performative with its payload.
+
+    Attributes:
+        channel: Channel number.
+        fields: Fields, padded with ``None``.
+        payload: Bytes after the performative.
+    """
 
     channel: int
-    fields: Sequence[Value]  # padded with None
+    fields: Sequence[Value]
     payload: bytes
 
 
 class Connection:
-    """One peer."""
+    """Connection to a peer.
+
+    Attributes:
+        closed: Whether to close the socket after the output was written.
+    """
 
     def __init__(self, broker: Broker, now: float) -> None:
-        self.closed = False  # to be hung up once the output is written
+        self.closed = False
         self._broker = broker
         self._input = bytearray()
         self._output: list[bytes] = []
         self._stage: Literal["header", "sasl", "open"] = "header"
-        self._peer_frame_bytes = 512  # until it says otherwise (part 2.4.1)
+        # Limit until the peer sends its own (part 2.4.1).
+        self._peer_frame_bytes = 512
         self._peer_idle_s: float | None = None
         self._heard_at_s = self._beat_at_s = now
         self._sessions: dict[int, Session] = {}
@@ -173,10 +238,15 @@ class Connection:
         self._grants: list[Grant] = []
         broker.connections.append(self)
 
-    # Owner's side ---------------------------------------------------------------------------
+    # Interface for the owner ----------------------------------------------------------------
 
     def receive(self, data: bytes, now: float) -> None:
-        """Take in what the peer sent. A peer that talks nonsense is told so and hung up on."""
+        """Handle data from the peer. If it is malformed, send an error and close the connection.
+
+        Args:
+            data: Received bytes.
+            now: Current time in epoch seconds.
+        """
         self._heard_at_s = now
         self._input += data
         try:
@@ -189,11 +259,11 @@ class Connection:
 
     @property
     def token_ends_at_s(self) -> float | None:
-        """When the next of its tokens ends."""
+        """Return the expiry of the next token in epoch seconds, or ``None``."""
         return min((each.ends_at_s for each in self._grants if each.ends_at_s < inf), default=None)
 
     def expire(self, now: float) -> None:
-        """Detach the links whose token has ended and was not renewed."""
+        """Detach links with an expired token that was not renewed."""
         ends_at_s = self.token_ends_at_s
         if ends_at_s is None or now < ends_at_s:
             return
@@ -204,14 +274,28 @@ class Connection:
                 self._detach(link, dialect.error(dialect.UNAUTHORIZED, text))
 
     def detach(self, ends_with: str, condition: str, text: str) -> int:
-        """A fault: detach the links to every node of that name; returns how many."""
+        """Simulate a fault that detaches links.
+
+        Args:
+            ends_with: End of the path to match.
+            condition: Condition of the error.
+            text: Description of the error.
+
+        Returns:
+            The number of links.
+        """
         links = [link for link in self._links() if link.path.endswith(ends_with)]
         for link in links:
             self._detach(link, dialect.error(condition, text))
         return len(links)
 
     def hang_up(self, condition: str, text: str) -> None:
-        """Close the connection with a word of why. Nothing is read of it any more."""
+        """Close the connection with an error and ignore further input.
+
+        Args:
+            condition: Condition of the error.
+            text: Description of the error.
+        """
         self._hang_up(dialect.error(condition, text))
 
     def _links(self) -> list[Link]:
@@ -221,7 +305,7 @@ class Connection:
         link.closed = True
         session = link.session
         del session.links[link.handle]
-        # What it has locked stays locked; a settlement that crosses this is of no link any more.
+        # Locked messages stay locked. A settlement that arrives later has no link.
         session.unsettled = {
             number: held for number, held in session.unsettled.items() if held[0] is not link
         }
@@ -230,7 +314,10 @@ class Connection:
         self._send(session.channel, Code.DETACH, [UInt(link.handle), True, why])
 
     def beat(self, now: float) -> None:
-        """Keep an idle connection up, or give up on a silent one; call every few seconds."""
+        """Send a heartbeat on an idle connection, or close it when the peer is silent.
+
+        Call this every few seconds.
+        """
         if now - self._heard_at_s > self._broker.idle_s:
             self.hang_up(dialect.CONNECTION_FORCED, f"Silent for {self._broker.idle_s:g} s.")
         elif self._peer_idle_s is not None and now - self._beat_at_s > self._peer_idle_s / 2:
@@ -242,7 +329,7 @@ class Connection:
         return output
 
     def lost(self) -> None:
-        """The peer is gone. What it has locked stays locked, as in the service."""
+        """Handle a lost connection. Locked messages stay locked, as in the service."""
         self.closed = True
         for link in self._links():
             link.closed = True
@@ -250,7 +337,12 @@ class Connection:
             self._broker.connections.remove(self)
 
     def deliver(self, link: Link, message: Message) -> None:
-        """Send a message that was taken for this link."""
+        """Send a message that was taken for this link.
+
+        Args:
+            link: Link to use.
+            message: Message to send.
+        """
         token = message.lock_token
         tag = token.bytes_le if token else message.sequence_number.to_bytes(16)
         self._broker.asked["delivered"] += 1
@@ -274,7 +366,7 @@ class Connection:
         self.lost()
 
     def _step(self, now: float) -> bool:
-        """Take one header or frame from the input; False when there is none whole."""
+        """Handle a header or frame from the input. Returns False when it is incomplete."""
         if len(self._input) < 8:
             return False
         if self._stage == "header":
@@ -309,10 +401,12 @@ class Connection:
             mechanisms = amqp.Array([Symbol("ANONYMOUS"), Symbol("MSSBCBS")])
             self._send(0, Code.SASL_MECHANISMS, [mechanisms], sasl=True)
         else:
-            self.lost()  # it has been told what we speak (part 2.2)
+            # The supported protocol header was sent to the peer (part 2.2).
+            self.lost()
 
     def _on_sasl_init(self, _: _Frame, now: float) -> None:
-        self._send(0, Code.SASL_OUTCOME, [UByte(0)], sasl=True)  # who it is, a token says later
+        # A token will identify the peer later.
+        self._send(0, Code.SASL_OUTCOME, [UByte(0)], sasl=True)
         self._stage = "header"
 
     def _on_open(self, frame: _Frame, now: float) -> None:
@@ -366,7 +460,7 @@ class Connection:
             self._answer_links[path] = link
 
     def _refusal(self, link: Link, now: float) -> Described | None:
-        """Why a link may not be."""
+        """Return the error when a link is not allowed, or ``None``."""
         entity, _, node = link.path.rpartition("/")
         if link.path == "$cbs":
             return None
@@ -404,7 +498,8 @@ class Connection:
             for link in links:
                 left = ((seen_count or 0) + (credit or 0) - link.delivery_count) & _SERIAL
                 link.credit = left if left <= WINDOW else 0
-                if drain:  # use the credit up, and say so (part 2.6.7)
+                # To drain, use all credit and send a flow (part 2.6.7).
+                if drain:
                     link.delivery_count = (link.delivery_count + link.credit) & _SERIAL
                     link.credit = 0
                     self._flow(link, drained=True)
@@ -419,7 +514,8 @@ class Connection:
         link = session.links[frame.fields[0]]
         link.first = link.first or frame.fields
         link.parts.append(frame.payload)
-        if frame.fields[5]:  # more of it follows
+        # Wait until the last frame of this transfer.
+        if frame.fields[5]:
             return
         first, raw = link.first, b"".join(link.parts)
         link.first, link.parts = (), []
@@ -430,13 +526,14 @@ class Connection:
             self._on_request(link.path, raw, now)
         else:
             outcome = self._enqueue(link.queue, raw, first[3] or 0, now)
-        if not first[4]:  # else it came settled
+        # Send the outcome, unless the sender has already settled the transfer.
+        if not first[4]:
             self._disposition(frame.channel, True, first[1], outcome)
         if link.credit < LINK_CREDIT // 2:
             self._grant_credit(link)
 
     def _enqueue(self, queue: Queue, raw: bytes, message_format: int, now: float) -> bytes:
-        """Take messages in; the outcome to answer with."""
+        """Store messages and return the outcome to send."""
         limit = queue.settings.max_message_bytes
         if busy := self._broker.busy(now):
             refusal = dialect.error(dialect.SERVER_BUSY, busy)
@@ -445,7 +542,7 @@ class Connection:
         elif len(raw) > limit:
             refusal = dialect.error(dialect.TOO_LARGE, f"The message is over {limit} bytes.")
         else:
-            # All are read before any is sent, so that a malformed batch leaves nothing behind.
+            # Decode all messages before the first is sent, so that a malformed batch has no effect.
             for sent in list(map(dialect.read_message, dialect.split_batch(raw, message_format))):
                 queue.send(sent, now)
                 self._broker.asked["sent"] += 1
@@ -458,7 +555,8 @@ class Connection:
         session.next_delivery_id = (delivery_id + 1) & _SERIAL
         link.delivery_count = (link.delivery_count + 1) & _SERIAL
         link.credit -= 1
-        room = self._peer_frame_bytes - 64  # the performative and the header before it
+        # Reserve space for the performative and the frame header.
+        room = self._peer_frame_bytes - 64
         for at in range(0, len(payload), room):
             more = at + room < len(payload)
             fields = [UInt(link.handle), UInt(delivery_id), tag, UInt(0), settled, more]
@@ -478,9 +576,11 @@ class Connection:
         role, first, last, settled, state, *_ = frame.fields
         unsettled = self._sessions[frame.channel].unsettled
         if not role or state is None:
-            return  # about its own transfers, or no outcome yet
+            # The disposition is for the peer's own transfers, or has no outcome yet.
+            return
         how = _OUTCOMES[state.code]
-        if how is Settlement.ABANDON and state.value[1:2] == [True]:  # undeliverable here
+        # The second field is undeliverable-here.
+        if how is Settlement.ABANDON and state.value[1:2] == [True]:
             raise amqp.WireError("messages are not deferred here")
         reason = description = None
         if how is Settlement.DEAD_LETTER and state.value and state.value[0] is not None:
@@ -503,7 +603,8 @@ class Connection:
         session = self._sessions.get(frame.channel)
         link = session.links.pop(frame.fields[0], None) if session else None
         if link is None:
-            return  # the SDK detaches links of a session that it has ended
+            # The SDK also detaches links of a session that has ended.
+            return
         link.closed = True
         if self._answer_links.get(link.path) is link:
             del self._answer_links[link.path]
@@ -545,7 +646,8 @@ class Connection:
             if isinstance(granted, Grant):
                 self._broker.asked["token"] += 1
                 self._grants = [each for each in self._grants if each.path != granted.path]
-                self._grants.append(granted)  # a renewed one takes the place of the old
+                # A renewed token replaces the previous one.
+                self._grants.append(granted)
             reply: dict[str, Value] = {
                 "status-code": amqp.Int(status),
                 "status-description": text,

@@ -1,11 +1,12 @@
-"""What a Service Bus queue does: locks, deliveries, dead letters, ends, schedules, duplicates.
+"""Behaviour of a Service Bus queue (locks, dead letters, expiry, schedules, duplicates).
 
-Pure but for its own state. Three rules:
+There is no I/O. Three rules apply:
 
-- Every command carries ``now`` (epoch s) and first brings the queue to that instant; what time
-  alone causes happens at *its* instant, however late the queue hears of it.
-- Every command that changed something is logged, and replaying the log yields the same state.
-- One dictionary holds the messages. Heaps of numbers beside it may be stale and are checked.
+- Every command has ``now`` (epoch seconds) and first advances the queue to this time. A timer takes
+  effect at its own time, even when the queue handles it later.
+- Every command that changes the queue is logged. A replay of the log results in the same state.
+- A single dictionary has all messages. The heaps with sequence numbers can be stale and must be
+  checked.
 """
 
 import heapq
@@ -20,65 +21,117 @@ from uuid import UUID, uuid4
 from broadside.lab.servicebus.amqp import Value
 
 DEAD_LETTER_SUFFIX = "/$deadletterqueue"
-PARTITION_BIT = 48  # from here up a sequence number says the partition
+# The bits of a sequence number from here on are the partition.
+PARTITION_BIT = 48
 PARTITION_KEY = "x-opt-partition-key"
-Log = Callable[[str, float, dict[str, Any]], None]  # command, now, its other arguments
+# Function to log a command with its time and other arguments.
+Log = Callable[[str, float, dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
+    """Settings of a queue.
+
+    Attributes:
+        lock_s: Duration of a lock in seconds.
+        max_delivery_count: Deliveries until a message is moved to the dead letters.
+        default_ttl_s: Default and maximum lifetime in seconds, or ``None`` for no limit.
+        dead_letter_expired: Whether expired messages are moved to the dead letters.
+        duplicate_window_s: Time in seconds to detect duplicates, or 0 to disable this.
+        max_message_bytes: Maximum size of a message in bytes.
+        max_size_bytes: Maximum size of all messages in bytes, or ``None`` for no limit.
+        partitions_count: Number of partitions. With partitioning, the Standard tier uses 16.
+    """
+
     lock_s: float = 60.0
     max_delivery_count: int = 10
-    default_ttl_s: float | None = None  # also the longest; None: forever
+    default_ttl_s: float | None = None
     dead_letter_expired: bool = False
-    duplicate_window_s: float = 600.0  # 0: duplicates are not looked for
+    duplicate_window_s: float = 600.0
     max_message_bytes: int = 262_144
-    max_size_bytes: int | None = None  # of all messages together; None: no end
-    partitions_count: int = 1  # Standard makes 16 where partitioning is on
+    max_size_bytes: int | None = None
+    partitions_count: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What a sender said."""
+    """Message from a sender.
 
-    content: bytes  # properties and body sections, untouched
+    Attributes:
+        content: Properties and body sections as received.
+        message_id: Id to detect duplicates.
+        annotations: Message annotations.
+        application: Application properties.
+        ttl_s: Lifetime in seconds.
+        enqueue_at_s: Time in epoch seconds until which the message is invisible.
+    """
+
+    content: bytes
     message_id: str | None = None
     annotations: dict[Value, Value] = field(default_factory=dict)
     application: dict[Value, Value] = field(default_factory=dict)
     ttl_s: float | None = None
-    enqueue_at_s: float | None = None  # invisible until then
+    enqueue_at_s: float | None = None
 
 
 class State(IntEnum):
-    """As ``x-opt-message-state`` spells it."""
+    """State with the values of ``x-opt-message-state``."""
 
     ACTIVE = 0
     SCHEDULED = 2
 
 
 class Settlement(StrEnum):
+    """Outcome of a delivery.
+
+    Attributes:
+        COMPLETE: Remove the message.
+        ABANDON: Return the message to the queue and count the delivery.
+        RELEASE: Return the message to the queue without counting the delivery.
+        DEAD_LETTER: Move the message to the dead letters.
+    """
+
     COMPLETE = "complete"
     ABANDON = "abandon"
-    RELEASE = "release"  # given back unseen: does not count as a delivery
+    RELEASE = "release"
     DEAD_LETTER = "dead_letter"
 
 
 @dataclass(slots=True, kw_only=True)
 class Message:
-    """One message in a queue."""
+    """Message in a queue.
+
+    Attributes:
+        sent: Message from the sender.
+        sequence_number: Sequence number.
+        state: State of the message.
+        enqueued_at_s: Time when it became active or was scheduled, in epoch seconds.
+        expires_at_s: Expiry in epoch seconds, or ``None``.
+        delivery_count: Number of failed deliveries.
+        lock_token: Token of the lock, or ``None``.
+        locked_until_s: End of the lock in epoch seconds.
+    """
 
     sent: Sent
     sequence_number: int
     state: State
     enqueued_at_s: float
     expires_at_s: float | None = None
-    delivery_count: int = 0  # earlier deliveries that failed
+    delivery_count: int = 0
     lock_token: UUID | None = None
     locked_until_s: float = 0.0
 
 
 class Queue:
-    """One queue. Its dead letters are a queue of their own, where nothing ends or dies."""
+    """Queue with its dead letters, which are a queue where nothing expires.
+
+    Attributes:
+        path: Path of the queue.
+        settings: Settings of the queue.
+        messages: Messages by sequence number.
+        twice: Whether every message is duplicated, to simulate a fault.
+        dead: Dead-letter queue, or ``None`` when this is one.
+    """
 
     def __init__(
         self,
@@ -91,22 +144,32 @@ class Queue:
         self.path = path
         self.settings = settings
         self.messages: dict[int, Message] = {}
-        self.twice = False  # a fault: every message is there two times
+        self.twice = False
         self.dead = (
             None if is_dead else Queue(path + DEAD_LETTER_SUFFIX, settings, log=log, is_dead=True)
         )
         self._log = log(self)
         self._numbers = [count(1) for _ in range(settings.partitions_count)]
-        self._turns = count()  # of partitions, for messages that no key leads to one
-        self._ready: list[tuple[int, int]] = []  # place in its partition, its number
+        # Next partition for messages without a key.
+        self._turns = count()
+        # Heap of the position in the partition and the sequence number.
+        self._ready: list[tuple[int, int]] = []
         self._timers: list[tuple[float, int]] = []
         self._locked: dict[UUID, Message] = {}
-        self._seen: dict[str, tuple[float, int]] = {}  # message id -> first seen at, its number
+        # Time of the first message and its sequence number, by message id.
+        self._seen: dict[str, tuple[float, int]] = {}
 
     # Commands -------------------------------------------------------------------------------
 
     def send(self, sent: Sent, now: float) -> int:
-        """Take a message in and return its sequence number; a duplicate's is the first one's."""
+        """Store a message and return its sequence number.
+
+        For a duplicate, this is the sequence number of the first message.
+
+        Args:
+            sent: Message to store.
+            now: Current time in epoch seconds.
+        """
         self.advance(now)
         self._log("send", now, {"sent": sent})
         if known := self._duplicate_of(sent, now):
@@ -125,7 +188,15 @@ class Queue:
         return number
 
     def cancel(self, numbers: Sequence[int], now: float) -> bool:
-        """Remove scheduled messages: all of them, or, if one is not there, none."""
+        """Remove scheduled messages.
+
+        Args:
+            numbers: Sequence numbers.
+            now: Current time in epoch seconds.
+
+        Returns:
+            False when a message does not exist. In this case, none is removed.
+        """
         self.advance(now)
         found = [self.messages.get(number) for number in numbers]
         if any(message is None or message.state is not State.SCHEDULED for message in found):
@@ -136,12 +207,19 @@ class Queue:
         return True
 
     def take(self, now: float, *, lock: bool = True, token: UUID | None = None) -> Message | None:
-        """The oldest message that nobody holds: locked for its taker, or removed."""
+        """Return the oldest available message, or ``None``.
+
+        Args:
+            now: Current time in epoch seconds.
+            lock: Whether to lock the message. Otherwise it is removed.
+            token: Lock token to use, or ``None`` for a new one.
+        """
         self.advance(now)
         while self._ready:
             message = self.messages.get(heapq.heappop(self._ready)[1])
             if message is None:
-                continue  # it went while it stood in line
+                # The message was removed while it was waiting.
+                continue
             token = (token or uuid4()) if lock else None
             self._log("take", now, {"lock": lock, "token": token})
             message.lock_token = token
@@ -161,7 +239,18 @@ class Queue:
         reason: str | None = None,
         description: str | None = None,
     ) -> bool:
-        """End a delivery; False when the lock is lost."""
+        """Finish a delivery.
+
+        Args:
+            token: Token of the lock.
+            how: Outcome of the delivery.
+            now: Current time in epoch seconds.
+            reason: Reason for a dead letter.
+            description: Description for a dead letter.
+
+        Returns:
+            False when the lock has been lost.
+        """
         self.advance(now)
         message = self._locked.pop(token, None)
         if message is None:
@@ -181,7 +270,15 @@ class Queue:
         return True
 
     def renew(self, token: UUID, now: float) -> float | None:
-        """Lock for a full time from now; return until when (epoch s), None when it is lost."""
+        """Renew a lock for its full duration.
+
+        Args:
+            token: Token of the lock.
+            now: Current time in epoch seconds.
+
+        Returns:
+            The end of the lock in epoch seconds, or ``None`` when the lock has been lost.
+        """
         self.advance(now)
         message = self._locked.get(token)
         if message is None:
@@ -191,7 +288,7 @@ class Queue:
         return message.locked_until_s
 
     def lose(self, now: float) -> None:
-        """A fault: every lock runs out now."""
+        """Simulate a fault that ends every lock."""
         self.advance(now)
         self._log("lose", now, {})
         for message in list(self._locked.values()):
@@ -200,7 +297,7 @@ class Queue:
         self.advance(now)
 
     def double(self, twice: bool, now: float) -> None:
-        """From now on every message that becomes active does so two times, or no longer."""
+        """Start or stop a fault that duplicates every message when it becomes active."""
         self.advance(now)
         self._log("double", now, {"twice": twice})
         self.twice = twice
@@ -218,14 +315,20 @@ class Queue:
         )
 
     def peek(self, from_number: int, limit: int) -> list[Message]:
-        """Messages in any state, by sequence number, without touching them."""
+        """Return messages in any state by sequence number, without locking them.
+
+        Args:
+            from_number: First sequence number.
+            limit: Maximum number of messages.
+        """
         numbers = sorted(number for number in self.messages if number >= from_number)
         return [self.messages[number] for number in numbers[:limit]]
 
     def counts(self) -> dict[str, int]:
         scheduled = sum(message.state is State.SCHEDULED for message in self.messages.values())
         return {
-            "active": len(self.messages) - scheduled,  # locked ones included
+            # Locked messages are also active.
+            "active": len(self.messages) - scheduled,
             "locked": len(self._locked),
             "scheduled": scheduled,
             "dead": len(self.dead.messages) if self.dead else 0,
@@ -234,11 +337,11 @@ class Queue:
     # Time -----------------------------------------------------------------------------------
 
     def next_due(self) -> float | None:
-        """When :meth:`advance` may next have something to do; None: never."""
+        """Return the time of the next timer in epoch seconds, or ``None`` when there is none."""
         return self._timers[0][0] if self._timers else None
 
     def advance(self, now: float) -> None:
-        """Let happen what is due: activations, lost locks, expiries."""
+        """Handle all due activations, lost locks and expiries."""
         while self._timers and self._timers[0][0] <= now:
             due, number = heapq.heappop(self._timers)
             message = self.messages.get(number)
@@ -246,7 +349,8 @@ class Queue:
                 continue
             if message.state is State.SCHEDULED:
                 del self.messages[number]
-                message.sequence_number = self._next_number(number >> PARTITION_BIT)  # as it does
+                # The service also assigns a new number.
+                message.sequence_number = self._next_number(number >> PARTITION_BIT)
                 self._activate(message, due)
             elif message.lock_token is not None:
                 if message.locked_until_s <= due:
@@ -258,7 +362,11 @@ class Queue:
     # Moves ----------------------------------------------------------------------------------
 
     def _partition_of(self, sent: Sent) -> int:
-        """By its partition key, else by its id where duplicates are looked for, else in turn."""
+        """Return the partition of a message.
+
+        It depends on the partition key, or on the message id when duplicates are detected. Other
+        messages are assigned in turn.
+        """
         key = sent.annotations.get(PARTITION_KEY)
         if key is None and self.settings.duplicate_window_s:
             key = sent.message_id

@@ -1,13 +1,14 @@
-"""An Azure Firewall's own metrics, by a call of the Resource Manager that names one resource.
+"""Byte counters of an Azure Firewall from Azure Monitor, read for a single resource.
 
-So *Monitoring Reader* on the firewall alone is enough (``DECISIONS.md``). Unit, grain and
-aggregation are read from the answer. What Azure Monitor does with its newest points, and what we
-make of it:
+The role *Monitoring Reader* on this firewall is enough, because the request to the Resource Manager
+names a resource (``DECISIONS.md``). Unit, grain and aggregation are read from the response. The
+newest data points need care:
 
-- They come as 0 or null and change for some minutes: inside ``settle_s`` a 0 is unknown, and a
-  null is unknown at any age. A bin that is still being filled is unknown too.
-- A point labelled ``T`` counts what passed somewhat before: the lag is fitted later on, and
-  :data:`LAG_HINT_S` is what was seen of a real firewall.
+- Azure Monitor first returns them as 0 or null and can change them for some minutes. If a 0 is
+  newer than ``settle_s``, it is unknown. A null is always unknown. A bin that has not ended is also
+  unknown.
+- A point with label ``T`` counts traffic from some time before ``T``. This lag will be estimated
+  later. :data:`LAG_HINT_S` was measured on a real firewall.
 """
 
 import asyncio
@@ -44,14 +45,17 @@ from broadside.exchange.messages import Direction
 from broadside.exchange.rows import read_json_as
 
 ROLE: Final = "Monitoring Reader"
-SPLIT_MAX_COUNT: Final = 1000  # series of a metric that is split; unasked the service gives ten
-LAG_HINT_S: Final = 75.0  # a one-minute point labelled T covered about [T - 75 s, T - 15 s]
+# Maximum number of series of a split metric. Without ``top`` the service returns ten.
+SPLIT_MAX_COUNT: Final = 1000
+# A one-minute point with label T covered about [T - 75 s, T - 15 s].
+LAG_HINT_S: Final = 75.0
 
 _ID: Final = re.compile(
     r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers/[^/]+/[^/]+/[^/]+", re.IGNORECASE
 )
 _GRAIN: Final = re.compile(r"P(?:(\d{1,5})D)?(?:T(?:(\d{1,5})H)?(?:(\d{1,5})M)?(?:(\d{1,5})S)?)?")
-_GRAIN_MAX_S: Final = 86_400.0  # Azure Monitor's longest
+# Longest grain of Azure Monitor.
+_GRAIN_MAX_S: Final = 86_400.0
 _UNIT_BYTES: Final = {"BitsPerSecond": 1 / 8, "BytesPerSecond": 1.0, "Bytes": 1.0}
 _AGGREGATION: Final[Mapping[str, str]] = {
     "Throughput": "Average",
@@ -61,18 +65,31 @@ _AGGREGATION: Final[Mapping[str, str]] = {
     "ObservedCapacity": "Minimum,Maximum",
     "FirewallLatencyPng": "Average",
 }
-_ATTEMPT_S: Final = 10.0  # to connect, and without a byte of the answer
-_ANSWER_MAX_BYTES: Final = 16 * 1_048_576  # a week of minutes is one
-_RETRY_AFTER_S: Final = 30.0  # when a throttling service does not say
+# Time limit to connect, and between two reads of the response.
+_ATTEMPT_S: Final = 10.0
+# One week of one-minute points takes about 1 MiB.
+_ANSWER_MAX_BYTES: Final = 16 * 1_048_576
+# Used if a 429 response has no ``Retry-After``.
+_RETRY_AFTER_S: Final = 30.0
 
 
-# An answer, as far as it is read -----------------------------------------------------------------
+# Models of the response ---------------------------------------------------------------------------
 
-_Listed = BeforeValidator(lambda told: told or ())  # null, too: there are none
+# Azure sends null for an empty list.
+_Listed = BeforeValidator(lambda told: told or ())
 
 
 class Point(BaseModel):
-    """What is known from one instant on, for a grain; None is unknown."""
+    """Values of a metric for a grain.
+
+    Attributes:
+        at: Start of the grain.
+        average: Average, or ``None`` if unknown. The other values are the same.
+        minimum: Minimum.
+        maximum: Maximum.
+        total: Sum.
+        count: Number of samples.
+    """
 
     at: AwareDatetime = Field(alias="timeStamp")
     average: float | None = None
@@ -87,28 +104,37 @@ class _Dimension(BaseModel):
 
 
 class Series(BaseModel):
-    """One of a metric: of all, or of one value of the dimension that it is split by."""
+    """One series of a metric, for all data or for one value of the split dimension."""
 
     metadatavalues: Annotated[tuple[_Dimension, ...], _Listed] = ()
     data: Annotated[tuple[Point, ...], _Listed] = ()
 
 
 class MetricTold(BaseModel):
-    """One metric of a resource; without a unit: it was not told."""
+    """Response for a metric of a resource.
+
+    Attributes:
+        unit: Unit of the values, empty if the response has none.
+        timeseries: Series of the metric.
+        error_code: Error of this metric, or ``None``.
+        error_message: Text of the error.
+        interval: Grain as an ISO 8601 duration.
+        partial: Reason to report when this response is known to be incomplete, or ``None``.
+    """
 
     unit: str = ""
     timeseries: Annotated[tuple[Series, ...], _Listed] = ()
     error_code: str | None = Field(None, alias="errorCode")
     error_message: str | None = Field(None, alias="errorMessage")
-    interval: str | None = None  # its grain
-    partial: str | None = None  # why the answer is known to be incomplete
+    interval: str | None = None
+    partial: str | None = None
 
     @property
     def points(self) -> list[Point]:
         return [point for series in self.timeseries for point in series.data]
 
     def known(self, aggregation: str) -> list[float]:
-        """What is known of one aggregation."""
+        """Return the known values of an aggregation."""
         found = [getattr(point, aggregation) for point in self.points]
         return [value for value in found if value is not None]
 
@@ -123,18 +149,28 @@ def _read_answer(document: Any) -> tuple[Any, _Answer]:
 
 
 class MetricAsked(BaseModel):
-    """One metric that is asked for."""
+    """Query for a metric.
+
+    Attributes:
+        name: Name of the metric.
+        aggregation: Azure aggregations, separated by commas.
+        split_by: Dimension to split by, or ``None``.
+    """
 
     name: str
     aggregation: str
-    split_by: str | None = None  # a dimension
+    split_by: str | None = None
 
 
 class AzureMonitorLedger:
-    """One firewall's ``Throughput`` or ``DataProcessed``, and beside it what else it says.
+    """Byte counter on a firewall (``Throughput`` or ``DataProcessed``).
 
-    Each request goes out once: when to come back is the caller's to know, and a throttling service
-    (429) says it, as :class:`LedgerBusy`. ``token`` stands in for ``DefaultAzureCredential``.
+    Other metrics of the firewall become notes of the ledger. Each request is sent once, because the
+    caller controls retries. A throttled request (429) raises :class:`LedgerBusy`.
+
+    Attributes:
+        name: Name to use in reports, with the metric.
+        freshness: Time to wait until the newest values are stable.
     """
 
     def __init__(
@@ -151,7 +187,23 @@ class AzureMonitorLedger:
         ca_file: Path | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Raises LedgerError for a resource id, grain or endpoint that is none."""
+        """Check the arguments. This does not send any requests.
+
+        Args:
+            resource_id: Azure resource id of the firewall.
+            metric: Metric to use as the byte counter.
+            grain: Grain as an ISO 8601 duration.
+            layer: Network layer that the firewall uses to count bytes.
+            settle_s: Time to wait in seconds until a value no longer changes.
+            endpoint: Base URL to use for requests to the Resource Manager.
+            client_id: Client id of a managed identity.
+            token: Bearer token that replaces ``DefaultAzureCredential``.
+            ca_file: Path to the CA certificates (PEM).
+            now: Clock to use. It can be replaced in tests.
+
+        Raises:
+            LedgerError: The resource id, the grain or the endpoint is invalid.
+        """
         if _ID.fullmatch(resource_id) is None:
             raise LedgerError(
                 f"azure_monitor_resource_id {resource_id!r}: not a resource id; copy the "
@@ -186,6 +238,7 @@ class AzureMonitorLedger:
     async def read(
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
+        """Return the bins in this time span (see :meth:`LedgerSource.read`)."""
         names = [self._metric, *(name for name in _AGGREGATION if name != self._metric)]
         asked = [MetricAsked(name=name, aggregation=_AGGREGATION[name]) for name in names]
         first, *rest = await self.ask(asked, from_at, before_at)
@@ -217,9 +270,18 @@ class AzureMonitorLedger:
     async def ask(
         self, asked: Sequence[MetricAsked], from_at: datetime, before_at: datetime
     ) -> list[MetricTold | LedgerError]:
-        """Each metric over the span, whole grains of it, or why it failed.
+        """Query several metrics at the same time.
 
-        Raises :class:`LedgerError` where there is no token.
+        Args:
+            asked: The metrics.
+            from_at: Read from this time on, rounded down to a whole grain.
+            before_at: Read up to this time, rounded up to a whole grain.
+
+        Returns:
+            For each query its result or its error, in the same order.
+
+        Raises:
+            LedgerError: No token is available.
         """
         grain = timedelta(seconds=self._grain_s)
         epoch = datetime(1970, 1, 1, tzinfo=UTC)
@@ -269,7 +331,7 @@ class AzureMonitorLedger:
         return metric
 
     def _bins(self, metric: MetricTold, read_at: datetime) -> tuple[Floats, Floats, Floats, float]:
-        """The byte metric as bins: start, end, bytes, and their grain."""
+        """Return start, end and bytes of each bin, and the grain in seconds."""
         if metric.unit not in _UNIT_BYTES:
             unit = f"unit {metric.unit!r}" if metric.unit else "no answer"
             raise LedgerError(
@@ -302,7 +364,7 @@ class AzureMonitorLedger:
         return "the given token" if self._token else f"identity {self._client_id or 'default'}"
 
     def _refusal(self, response: httpx.Response, body: bytes) -> LedgerError:
-        """One line that names the fix, where we know it."""
+        """Return an error with one line that names the fix where it is known."""
         told = object_of(body)
         error = told.get("error", told)  # the Resource Manager's own has an envelope
         known = [error.get(name) for name in ("code", "message")] if isinstance(error, dict) else []
@@ -327,7 +389,7 @@ def parse_grain(text: str) -> float:
     """Return the seconds of an ISO 8601 duration such as ``PT1M``, at most a day.
 
     Raises:
-        LedgerError: The text is no such duration.
+        LedgerError: The text is not such a duration.
     """
     found = _GRAIN.fullmatch(text)
     sizes_s = (86_400, 3600, 60, 1)
@@ -342,7 +404,7 @@ def parse_grain(text: str) -> float:
 
 
 def _said_beside(told: Mapping[str, MetricTold]) -> list[str]:
-    """What the other metrics say of the span, as a reader of a report needs it."""
+    """Return notes for the report from the other metrics."""
 
     def known(name: str, aggregation: str) -> list[float]:
         return told.get(name, MetricTold()).known(aggregation)

@@ -1,4 +1,4 @@
-"""A firewall's figures that somebody exported as CSV."""
+"""Byte counters of a firewall from an exported CSV file."""
 
 import csv
 import io
@@ -19,8 +19,10 @@ from broadside.coordinator.device.epoch import epoch_seconds
 from broadside.coordinator.device.ledgers.source import Freshness, LedgerError, needed
 from broadside.exchange.messages import Direction
 
-_FILE_MAX_BYTES: Final = 32 * 1_048_576  # a year of minutes takes half
-_TIME_MAX: Final = 1e20  # epoch nanoseconds of the year 5138
+# One year of one-minute rows takes about 16 MiB.
+_FILE_MAX_BYTES: Final = 32 * 1_048_576
+# The year 5138 in epoch nanoseconds.
+_TIME_MAX: Final = 1e20
 _BYTES_PER_S: Final[Mapping[str, float]] = {
     "bits_per_second": 1 / 8,
     "kilobits_per_second": 1e3 / 8,
@@ -32,18 +34,33 @@ _BYTES_PER_S: Final[Mapping[str, float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvForm:
-    """How the file is to be read."""
+    """Format of the CSV file.
 
-    time_column: str = "time"  # ISO 8601, or epoch seconds
+    Attributes:
+        time_column: Column to read times from (ISO 8601 or epoch times).
+        value_column: Column to read values from.
+        unit: Unit of the values. ``bytes`` means bytes per bin, not a running total.
+        zone: IANA time zone for times without an offset.
+        label: End of the bin that its time names.
+    """
+
+    time_column: str = "time"
     value_column: str = "bytes"
-    unit: CsvUnit = "bytes"  # `bytes` are those of each bin, not a running total
-    zone: str = "UTC"  # IANA name, for times that carry no offset
-    label: Literal["start", "end"] = "start"  # which end of its bin a time names
+    unit: CsvUnit = "bytes"
+    zone: str = "UTC"
+    label: Literal["start", "end"] = "start"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvFields:
-    """How whoever wrote the form calls its fields."""
+    """Names of the fields in error messages, as the user configured them.
+
+    Attributes:
+        path: Name of the setting to use for the path.
+        time_column: Name of the setting to use for the time column.
+        value_column: Name of the setting to use for the value column.
+        zone: Name of the setting to use for the time zone.
+    """
 
     path: str = "ledger_path"
     time_column: str = "BROADSIDE_CSV_TIME_COLUMN"
@@ -52,9 +69,13 @@ class CsvFields:
 
 
 class CsvLedger:
-    """Bins of equal length, read anew each time. An empty value is unknown.
+    """Bins of equal length from a file that is read again for each call.
 
-    Raises :class:`LedgerError` for a zone that is none.
+    An empty cell is an unknown value. Raises :class:`LedgerError` for an unknown time zone.
+
+    Attributes:
+        name: Name to use in reports, with the file name.
+        freshness: Time to wait until the newest values are stable.
     """
 
     def __init__(
@@ -85,6 +106,7 @@ class CsvLedger:
     async def read(
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
+        """Return the bins in this time span (see :meth:`LedgerSource.read`)."""
         at_s, values = self.rows()
         if len(at_s) > 1 and np.diff(at_s).min() < 0.99 * np.median(np.diff(at_s)):
             raise LedgerError(f"{self._what}: its rows are not a regular interval apart")
@@ -107,7 +129,11 @@ class CsvLedger:
         )
 
     def rows(self) -> tuple[Floats, Floats]:
-        """Times and values as they stand, in time order. Raises LedgerError."""
+        """Return times in epoch seconds and unconverted values, sorted by time.
+
+        Raises:
+            LedgerError: The file cannot be read or a row is invalid.
+        """
         try:
             with self._path.open("rb") as file:
                 data = file.read(_FILE_MAX_BYTES + 1)
@@ -125,7 +151,7 @@ class CsvLedger:
             raise LedgerError(f"{self._what}: not CSV ({error})") from error
 
     def _rows(self, text: str) -> tuple[Floats, Floats]:
-        """Times and values in time order, every row checked."""
+        """Parse and check every row and return times and values, sorted by time."""
         rows = csv.DictReader(io.StringIO(text))
         for setting, column in (
             (self._fields.time_column, self._form.time_column),
@@ -149,7 +175,7 @@ class CsvLedger:
         return bins[:, 0], bins[:, 1]
 
     def _time(self, text: str) -> float:
-        """Epoch seconds. Raises ``ValueError``."""
+        """Return epoch seconds. Raises ``ValueError``."""
         try:
             number = float(text)
         except ValueError:
@@ -177,7 +203,7 @@ class CsvLedger:
 
 
 def _value(text: str) -> float:
-    """A figure; NaN where the cell is empty. Raises ``ValueError``."""
+    """Return a number, or NaN for an empty cell. Raises ``ValueError``."""
     if not text.strip():
         return float("nan")
     try:

@@ -1,4 +1,4 @@
-"""A ledger as it is kept with a run."""
+"""JSON format of a ledger that is stored with a run."""
 
 import json
 import math
@@ -14,7 +14,7 @@ _DECLARED = ("mss_bytes", "mtu_bytes", "extreme", "counts_lost")
 
 
 def dump_ledger(ledger: FirewallLedger) -> bytes:
-    """A ledger as JSON; unknown bins are null."""
+    """Return a ledger as JSON, with null for unknown bins."""
     partial = {} if ledger.partial is None else {"partial": ledger.partial}
     return json.dumps(
         partial
@@ -48,7 +48,7 @@ def _counts(values: Floats) -> list[float | None]:
 
 
 def load_ledger(document: bytes) -> FirewallLedger:
-    """What :func:`dump_ledger` wrote."""
+    """Return the ledger that :func:`dump_ledger` wrote."""
     kept = json.loads(document)
     flows = kept.pop("flows", tuple(Flow))
     bins = np.array(kept.pop("bins"), dtype=float).reshape(-1, 3)

@@ -1,4 +1,4 @@
-"""The lab firewall's own ledger."""
+"""Byte counters of the lab firewall."""
 
 import csv
 import io
@@ -18,13 +18,15 @@ DROPS_OF_FLOW = {Flow.UP: "up_drops_count", Flow.DOWN: "down_drops_count"}
 
 
 class LabLedger:
-    """The lab firewall's CSV: cumulative IP-layer bytes delivered each way, a reading a second.
+    """Reads the CSV file from the lab firewall, with a row of cumulative counters for each second.
 
-    Acknowledgements travel against the payload, so a forward run reads only the flow that carries
-    its payload. Of a bidirectional run both are summed, with each way's acknowledgements in the
-    other (:func:`broadside.coordinator.core.measure.headers.acknowledged_max_ratio`). What the
-    firewall drops is not counted. A counter that went back (a restarted reader) leaves a gap, not a
-    negative bin. A firewall whose first reading is 0 is a new one: no run before it went through.
+    The firewall counts the bytes (IP layer) that it delivered in each direction. Dropped packets
+    are not included. Acknowledgements flow against the payload. When a run uses a single direction,
+    only the flow with the payload is read. When it uses both, the sum is read, which includes
+    acknowledgements (:func:`broadside.coordinator.core.measure.headers.acknowledged_max_ratio`).
+
+    If a counter decreases because the reader was restarted, the bin is unknown and not negative. If
+    the first reading is 0, the firewall is new and no earlier run has used it.
     """
 
     name = "lab"
@@ -36,6 +38,7 @@ class LabLedger:
     async def read(
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
+        """Return the bins in this time span (see :meth:`LedgerSource.read`)."""
         try:
             text = self._path.read_text(encoding="utf-8")
         except OSError as error:
@@ -63,9 +66,9 @@ class LabLedger:
 
 
 def _readings(text: str, direction: Direction) -> tuple[Floats, Floats, Floats]:
-    """Epoch seconds, cumulative bytes and drops of the flows asked for.
+    """Return epoch seconds, cumulative bytes and drops of the requested flows.
 
-    Half-written lines are left out. A file without columns of drops has them as NaN.
+    Incomplete lines are skipped. Drops are NaN if the file has no columns for them.
     """
     columns = [COLUMN_OF_FLOW[flow] for flow in direction.flows]
     drops = [DROPS_OF_FLOW[flow] for flow in direction.flows]

@@ -1,4 +1,4 @@
-"""Any appliance that Prometheus knows: a Cisco 8000v, a Palo Alto, a Linux router."""
+"""Byte counters from Prometheus, for any device with an exporter."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -19,11 +19,15 @@ _BYTES_OF_RATE: Final = {"bits_per_second": 1 / 8, "bytes_per_second": 1.0}
 
 
 class PrometheusLedger:
-    """One series of a query over the HTTP API, a sample each step.
+    """Reads a series from the HTTP API, with a sample for each step.
 
-    A rate at an instant stands for the step before it (as ``rate(x[<step>])`` gives it); of
-    ``bytes_total``, a counter, each pair of neighbouring samples is a bin, and one that went back
-    is unknown.
+    A rate covers the step before its time, as it is returned by ``rate(x[<step>])``. When the unit
+    is ``bytes_total``, the series is a counter and each pair of adjacent samples makes a bin. If
+    the counter decreases, this bin is unknown.
+
+    Attributes:
+        name: Name to use in reports, with the query.
+        freshness: Time to wait until the newest values are stable.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class PrometheusLedger:
     async def read(
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
+        """Return the bins in this time span (see :meth:`LedgerSource.read`)."""
         at_s, values, partial = await self._samples(from_at.timestamp(), before_at.timestamp())
         if self._unit == "bytes_total":
             start_s, end_s, counts = at_s[:-1], at_s[1:], np.diff(values)
@@ -74,7 +79,7 @@ class PrometheusLedger:
         )
 
     async def _samples(self, from_s: float, before_s: float) -> tuple[Floats, Floats, str | None]:
-        """Instants and values, on whole steps, and why they are known to be incomplete."""
+        """Return times in epoch seconds, values, and the reason if they are incomplete."""
         answer = await self._api.series(self._query, from_s, before_s, self._step_s)
         found = answer.series
         if len(found) > 1:

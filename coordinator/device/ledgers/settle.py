@@ -1,4 +1,4 @@
-"""Reads a source until its figures for a run stop changing, and not for ever."""
+"""Repeats reads of a source until the values of a run are stable, up to a time limit."""
 
 import asyncio
 import logging
@@ -16,28 +16,39 @@ from broadside.exchange.messages import Direction
 
 log = logging.getLogger(__name__)
 
-_READ_MAX_S: Final = 60.0  # s of one read
-_AGAIN_S: Final = 5.0  # s from a failed read to the next, at least
+# Time limit for a read.
+_READ_MAX_S: Final = 60.0
+# Minimum time to wait after a failed read.
+_AGAIN_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What is to be known of which run."""
+    """Run and span of time to read.
+
+    Attributes:
+        run_id: Id of the run.
+        from_at: Start of the bins to read.
+        before_at: End of the bins to read.
+        begun_at: Start of the traffic. Values from here on are required.
+        ended_at: End of the traffic.
+        direction: Direction of the traffic to read.
+    """
 
     run_id: str
-    from_at: datetime  # of the bins that are read
+    from_at: datetime
     before_at: datetime
-    begun_at: datetime  # of the traffic, which must be known
+    begun_at: datetime
     ended_at: datetime
     direction: Direction
 
     @property
     def empty(self) -> bool:
-        """Whether the run ended before it began: nothing is worth waiting for."""
+        """Return True if the run ended before it began, so that no data is expected."""
         return self.ended_at <= self.begun_at
 
     def since(self, from_s: float | None) -> "Span":
-        """Without what lies before an instant, epoch s, that is told."""
+        """Return the span without the part before ``from_s`` (epoch seconds), if given."""
         if from_s is None:
             return self
         return replace(self, from_at=max(self.from_at, datetime.fromtimestamp(from_s, UTC)))
@@ -45,28 +56,42 @@ class Span:
 
 @dataclass(slots=True, kw_only=True)
 class _Reading:
-    """One run's ledger on its way to rest."""
+    """State of the reads for one run.
+
+    Attributes:
+        next_at: Time of the next read.
+        until_at: Time limit, after which the values are used as they are.
+        draft: Result of the last successful read.
+        task: Read in progress.
+    """
 
     next_at: datetime
-    until_at: datetime  # when patience is over
+    until_at: datetime
     draft: FirewallLedger | None = None
     task: "asyncio.Task[FirewallLedger] | None" = None
 
 
 @dataclass(slots=True)
 class Settling:
-    """The ledgers of runs that are over, each read until two reads agree."""
+    """Reads the ledgers of finished runs until two reads agree.
+
+    Attributes:
+        source: Source to read byte counters from.
+        now: Clock to use. It can be replaced in tests.
+        glance_s: Maximum time in seconds to wait for a read. The caller also has to renew leases.
+    """
 
     source: LedgerSource
     now: Callable[[], datetime]
-    glance_s: float = 0.5  # that a caller may wait for a read: it has leases to renew
+    glance_s: float = 0.5
     _readings: dict[str, _Reading] = field(default_factory=dict)
 
     async def read(self, span: Span) -> FirewallLedger | None:
-        """The run's figures once they are at rest; None while it is worth coming back.
+        """Return the values for this run when they are stable, or ``None`` to try again later.
 
-        Quick: the source is read in the background. When its patience is over the figures are
-        returned as they are, with a note that says so, or without a bin where none can be read.
+        This returns within ``glance_s``, because a background task reads the source. At the time
+        limit, the last values are returned with a note. If the source could not be read at all, the
+        result has no bins.
         """
         if span.run_id not in self._readings:
             self._readings[span.run_id] = self._begin(span)
@@ -85,7 +110,7 @@ class Settling:
         return ledger
 
     async def close(self) -> None:
-        """End what is still being read."""
+        """Cancel reads in progress."""
         tasks = [reading.task for reading in self._readings.values() if reading.task]
         for task in tasks:
             task.cancel()
@@ -93,7 +118,7 @@ class Settling:
         self._readings.clear()
 
     def _begin(self, span: Span) -> _Reading:
-        """Who takes up a run long after its end has all its patience still."""
+        """Return the initial state, with the full time limit even long after the end of a run."""
         wait = self.source.freshness
         first_s = wait.settle_s if wait.poll_s is None else min(wait.poll_s, wait.settle_s)
         next_at = max(span.ended_at + timedelta(seconds=first_s), self.now())
@@ -109,7 +134,8 @@ class Settling:
             raise LedgerError(f"the ledger did not answer within {_READ_MAX_S:g} s") from error
         except LedgerError:
             raise
-        except Exception as error:  # a fault of one source's must not end the care for all runs
+        # An error in a source must not stop the service for all runs.
+        except Exception as error:
             log.exception("ledger", extra={"action": "ledger", "run_id": span.run_id})
             raise LedgerError(f"the ledger's answer makes no sense: {error!r}") from error
 
@@ -154,12 +180,20 @@ def at_rest(
     until_s: float,
     settle_s: float,
 ) -> bool:
-    """Whether two reads say the same of the span, and the later one says all that is to come.
+    """Return True if two reads agree on a span and the later one is complete.
 
-    Bins that are unknown are only believed to stay so when the later read came ``settle_s`` after
-    the span's end.
+    An unknown bin counts as final only if the later read took place ``settle_s`` after the span's
+    end.
+
+    Args:
+        earlier: Earlier read.
+        later: Later read.
+        from_s: Start time to compare from, in epoch seconds.
+        until_s: End time to compare up to, in epoch seconds.
+        settle_s: Time to wait in seconds until values no longer change.
     """
-    if later.partial is not None:  # what is missing may come
+    # If the later read is incomplete, the missing part may still arrive.
+    if later.partial is not None:
         return False
     before, after = _within(earlier, from_s, until_s), _within(later, from_s, until_s)
     if before.shape != after.shape or not np.array_equal(before, after, equal_nan=True):
@@ -171,13 +205,13 @@ def at_rest(
 
 
 def _within(ledger: FirewallLedger, from_s: float, until_s: float) -> Floats:
-    """The bins that overlap a span: start, end, bytes."""
+    """Return start, end and bytes of the bins that overlap a span, as columns."""
     bins = np.column_stack([ledger.start_s, ledger.end_s, ledger.bytes])
     return bins[(ledger.end_s > from_s) & (ledger.start_s < until_s)]
 
 
 def _nothing(draft: FirewallLedger | None, why: str, now: datetime) -> FirewallLedger:
-    """What stands when the source can no longer be read: its last answer, or no bin."""
+    """Return the last read with a note, or a ledger without bins, if reads keep failing."""
     note = f"the firewall's figures could not be read to their end: {why}"
     if draft is not None:
         return replace(draft, notes=(*draft.notes, note))

@@ -1,4 +1,4 @@
-"""The interfaces' own byte counters over SNMP, of one device or of several side by side."""
+"""Byte counters of interfaces over SNMP, for a device or several parallel devices."""
 
 import asyncio
 import math
@@ -27,15 +27,17 @@ from broadside.exchange.background import keep_going
 from broadside.exchange.messages import Direction
 
 _BITS: Final = 8
-KEPT_TO_S: Final = 0.01  # s by which neighbouring bins may miss each other: they are kept to the ms
+# Tolerance for adjacent bins, because stored times have millisecond resolution.
+KEPT_TO_S: Final = 0.01
 
 
 class SnmpLedger:
-    """What came in at all interfaces that witnesses name: a bin from one reading to the next.
+    """Received bytes on all configured interfaces, with a bin for each pair of readings.
 
-    Counters of 64 bits where there are any; of 32 bits, read through their wrap where the
-    interface's speed says that there was one at most. Several devices are added up over the bins
-    of the first, each counter taken as even within its own bin.
+    64-bit counters are used when they are available. A 32-bit counter can be corrected for a wrap
+    if, at the interface speed, it cannot wrap more than once between readings. When there are
+    several devices, their bytes are added for each bin of the first device. This assumes that each
+    counter grows evenly within its own bin.
     """
 
     name = "snmp IF-MIB"
@@ -51,13 +53,13 @@ class SnmpLedger:
         self._layer = layer
 
     async def watch(self) -> None:
-        """Ask on a clock, until cancelled: a counter keeps no history."""
+        """Poll the counters until cancelled, because SNMP counters have no history."""
         async with asyncio.TaskGroup() as group:
             for witness in self._witnesses:
                 group.create_task(keep_going(witness.watch))
 
     async def told(self, from_at: datetime, before_at: datetime) -> Witnessed:
-        """What came in, counter by counter."""
+        """Return the readings of received bytes per counter (see :meth:`LiveSource.told`)."""
         parts = [await witness.read(from_at, before_at) for witness in self._witnesses]
         told = together(parts, datetime.now(UTC))
         return replace(told, series=tuple(told.of(Quantity.RECEIVED)))
@@ -65,9 +67,11 @@ class SnmpLedger:
     async def read(
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
+        """Return the bins in this time span (see :meth:`LedgerSource.read`)."""
         return self.ledger_of(await self.told(from_at, before_at))
 
     def ledger_of(self, told: Witnessed) -> FirewallLedger:
+        """Return a ledger from readings. Raises :class:`LedgerError` if there are none."""
         series = [in_a_row(each) for each in told.series]
         silent = [
             f"{remark.device}: {remark.said}"
@@ -90,12 +94,17 @@ class SnmpLedger:
 
 
 def in_a_row(series: WitnessSeries) -> WitnessSeries:
-    """Its bins one after the other: of those that overlap, where several coordinators asked, the
-    first, and an unknown one where nobody did."""
+    """Return the series with bins that follow each other without overlap or gap.
+
+    Bins overlap if several coordinators polled. The first of them is used. A gap becomes an unknown
+    bin.
+    """
     from_s = series.at_s - series.over_s
-    if (np.abs(from_s[1:] - series.at_s[:-1]) <= 1e-6).all():  # one process, all the time
+    # When only a single process polled, the bins are already contiguous.
+    if (np.abs(from_s[1:] - series.at_s[:-1]) <= 1e-6).all():
         return series
-    rows: list[tuple[float, float, float]] = []  # at, over, value
+    # Each row has time, length and value.
+    rows: list[tuple[float, float, float]] = []
     ended_s = from_s[0] if len(from_s) else 0.0
     for begun_s, at_s, value in zip(from_s, series.at_s, series.values, strict=True):
         if begun_s < ended_s - KEPT_TO_S:
@@ -110,7 +119,7 @@ def in_a_row(series: WitnessSeries) -> WitnessSeries:
 
 
 def _added_up(series: Sequence[WitnessSeries]) -> tuple[Floats, Floats, Floats]:
-    """Bins of the first series, with what all of them counted; NaN where one does not know."""
+    """Return the bins of the first series with the sum of all series, NaN where one is unknown."""
     first = series[0]
     start_s, end_s = first.at_s - first.over_s, first.at_s
     total = np.zeros(len(end_s))

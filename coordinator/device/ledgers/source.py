@@ -1,9 +1,9 @@
-"""What every source of a firewall's byte counts promises.
+"""Interface of all sources of a firewall's byte counters.
 
 Errors::
 
-    LedgerError       the source cannot be read; says which, why, and what to do
-    └── LedgerBusy    it is throttling us, and says for how long
+    LedgerError       the source cannot be read. The message has source, reason and fix.
+    └── LedgerBusy    the source throttles requests and gives a time to wait.
 """
 
 import importlib
@@ -21,38 +21,51 @@ from broadside.coordinator.device.ledgers import module_of
 from broadside.exchange.installation import bring_extra
 from broadside.exchange.messages import Direction
 
-BUSY_MAX_S: Final = 600.0  # s for which a source may send us away: it is another's word
+# Limit for a wait that a source requests, because its value is external input.
+BUSY_MAX_S: Final = 600.0
 
 
 class LedgerError(Exception):
-    """A ledger cannot be read."""
+    """Failed read of a ledger."""
 
 
 class LedgerBusy(LedgerError):
-    """The source asks to be left alone for a while."""
+    """Throttled read of a ledger.
+
+    Attributes:
+        retry_after_s: Time to wait in seconds, at most ``BUSY_MAX_S``.
+    """
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
-        bounded = 0 <= retry_after_s <= BUSY_MAX_S  # which no NaN is, either
+        # The comparison is also false for NaN.
+        bounded = 0 <= retry_after_s <= BUSY_MAX_S
         self.retry_after_s = retry_after_s if bounded else BUSY_MAX_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness:
-    """How a source's newest figures come to rest."""
+    """Time to wait until the newest values from a source are stable.
 
-    settle_s: float  # s after a bin's end from which it should not change any more
-    lag_s: float = 0.0  # s by which a bin's label may run behind the traffic it counts
-    poll_s: float | None = None  # s between two reads that must agree; None: one read is enough
-    patience_s: float = 60.0  # s after a run's end at which its figures are taken as they are
+    Attributes:
+        settle_s: Time in seconds after the end of a bin from which its value should not change.
+        lag_s: Maximum delay in seconds between traffic and the label of its bin.
+        poll_s: Seconds between two reads that must agree. ``None`` means that one read is enough.
+        patience_s: Seconds after the end of a run at which the values are used as they are.
+    """
+
+    settle_s: float
+    lag_s: float = 0.0
+    poll_s: float | None = None
+    patience_s: float = 60.0
 
 
 class LedgerSource(Protocol):
-    """A device's byte counts over time."""
+    """Byte counters of a device over time."""
 
     @property
     def name(self) -> str:
-        """What a plan promises and a reader looks up: ``lab``, ``azure-monitor Throughput``."""
+        """Name for plans and reports, for example ``lab`` or ``azure-monitor Throughput``."""
 
     @property
     def freshness(self) -> Freshness: ...
@@ -60,33 +73,46 @@ class LedgerSource(Protocol):
     async def read(
         self, from_at: datetime, before_at: datetime, direction: Direction
     ) -> FirewallLedger:
-        """The bins that overlap the span, as they are known now.
+        """Return the bins that overlap the span, with the values known now.
 
-        A bin that is still being filled, or whose figure may be one that has not arrived yet, is
-        NaN: unknown. Raises :class:`LedgerError`.
+        A bin is NaN (unknown) if it has not ended or if its value may not have arrived yet.
+
+        Args:
+            from_at: Read from this time on.
+            before_at: Read up to this time.
+            direction: Direction of the traffic to read.
+
+        Raises:
+            LedgerError: The source could not be read.
         """
 
 
 @runtime_checkable
 class LiveSource(LedgerSource, Protocol):
-    """One whose device keeps no history: what was read goes with this process, but for what is
-    kept of it with each burst."""
+    """Source of a device without history.
+
+    Readings are lost when the process ends, except for those stored with each burst.
+    """
 
     async def watch(self) -> None:
-        """Ask on a clock, until cancelled."""
+        """Poll the device until cancelled."""
 
     async def told(self, from_at: datetime, before_at: datetime) -> Witnessed:
-        """The readings that stand for any part of a span; each names device and counter."""
+        """Return the readings that overlap a span, with the device and counter of each."""
 
     def ledger_of(self, told: Witnessed) -> FirewallLedger:
-        """Bins of readings, whichever process took them. Raises :class:`LedgerError`: there is
-        none."""
+        """Return a ledger from readings of this or another process.
+
+        Raises:
+            LedgerError: There are no readings.
+        """
 
 
 def open_ledger(settings: CoordinatorSettings) -> LedgerSource | None:
-    """The source the settings ask for; nothing is read yet.
+    """Return the source that the settings select, or ``None`` for ``none``. Nothing is read yet.
 
-    Raises :class:`LedgerError` when they are half filled or wrong.
+    Raises:
+        LedgerError: Settings are incomplete or invalid, or a package is not installed.
     """
     if settings.ledger == "none":
         return None
@@ -117,7 +143,7 @@ def open_ledger(settings: CoordinatorSettings) -> LedgerSource | None:
 
 
 class _Declared:
-    """A source whose ledgers carry what the settings declare of them."""
+    """Source with properties that the settings declare, for example the MSS."""
 
     def __init__(self, source: LedgerSource, declared: Mapping[str, Any]) -> None:
         self.name, self.freshness = source.name, source.freshness
@@ -131,7 +157,7 @@ class _Declared:
 
 
 class _DeclaredLive(_Declared):
-    """The same of a source whose device keeps no history."""
+    """Same as ``_Declared`` for a source of a device without history."""
 
     def __init__(self, source: LiveSource, declared: Mapping[str, Any]) -> None:
         super().__init__(source, declared)
@@ -151,7 +177,16 @@ _Value = TypeVar("_Value")
 
 
 def needed(settings: CoordinatorSettings, name: str, value: _Value | None) -> _Value:
-    """The value of a setting without which a source cannot be. Raises :class:`LedgerError`."""
+    """Return the value of a required setting.
+
+    Args:
+        settings: All settings.
+        name: Name to use for the setting in messages.
+        value: Its value.
+
+    Raises:
+        LedgerError: The value is missing.
+    """
     if not value:
         raise LedgerError(
             f"{name}: not set, but ledger is {settings.ledger!r}; set BROADSIDE_{name.upper()}"
@@ -160,5 +195,5 @@ def needed(settings: CoordinatorSettings, name: str, value: _Value | None) -> _V
 
 
 def plain(secret: SecretStr | None) -> str | None:
-    """A secret setting's text."""
+    """Return the text of a secret setting, or ``None``."""
     return secret.get_secret_value() if secret else None

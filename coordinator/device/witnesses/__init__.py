@@ -1,16 +1,17 @@
-"""Who says how the device fares: a module a source, chosen by a file of witnesses.
+"""Sources of device telemetry, one module per source, selected by the witnesses file.
 
-``<name>_witness.py`` with an ``open_source`` is a source of that name; nothing else lists them.
+A module ``<name>_witness.py`` with ``open_source`` is a source of that name. There is no other
+list.
 """
 
 from broadside.coordinator.device import found_by_file
 
 
 def source_names() -> list[str]:
-    """What a witness's ``source`` may be; none is imported for it."""
+    """Return the valid values of ``source`` without importing them."""
     return found_by_file.source_names(__path__, "witness")
 
 
 def module_of(name: str) -> str:
-    """The module of a source."""
+    """Return the name of the module to import for this source."""
     return found_by_file.module_of(__name__, name, "witness")

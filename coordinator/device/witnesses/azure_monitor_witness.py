@@ -1,4 +1,4 @@
-"""Any Azure resource's own metrics: a firewall, a load balancer, the VMs of an appliance."""
+"""Telemetry from the metrics of any Azure resource (firewall, load balancer or VM)."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -27,13 +27,15 @@ from broadside.coordinator.device.witnesses.witness_file import (
     series_of,
 )
 
-BOUND_S: Final = 30.0  # by which a point's span is unsure: the label's lag was measured, not told
+# Uncertainty of a point's time span. The lag of its label was measured and is not documented.
+BOUND_S: Final = 30.0
 
 
 class Metric(Read):
     metric: Annotated[str, Field(min_length=1, max_length=200)]
     aggregation: Literal["Average", "Maximum", "Minimum", "Total", "Count"] = "Average"
-    split_by: Annotated[str, Field(pattern=r"^[A-Za-z0-9 _-]{1,80}$")] | None = None  # instances
+    # Each value of this dimension is an instance.
+    split_by: Annotated[str, Field(pattern=r"^[A-Za-z0-9 _-]{1,80}$")] | None = None
 
 
 class AzureEntry(WitnessEntry):
@@ -44,10 +46,11 @@ class AzureEntry(WitnessEntry):
     client_id: str | None = None
     token_file: Path | None = None
     ca_file: Path | None = None
-    read: Annotated[tuple[Metric, ...], Field(max_length=64)] = ()  # empty: what its type has
+    # If empty, the metrics in ``KNOWN`` for the resource type are read.
+    read: Annotated[tuple[Metric, ...], Field(max_length=64)] = ()
 
 
-# By the type of a resource, what of its metrics is a quantity of ours.
+# Default metrics by resource type, with the quantity of each.
 KNOWN: Final[Mapping[str, Sequence[Metric]]] = {
     "microsoft.network/azurefirewalls": (
         Metric(metric="Throughput", quantity=Quantity.RECEIVED),
@@ -79,7 +82,13 @@ KNOWN: Final[Mapping[str, Sequence[Metric]]] = {
 
 
 def open_source(entry: Mapping[str, Any]) -> ArchiveWitness:
-    """Points of a grain each, at rest ``settle_s`` after it; a point that is null is unknown."""
+    """Return a witness with one value per grain, complete ``settle_s`` after its end.
+
+    A null point is unknown.
+
+    Raises:
+        LedgerError: The entry is invalid, or it names no metrics and the resource type has none.
+    """
     named = parsed(AzureEntry, entry)
     reader = AzureMonitorLedger(
         named.resource_id,
@@ -131,7 +140,7 @@ def _series(device: str, name: str, read: Metric, told: Series, grain_s: float) 
     ]
     known = sorted((at_s, value) for at_s, value in points if value is not None)
     columns = np.array(known, dtype=float).reshape(-1, 2)
-    # A point labelled T covers about [T - 75 s, T - 15 s] of a minute's grain.
+    # With a grain of one minute, a point with label T covers about [T - 75 s, T - 15 s].
     lag_s = LAG_HINT_S if grain_s == 60 else 0.0
     instance = " ".join(each.value for each in told.metadatavalues)
     return series_of(

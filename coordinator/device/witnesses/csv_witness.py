@@ -1,4 +1,4 @@
-"""What somebody exported of a device as CSV: a row an instant, a column a quantity."""
+"""Telemetry from an exported CSV file, one row per time and one column per quantity."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -26,14 +26,20 @@ class Column(Read):
 
 class CsvEntry(ArchiveEntry):
     csv_file: Path
-    time_column: str = "time"  # ISO 8601, or epoch seconds
-    zone: str = "UTC"  # of times without an offset
-    settle_s: Annotated[float, Field(ge=0, le=3600)] = 0.0  # until the rows of a run are all there
+    # Column to read times from (ISO 8601 or epoch times).
+    time_column: str = "time"
+    # Time zone for times without an offset.
+    zone: str = "UTC"
+    # Time after the end of a run until the file has all its rows.
+    settle_s: Annotated[float, Field(ge=0, le=3600)] = 0.0
     read: Annotated[tuple[Column, ...], Field(min_length=1, max_length=64)]
 
 
 def open_source(entry: Mapping[str, Any]) -> ArchiveWitness:
-    """Read anew each time; an empty cell is unknown."""
+    """Return a witness that reads the file again for each run.
+
+    An empty cell is unknown. Raises LedgerError when the entry is not valid.
+    """
     named = parsed(CsvEntry, entry)
     name = f"csv {named.csv_file.name}"
     fields = CsvFields(
@@ -74,7 +80,7 @@ def open_source(entry: Mapping[str, Any]) -> ArchiveWitness:
 def _elsewhere(
     device: str, source: str, at_s: Floats, from_at: datetime, before_at: datetime
 ) -> Remark:
-    """Return the remark on rows of which none is of the run."""
+    """Return the remark for a file in which no row is within the run."""
     first, last = (
         f"{datetime.fromtimestamp(float(at), UTC):%Y-%m-%d %H:%M:%S}" for at in at_s[[0, -1]]
     )

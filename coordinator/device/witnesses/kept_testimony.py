@@ -1,4 +1,4 @@
-"""What witnesses said, as it is kept with a run."""
+"""Storage format of telemetry that is stored with a run."""
 
 import json
 import math
@@ -17,11 +17,12 @@ from broadside.coordinator.core.measure.testimony import (
 )
 
 _COLUMNS: Final = ("at_s", "over_s", "bound_s", "values")
-_DIGITS: Final = {"at_s": 3, "over_s": 3, "bound_s": 4}  # decimals: milliseconds
+# Decimals per column. Times have millisecond resolution.
+_DIGITS: Final = {"at_s": 3, "over_s": 3, "bound_s": 4}
 
 
 def dump_testimony(testimony: Witnessed) -> bytes:
-    """As packed JSON; what is unknown is null."""
+    """Return telemetry as compressed JSON, with null for unknown values."""
     document = {
         "devices": testimony.devices,
         "read_at": testimony.read_at.isoformat(),
@@ -33,7 +34,7 @@ def dump_testimony(testimony: Witnessed) -> bytes:
 
 
 def load_testimony(document: bytes) -> Witnessed:
-    """What :func:`dump_testimony` wrote."""
+    """Return the telemetry that :func:`dump_testimony` wrote."""
     kept = json.loads(zlib.decompress(document))
     return Witnessed(
         devices=tuple(kept["devices"]),

@@ -1,7 +1,8 @@
-"""The device's own answer to a ping, by ICMP and TCP, from where the coordinator stands.
+"""ICMP and TCP round-trip times from the coordinator to the device itself.
 
-What goes through a device is its data plane's; what it answers itself is its control plane's, and
-may starve first. One echo and one handshake a round; a refused connection is an answer too.
+Traffic through a device uses its data plane. A device uses its control plane to respond to a ping,
+and this can be overloaded first. Each round sends an ICMP echo and a TCP handshake. A refused
+connection is also a response.
 """
 
 import asyncio
@@ -21,14 +22,19 @@ from broadside.exchange.ping import Way, echo, handshake, may_echo, timed
 
 
 class PingEntry(PolledEntry):
-    address: Address  # the device's own, not one behind it
+    # Address of the device itself, not of a host behind it.
+    address: Address
     icmp: bool = True
     tcp_port: Annotated[int, Field(ge=1, le=65_535)] | None = None
     poll_s: Annotated[float, Field(ge=0.2, le=3600)] = 1.0
 
 
 def open_source(entry: Mapping[str, Any]) -> PolledWitness:
-    """Raises LedgerError where this host may not send an echo."""
+    """Return a witness that measures round-trip times to the device.
+
+    Raises:
+        LedgerError: The entry is invalid, or this host has no permission to send ICMP echoes.
+    """
     named = parsed(PingEntry, entry)
     if not named.icmp and named.tcp_port is None:
         raise LedgerError(f"witness {named.device}: icmp, tcp_port: neither; set one")
@@ -52,7 +58,7 @@ def open_source(entry: Mapping[str, Any]) -> PolledWitness:
 
 
 async def _timed(quantity: Quantity, way: Way) -> list[Reading]:
-    """The round trip at its own instant, and whether it was lost."""
+    """Return a reading of the loss and, if there was a reply, one of the round trip."""
     sent_s = time.time()
     took_s = await timed(way)
     loss = Reading(

@@ -1,8 +1,7 @@
-"""A witness that keeps no history: it is asked on a clock, and this remembers what it said.
+"""Telemetry of devices without history, polled at an interval and stored in memory.
 
-Counters become rates here, and only where both readings can be believed: one that wrapped is read
-through its wrap, one that fell for another reason, or whose device restarted in between, leaves
-the time between unknown.
+Counters are converted to rates in this module. If a counter wraps, it is corrected. If it decreases
+for another reason, or the device was restarted, the value between the two readings is unknown.
 """
 
 import asyncio
@@ -37,64 +36,103 @@ from broadside.coordinator.device.witnesses.witness_file import PolledEntry
 
 log = logging.getLogger(__name__)
 
-KEPT_MAX_COUNT: Final = 100_000  # readings of one series: a day at one a second
-SERIES_MAX_COUNT: Final = 512  # of one device: cores, interfaces
+# Readings per series, one day at one per second.
+KEPT_MAX_COUNT: Final = 100_000
+# Series per device, for example one per core and interface.
+SERIES_MAX_COUNT: Final = 512
 REMARKS_MAX_COUNT: Final = 1_000
-JITTER_RATIO: Final = 0.1  # of the clock: two coordinators, and the device's own tick, drift apart
-# Seconds of one round of questions, as of one read of a source that keeps a history.
-# A source with many requests a round (SNMP tables) has bounds for each of them only.
+# Random variation of the interval, so that two coordinators and the device's own timer do not run
+# in step.
+JITTER_RATIO: Final = 0.1
+# Time limit in seconds of a round of requests, the same as for a read of a source with history.
+# A source with many requests per round (SNMP tables) limits only each of them.
 ROUND_MAX_S: Final = 60.0
-TICKS_WRAP_S: Final = 2**32 / 100  # sysUpTime comes round after 497 days (RFC 3418)
-HELD_MAX_S: Final = 15.0  # s for which counters that stand still may be those of before
-UP_SLACK_S: Final = 2.0  # s by which a device's own count of time up may run off ours
+# ``sysUpTime`` wraps after 497 days (RFC 3418).
+TICKS_WRAP_S: Final = 2**32 / 100
+# Time for which unchanged counters may be cached values.
+HELD_MAX_S: Final = 15.0
+# Tolerance between the uptime of the device and the time that passed here.
+UP_SLACK_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One figure as it was read."""
+    """Value as it was read from a device.
+
+    Attributes:
+        quantity: Quantity to which the value belongs.
+        value: Current value for a gauge, or total for a counter (in bits or packets, for example).
+        instance: Interface, core or other part of the device.
+        over_s: Averaging time of a gauge before this reading, in seconds.
+        counts_to: Total at which a counter will wrap, ``inf`` if it never does, ``None`` for a
+            gauge.
+        most_per_second: Maximum rate for a counter, if the device reports it.
+        at_s: Epoch seconds on the coordinator clock, if the value had its own request. Use ``None``
+            for the time of the round.
+        bound_s: Uncertainty of ``at_s`` in seconds.
+    """
 
     quantity: Quantity
-    value: float  # of a counter the total, in the quantity's own unit (bits, packets)
+    value: float
     instance: str = ""
-    over_s: float = 0.0  # of a gauge: the mean of so many seconds before
-    counts_to: float | None = None  # a counter that wraps there; inf: one that never does; None: a
-    # gauge
-    most_per_second: float | None = None  # a counter's fastest rate, where the device tells it
-    at_s: float | None = None  # epoch s of the coordinator's clock, of a question of its own ...
-    bound_s: float = 0.0  # ... to so many seconds; None: its round's
+    over_s: float = 0.0
+    counts_to: float | None = None
+    most_per_second: float | None = None
+    at_s: float | None = None
+    bound_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One round of questions."""
+    """Result of a round of requests.
+
+    Attributes:
+        readings: The values.
+        up_s: Uptime of the device in seconds, if known.
+        untold: Requested values that the device does not have.
+        at_s: Epoch seconds of the device clock, if the response has a timestamp.
+        partial: Reason to report when this response is known to be incomplete, or ``None``.
+    """
 
     readings: Sequence[Reading]
-    up_s: float | None = None  # the device's own count of time since it started
-    untold: Sequence[str] = ()  # what was asked, and it does not have
-    at_s: float | None = None  # epoch s by the device's own clock, where the answer carries it
-    partial: str | None = None  # why it is known to be incomplete
+    up_s: float | None = None
+    untold: Sequence[str] = ()
+    at_s: float | None = None
+    partial: str | None = None
 
 
 @dataclass(slots=True)
 class _Kept:
-    """One series on its way.
+    """Stored readings of a series.
 
-    A row holds at_s, over_s and bound_s by question and answer; at_s and over_s by the device's
-    own stamps (NaN: it gives none); and the value, or of a counter what passed in between.
+    Attributes:
+        counts: Whether the series is a counter.
+        rows: Tuples of at_s, over_s, bound_s, stamp_s, stamp_over_s and value. The first three use
+            the coordinator clock. The stamps use the device clock (NaN if it sends none). The
+            value of a counter is the increase since the reading before.
+        total: Last total of a counter.
+        total_at_s: Time of that total in epoch seconds of the coordinator clock.
+        total_stamp_s: Time of that total by the device clock.
     """
 
     counts: bool
     rows: deque[tuple[float, float, float, float, float, float]] = field(
         default_factory=lambda: deque(maxlen=KEPT_MAX_COUNT)
     )
-    total: float | None = None  # of a counter, at ...
+    total: float | None = None
     total_at_s: float = 0.0
-    total_stamp_s: float = math.nan  # ... and by its own stamp
+    total_stamp_s: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class _Instant:
-    """When a reading was taken: by question and answer, and by the device's own stamp."""
+    """Time of a reading.
+
+    Attributes:
+        at_s: Middle between request and response in epoch seconds.
+        bound_s: Half the time between them.
+        stamp_s: Timestamp of the device, NaN if there is none.
+    """
 
     at_s: float
     bound_s: float
@@ -102,7 +140,18 @@ class _Instant:
 
 
 class PolledWitness:
-    """One device that is asked every ``poll_s``; see :class:`.witness_file.WitnessSource`."""
+    """Telemetry of a device, polled every ``poll_s``.
+
+    It implements :class:`.witness_file.WitnessSource`.
+
+    Attributes:
+        name: Name to use in reports.
+        devices: The device.
+        quantities: Quantities to request.
+        settle_s: Time in seconds until readings are complete.
+        poll_s: Interval between polls in seconds.
+        close: Function to release the connection. The next poll will open it again.
+    """
 
     def __init__(
         self,
@@ -116,13 +165,24 @@ class PolledWitness:
         steady_s: Callable[[], float] = time.monotonic,
         round_max_s: float = ROUND_MAX_S,
     ) -> None:
-        """``ask`` raises LedgerError where there is no answer."""
+        """Prepare the witness. This does not send any requests yet.
+
+        Args:
+            ask: Reads the device once. It raises LedgerError if there is no response.
+            name: Name to use in reports.
+            entry: Entry from the witnesses file.
+            quantities: Quantities to request.
+            close: Releases the connection.
+            wall_s: Clock in epoch seconds.
+            steady_s: Monotonic clock in seconds.
+            round_max_s: Time limit of a round in seconds.
+        """
         self.name = name
         self.devices = (entry.device,)
         self.quantities = frozenset(quantities)
         self.settle_s = 1.5 * entry.poll_s
         self._ask = ask
-        self.close = close  # lets go of what asking holds; it may be asked again after that
+        self.close = close
         self._device = entry.device
         self.poll_s = entry.poll_s
         self._cores_count = entry.cores_count
@@ -131,13 +191,17 @@ class PolledWitness:
         self._round_max_s = round_max_s
         self._kept: dict[tuple[Quantity, str], _Kept] = {}
         self._remarks: deque[Remark] = deque(maxlen=REMARKS_MAX_COUNT)
-        self._up: tuple[float, float, float] | None = None  # its count, when, and when steadily
+        # Uptime, time of its reading (epoch seconds) and the same by the monotonic clock.
+        self._up: tuple[float, float, float] | None = None
         self._silent_from_s: float | None = None
         self._sightings: deque[Sighting] = deque(maxlen=KEPT_MAX_COUNT)
         self._last_values: Sequence[float] = ()
 
     async def watch(self) -> None:
-        """Ask every ``poll_s``, give or take a tenth; a slow answer delays the next question."""
+        """Poll every ``poll_s`` with a variation of ten percent, until cancelled.
+
+        A slow response delays the next request.
+        """
         loop = asyncio.get_running_loop()
         next_s = loop.time() + random.uniform(0, self.poll_s / 2)  # noqa: S311  # no secret
         try:
@@ -150,7 +214,11 @@ class PolledWitness:
             self.close()
 
     async def poll(self) -> bool:
-        """Ask once, and remember what was said; no answer is remembered too, and False."""
+        """Poll once and store the readings.
+
+        Returns:
+            False if there was no response. This is also recorded.
+        """
         asked_s, began_s = self._wall_s(), self._steady_s()
         try:
             async with asyncio.timeout(self._round_max_s):
@@ -159,7 +227,8 @@ class PolledWitness:
             self._silent(asked_s, str(error))
             return False
         except TimeoutError:
-            self.close()  # an answer that still comes would be taken for the next question's
+            # A late response could be mistaken for the response to the next request.
+            self.close()
             self._silent(asked_s, f"no whole answer within {self._round_max_s:g} s")
             return False
         took_s = self._steady_s() - began_s
@@ -192,7 +261,7 @@ class PolledWitness:
     def _is_repeated(
         self, answer: Answer, stamp_s: float, asked_s: float, answered_s: float
     ) -> bool:
-        """Note a stamp of the device's clock; return whether the answer is the last one again."""
+        """Record a device timestamp and return whether the response repeats the last one."""
         last = self._sightings[-1] if self._sightings else None
         values = [reading.value for reading in answer.readings]
         same = last is not None and last.stamp_s == stamp_s
@@ -203,6 +272,7 @@ class PolledWitness:
         return repeated
 
     async def read(self, from_at: datetime, before_at: datetime) -> Witnessed:
+        """Return the telemetry in this time span (see :meth:`.witness_file.WitnessSource.read`)."""
         from_s, before_s = from_at.timestamp(), before_at.timestamp()
         offset = estimate_offset(
             [each for each in self._sightings if from_s <= each.asked_s < before_s]
@@ -222,7 +292,7 @@ class PolledWitness:
         )
 
     def _series(self, key: tuple[Quantity, str], offset: StampOffset | None) -> WitnessSeries:
-        """The readings, by their own stamps where the offset of these is known."""
+        """Return the readings, at the device's timestamps if their offset is known."""
         kept = self._kept[key]
         at_s, over_s, bound_s, stamp_s, stamp_over_s, values = (
             column(row[n] for row in kept.rows) for n in range(6)
@@ -252,7 +322,7 @@ class PolledWitness:
     def _of_clock(
         self, offset: StampOffset | None, from_s: float, before_s: float
     ) -> Iterable[Remark]:
-        """What is to be said of the device's own stamps within a span."""
+        """Yield the remark about the device's timestamps within a span, if any."""
         said = None if offset is None else describe_offset(offset)
         if offset is not None and said is not None:
             yield Remark(
@@ -264,7 +334,7 @@ class PolledWitness:
                 said=said,
             )
 
-    # What befalls the telling ---------------------------------------------------------------
+    # Problems of the telemetry ------------------------------------------------------------------
 
     def _silent(self, at_s: float, why: str) -> None:
         if self._silent_from_s is None:
@@ -273,8 +343,11 @@ class PolledWitness:
         self._remark(RemarkKind.SILENT, self._silent_from_s, at_s, why)
 
     def _restarted(self, up_s: float | None, at_s: float, steady_s: float) -> bool:
-        """Whether it started after its last answer: its count of time up went back, other than by
-        coming round, or is less than the time since."""
+        """Return True if the device restarted since its last response.
+
+        It did if its uptime decreased without a wrap, or if its uptime is less than the time since
+        then.
+        """
         was, self._up = self._up, None if up_s is None else (up_s, at_s, steady_s)
         if was is None or up_s is None:
             return False
@@ -295,7 +368,7 @@ class PolledWitness:
         return True
 
     def _remark(self, kind: RemarkKind, from_s: float, to_s: float, said: str) -> None:
-        """Note it; what went on since the last reading is the same spell."""
+        """Store a remark, or extend an equal one to the current time."""
         for index, last in enumerate(self._remarks):
             same = last.kind is kind and last.said == said
             if kind is RemarkKind.SILENT:
@@ -317,8 +390,11 @@ class PolledWitness:
     # Readings ---------------------------------------------------------------------------------
 
     def _are_held(self, readings: Sequence[Reading]) -> bool:
-        """Whether it told the counters of before once more, as one does that refreshes them more
-        rarely than it is asked (net-snmp: every 3 s). What moves then moved since before."""
+        """Return True if the device repeated its cached counters.
+
+        Some agents refresh counters less often than they are polled (net-snmp every 3 s). The next
+        change then covers the whole time since the last refresh.
+        """
         known = [
             (kept, reading.value)
             for reading in readings
@@ -336,7 +412,8 @@ class PolledWitness:
             return
         kept = self._kept.setdefault(key, _Kept(counts=reading.counts_to is not None))
         at_s, bound_s, stamp_s = instant.at_s, instant.bound_s, instant.stamp_s
-        if kept.rows and at_s <= kept.rows[-1][0]:  # the coordinator's clock was set back
+        # Skip the reading if the coordinator clock was set back.
+        if kept.rows and at_s <= kept.rows[-1][0]:
             return
         if reading.counts_to is None:
             kept.rows.append((at_s, reading.over_s, bound_s, stamp_s, math.nan, reading.value))
@@ -354,7 +431,7 @@ class PolledWitness:
     def _passed(
         self, reading: Reading, counts_to: float, before: float, before_s: float, at_s: float
     ) -> float:
-        """How far a counter went on; NaN where that cannot be known."""
+        """Return the increase of a counter, or NaN if it is unknown."""
         what = f"{reading.quantity} {reading.instance}".strip()
         most = reading.most_per_second
         elapsed_s = at_s - before_s
@@ -371,7 +448,8 @@ class PolledWitness:
         if passed >= 0:
             return passed
         through = passed + counts_to
-        # What can have been counted at all; unknown: half a turn tells a wrap from a fall.
+        # Largest plausible increase. If the speed is unknown, an increase below half of the range
+        # counts as a wrap.
         possible = counts_to / 2 if most is None else most * elapsed_s * 1.05
         if 0 <= through <= possible and math.isfinite(through):
             self._remark(RemarkKind.WRAPPED, before_s, at_s, what)

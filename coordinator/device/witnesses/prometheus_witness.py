@@ -1,4 +1,4 @@
-"""A device of which Prometheus knows: one query a quantity."""
+"""Telemetry of a device from Prometheus, with one query per quantity."""
 
 import re
 from collections.abc import Mapping
@@ -29,14 +29,18 @@ from broadside.coordinator.device.witnesses.witness_file import (
 )
 
 _SELECTOR: Final = re.compile(r"[A-Za-z_:][\w:]*(\{[^{}]*\})?")
-_LOOKBACK_S: Final = 300.0  # Prometheus's default: how old a sample may be that a step shows
-CLOCK_MAX_S: Final = 2.0  # s, as for stamps of polled devices (stamp_offset.OFFSET_MAX_S)
-_SETTLE_STEPS_COUNT: Final = 2  # as the ledger of that name
+# Default of Prometheus for the maximum age of a sample at a step.
+_LOOKBACK_S: Final = 300.0
+# Limit for the clock offset, the same as for polled devices (stamp_offset.OFFSET_MAX_S).
+CLOCK_MAX_S: Final = 2.0
+# The same factor as in the Prometheus ledger.
+_SETTLE_STEPS_COUNT: Final = 2
 
 
 class Query(Read):
     query: Annotated[str, Field(min_length=1, max_length=4096)]
-    instance_label: str | None = None  # whose values name instances; None: one series
+    # Label with the name of the instance. ``None`` means a single series.
+    instance_label: str | None = None
 
 
 class PrometheusEntry(ArchiveEntry):
@@ -50,7 +54,17 @@ class PrometheusEntry(ArchiveEntry):
 def open_source(
     entry: Mapping[str, Any], transport: httpx.AsyncBaseTransport | None = None
 ) -> ArchiveWitness:
-    """Range queries over the span of a run; a rate over a minute says so with ``over_s``."""
+    """Return a witness with range queries over the span of a run.
+
+    When using a rate, set the averaging time in ``over_s``.
+
+    Args:
+        entry: Entry from the witnesses file.
+        transport: Transport to use in tests.
+
+    Raises:
+        LedgerError: The entry is not valid.
+    """
     named = parsed(PrometheusEntry, entry)
     token = secret_if_any(named.device, "token_file", named.token_file)
     api = PrometheusApi(named.url, token=token, ca_file=named.ca_file, transport=transport)
@@ -101,7 +115,7 @@ def _clock_remarks(
     from_s: float,
     before_s: float,
 ) -> list[Remark]:
-    """Return what is to be said of the server's own clock."""
+    """Return a remark if the server clock differs by more than the limit."""
     if clock is None or abs(clock[0]) - clock[1] <= CLOCK_MAX_S:
         return []
     side = "ahead of" if clock[0] > 0 else "behind"
@@ -129,10 +143,10 @@ async def _at_scrapes(
     before_s: float,
     step_s: float,
 ) -> PrometheusAnswer:
-    """Return an answer's samples at the instants at which they were scraped, each once.
+    """Return the samples at their scrape times, each sample once.
 
-    A step shows the last sample before it, which may be minutes old. ``timestamp()`` tells its
-    instant. Where the server does not answer it, the answer is returned as it is.
+    A step shows the last sample before it, which may be minutes old. The query ``timestamp()``
+    returns its scrape time. If the server does not support it, the answer is returned unchanged.
     """
     try:
         answer = await api.series(f"timestamp({query.strip()})", from_s, before_s, step_s)

@@ -1,4 +1,4 @@
-"""A device that answers JSON over HTTPS: one address, and a JMESPath expression a quantity."""
+"""Telemetry from a JSON document over HTTPS, with a JMESPath expression per quantity."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -30,35 +30,45 @@ from broadside.exchange.rows import read_json
 
 ANSWER_MAX_BYTES: Final = 1 << 20
 ATTEMPT_S: Final = 5.0
-# Seconds of the whole answer. An answer that drips delays the next reading by no more than a device
-# that is off, and 1 MiB in 5 s is 1.7 Mbit/s.
+# Time limit of the whole response in seconds. A slow response delays the next reading no more than
+# a device that is off. 1 MiB in 5 s is 1.7 Mbit/s.
 ANSWER_S: Final = ATTEMPT_S
 ROWS_MAX_COUNT: Final = 512
 
 
 class JsonRead(Read):
-    """Where a figure stands: a number, or numbers by instance (an object) or in a list."""
+    """One quantity in the document (a number, a list, or an object with one number per instance).
+
+    Attributes:
+        path: JMESPath expression.
+        counter: Width of a counter in bits, or ``None`` for a gauge.
+    """
 
     path: Annotated[str, Field(min_length=1, max_length=1024)]
-    counter: Annotated[int, Field(ge=32, le=64)] | None = None  # bits; None: a gauge
+    counter: Annotated[int, Field(ge=32, le=64)] | None = None
 
 
 class RestEntry(PolledEntry):
     url: str
-    header: str = "Authorization"  # that carries the secret
-    header_file: Path | None = None  # what it holds, such as `Bearer ...`
+    # Header with the secret.
+    header: str = "Authorization"
+    # File with the value of the header, such as ``Bearer ...``.
+    header_file: Path | None = None
     ca_file: Path | None = None
-    # Where the answer has its own instant, epoch seconds or ISO 8601. Its offset from the
-    # coordinator's clock is estimated and taken off.
+    # Path of the document's timestamp, in epoch seconds or ISO 8601. Its offset from the
+    # coordinator clock is estimated and corrected.
     at_path: str | None = None
     read: Annotated[tuple[JsonRead, ...], Field(min_length=1, max_length=64)]
 
 
 class RestWitness:
-    """One GET a round; no redirect is followed, and nothing packed is unpacked."""
+    """Reads the document with one GET request per round.
+
+    This will not follow redirects, and it rejects compressed responses.
+    """
 
     def __init__(self, entry: RestEntry, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        """Raises LedgerError for an expression or an address that is none."""
+        """Check the entry. Raises LedgerError for an invalid expression or URL."""
         import jmespath
         from jmespath.exceptions import JMESPathError
 
@@ -84,6 +94,7 @@ class RestWitness:
             raise LedgerError(f"witness {entry.device}: path: {said}") from None
 
     async def ask(self) -> Answer:
+        """Return the readings of a round. Raises LedgerError when there is no valid response."""
         document, partial = await self._get()
         readings: list[Reading] = []
         untold = []
@@ -111,11 +122,12 @@ class RestWitness:
     def _search(self, path: str, document: Any) -> Any:
         try:
             return self._found[path].search(document)
-        except Exception as error:  # the library's functions raise what their arguments do
+        # Functions of JMESPath raise various errors for unexpected data.
+        except Exception as error:
             raise LedgerError(f"{self._where}: {path}: {type(error).__name__}") from None
 
     async def _get(self) -> tuple[Any, str | None]:
-        """Return the document, and why it is known to be incomplete."""
+        """Return the document, and the reason if it is known to be incomplete."""
         entry = self._entry
         async with bounded_client(
             self._headers, entry.ca_file, ATTEMPT_S, self._transport
@@ -133,7 +145,7 @@ class RestWitness:
 
 
 def _numbers(found: Any) -> Iterator[tuple[str, float]]:
-    """A number, or several by name or by place in a list."""
+    """Yield instance and value for each number, with the index as instance in a list."""
     if isinstance(found, dict | list):
         named = found.items() if isinstance(found, dict) else enumerate(found)
         for name, value in list(named)[:ROWS_MAX_COUNT]:

@@ -1,7 +1,7 @@
-"""A device that is asked over SNMP v2c or v3: scalars and tables as numbers.
+"""SNMP v2c and v3 client that reads scalars and tables as numbers.
 
-``pysnmp`` is imported when the first question goes out: 0.23 s of CPU that only a coordinator with
-such a witness pays.
+``pysnmp`` is imported for the first request. The import takes 0.23 s of CPU time, which only a
+coordinator with such a witness needs.
 """
 
 import asyncio
@@ -18,22 +18,28 @@ from broadside.coordinator.device.witnesses.witness_file import PolledEntry, sec
 if TYPE_CHECKING:
     from pysnmp.hlapi.v3arch.asyncio import SnmpEngine
 
-ROWS_MAX_COUNT: Final = 512  # of one table: cores, interfaces
-GET_MAX_COUNT: Final = 20  # OIDs of one question: an answer of one UDP datagram
-BULK_COUNT: Final = 25  # rows that one question brings
+# Maximum rows of one table, for example of cores or interfaces.
+ROWS_MAX_COUNT: Final = 512
+# OIDs per request, so that the response fits in one UDP datagram.
+GET_MAX_COUNT: Final = 20
+# Rows per request.
+BULK_COUNT: Final = 25
 ATTEMPT_S: Final = 1.0
 RETRIES_COUNT: Final = 1
-UP: Final = "1.3.6.1.2.1.1.3.0"  # sysUpTime, in hundredths
+# ``sysUpTime`` in hundredths of a second.
+UP: Final = "1.3.6.1.2.1.1.3.0"
 
-_AUTH: Final = {  # RFC 3414, RFC 7860
+# Authentication protocols (RFC 3414, RFC 7860).
+_AUTH: Final = {
     "md5": "USM_AUTH_HMAC96_MD5",
     "sha": "USM_AUTH_HMAC96_SHA",
     "sha256": "USM_AUTH_HMAC192_SHA256",
     "sha384": "USM_AUTH_HMAC256_SHA384",
     "sha512": "USM_AUTH_HMAC384_SHA512",
 }
-_PRIVACY: Final = {  # RFC 3826. Where auth is md5 or sha its digest is too short for the longer
-    # keys: Cisco lengthens it one way (draft-reeder-snmpv3-usm-3desede), net-snmp another
+# Privacy protocols (RFC 3826). With md5 or sha, the digest is too short for the longer keys. Cisco
+# and net-snmp use different ways to extend it. Cisco uses draft-reeder-snmpv3-usm-3desede.
+_PRIVACY: Final = {
     "aes": "USM_PRIV_CFB128_AES",
     "aes192": "USM_PRIV_CFB192_AES",
     "aes256": "USM_PRIV_CFB256_AES",
@@ -43,9 +49,15 @@ _PRIVACY: Final = {  # RFC 3826. Where auth is md5 or sha its digest is too shor
 
 
 class SnmpEntry(PolledEntry):
-    """How a device is reached, and by what right; secrets are in files of their own."""
+    """Address and credentials of a device. Secrets are in separate files.
 
-    address: str  # host, or host:port, or [v6]:port
+    Attributes:
+        address: Host, ``host:port`` or ``[v6]:port``.
+        interfaces: Interfaces by name, for counters of the IF-MIB.
+        interface_counters: ``auto`` uses 64-bit counters where available.
+    """
+
+    address: str
     version: Literal["2c", "3"] = "2c"
     community_file: Path | None = None
     user: str | None = None
@@ -57,15 +69,24 @@ class SnmpEntry(PolledEntry):
     privacy_key_file: Path | None = None
     profile: str | None = None
     profiles_file: Path | None = None
-    interfaces: Annotated[tuple[str, ...], Field(max_length=64)] = ()  # by name, for IF-MIB
-    interface_counters: Literal["auto", "32"] = "auto"  # 64-bit ones where there are any
+    interfaces: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+    interface_counters: Literal["auto", "32"] = "auto"
 
 
 class SnmpDevice:
-    """One agent on one device. Raises LedgerError for a half-filled entry, or a secret unread, and
-    ``ModuleNotFoundError`` without the library."""
+    """SNMP client of a device.
+
+    Attributes:
+        cut: Table columns that were not read completely.
+    """
 
     def __init__(self, entry: SnmpEntry) -> None:
+        """Check the entry and read the secrets.
+
+        Raises:
+            LedgerError: The entry is incomplete or a secret cannot be read.
+            ModuleNotFoundError: ``pysnmp`` is not installed.
+        """
         if importlib.util.find_spec("pysnmp") is None:
             raise ModuleNotFoundError("pysnmp", name="pysnmp")
         self._address, self._port = _endpoint(entry.device, entry.address)
@@ -83,7 +104,7 @@ class SnmpDevice:
         self._engine: SnmpEngine | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._access: tuple[Any, ...] = ()
-        self.cut: list[str] = []  # columns that were not read to their end
+        self.cut: list[str] = []
 
     def __str__(self) -> str:
         return f"snmp v{self._entry.version} {self._address}:{self._port}"
@@ -92,13 +113,13 @@ class SnmpDevice:
         self._secrets[field] = secret_of(self._entry.device, field, path)
 
     def close(self) -> None:
-        """Let go of the socket; the next question opens one again."""
+        """Close the socket. The next request opens a new one."""
         if self._engine is not None:
             self._engine.close_dispatcher()
             self._engine = None
 
     async def get(self, oids: Sequence[str]) -> dict[str, float | None]:
-        """Scalars; None: the device has no such figure."""
+        """Return scalars by OID, with ``None`` for a value that the device does not have."""
         found: dict[str, float | None] = {}
         for start in range(0, len(oids), GET_MAX_COUNT):
             part = oids[start : start + GET_MAX_COUNT]
@@ -107,9 +128,9 @@ class SnmpDevice:
         return {oid: found.get(oid) for oid in oids}
 
     async def table(self, oids: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """Columns of one table: by column, each row's value by its index.
+        """Return the columns of a table, with the value for each row by its index.
 
-        A column that was not read to its end is added to ``cut``.
+        If a column could not be read completely, it is appended to ``cut``.
         """
         columns: dict[str, dict[str, Any]] = {}
         for oid in oids:
@@ -123,15 +144,15 @@ class SnmpDevice:
                 if not fresh or len(inside) < len(bound):
                     break
                 last = fresh[-1][0]
-            # Over the limit, or an agent that starts again from the first row.
+            # The table exceeds the limit, or the agent started again at the first row.
             if len(rows) >= ROWS_MAX_COUNT or (inside and not fresh):
                 self.cut.append(oid)
             columns[oid] = rows
         return columns
 
     async def _ask(self, verb: str, oids: Sequence[str], *options: int) -> list[tuple[str, Any]]:
-        """One question. Raises LedgerError; its words are the library's own, without a secret."""
-        # In a thread: its import takes a third of a second, and others have leases to renew.
+        """Send a request. Raises LedgerError with the library's message, without a secret."""
+        # The import takes a third of a second. A thread lets other tasks renew their leases.
         snmp = await asyncio.to_thread(importlib.import_module, "pysnmp.hlapi.v3arch.asyncio")
         from pysnmp.error import PySnmpError
 
@@ -145,7 +166,9 @@ class SnmpDevice:
             raise LedgerError(f"{self}: {type(error).__name__}; see docs/witnesses.md") from None
         if failure is not None:
             if self._entry.version == "3":
-                self.close()  # it may have started anew: its boots and time are asked again
+                # The device may have restarted. A new engine discovers its boots and time (USM)
+                # again.
+                self.close()
             raise LedgerError(f"{self}: {_plain(failure, self._entry)}")
         if status:
             at = int(index) - 1
@@ -199,12 +222,13 @@ def _endpoint(device: str, address: str) -> tuple[str, int]:
 
 
 def number_of(value: Any) -> float | None:
-    """An SNMP value as a number; None for one that is none, or that the device does not have."""
+    """Return an SNMP value as a number, or ``None`` if it is missing or not a number."""
     if type(value).__name__ in ("NoSuchObject", "NoSuchInstance", "Null", "EndOfMibView"):
         return None
     try:
         return float(value)
-    except (TypeError, ValueError):  # a number as text: pass-through agents and some makers
+    # Pass-through agents and some vendors send numbers as text.
+    except (TypeError, ValueError):
         try:
             return float(bytes(value).decode())
         except (TypeError, ValueError):
@@ -212,7 +236,7 @@ def number_of(value: Any) -> float | None:
 
 
 def _plain(failure: object, entry: SnmpEntry) -> str:
-    """The library's word for a failure, with what to do about the usual one."""
+    """Return the library's message for a failure, with advice for a timeout."""
     said = " ".join(str(failure).split())[:200]
     if "timeout" not in said.lower():
         return said

@@ -1,4 +1,7 @@
-"""Which figures a maker's MIBs tell, and where; ours stand in profiles.toml, a user's beside it."""
+"""SNMP profiles, which map OIDs of vendor MIBs to quantities.
+
+The built-in profiles are in profiles.toml. You can add more in your own file.
+"""
 
 from collections.abc import Mapping
 from functools import cache
@@ -16,7 +19,7 @@ OURS: Final = Path(__file__).with_name("profiles.toml")
 
 
 class Question(BaseModel):
-    """One figure, as profiles.toml explains its fields."""
+    """OIDs of one quantity, with the fields explained in profiles.toml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -32,12 +35,17 @@ class Question(BaseModel):
 
     @property
     def oids(self) -> tuple[str, ...]:
-        """All that must be asked for it."""
+        """Return all OIDs that the quantity needs."""
         asked = (self.oid, self.free, self.total, self.left)
         return tuple(oid.lstrip(".") for oid in asked if oid is not None)
 
     def figure(self, value: float, *others: float) -> float | None:
-        """From what the OIDs hold; None where that is no figure."""
+        """Return the value of the quantity, or ``None`` if it cannot be computed.
+
+        Args:
+            value: Value of ``oid``.
+            *others: Value of ``free``, ``total`` or ``left``.
+        """
         other = others[0] if others else None
         if other is not None and self.free is not None:
             value, other = value, value + other
@@ -51,13 +59,14 @@ class Question(BaseModel):
 class Profile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    mib: str = ""  # where it stands, for a reader
+    # Name of the MIB to show to the user.
+    mib: str = ""
     read: Annotated[tuple[Question, ...], Field(min_length=1, max_length=64)]
 
 
 @cache
 def read_profiles(path: Path) -> Mapping[str, Profile]:
-    """By name. Raises LedgerError that names the field."""
+    """Return the profiles of a file by name. Raises LedgerError that names the invalid field."""
     found: dict[str, Profile] = {}
     document: dict[str, Any] = read_toml(path, "profiles_file")
     for name, table in document.items():
@@ -71,7 +80,15 @@ def read_profiles(path: Path) -> Mapping[str, Profile]:
 
 
 def find_profile(name: str, beside: Path | None) -> Profile:
-    """A user's own before ours. Raises LedgerError that lists those there are."""
+    """Return a profile by name.
+
+    Args:
+        name: Name of the profile.
+        beside: Your own profiles, which will override built-in ones, or ``None``.
+
+    Raises:
+        LedgerError: No such profile exists. The message lists all names.
+    """
     there = {**read_profiles(OURS), **(read_profiles(beside) if beside is not None else {})}
     if name not in there:
         raise LedgerError(f"profile {name!r}: none of {', '.join(sorted(there))}")

@@ -1,4 +1,4 @@
-"""An appliance's own figures over SNMP: its maker's MIBs by profile, IF-MIB by interface."""
+"""Telemetry over SNMP, from vendor MIBs by profile and from the IF-MIB by interface."""
 
 import math
 import time
@@ -15,38 +15,50 @@ from broadside.coordinator.device.witnesses.witness_file import parsed
 
 IF_NAME: Final = "1.3.6.1.2.1.31.1.1.1.1"
 IF_DESCR: Final = "1.3.6.1.2.1.2.2.1.2"
-IF_HIGH_SPEED: Final = "1.3.6.1.2.1.31.1.1.1.15"  # Mbit/s; 0: unknown
+# ``ifHighSpeed`` in Mbit/s. 0 means unknown.
+IF_HIGH_SPEED: Final = "1.3.6.1.2.1.31.1.1.1.15"
 _SPEED_SLACK: Final = 1.1
 _BITS: Final = 8
-_LEAST_PACKET_BITS: Final = 84 * 8  # on the wire of an Ethernet: no packet is counted faster
-# Quantity, 64-bit counter, 32-bit counter, what one count is in the quantity's unit
+# Smallest Ethernet frame on the wire. It limits the rate of packet counters.
+_LEAST_PACKET_BITS: Final = 84 * 8
+# Quantity, 64-bit counter, 32-bit counter, units of the quantity per count.
 _COUNTERS: Final = (
     (Quantity.RECEIVED, "1.3.6.1.2.1.31.1.1.1.6", "1.3.6.1.2.1.2.2.1.10", _BITS),
     (Quantity.SENT, "1.3.6.1.2.1.31.1.1.1.10", "1.3.6.1.2.1.2.2.1.16", _BITS),
     (Quantity.PACKETS, "1.3.6.1.2.1.31.1.1.1.7", "1.3.6.1.2.1.2.2.1.11", 1),
-    (Quantity.DROPS, None, "1.3.6.1.2.1.2.2.1.13", 1),  # ifInDiscards
-    (Quantity.DROPS, None, "1.3.6.1.2.1.2.2.1.19", 1),  # ifOutDiscards
+    # ifInDiscards
+    (Quantity.DROPS, None, "1.3.6.1.2.1.2.2.1.13", 1),
+    # ifOutDiscards
+    (Quantity.DROPS, None, "1.3.6.1.2.1.2.2.1.19", 1),
 )
 
 
 class SnmpWitness:
-    """What is asked in one round of one device."""
+    """Requests of one polling round for a device.
+
+    Attributes:
+        wide: Whether 64-bit counters are used where available.
+    """
 
     def __init__(self, device: SnmpDevice, profile: Profile | None, entry: SnmpEntry) -> None:
         self._device = device
         self._profile = profile
         self._entry = entry
-        self._rows: dict[str, str] = {}  # interfaces' names, by index
-        self._up = math.nan  # ticks
+        # Interface names by index.
+        self._rows: dict[str, str] = {}
+        # Last ``sysUpTime`` in hundredths of a second.
+        self._up = math.nan
         self.wide = entry.interface_counters == "auto"
 
     async def ask(self) -> Answer:
+        """Return the readings of a round. Raises LedgerError when there is no response."""
         questions = self._profile.read if self._profile is not None else ()
         scalars = [q for q in questions if q.oid.endswith(".0")]
         columns = [q for q in questions if not q.oid.endswith(".0")]
         asked = [UP, *dict.fromkeys(oid for q in scalars for oid in q.oids)]
         self._device.cut.clear()
-        found, self._rows = self._rows, {}  # one that starts anew may give indices to others
+        # A device may assign other interface indices after a restart.
+        found, self._rows = self._rows, {}
         at_s, bound_s, values = await self._timed(asked)
         up = values[UP]
         if up is None or up >= self._up:
@@ -61,7 +73,8 @@ class SnmpWitness:
         for question in columns:
             table = await self._device.table(question.oids)
             rows = [i for i in table[question.oids[0]] if not question.only or i in question.only]
-            if not rows:  # it names no column: one row of it, or nothing
+            # Without rows, the OID is not a column. It can be a single value, or it can be missing.
+            if not rows:
                 row = await self._device.get(question.oids)
                 told = [row[oid] for oid in question.oids]
                 self._add(question, "", told, readings, untold)
@@ -79,7 +92,7 @@ class SnmpWitness:
         )
 
     async def _timed(self, oids: Sequence[str]) -> tuple[float, float, dict[str, float | None]]:
-        """Scalars, with the middle of their own question's time and half of it."""
+        """Return the middle of the request's time, half of its duration, and the scalars."""
         asked_s, began_s = time.time(), time.monotonic()
         values = await self._device.get(oids)
         half_s = (time.monotonic() - began_s) / 2
@@ -115,7 +128,11 @@ class SnmpWitness:
         return f"{question.quantity}: the device has no {question.oid}{mib}"
 
     async def interface_counters(self) -> list[Reading]:
-        """Totals of the interfaces that are named. Raises LedgerError for one that is not there."""
+        """Return the totals of the configured interfaces.
+
+        Raises:
+            LedgerError: An interface does not exist.
+        """
         if not self._rows:
             await self._find_interfaces()
         rows = [*self._rows]
@@ -150,7 +167,8 @@ class SnmpWitness:
                     at_s=at_s,
                     bound_s=bound_s,
                 )
-        if gone:  # its index may have been given to another
+        # The device may have assigned its index to another interface.
+        if gone:
             self._rows = {}
         return list(readings.values())
 
@@ -175,7 +193,7 @@ def _text(value: Any) -> str:
 
 
 def open_interfaces(entry: Mapping[str, Any]) -> PolledWitness:
-    """The interfaces' counters alone."""
+    """Return a witness that reads only the interface counters."""
     named = parsed(SnmpEntry, entry).model_copy(update={"profile": None})
     return _polled(named, None)
 

@@ -1,27 +1,28 @@
-"""Offset of a device's own time stamps from the coordinator's clock, estimated from its answers."""
+"""Estimates the offset between a device's timestamps and the coordinator clock."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-# s: stamps are often whole seconds, so that two of them may differ by that much from one clock.
+# Timestamps often have whole seconds. Two of them can therefore differ by this time from one
+# clock.
 STAMP_STEP_S: Final = 1.0
-# s: an offset beyond it is reported. A synchronised clock is off by less than a second; a stamp in
-# whole seconds adds one.
+# A larger offset is reported. A synchronised clock is off by less than a second, and a timestamp
+# in whole seconds adds one.
 OFFSET_MAX_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One answer that carried a stamp of the device's clock.
+    """One response with a timestamp of the device clock.
 
     Attributes:
-        stamp_s: The stamp (epoch s of the device's clock).
-        asked_s: When the question was sent (epoch s of the coordinator's clock).
-        answered_s: When the answer had arrived.
-        other_at_s: When the question was sent that was still answered with another stamp; None
-            where this stamp is a repeated one, or the first.
-        repeated: Stamp and figures are those of the answer before.
+        stamp_s: The timestamp (epoch s of the device clock).
+        asked_s: Time of the request (epoch s of the coordinator clock).
+        answered_s: Time of the response (same clock).
+        other_at_s: Time of the last request whose response had another timestamp. ``None`` for a
+            repeated timestamp or the first one.
+        repeated: Whether timestamp and values equal those of the response before.
     """
 
     stamp_s: float
@@ -33,14 +34,14 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class StampOffset:
-    """The estimated offset.
+    """Estimated clock offset.
 
     Attributes:
-        offset_s: Device's stamp minus the coordinator's clock.
-        bound_s: By how much the offset may be off, either way.
-        usable: The answers agree with one offset. False: the stamps must not be used.
-        spread_s: By how much answers contradict one offset.
-        answers_count: Answers that carried a stamp.
+        offset_s: Device's timestamp minus the coordinator clock.
+        bound_s: Uncertainty of the offset in both directions.
+        usable: Whether one offset fits all responses. If False, timestamps must not be used.
+        spread_s: Difference by which the responses contradict a single offset.
+        answers_count: Number of responses with a timestamp.
     """
 
     offset_s: float
@@ -51,17 +52,17 @@ class StampOffset:
 
     @property
     def is_large(self) -> bool:
-        """Return whether the offset must be reported."""
+        """Return True if the offset must be reported."""
         return abs(self.offset_s) - self.bound_s > OFFSET_MAX_S
 
 
 def estimate_offset(sightings: Sequence[Sighting]) -> StampOffset | None:
-    """Return the offset that all answers allow; None without an answer.
+    """Return the offset that fits all responses, or ``None`` when there are none.
 
-    Each answer bounds the offset: the device made its stamp after it was asked and before it had
-    answered. The intervals of all answers are intersected. A device that refreshes its figures more
-    rarely than it is asked repeats its stamp; then only an answer with a new one is used, and the
-    stamp was made after the question that was still answered with the one before.
+    Each response limits the offset, because the timestamp must be made between request and
+    response. The intervals of all responses are intersected. If a device refreshes its values less
+    often than it is polled, it will repeat its timestamp. In this case, only responses with a new
+    timestamp can be used. It was made after the last request that got the old one.
     """
     if not sightings:
         return None
@@ -89,20 +90,21 @@ def estimate_offset(sightings: Sequence[Sighting]) -> StampOffset | None:
 
 
 def _intervals(sightings: Sequence[Sighting]) -> Iterator[tuple[float, float]]:
-    """Yield the offset's interval by each way of reading the answers, the narrowest first."""
+    """Yield the interval of the offset for each interpretation, the narrowest first."""
     yield _as_answered(sightings)
     renewed = [each for each in sightings if each.other_at_s is not None]
     if renewed:
         latest_s, _ = _as_answered(renewed)
         yield latest_s, min(each.stamp_s - (each.other_at_s or 0.0) for each in renewed)
     elif all(each.repeated for each in sightings[1:]):
-        # One stamp so far: it was as old, when it was first seen, as one may become here.
+        # There is only one timestamp so far. At its first response it may already have had the age
+        # that it reached since.
         low_s, high_s = _as_answered(sightings[:1])
         yield low_s, high_s + sightings[-1].answered_s - sightings[0].answered_s
 
 
 def _as_answered(sightings: Sequence[Sighting]) -> tuple[float, float]:
-    """Return the offsets that all answers allow if each stamp was made for its answer."""
+    """Return the interval of the offset if each timestamp was created for its response."""
     return (
         max(each.stamp_s - each.answered_s for each in sightings),
         min(each.stamp_s - each.asked_s for each in sightings),
@@ -110,7 +112,7 @@ def _as_answered(sightings: Sequence[Sighting]) -> tuple[float, float]:
 
 
 def describe_offset(offset: StampOffset) -> str | None:
-    """Return what a reader must know of it; None where the stamps are good."""
+    """Return a message about the offset, or ``None`` if the timestamps are correct."""
     answers = f"{offset.answers_count} answers"
     if not offset.usable:
         from_s, to_s = offset.offset_s - offset.bound_s, offset.offset_s + offset.bound_s

@@ -1,7 +1,7 @@
-"""What every witness of the device promises, and how the file of witnesses is read.
+"""Interface for all telemetry sources (witnesses), and the parser for the witnesses file.
 
-Raises :class:`~broadside.coordinator.device.ledgers.source.LedgerError`, as ledgers do: a source
-that cannot be read says which, why, and what to do, and never a secret.
+Errors are :class:`~broadside.coordinator.device.ledgers.source.LedgerError`, as for ledgers. The
+message should have the source, the reason and the fix, and must not include a secret.
 """
 
 import importlib
@@ -34,49 +34,75 @@ WITNESSES_MAX_COUNT: Final = 64
 
 
 class WitnessSource(Protocol):
-    """Somebody who tells of a device, or of several."""
+    """Source of telemetry for one or more devices."""
 
     @property
     def name(self) -> str:
-        """What a reader looks up: ``snmp fortinet 10.0.0.4``."""
+        """Name for reports, for example ``snmp fortinet 10.0.0.4``."""
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Of whom it tells; as findings, figures and charts name them."""
+        """Devices of the source, as named in findings, figures and charts."""
 
     @property
     def quantities(self) -> frozenset[Quantity]:
-        """What it is set to ask of each; whether a device has it shows when it is asked."""
+        """Quantities to request from each device.
+
+        The first request will show if a device has them.
+        """
 
     @property
     def settle_s(self) -> float:
-        """Seconds after an instant from which all is told that will be told of it."""
+        """Time to wait in seconds until all telemetry for a point in time is available."""
 
     async def watch(self) -> None:
-        """Ask on a clock, until cancelled, where it keeps no history of its own; else return."""
+        """Poll until cancelled.
+
+        A source with its own history returns at once.
+        """
 
     async def read(self, from_at: datetime, before_at: datetime) -> Witnessed:
-        """What it has said of the span. Raises LedgerError."""
+        """Return the telemetry in this time span.
+
+        Args:
+            from_at: Read from this time on.
+            before_at: Read up to this time.
+
+        Raises:
+            LedgerError: The source could not be read.
+        """
 
 
 class WitnessEntry(BaseModel):
-    """What every witness is told; each source adds its own fields."""
+    """Fields of every entry. Each source adds its own.
+
+    Attributes:
+        source: Name of the source module to use.
+        device: Device name to use in reports.
+        cores_count: Number of CPU cores, to compute CPU-seconds per gigabyte.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: str
     device: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,40}$")]
-    cores_count: Annotated[int, Field(ge=1, le=4096)] | None = None  # for CPU-seconds a gigabyte
+    cores_count: Annotated[int, Field(ge=1, le=4096)] | None = None
 
 
 class Read(BaseModel):
-    """One figure of a source that is told where it stands."""
+    """One quantity of a source and its location.
+
+    Attributes:
+        quantity: The quantity.
+        scale: Factor to the unit of the quantity, for example 0.01 for a percentage.
+        over_s: Seconds before a value over which it is averaged.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     quantity: Quantity
-    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0  # 0.01: it is a percentage
-    over_s: Annotated[float, Field(ge=0, le=86_400)] = 0.0  # the mean of so many seconds before
+    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    over_s: Annotated[float, Field(ge=0, le=86_400)] = 0.0
 
 
 def quantities_of(reads: Iterable[Read]) -> frozenset[Quantity]:
@@ -86,7 +112,16 @@ def quantities_of(reads: Iterable[Read]) -> frozenset[Quantity]:
 def series_of(
     device: str, source: str, read: Read, at_s: Floats, values: Floats, **more: Any
 ) -> WitnessSeries:
-    """A series from what a source told, in its own unit and scale; more: instance, bound_s."""
+    """Return a series from the values of a source.
+
+    Args:
+        device: Device name to use in reports.
+        source: Name to use for the source in reports.
+        read: Quantity, scale and averaging time.
+        at_s: Times in epoch seconds.
+        values: Values in the unit of the source, same length as ``at_s``.
+        **more: ``bound_s`` (uncertainty of the times in seconds) and other fields of the series.
+    """
     bound_s = more.pop("bound_s", 0.0)
     return WitnessSeries(
         device=device,
@@ -101,22 +136,28 @@ def series_of(
 
 
 class ArchiveEntry(WitnessEntry):
-    """What is read after a run, with time stamps that cannot be checked by asking.
+    """Entry for a source that is read after a run and has unverified timestamps.
 
-    ``clock_bound_s`` states by how much the stamps may be off. Unset: the offset is estimated from
-    the rise and fall of the figures with the bursts; where that cannot be, they prove nothing.
+    Attributes:
+        clock_bound_s: Uncertainty of the timestamps in seconds. Use ``None`` to estimate the offset
+            from the rise and fall of the values in the bursts. If this cannot be done, the values
+            will not be used as evidence.
     """
 
     clock_bound_s: Annotated[float, Field(ge=0, le=3600)] | None = None
 
     @property
     def stated_bound_s(self) -> float:
-        """The stated bound; NaN where there is none."""
+        """Return the configured uncertainty in seconds, or NaN."""
         return math.nan if self.clock_bound_s is None else self.clock_bound_s
 
 
 class PolledEntry(WitnessEntry):
-    """What is asked on a clock."""
+    """Entry of a source that is polled.
+
+    Attributes:
+        poll_s: Time between polls in seconds.
+    """
 
     poll_s: Annotated[float, Field(ge=0.2, le=3600)] = 5.0
 
@@ -125,8 +166,16 @@ Entry = TypeVar("Entry", bound=WitnessEntry)
 
 
 def parsed(kind: type[Entry], entry: Mapping[str, Any]) -> Entry:
-    """An entry's fields. Raises LedgerError that names the field, and never its value: it may be
-    a secret that somebody wrote there."""
+    """Return the validated fields of an entry.
+
+    Args:
+        kind: Model to use for this entry.
+        entry: Table from the witnesses file.
+
+    Raises:
+        LedgerError: A field is not valid. The message does not include the value, because it can
+            be a secret.
+    """
     try:
         return kind.model_validate(entry)
     except ValidationError as error:
@@ -139,7 +188,16 @@ def parsed(kind: type[Entry], entry: Mapping[str, Any]) -> Entry:
 
 
 def secret_of(device: str, field: str, path: Path | None) -> str:
-    """What a file of one secret holds. Raises LedgerError."""
+    """Return the content of a file with one secret.
+
+    Args:
+        device: Device name to use in messages.
+        field: Name to use for the field in messages.
+        path: Path to the file.
+
+    Raises:
+        LedgerError: The path is missing, or the file is unreadable, empty or too large.
+    """
     if path is None:
         raise LedgerError(f"witness {device}: {field}: not set; name a file that holds it alone")
     try:
@@ -165,7 +223,16 @@ def partial_of(
     from_s: float,
     before_s: float,
 ) -> tuple[list[WitnessSeries], Remark]:
-    """Return the series of an incomplete answer without their values, and the remark on it."""
+    """Return the series of an incomplete response without values, and a remark about it.
+
+    Args:
+        device: Device name to use in reports.
+        source: Name to use for the source in reports.
+        series: Series in the response.
+        why: Reason to use in the remark.
+        from_s: Start time of the request, in epoch seconds.
+        before_s: End time of the request, in epoch seconds.
+    """
     blank = [replace(each, values=np.full(len(each.values), np.nan)) for each in series]
     remark = Remark(
         kind=RemarkKind.PARTIAL,
@@ -179,8 +246,14 @@ def partial_of(
 
 
 class ArchiveWitness:
-    """One whose device or service keeps its own history: asked once, when a run is over; see
-    :class:`WitnessSource`."""
+    """Source with its own history, read once after a run (see :class:`WitnessSource`).
+
+    Attributes:
+        name: Name to use in reports.
+        devices: The device.
+        quantities: Quantities to request.
+        settle_s: Time to wait in seconds until the data is complete.
+    """
 
     def __init__(
         self,
@@ -193,7 +266,15 @@ class ArchiveWitness:
         reads: Iterable[Read],
         settle_s: float,
     ) -> None:
-        """``ask`` gives what there is of a span, with remarks, and raises LedgerError."""
+        """Prepare the witness. This does not send any requests yet.
+
+        Args:
+            ask: Returns series and remarks of a span. It raises LedgerError.
+            name: Name to use in reports.
+            entry: Entry from the witnesses file.
+            reads: Quantities to read.
+            settle_s: Time to wait in seconds until the data is complete.
+        """
         self.name = name
         self.devices = (entry.device,)
         self.quantities = quantities_of(reads)
@@ -202,9 +283,10 @@ class ArchiveWitness:
         self._cores_count = entry.cores_count
 
     async def watch(self) -> None:
-        """There is nothing to remember."""
+        """Return at once, because the source has its own history."""
 
     async def read(self, from_at: datetime, before_at: datetime) -> Witnessed:
+        """Return the telemetry in this time span (see :meth:`WitnessSource.read`)."""
         [device], cores_count = self.devices, self._cores_count
         series, remarks = await self._ask(from_at, before_at)
         return Witnessed(
@@ -217,12 +299,20 @@ class ArchiveWitness:
 
 
 def open_witnesses(path: Path | None) -> tuple[WitnessSource, ...]:
-    """The witnesses that a file names, in its order; nothing is asked yet. Raises LedgerError."""
+    """Return the witnesses of a file in its order, without sending requests yet.
+
+    Raises:
+        LedgerError: The file or an entry is not valid.
+    """
     return () if path is None else tuple(map(open_witness, read_entries(path)))
 
 
 def read_entries(path: Path) -> list[dict[str, Any]]:
-    """The tables of such a file, with files beside it named whole. Raises LedgerError."""
+    """Return the tables of a witnesses file, with full paths for files beside it.
+
+    Raises:
+        LedgerError: The file is not valid.
+    """
     document = read_toml(path, "witnesses_file")
     entries = document.pop("witness", [])
     if document or not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
@@ -246,7 +336,11 @@ def read_entries(path: Path) -> list[dict[str, Any]]:
 
 
 def open_witness(entry: Mapping[str, Any]) -> WitnessSource:
-    """The witness of one entry; nothing is asked yet. Raises LedgerError."""
+    """Return the witness of one entry, without sending requests yet.
+
+    Raises:
+        LedgerError: The entry is invalid or a package is not installed.
+    """
     name = entry.get("source")
     if not isinstance(name, str) or name not in source_names():
         raise LedgerError(
@@ -265,7 +359,15 @@ def open_witness(entry: Mapping[str, Any]) -> WitnessSource:
 
 
 def read_toml(path: Path, field: str) -> dict[str, Any]:
-    """A bounded TOML file. Raises LedgerError."""
+    """Return the content of a TOML file with a size limit.
+
+    Args:
+        path: Path to the file.
+        field: Name to use for the setting in messages.
+
+    Raises:
+        LedgerError: The file is unreadable, too large or not TOML.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(FILE_MAX_BYTES + 1)

@@ -1,4 +1,4 @@
-"""All witnesses of a coordinator: asked while runs go on, and heard when one is over."""
+"""All telemetry sources of a coordinator, polled during runs and read after each run."""
 
 import asyncio
 import logging
@@ -21,14 +21,17 @@ from broadside.exchange.background import keep_going
 
 log = logging.getLogger(__name__)
 
-READ_MAX_S: Final = 60.0  # s of one read of one source
-AGAIN_S: Final = 5.0  # s to a second try, at least
+# Time limit to read a source.
+READ_MAX_S: Final = 60.0
+# Minimum time to wait before another attempt.
+AGAIN_S: Final = 5.0
 TRIES_MAX_COUNT: Final = 3
-_GLANCE_S: Final = 0.5  # s that a caller may wait: it has leases to renew
+# Maximum time to block the caller, because it also has to renew leases.
+_GLANCE_S: Final = 0.5
 
 
 class Witnesses:
-    """Several sources as one."""
+    """Combines several telemetry sources."""
 
     def __init__(self, sources: Sequence[WitnessSource], now: Callable[[], datetime]) -> None:
         self._sources = sources
@@ -37,7 +40,7 @@ class Witnesses:
 
     @property
     def quantities(self) -> Mapping[str, frozenset[Quantity]]:
-        """By device, in the file's order, what is asked of it."""
+        """Return the requested quantities by device, in the order of the file."""
         found: dict[str, frozenset[Quantity]] = {}
         for source in self._sources:
             for device in source.devices:
@@ -45,15 +48,16 @@ class Witnesses:
         return found
 
     async def watch(self) -> None:
-        """Let all that must be asked on a clock be asked, until cancelled."""
+        """Poll all sources without history until cancelled."""
         async with asyncio.TaskGroup() as group:
             for source in self._sources:
                 group.create_task(keep_going(source.watch))
 
     async def hear(self, span: Span) -> Witnessed | None:
-        """What all say of a run, once they have said it all; None while it is worth coming back.
+        """Return the telemetry for a run when it is complete, or ``None`` to try again later.
 
-        Quick: sources are read in the background. One that cannot be read is a remark.
+        This returns within half a second, because background tasks read the sources. If a source
+        cannot be read, a remark is returned for it.
         """
         settled_at = span.ended_at + timedelta(
             seconds=max(source.settle_s for source in self._sources)
@@ -71,20 +75,30 @@ class Witnesses:
         return task.result()
 
     async def read(self, from_at: datetime, before_at: datetime) -> Witnessed:
-        """What all say of a span as they know it now."""
+        """Return the telemetry in this time span as it is available now.
+
+        Args:
+            from_at: Read from this time on.
+            before_at: Read up to this time.
+        """
         parts = await asyncio.gather(
             *(self._read(source, from_at, before_at) for source in self._sources)
         )
         return together(parts, self._now())
 
     async def so_far(self, from_at: datetime, before_at: datetime) -> Witnessed:
-        """What those say that keep no history of their own: it is lost with this process."""
+        """Return the telemetry of polled sources, which is lost when this process ends.
+
+        Args:
+            from_at: Read from this time on.
+            before_at: Read up to this time.
+        """
         asked = [each for each in self._sources if isinstance(each, PolledWitness)]
         parts = [await each.read(from_at, before_at) for each in asked]
         return together(parts, self._now())
 
     async def close(self) -> None:
-        """End what is still being read."""
+        """Cancel reads in progress."""
         hearings, self._hearings = self._hearings, {}
         for task in hearings.values():
             task.cancel()
@@ -105,7 +119,8 @@ class Witnesses:
                 pause_s = error.retry_after_s if isinstance(error, LedgerBusy) else 0.0
                 if attempt + 1 < TRIES_MAX_COUNT:
                     await asyncio.sleep(max(pause_s, AGAIN_S))
-            except Exception as error:  # a fault of one source's must not end the care for all
+            # An error in a source must not stop the service for all.
+            except Exception as error:
                 log.exception("witness %s", source.name, extra={"action": "witness"})
                 why = f"its answer makes no sense: {type(error).__name__}"
                 break
