@@ -1,6 +1,7 @@
-"""What coordinator and agents agree on, and the two places where they meet: a queue, a table."""
+"""Messages, records and the queue and table interfaces shared by coordinator and agents."""
 
 import os
 
-# Else pydantic reads every installed package's metadata for plugins: a tenth of an agent's start.
+# Without this, pydantic reads the metadata of every installed package to find plugins. That takes a
+# tenth of an agent's start time.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -1,19 +1,21 @@
-"""Work that goes on for as long as its process does, whatever happens to one round of it."""
+"""Helpers for background tasks that run as long as the process and recover from errors."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Final
 
-RESTART_PAUSE_S: Final = 5.0  # s after a fault of ours in a background task
+# Pause after an unexpected error in a background task.
+RESTART_PAUSE_S: Final = 5.0
 
 log = logging.getLogger(__name__)
 
 
 async def keep_going(work: Callable[[], Awaitable[None]]) -> None:
-    """Run a background task to its end, starting it again after a fault of ours.
+    """Run a background task to its end and restart it after an unexpected error.
 
-    A task group ends all its tasks when one raises: a schedule must not end leases.
+    A task group cancels all its tasks when one of them raises. This function prevents that, so that
+    an error in the schedules does not stop the lease renewals.
     """
     while True:
         try:
@@ -26,7 +28,7 @@ async def keep_going(work: Callable[[], Awaitable[None]]) -> None:
 
 
 class Lanes:
-    """Works side by side: in each lane one at a time, and none waits behind another's."""
+    """Runs tasks by key, at most one per key, without blocking the other keys."""
 
     def __init__(self) -> None:
         self._going: dict[str, asyncio.Task[None]] = {}
@@ -34,9 +36,16 @@ class Lanes:
     async def go(
         self, works: Mapping[str, Callable[[], Coroutine[None, None, None]]], within_s: float
     ) -> None:
-        """Begin each work whose lane is free, and wait for those begun, at most ``within_s`` (s).
+        """Start the tasks of all free keys and wait for them.
 
-        What takes longer goes on. What a work raises is raised here, or at a later call.
+        Args:
+            works: Functions that create a coroutine, by key. A key with a running task is skipped.
+            within_s: The maximum time to wait for the started tasks, in seconds. A task that needs
+                longer continues in the background.
+
+        Raises:
+            Exception: Error of a finished task. An error after ``within_s`` is raised by a later
+                call.
         """
         self._clear()
         begun = {
@@ -50,12 +59,13 @@ class Lanes:
         self._clear()
 
     async def end(self) -> None:
-        """End what goes on."""
+        """Cancel all running tasks and wait for their end."""
         going, self._going = self._going, {}
         for task in going.values():
             task.cancel()
         await asyncio.gather(*going.values(), return_exceptions=True)
 
     def _clear(self) -> None:
+        """Remove finished tasks and raise the error of the first task that failed."""
         for lane in [lane for lane, task in self._going.items() if task.done()]:
             self._going.pop(lane).result()

@@ -1,13 +1,21 @@
-"""What `broadside doctor` finds, one line a thing; the agent package reports its own part."""
+"""Result of one `broadside doctor` check, shared by coordinator and agent."""
 
 from broadside.exchange.messages import Message
 
 
 class Check(Message):
-    """One thing that was tried on this host."""
+    """Result of one check on this host.
+
+    Attributes:
+        name: The check name.
+        ok: True if the check passed.
+        detail: The result of the check, as text.
+        fix: Action to take if the check failed or can be improved.
+        required: False if Broadside works without this item, with the limits given in ``detail``.
+    """
 
     name: str
     ok: bool
-    detail: str  # what was found
-    fix: str | None = None  # what to do when it is not ok, or would be better
-    required: bool = True  # False: Broadside works without it, and says what it lacks
+    detail: str
+    fix: str | None = None
+    required: bool = True

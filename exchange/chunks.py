@@ -1,23 +1,25 @@
-"""Seconds packed by column: a series of readings in few bytes, and back.
+"""Pack measurements per second into a compact, column-based format.
 
-A reading a second from each end of each pair is thousands of small integers, most of them noise
-round a slow level. :func:`pack` keeps each column's offsets from its smallest value (or from its
-smallest step, where that is narrower), divided by what they all share, in as few whole bytes as
-the widest needs; it stores those bytes plane by plane (all lowest bytes, then all next ones) and
-deflates each plane that deflate can shrink. Planes of pure noise stay as they are. Measured: 9 to
-11 bytes a second for a noisy 10 Gbit/s flow with end times, retransmits, RTT and window.
+Each end of each pair reports one measurement per second. The values are small integers with noise
+around a slowly changing level. :func:`pack` stores each column as offsets from its smallest value,
+or as offsets between successive values if their range is smaller. Offsets are divided by their
+common divisor and stored in the smallest number of whole bytes. The bytes are grouped into planes
+(all lowest bytes first, then all next bytes). A plane is deflated if that makes it smaller.
+Measured size: 9 to 11 bytes per second for a noisy 10 Gbit/s flow with end times, retransmits, RTT
+and window.
 
 Layout, version 1::
 
     "BSC" version:u8 | crc32 of all that follows:u32 | header length:u16 | header | planes
 
-The header is a deflated JSON array ``[rows, [column, ...]]`` where a column is ``[name]`` when
-every value is unknown, else ``[name, mask, order, first, low, step, [plane length, ...]]``: a mask
-length of 0 says that no value is unknown, else a plane of 0 and 1 comes first. A plane whose length
-equals its number of values was not deflated. Integers in the prefix are little-endian.
+The header is a deflated JSON array ``[rows, [column, ...]]``. A column is ``[name]`` if all values
+are unknown. Otherwise it is ``[name, mask, order, first, low, step, [plane length, ...]]``. A mask
+length of 0 means that all values are known, otherwise a plane of 0 and 1 is stored first. A plane
+was not deflated if its length equals its number of values. Integers in the prefix are
+little-endian.
 
-What survives: instants and RTT to the microsecond, jitter to the nanosecond, CPU ratios to 1e-3,
-counts and bytes exactly (any 64-bit integer).
+Resolution: times and RTT to the microsecond, jitter to the nanosecond, CPU ratios to 1e-3. Counts
+and bytes are exact for any 64-bit integer.
 """
 
 import math
@@ -40,15 +42,20 @@ from broadside.exchange.rows import bounded_json
 _MAGIC: Final = b"BSC"
 _VERSION: Final = 1
 _PREFIX: Final = struct.Struct("<3sBIH")
-SMALLEST, AS_IT_IS = 9, 0  # levels of deflate: for what is kept, and for what is soon read again
-_CHECKED_FROM: Final = 8  # the checksum covers what follows it
-# Both bound what a hostile header can make us allocate.
+# Deflate levels for stored chunks, and for chunks that are soon replaced.
+SMALLEST, AS_IT_IS = 9, 0
+# Offset of the first byte that the checksum covers.
+_CHECKED_FROM: Final = 8
+# Limits that a malicious header cannot exceed. Our chunks have at most ten columns. A column has
+# 512 bytes of header for a name, five integers and eight plane lengths.
 _ROWS_MAX_COUNT: Final = 1_000_000
-_COLUMNS_MAX_COUNT: Final = 32  # ours have at most ten
-_HEADER_MAX_BYTES: Final = 16_384  # 512 a column: a name, five integers, eight lengths of planes
-_LOW, _HIGH = -(2**64), 2**64  # beyond what a described value can be
+_COLUMNS_MAX_COUNT: Final = 32
+_HEADER_MAX_BYTES: Final = 16_384
+# Exclusive range of ``first``, ``low`` and ``step``.
+_LOW, _HIGH = -(2**64), 2**64
 
-MICROSECONDS: Final = 1e6  # a second
+# Microseconds per second.
+MICROSECONDS: Final = 1e6
 _NS: Final = 1e9
 CPU_RATIO_UNITS: Final = 1e4
 _HOST_COUNTS: Final = (
@@ -62,12 +69,14 @@ _HOST_COUNTS: Final = (
 _HOST_RATIOS: Final = ("cpu_busy_ratio", "cpu_busiest_core_ratio")
 
 _WAYS: Final = ("rx", "tx")
-_RATE_BITS: Final = 32  # of the fraction of packets a byte
+# Fraction bits of the packets-per-byte rate.
+_RATE_BITS: Final = 32
 
 Column = Sequence[int | None]
-_C = TypeVar("_C")  # a column, packed or as a list
+# Column, packed or as a list
+_C = TypeVar("_C")
 
-# Of an interval: each column's field, and its units in one of the field's.
+# Columns of an interval, with the field name and the column units per field unit.
 _INTERVAL: Final[Mapping[str, tuple[str, float]]] = {
     "bytes": ("transferred_bytes", 1),
     "omitted": ("omitted", 1),
@@ -83,7 +92,12 @@ _INSTANTS: Final = ("gap_us", "span_us")
 
 
 def pack_intervals(intervals: Sequence[Interval], level: int = SMALLEST) -> bytes:
-    """Pack one flow's intervals, in the order given, deflated at that level."""
+    """Pack the intervals of one flow, in the given order.
+
+    Args:
+        intervals: Intervals of the flow.
+        level: The deflate level.
+    """
     columns = _placed((interval.start_s, interval.end_s) for interval in intervals)
     for column, (field, units) in _INTERVAL.items():
         values = [getattr(interval, field) for interval in intervals]
@@ -92,7 +106,11 @@ def pack_intervals(intervals: Sequence[Interval], level: int = SMALLEST) -> byte
 
 
 def unpack_intervals(packed: bytes) -> tuple[Interval, ...]:
-    """The intervals that :func:`pack_intervals` was given. Raises ``RecordUnreadable``."""
+    """Unpack intervals from :func:`pack_intervals`.
+
+    Raises:
+        RecordUnreadable: The chunk is not valid.
+    """
     columns = unpack(packed)
     bounds_s = _bounds_s(columns)
     fields: dict[str, list[Any]] = {}
@@ -109,10 +127,10 @@ def unpack_intervals(packed: bytes) -> tuple[Interval, ...]:
 
 
 def check_intervals(packed: bytes) -> None:
-    """Check that :func:`unpack_intervals` can read a chunk, without building an interval.
+    """Check that :func:`unpack_intervals` can read a chunk, without creating intervals.
 
     Raises:
-        RecordUnreadable: The chunk is not whole, or a column is missing or unknown.
+        RecordUnreadable: The chunk is incomplete, or a column is missing or has unknown values.
     """
     columns = unpack_columns(packed, (*_INSTANTS, *_INTERVAL))
     for name in (*_INSTANTS, *_INTERVAL):
@@ -123,17 +141,19 @@ def check_intervals(packed: bytes) -> None:
 
 
 def last_end_s(packed: bytes) -> float:
-    """Return the largest end of a chunk's intervals (s); 0 without any.
+    """Return the latest end time in a chunk's intervals in seconds, 0 if there are none.
 
-    Raises ``RecordUnreadable``.
+    Raises:
+        RecordUnreadable: The chunk is not valid.
     """
     return max((end_s for _, end_s in _bounds_s(unpack(packed, _INSTANTS))), default=0.0)
 
 
 def sum_intervals(packed: bytes) -> tuple[int, float]:
-    """Return bytes and seconds of a chunk's intervals that are not omitted.
+    """Return the bytes and seconds of a chunk's intervals that are not omitted.
 
-    Raises ``RecordUnreadable``.
+    Raises:
+        RecordUnreadable: The chunk is not valid.
     """
     columns = unpack(packed, (*_INSTANTS, *_NEVER_UNKNOWN))
     counts, omitted = (_known(columns, name) for name in _NEVER_UNKNOWN)
@@ -143,7 +163,7 @@ def sum_intervals(packed: bytes) -> tuple[int, float]:
 
 
 def _placed(bounds_s: Iterable[tuple[float, float]]) -> dict[str, Column]:
-    """Readings' places in time. One nearly always starts where the one before it ended."""
+    """Return start gaps and durations in microseconds. Most gaps are zero."""
     gaps_us, spans_us, last_us = [], [], 0
     for start_s, end_s in bounds_s:
         start_us, end_us = round(start_s * MICROSECONDS), round(end_s * MICROSECONDS)
@@ -154,7 +174,7 @@ def _placed(bounds_s: Iterable[tuple[float, float]]) -> dict[str, Column]:
 
 
 def _bounds_s(columns: Mapping[str, list[int | None]]) -> Iterator[tuple[float, float]]:
-    """The reverse of :func:`_placed`."""
+    """Return start and end times in seconds, the reverse of :func:`_placed`."""
     gaps_us, spans_us = _known(columns, "gap_us"), _known(columns, "span_us")
     ends_us = accumulate(map(operator.add, gaps_us, spans_us))
     return (
@@ -164,7 +184,12 @@ def _bounds_s(columns: Mapping[str, list[int | None]]) -> Iterator[tuple[float, 
 
 
 def pack_host(seconds: Sequence[HostSecond], level: int = SMALLEST) -> bytes:
-    """Pack one host's counters, in the order given, deflated at that level."""
+    """Pack the counters of one host, in the given order.
+
+    Args:
+        seconds: Counters of the host.
+        level: The deflate level.
+    """
     columns = _placed((second.start_at_s, second.end_at_s) for second in seconds)
     columns |= {name: [getattr(second, name) for second in seconds] for name in _HOST_COUNTS}
     for way in _WAYS:
@@ -178,11 +203,14 @@ def pack_host(seconds: Sequence[HostSecond], level: int = SMALLEST) -> bytes:
 
 
 def _over_rate(way: str, counted_bytes: Column, packets: Column) -> dict[str, Column]:
-    """Packets as what they are over a fixed share of the bytes: noise has it that both move
-    together, and what is left takes half as many planes."""
+    """Replace packet counts by their difference from a fixed ratio of the bytes.
+
+    Noise changes packets and bytes together, so the difference needs half as many planes.
+    """
     sums = [sum(cast(Sequence[int], column)) for column in (packets, counted_bytes)]
     rate = (sums[0] << _RATE_BITS) // max(1, sums[1])
-    rate = rate if rate <= 1 << _RATE_BITS else 0  # no packet is under a byte
+    # A packet has at least one byte.
+    rate = rate if rate <= 1 << _RATE_BITS else 0
     return {
         f"nic_{way}_packets_rate": [rate] * len(packets),
         f"nic_{way}_packets_over": [
@@ -193,9 +221,14 @@ def _over_rate(way: str, counted_bytes: Column, packets: Column) -> dict[str, Co
 
 
 def pack(columns: Mapping[str, Column], level: int = SMALLEST) -> bytes:
-    """Pack named columns of equal length; ``None`` is an unknown value. ``level`` is deflate's.
+    """Pack named columns of equal length.
 
-    Raises ``ValueError`` for columns of unequal length or a value beyond 64 bits.
+    Args:
+        columns: Values by column name. ``None`` is an unknown value.
+        level: The deflate level.
+
+    Raises:
+        ValueError: Columns have different lengths, or a value exceeds 64 bits.
     """
     counts = {len(values) for values in columns.values()}
     if len(counts) > 1:
@@ -220,38 +253,62 @@ def pack(columns: Mapping[str, Column], level: int = SMALLEST) -> bytes:
     return _MAGIC + struct.pack("<BI", _VERSION, zlib.crc32(body)) + body
 
 
-@dataclass(slots=True)  # frozen ones take thrice as long to make, and a look makes ten thousand
+# Not frozen, because a frozen dataclass takes three times as long to create. One live view creates
+# ten thousand.
+@dataclass(slots=True)
 class PackedColumn:
-    """One column, inflated and not yet summed up: what a decoder of either kind starts from.
+    """Inflated column before decoding.
 
-    The known values are ``low + step * word``, or with ``order`` 1 the differences from one to the
-    next, ``first`` being the first.
+    The known values are ``low + step * word``. With ``order`` 1 these are the differences between
+    successive values, starting at ``first``.
+
+    Attributes:
+        rows_count: The number of rows.
+        mask: One byte per row, 0 if the value is unknown. Empty if all values are known.
+        order: 0 for values, 1 for differences.
+        first: First value, for order 1.
+        low: Smallest value or difference.
+        step: Common divisor.
+        words_count: The number of words.
+        planes: Bytes of the words, all lowest bytes first, then all next bytes. None if all values
+            are unknown.
     """
 
     rows_count: int
-    mask: bytes = b""  # a byte a row, 0 where the value is unknown; empty: all are known
+    mask: bytes = b""
     order: int = 0
     first: int = 0
     low: int = 0
     step: int = 1
     words_count: int = 0
-    planes: tuple[bytes, ...] | None = None  # the words' bytes, all lowest ones first, then all
-    # next ones; None: every value is unknown
+    planes: tuple[bytes, ...] | None = None
 
 
 def unpack(packed: bytes, wanted: Container[str] | None = None) -> dict[str, list[int | None]]:
-    """The columns that :func:`pack` was given, as lists; with ``wanted`` only those.
+    """Unpack columns from :func:`pack` as lists.
 
-    Raises :class:`~broadside.exchange.ports.RecordUnreadable` for anything that is not a whole
-    chunk of a version known here.
+    Args:
+        packed: The chunk to read.
+        wanted: Names of the columns to unpack. None unpacks all columns.
+
+    Returns:
+        Values by column name, None for unknown values.
+
+    Raises:
+        RecordUnreadable: The chunk is incomplete, corrupt or has an unknown version.
     """
     return {name: _listed(column) for name, column in unpack_columns(packed, wanted).items()}
 
 
 def unpack_columns(packed: bytes, wanted: Container[str] | None = None) -> dict[str, PackedColumn]:
-    """The columns of a chunk for who decodes them without a Python integer a second.
+    """Return the columns of a chunk before decoding, for decoders that use arrays.
 
-    Columns that are not ``wanted`` are not inflated. Raises as :func:`unpack` does.
+    Args:
+        packed: The chunk to read.
+        wanted: Names of the columns to inflate. None inflates all columns.
+
+    Raises:
+        RecordUnreadable: The chunk is incomplete, corrupt or has an unknown version.
     """
     header_at, planes_at = _checked(packed)
     try:
@@ -268,7 +325,7 @@ def _malformed(packed: bytes, error: Exception) -> RecordUnreadable:
 
 
 def _checked(packed: bytes) -> tuple[int, int]:
-    """Where header and planes begin, of a chunk whose version and checksum are right."""
+    """Check version and checksum of a chunk, and return the offsets of header and planes."""
     if packed[:3] != _MAGIC or len(packed) < _PREFIX.size:
         raise RecordUnreadable(f"chunk of {len(packed)} bytes: not a Broadside chunk")
     _, version, crc, header_bytes = _PREFIX.unpack_from(packed)
@@ -282,10 +339,13 @@ def _checked(packed: bytes) -> tuple[int, int]:
 
 
 def count_rows(packed: bytes) -> int:
-    """Rows that a chunk claims to hold, read from its header: nothing is built of them.
+    """Return the number of rows in a chunk's header, without creating rows.
 
-    A row may take no byte at all (columns of one value), so a chunk's size bounds no count. Raises
-    as :func:`unpack` does.
+    A row can have zero bytes (columns with one value), so the size of a chunk does not limit the
+    number of rows.
+
+    Raises:
+        RecordUnreadable: The chunk is incomplete, corrupt or has an unknown version.
     """
     _, planes_at = _checked(packed)
     try:
@@ -332,10 +392,10 @@ def _has_unknown(name: str) -> RecordUnreadable:
 def _column_planes(
     name: str, known: list[int], level: int
 ) -> tuple[int, int, int, int, list[bytes]]:
-    """``(order, first, low, step, planes)`` of the narrower of two forms.
+    """Return ``(order, first, low, step, planes)`` for the smaller of two forms.
 
-    Order 0: ``value = low + step * offset``; order 1: the same gives the *difference* to the value
-    before, and ``first`` starts the sum.
+    With order 0, ``value = low + step * offset``. With order 1, the formula gives the *difference*
+    from the previous value, and ``first`` is the first value.
     """
     if min(known) < -(2**63) or max(known) >= 2**63:
         raise ValueError(f"column {name}: values must fit 64 bits")
@@ -356,14 +416,14 @@ def _column_planes(
 
 
 def _deflated(plane: bytes, level: int) -> bytes:
-    """The plane, deflated when that makes it shorter."""
+    """Return the plane, deflated if that makes it shorter."""
     deflate = zlib.compressobj(level, zlib.DEFLATED, -15)
     shorter = deflate.compress(plane) + deflate.flush()
     return shorter if len(shorter) < len(plane) else plane
 
 
 def _header(packed: bytes, header_at: int, planes_at: int) -> tuple[int, list[Any]]:
-    """``(rows, described columns)`` of a chunk; both bounded."""
+    """Return ``(rows, described columns)`` of a chunk, both within the limits."""
     stream = zlib.decompressobj()
     header = stream.decompress(packed[header_at:planes_at], _HEADER_MAX_BYTES)
     rows_count, described = from_json(bounded_json(header, _HEADER_MAX_BYTES))
@@ -379,7 +439,7 @@ def _columns(
 ) -> dict[str, PackedColumn]:
     index = operator.index
     rows_count, described = _header(packed, header_at, planes_at)
-    # A length that lies ends in a plane of the wrong size, or with bytes too many.
+    # A wrong length results in a plane of the wrong size, or in extra bytes at the end.
     at = planes_at
     columns: dict[str, PackedColumn] = {}
     for name, *described_column in described:
@@ -419,7 +479,7 @@ def _columns(
 
 
 def _inflated(plane: bytes, count: int) -> bytes:
-    """A plane of so many bytes, which lies there as it is where deflating made it no shorter."""
+    """Return a plane of ``count`` bytes, which may be stored without compression."""
     if len(plane) != count:
         plane = zlib.decompressobj(-15).decompress(plane, count + 1)
         if len(plane) != count:

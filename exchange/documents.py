@@ -1,7 +1,8 @@
-"""A text of any size in a table: deflated, cut into properties, and those into rows.
+"""Store texts of any size in a table as compressed, numbered rows.
 
-``<name>.<part>`` with three digits from 000. Row 000 says how many rows there are, with a checksum
-of the whole, and is written last, so a document that shows is whole.
+A document is deflated and split into properties and rows. The row key is ``<name>.<part>``, with
+three digits from 000. Row 000 contains the number of rows and a checksum of all bytes. It is
+written last, so a reader never gets an incomplete document.
 """
 
 import asyncio
@@ -12,24 +13,34 @@ from typing import Final
 from broadside.exchange.ports import PROPERTY_MAX_BYTES, Entity, RawName, RecordUnreadable, Table
 from broadside.exchange.rows import cut_properties, integer_of, joined_properties, make_row
 
-DOCUMENT_MAX_BYTES: Final = 256 * 1_048_576  # inflated: four times the largest that is imported
+# Inflated size, four times the largest document that can be imported.
+DOCUMENT_MAX_BYTES: Final = 256 * 1_048_576
 _PIECE_BYTES: Final = 1_048_576
-_ROW_BYTES: Final = 11 * PROPERTY_MAX_BYTES  # of one row: below 1 MiB in base64
-_ROWS_MAX_COUNT: Final = DOCUMENT_MAX_BYTES // _ROW_BYTES + 1  # below 1,000: three digits
+# One row must stay below 1 MiB in base64.
+_ROW_BYTES: Final = 11 * PROPERTY_MAX_BYTES
+# Below 1,000, because part numbers have three digits.
+_ROWS_MAX_COUNT: Final = DOCUMENT_MAX_BYTES // _ROW_BYTES + 1
 
 
 class Packed(bytes):
-    """A text deflated, as whoever holds it had it on disk: nobody inflates it to send it."""
+    """Deflated text, which can be sent without inflating it."""
 
 
 def packed(text: bytes) -> Packed:
-    """A text deflated, if it was not yet."""
+    """Return the text deflated, or unchanged if it is already ``Packed``."""
     return text if isinstance(text, Packed) else Packed(zlib.compress(text))
 
 
 async def document_rows(partition: str, name: str, document: bytes) -> list[Entity]:
-    """A document's rows in the order to write them: the one that makes it show comes last."""
-    deflated = await asyncio.to_thread(packed, document)  # off the loop: may be 40 MB
+    """Return the rows of a document in write order, with row 000 last.
+
+    Args:
+        partition: The partition key.
+        name: The name of the document, the first part of every row key.
+        document: Text, plain or ``Packed``.
+    """
+    # Runs in a thread, because a document can have 40 MB.
+    deflated = await asyncio.to_thread(packed, document)
     cuts = range(0, len(deflated), _ROW_BYTES)
     rows = [
         make_row(
@@ -44,7 +55,19 @@ async def document_rows(partition: str, name: str, document: bytes) -> list[Enti
 
 
 async def read_document(table: Table, partition: str, name: str) -> bytes | None:
-    """The document, or None. Raises ``RecordUnreadable`` when it is not whole."""
+    """Read a document from its rows.
+
+    Args:
+        table: The table to read.
+        partition: The partition key.
+        name: The document name.
+
+    Returns:
+        Inflated text, or None if row 000 does not exist.
+
+    Raises:
+        RecordUnreadable: Rows are missing, or the checksum differs.
+    """
     first = await table.get(partition, f"{name}.000")
     if first is None:
         return None
@@ -63,14 +86,33 @@ async def read_document(table: Table, partition: str, name: str) -> bytes | None
 
 
 def inflate(deflated: bytes, name: str, *, form: int = zlib.MAX_WBITS) -> bytes:
-    """What was deflated, of bounded size. Raises ``RecordUnreadable``, which says ``name``."""
+    """Inflate data of at most ``DOCUMENT_MAX_BYTES`` inflated bytes.
+
+    Args:
+        deflated: Deflated bytes.
+        name: The name to use in error messages.
+        form: ``wbits`` value of :mod:`zlib`.
+
+    Raises:
+        RecordUnreadable: Data is not deflated, incomplete or too large.
+    """
     return b"".join(inflated_pieces(deflated, name, form=form, piece_bytes=DOCUMENT_MAX_BYTES))
 
 
 def inflated_pieces(
     deflated: bytes, name: str, *, form: int = zlib.MAX_WBITS, piece_bytes: int = _PIECE_BYTES
 ) -> Iterator[bytes]:
-    """The same, a piece at a time: never the whole text at once."""
+    """Inflate data piece by piece, without building the full text in memory.
+
+    Args:
+        deflated: Deflated bytes.
+        name: The name to use in error messages.
+        form: ``wbits`` value of :mod:`zlib`.
+        piece_bytes: The maximum size of a piece, in bytes.
+
+    Raises:
+        RecordUnreadable: Data is not deflated, incomplete or too large.
+    """
     stream, left, count = zlib.decompressobj(form), deflated, 0
     try:
         while left and not stream.eof and count < DOCUMENT_MAX_BYTES:
@@ -87,7 +129,10 @@ def inflated_pieces(
 
 
 class TableRaw:
-    """Each text a document; a folder is a partition of its own. The table stays its giver's."""
+    """Raw store that saves each text as a document in a table.
+
+    Each folder is a partition. ``close`` does not close the table, because the caller owns it.
+    """
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -104,4 +149,4 @@ class TableRaw:
         return sum(key.endswith(".000") for key in rows)
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing, because the caller owns the table."""

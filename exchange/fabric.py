@@ -1,6 +1,7 @@
-"""Settings in, a fabric out: the queue, the tables and the raw store that this deployment uses.
+"""Create the queue, tables and raw store of a deployment from its settings.
 
-Adapters are imported when they are chosen, so that an agent on one host loads no Azure SDK.
+Adapters are imported only when they are selected. An agent on the embedded fabric does not load the
+Azure SDK.
 """
 
 import asyncio
@@ -26,42 +27,58 @@ TABLES: Final = ("control", "results", "private")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """A queue, three tables, what keeps raw output, and the records in them.
+    """Queue, three tables, raw store and records of one deployment.
 
-    Who may do what in which table: :mod:`broadside.exchange.records`.
+    :mod:`broadside.exchange.records` lists the access rights to each table.
+
+    Attributes:
+        queue: The queue of jobs.
+        control: The table of plans and control rows.
+        results: The table of presences, claims, reports and seconds.
+        private: The table that agents cannot read or write.
+        raw: The store of raw engine output. None uses the ``results`` table.
+        troubles: Log of outages that the adapters detected.
+        receive_wait_s: The time that an idle agent waits in one receive call.
+        refusals: Writes that the storage of this process rejected.
+        in_files: True if the tables are files on this host. A user can delete such files.
+        revoked: Event that is set when the coordinator rejects this agent's credential as revoked.
+        beat_spread_s: Time over which agents spread heartbeats about a change that affects the
+            whole fleet.
+        records: Records in the three tables.
     """
 
     queue: JobQueue
     control: Table
     results: Table
     private: Table
-    raw: RawStore | None = None  # None: the table of results keeps it
-    troubles: TroubleLog = field(default_factory=TroubleLog)  # what the adapters lived through
-    receive_wait_s: float = 2.0  # that an idle agent's receive is to wait
-    refusals: WriteRefusals = field(default_factory=WriteRefusals)  # of this process's own writes
-    in_files: bool = False  # of this host, which somebody may remove
-    # Set once the coordinator refuses this agent's credential: it was revoked.
+    raw: RawStore | None = None
+    troubles: TroubleLog = field(default_factory=TroubleLog)
+    receive_wait_s: float = 2.0
+    refusals: WriteRefusals = field(default_factory=WriteRefusals)
+    in_files: bool = False
     revoked: asyncio.Event = field(default_factory=asyncio.Event)
-    beat_spread_s: float = 0.0  # within which agents tell a change that a whole fleet has at once
+    beat_spread_s: float = 0.0
     records: Records = field(init=False)
 
     def __post_init__(self) -> None:
         records = Records(
             control=self.control, results=self.results, private=self.private, raw=self.raw
         )
-        object.__setattr__(self, "records", records)  # one, which knows what it read
+        # One instance, because it caches the rows that it has read.
+        object.__setattr__(self, "records", records)
 
     @property
     def raw_store(self) -> RawStore:
+        """Return the raw store, which is the ``results`` table by default."""
         return self.raw or TableRaw(self.results)
 
     @property
     def agent_records(self) -> AgentRecords:
-        """An agent's part: nothing of it touches the private table."""
+        """Return the records that an agent uses, without access to the private table."""
         return AgentRecords(control=self.control, results=self.results, raw=self.raw)
 
     async def close(self) -> None:
-        """Release all; locks held on messages are left to run out."""
+        """Close all connections. Locks on messages are not released and expire."""
         async with AsyncExitStack() as stack:
             for place in (self.raw, self.private, self.results, self.control, self.queue):
                 if place is not None:
@@ -69,10 +86,16 @@ class Fabric:
 
 
 def open_fabric(settings: FabricSettings | None = None) -> Fabric:
-    """The fabric that ``settings`` (None: the environment's) name.
+    """Create the fabric for the given settings.
 
-    Nothing is touched yet: files and connections open at the first call, which belongs after any
-    fork. Raises :class:`~broadside.exchange.ports.ExchangeMisconfigured`.
+    Files and connections are opened at the first call, not here. Make the first call after any
+    fork.
+
+    Args:
+        settings: The settings of the fabric. None reads the environment variables.
+
+    Raises:
+        ExchangeMisconfigured: A setting is missing or invalid.
     """
     if settings is None:
         settings = environment_settings()
@@ -145,13 +168,17 @@ def _http(settings: FabricSettings, troubles: TroubleLog) -> Fabric:
         raw=HttpRaw(link),
         troubles=troubles,
         revoked=link.revoked,
-        receive_wait_s=30.0,  # jobs are pushed: asking again is a request for nothing
+        # The coordinator pushes jobs, so short waits only cause more requests.
+        receive_wait_s=30.0,
     )
 
 
 def environment_settings() -> FabricSettings:
-    """What ``BROADSIDE_...`` says. Raises
-    :class:`~broadside.exchange.ports.ExchangeMisconfigured`."""
+    """Read the settings from the ``BROADSIDE_...`` environment variables.
+
+    Raises:
+        ExchangeMisconfigured: A variable has an invalid value.
+    """
     try:
         return FabricSettings()
     except ValidationError as error:
@@ -161,7 +188,7 @@ def environment_settings() -> FabricSettings:
 
 
 def _azure(asked_by: str) -> Any:
-    """The Azure adapters, which an agent on one host never loads."""
+    """Import the Azure adapters, which other fabrics do not need."""
     try:
         return importlib.import_module("broadside.exchange.azure.azure_fabric")
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""What says where coordinator and agents meet; :mod:`broadside.exchange.fabric` opens it."""
+"""Settings of the fabric, used by :func:`broadside.exchange.fabric.open_fabric`."""
 
 from pathlib import Path
 from typing import Literal
@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class FabricSettings(BaseSettings):
-    """Where coordinator and agents meet: environment variables ``BROADSIDE_...``, set on both."""
+    """Fabric settings from ``BROADSIDE_...`` environment variables, for coordinator and agents."""
 
     model_config = SettingsConfigDict(env_prefix="BROADSIDE_", extra="ignore", frozen=True)
 

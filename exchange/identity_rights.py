@@ -1,7 +1,8 @@
-"""What an identity may do with queue and tables and what it may not, each proven by trying it.
+"""Test the rights of an identity on queue and tables by trying each operation.
 
-A right too many shows nowhere else: everything works. So whoever is to be unable to read a token or
-to write a plan tries to, here, and the service's refusal is the proof. No answer proves nothing.
+An excess right causes no visible error. Each identity therefore also tries the operations that it
+must not be able to do, for example reading a token. Only a rejection by the service proves that the
+right is absent. An unavailable service proves nothing.
 """
 
 import asyncio
@@ -26,13 +27,16 @@ from broadside.exchange.ports import (
 )
 from broadside.exchange.records.keys import TOKENS
 
-PROBE: Final = "doctor"  # partition of the rows that are tried
-PROBE_AFTER: Final = timedelta(days=7)  # the probe message's enqueue: it is cancelled long before
-PROBE_LIFE: Final = timedelta(seconds=1)  # and what could not be cancelled ends at once
+# Partition of the test rows.
+PROBE: Final = "doctor"
+# The test message is scheduled this far ahead and cancelled immediately.
+PROBE_AFTER: Final = timedelta(days=7)
+# A test message that was not cancelled expires after this time.
+PROBE_LIFE: Final = timedelta(seconds=1)
 
 
 class Identity(StrEnum):
-    """Whose rights."""
+    """Identities that can be tested."""
 
     COORDINATOR = "coordinator"
     CLIENT = Role.CLIENT.value
@@ -44,7 +48,14 @@ _COORDINATOR: Final = frozenset({Identity.COORDINATOR})
 
 
 async def try_send(queue: JobQueue) -> str:
-    """Prove the right to send with a message that nobody receives: far ahead, then cancelled."""
+    """Test the right to send with a message scheduled far ahead and then cancelled.
+
+    Returns:
+        Result as text.
+
+    Raises:
+        ExchangeUnavailable: The message could not be cancelled.
+    """
     enqueue_at = datetime.now(UTC) + PROBE_AFTER
     probe = Outgoing(
         body=PROBE.encode(),
@@ -59,7 +70,7 @@ async def try_send(queue: JobQueue) -> str:
 
 
 async def try_listen(queue: JobQueue) -> str:
-    """Prove the right to listen by looking at what is there without locking it."""
+    """Test the right to listen by counting messages, without locking any."""
     counts = await queue.counts()
     dead = "many" if counts.dead_count is None else str(counts.dead_count)
     return f"messages can be looked at; {dead} of them dead letters" + (
@@ -68,7 +79,14 @@ async def try_listen(queue: JobQueue) -> str:
 
 
 async def try_table(table: Table) -> str:
-    """Prove the right to write, read and remove rows with one of nobody's."""
+    """Test the right to write, read and delete rows with a test row.
+
+    Returns:
+        Result as text.
+
+    Raises:
+        ExchangeUnavailable: The row read back differs from the row written.
+    """
     now = datetime.now(UTC)
     probe = Entity(partition_key=PROBE, row_key=uuid4().hex, properties={"at": now})
     await table.insert(probe)
@@ -80,13 +98,14 @@ async def try_table(table: Table) -> str:
 
 
 async def _read(table: Table, partition: str) -> str:
+    """Test the right to read rows of a partition."""
     found = [row.row_key async for row in table.scan(partition, limit=1)]
     return f"{'a row' if found else 'no row'} of {partition} was there, and could be seen"
 
 
 _Trial = Callable[[Fabric], Awaitable[str]]
 
-# What is tried, how, and who may.
+# Operation, test function, and identities with the right to do it.
 _TRIALS: Final[Sequence[tuple[str, _Trial, frozenset[Identity]]]] = (
     ("read a plan", lambda fabric: _read(fabric.control, PROBE), _ALL),
     ("write a plan", lambda fabric: try_table(fabric.control), _COORDINATOR),
@@ -107,7 +126,8 @@ async def _look_at_dead(fabric: Fabric) -> str:
     return f"{len(await fabric.queue.dead_letters(1))} of the dead letters could be seen"
 
 
-# The same over HTTPS, where a coordinator knows each agent by itself: rows of nobody's are refused.
+# Tests over HTTPS. The coordinator identifies each agent by its credential and rejects rows of
+# other agents.
 _AGENTS: Final = _ALL - _COORDINATOR
 _NOBODY: Final[frozenset[Identity]] = frozenset()
 _TRIALS_OVER_HTTPS: Final[Sequence[tuple[str, _Trial, frozenset[Identity]]]] = (
@@ -123,10 +143,17 @@ _TRIALS_OVER_HTTPS: Final[Sequence[tuple[str, _Trial, frozenset[Identity]]]] = (
 
 
 async def rights_checks(identity: Identity, settings: FabricSettings) -> list[Check]:
-    """Everything that there is to try, as ``identity``.
+    """Run all tests of rights for ``identity``.
 
-    Each trial has connections of its own: a place that has let somebody in once takes a later
-    refusal for an outage. Raises :class:`~broadside.exchange.ports.ExchangeMisconfigured`.
+    Each test opens a separate connection. After one successful call on a connection, the adapter
+    treats a later rejection as an outage.
+
+    Args:
+        identity: Identity to test.
+        settings: Fabric settings with the credentials of this identity.
+
+    Raises:
+        ExchangeMisconfigured: A setting is missing or invalid.
     """
     if settings.fabric == "embedded":
         return [
@@ -147,7 +174,7 @@ async def rights_checks(identity: Identity, settings: FabricSettings) -> list[Ch
 
 
 def _another(identity: Identity, settings: FabricSettings) -> Check | None:
-    """That this host is enrolled as somebody else; None: it is not, or not at all."""
+    """Return a failed check if this host is enrolled with another role, otherwise None."""
     from broadside.exchange.http.credential import load_credential
 
     path = settings.credential_file
@@ -169,6 +196,7 @@ async def _tried(
     allowed: frozenset[Identity],
     settings: FabricSettings,
 ) -> Check:
+    """Run one test and compare the result with the allowed identities."""
     may = identity in allowed
     name = f"{identity} {'can' if may else 'cannot'} {what}"
     fabric = open_fabric(settings)

@@ -1,9 +1,9 @@
-"""The limits of a queue's messages and a table's rows, checked before anything is sent.
+"""Size limits of queue messages and table rows, checked before sending.
 
-Every adapter calls these, so that what fits on one host also fits in Azure. A property counts by
-Azure Table storage's own arithmetic: two bytes a character, eight a number. A row counts as the
-JSON that travels, which is never less than that arithmetic says: whether the service weighs one or
-the other (its emulator weighs JSON), what passes here passes there.
+All adapters use these functions, so data that fits the embedded fabric also fits Azure. The size of
+a property follows the rules of Azure Table storage: two bytes per character, eight bytes per
+number. The size of a row is the size of its JSON, which is always at least the size by those rules.
+A row accepted here is therefore accepted by the service and by its emulator, which measures JSON.
 """
 
 import json
@@ -31,18 +31,28 @@ from broadside.exchange.ports import (
 
 _T = TypeVar("_T")
 
-_MESSAGE_HEADERS_BYTES: Final = 512  # room for what the wire adds to body and id
-_ROW_FRAME_BYTES: Final = 1024  # URL, headers and boundaries round a row in a batch
-_KEY_UNIT_BYTES: Final = 16  # of a key's UTF-16 unit: escaped in JSON and again in the URL
-_PROPERTY_FRAME_BYTES: Final = 48  # quotes, commas and the name of the type
-_NUMBER_BYTES: Final = 32  # a number, truth or instant in digits
+# Allowance for the protocol overhead around body and id.
+_MESSAGE_HEADERS_BYTES: Final = 512
+# URL, headers and boundaries around a row in a batch.
+_ROW_FRAME_BYTES: Final = 1024
+# Bytes per UTF-16 unit of a key, escaped in JSON and again in the URL.
+_KEY_UNIT_BYTES: Final = 16
+# Quotes, commas and the name of the type.
+_PROPERTY_FRAME_BYTES: Final = 48
+# A number, boolean or timestamp as text.
+_NUMBER_BYTES: Final = 32
 _KEY_FORBIDDEN: Final = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
 _PROPERTY_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _PROPERTY_RESERVED: Final = frozenset({"PartitionKey", "RowKey", "Timestamp"})
 
 
 def check_message(message: Outgoing) -> None:
-    """Raise :class:`MessageTooLarge`, or ``ValueError`` for a bad id or a naive instant."""
+    """Check the id, times and size of a message.
+
+    Raises:
+        MessageTooLarge: The message is above the queue's limit.
+        ValueError: The id is invalid or a time has no time zone.
+    """
     if not 1 <= len(message.message_id) <= MESSAGE_ID_MAX_CHARS:
         raise ValueError(
             f"message_id {message.message_id!r}: must be 1 to {MESSAGE_ID_MAX_CHARS} characters"
@@ -59,7 +69,7 @@ def check_message(message: Outgoing) -> None:
 
 
 def check_key(key: str) -> None:
-    """Raise ``ValueError`` for a partition or row key that a table would refuse."""
+    """Raise ``ValueError`` if a table would reject the partition or row key."""
     if not 1 <= _utf16_bytes(key) // 2 <= KEY_MAX_CHARS:
         raise ValueError(f"key {key[:40]!r}...: must be 1 to {KEY_MAX_CHARS} characters")
     if _KEY_FORBIDDEN.search(key):
@@ -67,7 +77,12 @@ def check_key(key: str) -> None:
 
 
 def check_entity(entity: Entity) -> None:
-    """Raise :class:`EntityTooLarge`, or ``ValueError`` for a bad key, name or value."""
+    """Check the keys, properties and size of a row.
+
+    Raises:
+        EntityTooLarge: A property or the row is above its limit.
+        ValueError: A key, property name or value is invalid.
+    """
     check_key(entity.partition_key)
     check_key(entity.row_key)
     where = f"row {entity.partition_key}|{entity.row_key}"
@@ -90,7 +105,7 @@ def check_entity(entity: Entity) -> None:
 
 
 def entity_bytes(entity: Entity) -> int:
-    """What a row counts, at most, against the limits of a row and of a batch."""
+    """Return the largest size of a row for the row and batch limits, in bytes."""
     keys_bytes = _KEY_UNIT_BYTES * _utf16_bytes(entity.partition_key + entity.row_key) // 2
     return (
         _ROW_FRAME_BYTES
@@ -103,10 +118,14 @@ def entity_bytes(entity: Entity) -> int:
 
 
 def batches(entities: Sequence[Entity]) -> Iterator[Sequence[Entity]]:
-    """Split one partition's rows into batches, in order, none over the limits of one.
+    """Split rows of one partition into batches within the limits, in order.
 
-    Everything is checked before the first batch is yielded. Raises :class:`EntityTooLarge`, or
-    ``ValueError`` for rows of several partitions or a row key twice.
+    All rows are checked before the first batch is returned.
+
+    Raises:
+        EntityTooLarge: A row or property is above its limit.
+        ValueError: A key or value is invalid, the rows have several partitions, or a row key is
+            duplicated.
     """
     for entity in entities:
         check_entity(entity)
@@ -123,7 +142,15 @@ def split(
     most_bytes: int,
     most_count: int = sys.maxsize,
 ) -> Iterator[list[_T]]:
-    """Batches in order, none over the limits but of one item that is so by itself."""
+    """Split items into batches, in order.
+
+    Args:
+        items: The items to split.
+        size_bytes: A function that returns the size of an item, in bytes.
+        most_bytes: Largest size of a batch, in bytes. A larger single item is returned in a batch
+            by itself.
+        most_count: The maximum number of items in a batch.
+    """
     batch: list[_T] = []
     batch_bytes = 0
     for item in items:
@@ -138,7 +165,7 @@ def split(
 
 
 def message_bytes(message: Outgoing) -> int:
-    """What a message counts with what the wire adds to its body."""
+    """Return the size of a message with protocol overhead, in bytes."""
     return len(message.body) + 2 * len(message.message_id) + _MESSAGE_HEADERS_BYTES
 
 
@@ -159,7 +186,8 @@ def _wire_bytes(value: Value) -> int:
         case str():
             return max(_utf16_bytes(value), len(json.dumps(value)))
         case bytes():
-            return (len(value) + 2) // 3 * 4  # base64
+            # base64
+            return (len(value) + 2) // 3 * 4
         case _:
             return _NUMBER_BYTES
 

@@ -1,8 +1,7 @@
-"""What a log line may hold: no secret, nothing that a terminal or a pipeline acts on, no second
-line's beginning.
+"""Remove secrets, control characters and CI commands from log lines.
 
-Nothing logs a credential on purpose; libraries at debug level might. Agents, strangers and devices
-choose words that are logged.
+Broadside does not log credentials, but libraries can do so at debug level. Log lines also contain
+text from agents, devices and unknown senders.
 """
 
 import logging
@@ -16,28 +15,39 @@ from broadside.exchange.pipelines import uncommanded
 _SECRETS: Final = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"broadside_[A-Za-z0-9_-]{20,}", "broadside_***"),  # our own tokens
-        (r"\bbsa_[A-Za-z0-9_-]{20,}", "bsa_***"),  # agents' credentials
-        (r"\bbsj\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+", r"bsj.\1.***"),  # join codes
-        (r"\bwhsec_[A-Za-z0-9+/=_-]+", "whsec_***"),  # a webhook's key
+        # Broadside API tokens
+        (r"broadside_[A-Za-z0-9_-]{20,}", "broadside_***"),
+        # Agent credentials
+        (r"\bbsa_[A-Za-z0-9_-]{20,}", "bsa_***"),
+        # Join codes
+        (r"\bbsj\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+", r"bsj.\1.***"),
+        # Webhook keys
+        (r"\bwhsec_[A-Za-z0-9+/=_-]+", "whsec_***"),
         (r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*\.?[A-Za-z0-9_-]*", "***jwt***"),
         (r"(?i)\b(bearer|sharedaccesssignature)(\s+)[^\s'\",;]+", r"\1\2***"),
         (r"(?i)\b(SharedAccessKey|AccountKey|SharedAccessSignature)=[^;\s'\"]+", r"\1=***"),
-        (r"(?i)\b(sig)=[^&\s'\"]+", r"\1=***"),  # of a shared access signature's address
-        (r"(?i)(://[^/\s:@'\"]*:)[^/\s@'\"]+@", r"\1***@"),  # of a proxy's, a service's address
+        # Signature in the URL of a shared access signature
+        (r"(?i)\b(sig)=[^&\s'\"]+", r"\1=***"),
+        # Password in the URL of a proxy or service
+        (r"(?i)(://[^/\s:@'\"]*:)[^/\s@'\"]+@", r"\1***@"),
     )
 )
 
 
 def redact(text: str) -> str:
-    """The same text with everything that looks like a credential starred out."""
+    """Replace everything that looks like a credential with asterisks."""
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text
 
 
 def log_text(record: logging.LogRecord, formatter: logging.Formatter) -> str:
-    """A record's message on one line; below it, indented, what was raised."""
+    """Format a log record as one line, followed by the indented traceback if any.
+
+    Args:
+        record: Log record.
+        formatter: Formatter for the traceback.
+    """
     text = plain_text(record.getMessage(), LINES_MAX_CHARS)
     if record.exc_info:
         raised = plain_lines(formatter.formatException(record.exc_info))

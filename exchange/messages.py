@@ -1,14 +1,14 @@
-"""What coordinator and agents say to each other: frozen, versioned values, checked at the door.
+"""Messages between coordinator and agents, as frozen, versioned and validated models.
 
-Three rules hold for everything here:
+Rules for all messages:
 
-- An instant is an aware UTC datetime and its name ends in ``_at``.
-- A quantity carries its unit in its name (``_s``, ``_bytes``, ``_bits_per_second``, ``_count``,
-  ``_ratio``); rates are decimal and, unless the name says otherwise, payload.
-- ``None`` means *unknown*. It is never replaced by zero.
+- A timestamp is a UTC datetime with time zone. Its name ends in ``_at``.
+- The name of a quantity contains its unit (``_s``, ``_bytes``, ``_bits_per_second``, ``_count``,
+  ``_ratio``). Rates are decimal. They refer to payload unless the name has another layer.
+- ``None`` means *unknown*. Zero never replaces an unknown value.
 
-Small values that cross a wire are pydantic; :class:`Interval` and :class:`HostSecond`, of which
-there are thousands, are plain frozen dataclasses that :mod:`broadside.exchange.chunks` packs.
+Small messages sent over a network are pydantic models. :class:`Interval` and :class:`HostSecond`
+exist in thousands, so they are frozen dataclasses. :mod:`broadside.exchange.chunks` packs them.
 """
 
 import json
@@ -45,19 +45,25 @@ def _utc(at: datetime) -> datetime:
         utc_at = at.astimezone(UTC)
     except OverflowError as error:
         raise ValueError("an instant from 1970 to 2285 is wanted") from error
-    if not 1970 <= utc_at.year < 2286:  # keys hold 13 digits of milliseconds
+    # Keys contain 13 digits of milliseconds.
+    if not 1970 <= utc_at.year < 2286:
         raise ValueError("an instant from 1970 to 2285 is wanted")
     return utc_at
 
 
 def no_number(at: object) -> object:
-    """Pydantic would take a number for seconds since 1970."""
+    """Reject numbers, which pydantic would accept as seconds since 1970.
+
+    Raises:
+        ValueError: The value is a number or a text without a time.
+    """
     if ":" not in at if isinstance(at, str) else isinstance(at, int | float):
         raise ValueError("an instant such as 2026-11-22T14:00:00Z is wanted")
     return at
 
 
-_INSTANT: Final = {  # RFC 3339, section 5.6
+# RFC 3339, section 5.6
+_INSTANT: Final = {
     "type": "string",
     "format": "date-time",
     "pattern": "^(19[7-9][0-9]|2[01][0-9]{2}|22[0-7][0-9]|228[0-5])-[01][0-9]-[0-3][0-9]"
@@ -75,9 +81,11 @@ def _has_an_end(at: datetime) -> datetime:
     return at
 
 
-TrafficAt = Annotated[UtcDatetime, AfterValidator(_has_an_end)]  # where traffic began
+# The start of traffic.
+TrafficAt = Annotated[UtcDatetime, AfterValidator(_has_an_end)]
 
-WallClock = Annotated[datetime, BeforeValidator(no_number)]  # of a zone that is told beside it
+# Local time in a time zone that is given in another field.
+WallClock = Annotated[datetime, BeforeValidator(no_number)]
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 
@@ -86,7 +94,7 @@ RunId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 TEXT_MAX_CHARS: Final = 4_000
 LINES_MAX_CHARS: Final = 65_536
 
-# Control characters, those that turn or hide text, line separators, halves of pairs.
+# Control characters, invisible and direction characters, line separators, lone surrogates.
 _UNSEEN: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff]"
@@ -94,21 +102,33 @@ _UNSEEN: Final = re.compile(
 
 
 def plain_text(text: str, most: int = TEXT_MAX_CHARS) -> str:
-    """Text that can stand in a terminal, a log line or a cell: one line, nothing hidden, cut."""
+    """Clean text for use in a terminal, a log line or a table cell.
+
+    Args:
+        text: Any text.
+        most: The maximum length in characters. Longer text is cut and ends in "...".
+
+    Returns:
+        Text on one line. Line breaks and tabs become spaces. Other control and invisible characters
+        become "?".
+    """
     cut = text if len(text) <= most else text[: most - 3] + "..."
     return _UNSEEN.sub(lambda found: " " if found[0] in "\n\r\t\u2028\u2029" else "?", cut)
 
 
 def plain_lines(text: str) -> str:
-    """The same of several lines, which keep their ends and tabs."""
+    """Clean text like :func:`plain_text`, but preserve line breaks and tabs."""
     cut = text[:LINES_MAX_CHARS]
     return _UNSEEN.sub(lambda found: found[0] if found[0] in "\n\t" else "?", cut)
 
 
 def parse_address(text: str) -> str:
-    """A literal IPv4 or IPv6 address as it is usually spelled. Raises ``ValueError``.
+    """Return a literal IPv4 or IPv6 address in its usual spelling.
 
-    A scope (``fe80::1%eth0``) is refused: Python takes any text for one.
+    Python accepts any text as a scope, so addresses with a scope (``fe80::1%eth0``) are rejected.
+
+    Raises:
+        ValueError: The text is not an address, or has a scope.
     """
     if "%" in text:
         raise ValueError("an IP address without a scope is wanted")
@@ -119,14 +139,23 @@ def parse_address(text: str) -> str:
 
 
 def parse_network(text: str) -> str:
-    """A network as 10.0.0.0/8 or fd00::/8, without a scope. Raises ``ValueError``."""
+    """Return a network such as 10.0.0.0/8 or fd00::/8 in its usual spelling.
+
+    Raises:
+        ValueError: The text is not a network, or has a scope.
+    """
     if "%" in text:
         raise ValueError("a network without a scope is wanted")
     return str(ip_network(text))
 
 
 def peer_address(text: str | None) -> str | None:
-    """The address that an engine or a socket names, without its scope; None where it names none."""
+    """Return the address reported by an engine or socket, without its scope.
+
+    Returns:
+        IPv4 or IPv6 address. IPv4-mapped IPv6 addresses become IPv4. None if there is no valid
+        address.
+    """
     with suppress(ValueError):
         address = ip_address((text or "").partition("%")[0])
         mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
@@ -134,63 +163,68 @@ def peer_address(text: str | None) -> str | None:
     return None
 
 
-Text = Annotated[str, AfterValidator(plain_text)]  # for people: cleaned, never refused
+# Text for people. Invalid characters are replaced, and the text is not rejected.
+Text = Annotated[str, AfterValidator(plain_text)]
 Lines = Annotated[str, AfterValidator(plain_lines)]
 Short = Annotated[Text, StringConstraints(max_length=500)]
 Address = Annotated[str, StringConstraints(max_length=45), AfterValidator(parse_address)]
 Network = Annotated[str, StringConstraints(max_length=49), AfterValidator(parse_network)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
-Ports = Annotated[tuple[Port, ...], Field(max_length=4_096)]  # of one host
-Index = Annotated[int, Field(ge=0, le=99_999)]  # of a burst or pair: five digits in keys
-# Numbers that no text and no truth is taken for.
-Whole = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]  # what a column of figures holds
+# Ports of one host.
+Ports = Annotated[tuple[Port, ...], Field(max_length=4_096)]
+# Index of a burst or pair, with five digits in keys.
+Index = Annotated[int, Field(ge=0, le=99_999)]
+# Strict numbers, which do not accept text or booleans. An integer must fit a 64-bit column.
+Whole = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
 Number = Annotated[float, Strict()]
-SpanS = Annotated[float, Field(ge=0, le=86_400)]  # s, of a day at most
-FieldName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.]{1,200}$")]  # dotted
+# At most one day.
+SpanS = Annotated[float, Field(ge=0, le=86_400)]
+# Field names separated by dots.
+FieldName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.]{1,200}$")]
 JobId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
 
 
-# Fields that a model had in its first version, by the model's module and name. They are always
-# written. The file never changes: models and fields that are not in it are newer.
+# Fields of each model's first version, by module and name of the model. These fields are always
+# written. The file never changes, so models and fields that are not in the file are newer.
 _FIRST_FIELDS: Final[Mapping[str, str]] = json.loads(
     Path(__file__).with_name("first_fields.json").read_text(encoding="utf-8")
 )
 
 
 class Message(BaseModel):
-    """A frozen value that refuses fields it does not know."""
+    """Frozen model that rejects unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    # What a reader of stored rows does with fields of a later version: docs/compatibility.md.
+    # Handling of fields from a later version in stored rows, see docs/compatibility.md.
     unknown_fields: ClassVar[Literal["forbid", "ignore"]] = "forbid"
 
     def to_json(self, *, without: tuple[str, ...] = ()) -> str:
-        """Return the text that is stored or sent to another process.
+        """Return the JSON text to store or to send to another process.
 
-        A field that came after the model's first version is left out while it has its default, so
-        that an older version can read the text, and a digest over it stays the same.
+        A field that was added after the model's first version is omitted while it has its default.
+        An older version can then read the text, and a digest of the text stays the same.
 
         Args:
-            without: Fields of this model to leave out in any case.
+            without: Fields of this model to omit in any case.
         """
         return self.model_dump_json(exclude=_unset(self) | dict.fromkeys(without, True) or None)
 
     def to_fields(self) -> dict[str, Any]:
-        """Return what :meth:`to_json` writes, as plain values."""
+        """Return the output of :meth:`to_json` as a dictionary."""
         fields: dict[str, Any] = json.loads(self.to_json())
         return fields
 
 
 class AgentMessage(Message):
-    """A message that only tells what was seen: its reader ignores fields of a later version."""
+    """Message with observations only, from which readers ignore fields of a later version."""
 
     unknown_fields: ClassVar[Literal["forbid", "ignore"]] = "ignore"
 
 
 @cache
 def _later_fields(kind: type[Message]) -> Mapping[str, object]:
-    """Return the fields that came after the model's first version, with their defaults."""
+    """Return the fields added after the model's first version, with defaults."""
     names = [f"{each.__module__}.{each.__qualname__}" for each in kind.__mro__]
     first = " ".join(_FIRST_FIELDS.get(name.removeprefix("broadside."), "") for name in names)
     return {
@@ -202,7 +236,7 @@ def _later_fields(kind: type[Message]) -> Mapping[str, object]:
 
 @cache
 def _growing_parts(kind: type[Message]) -> frozenset[str]:
-    """Return the fields in whose values a later field may be."""
+    """Return the fields with values that can contain fields added later."""
     return frozenset(
         name
         for name, field in kind.model_fields.items()
@@ -233,7 +267,7 @@ def _models_in(annotation: object) -> Iterator[type[Message]]:
 
 
 def _unset(value: object) -> dict[Any, Any]:
-    """Return what pydantic is to leave out: later fields that have their default."""
+    """Return the ``exclude`` argument for pydantic, with later fields that have their default."""
     if isinstance(value, Message):
         kind = type(value)
         later = _later_fields(kind)
@@ -254,12 +288,15 @@ def _unset(value: object) -> dict[Any, Any]:
 
 
 def is_none(value: object) -> bool:
-    """Fields that came later are left out where unset: stored rows and seals keep their bytes."""
+    """Return True for None, to omit unset later fields in stored rows.
+
+    Stored rows and seals then stay the same byte for byte.
+    """
     return value is None
 
 
 def is_empty(value: object) -> bool:
-    """As :func:`is_none`, of fields that are sequences."""
+    """Return True for an empty tuple, see :func:`is_none`."""
     return value == ()
 
 
@@ -283,31 +320,39 @@ class ClockReading(Message):
     source: ClockSource
     read_at: UtcDatetime
     synchronised: bool
-    offset_s: float | None = None  # s, positive when the local clock is ahead
-    bound_s: float | None = None  # s, >= 0
-    reference: Text | None = None  # the source's name or address
+    # Positive if the local clock is ahead.
+    offset_s: float | None = None
+    # At least 0.
+    bound_s: float | None = None
+    # The name or address of the time source.
+    reference: Text | None = None
     stratum: Whole | None = None
-    # The boot of the kernel whose clock this is: agents that say the same one read one clock. None:
-    # not known, or the operator named another clock than the kernel's.
+    # Boot id of the kernel that provides the clock. Agents with the same boot id read the same
+    # clock. None if unknown, or if the operator configured a clock other than the kernel's.
     boot_id: Identifier | None = Field(None, exclude_if=is_none)
 
 
-# Traffic: what one pair sends during one burst
+# Traffic that one pair sends during one burst
 
 
 class Flow(StrEnum):
     """Which way payload travels between the two ends of a pair."""
 
-    UP = "up"  # client to server
-    DOWN = "down"  # server to client
+    # Client to server
+    UP = "up"
+    # Server to client
+    DOWN = "down"
 
 
 class Direction(StrEnum):
     """The flows that a job asks for."""
 
-    FORWARD = "forward"  # UP only
-    REVERSE = "reverse"  # DOWN only
-    BIDIRECTIONAL = "bidirectional"  # both at once
+    # UP only
+    FORWARD = "forward"
+    # DOWN only
+    REVERSE = "reverse"
+    # UP and DOWN at the same time
+    BIDIRECTIONAL = "bidirectional"
 
     @property
     def flows(self) -> tuple[Flow, ...]:
@@ -328,36 +373,44 @@ class Protocol(StrEnum):
 class Pacing(StrEnum):
     """What holds a paced stream to its rate."""
 
-    ENGINE = "engine"  # the engine itself: between its writes (iperf3 --bitrate)
-    KERNEL = "kernel"  # the socket: between its packets (iperf3 --fq-rate; TCP only)
+    # The engine paces between its writes (iperf3 --bitrate).
+    ENGINE = "engine"
+    # The socket paces between its packets (iperf3 --fq-rate, TCP only).
+    KERNEL = "kernel"
 
 
 class Probe(Message):
     """Small datagrams beside the traffic, of any engine: what the load does to the path."""
 
     every_s: Annotated[float, Field(ge=0.02, le=1)] = 0.1
-    before_s: Annotated[float, Field(ge=0.5, le=4)] = 2.0  # s before the instant: the baseline
-    after_s: Annotated[float, Field(ge=0, le=5)] = 2.0  # s after the burst
-    device: Address | None = Field(None, exclude_if=is_none)  # the device's own, pinged beside
-    device_tcp_port: Port | None = Field(None, exclude_if=is_none)  # None: by ICMP alone
+    # Time before the planned start, used as the baseline.
+    before_s: Annotated[float, Field(ge=0.5, le=4)] = 2.0
+    # Time after the burst.
+    after_s: Annotated[float, Field(ge=0, le=5)] = 2.0
+    # Address of the device, which is pinged during the burst.
+    device: Address | None = Field(None, exclude_if=is_none)
+    # None uses only ICMP.
+    device_tcp_port: Port | None = Field(None, exclude_if=is_none)
 
 
 class Vxlan(Message):
     """A tunnel a pair, from agent to agent (RFC 7348), for the time of a burst."""
 
-    vni_from: Annotated[int, Field(ge=1, le=16_000_000)] = 4096  # of the first pair
-    port: Port = 4789  # UDP
+    # VNI of the first pair.
+    vni_from: Annotated[int, Field(ge=1, le=16_000_000)] = 4096
+    # UDP port.
+    port: Port = 4789
 
 
-TRAFFIC_WORDS: Final[Mapping[str, Mapping[str, Message | None]]] = {  # by field of Traffic: what a
-    # word stands for, with all its fields as usual
+# Keywords for fields of Traffic. A keyword stands for a value with all its defaults.
+TRAFFIC_WORDS: Final[Mapping[str, Mapping[str, Message | None]]] = {
     "probe": {"udp": Probe(), "off": None},
     "encapsulation": {"vxlan": Vxlan(), "none": None},
 }
 
 
 def _parse_word(value: object, info: ValidationInfo) -> object:
-    """What a word stands for; anything but a word as it is."""
+    """Return the value of a keyword, or any other value unchanged."""
     words = TRAFFIC_WORDS[info.field_name or ""]
     if not isinstance(value, str):
         return value
@@ -367,14 +420,16 @@ def _parse_word(value: object, info: ValidationInfo) -> object:
     return words[value]
 
 
-DEFAULT_ENGINE: Final = "iperf3"  # which every agent has, or does not work at all
+# Every agent needs this engine.
+DEFAULT_ENGINE: Final = "iperf3"
 
 EngineName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,32}$")]
 
 OptionName = Annotated[str, StringConstraints(max_length=64), AfterValidator(plain_text)]
 
 
-BLOCK_MIN_BYTES: Final = 16  # of one write
+# The smallest size of one write.
+BLOCK_MIN_BYTES: Final = 16
 
 
 class Traffic(Message):
@@ -388,40 +443,47 @@ class Traffic(Message):
     protocol: Protocol = Protocol.TCP
     direction: Direction = Direction.FORWARD
     streams_count: Annotated[int, Field(ge=1, le=128)] = 64
-    stream_bits_per_second: Annotated[int, Field(ge=1, lt=2**63)] | None = (
-        None  # per stream; None: no pacing
-    )
-    # of one write, per stream
+    # Per stream. None disables pacing.
+    stream_bits_per_second: Annotated[int, Field(ge=1, lt=2**63)] | None = None
+    # The size of one write, per stream.
     block_bytes: Annotated[int, Field(ge=BLOCK_MIN_BYTES, le=1_048_576)] | None = None
-    window_bytes: Annotated[int, Field(ge=1024, le=512_000_000)] | None = None  # socket buffer
-    mss_bytes: Annotated[int, Field(ge=88, le=9216)] | None = None  # TCP only
-    congestion: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,15}$")] | None = None  # TCP
-    pacing: Pacing = Pacing.ENGINE  # who holds stream_bits_per_second
-    dscp: Annotated[int, Field(ge=0, le=63)] | None = None  # RFC 2474: of every packet sent
-    processes_count: Annotated[int, Field(ge=1, le=16)] = 1  # engine processes that share the
-    # pair's streams, each with a server port of its own
-    omit_s: Annotated[int, Field(ge=0, le=60)] = 0  # s, engine's own warm-up before the test
-    interval_s: Annotated[float, Field(ge=0.1, le=60)] = 1.0  # s between the engine's readings
+    # The size of the socket buffer.
+    window_bytes: Annotated[int, Field(ge=1024, le=512_000_000)] | None = None
+    # TCP only.
+    mss_bytes: Annotated[int, Field(ge=88, le=9216)] | None = None
+    # TCP only.
+    congestion: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,15}$")] | None = None
+    # Component that enforces stream_bits_per_second.
+    pacing: Pacing = Pacing.ENGINE
+    # DSCP of every packet sent (RFC 2474).
+    dscp: Annotated[int, Field(ge=0, le=63)] | None = None
+    # Engine processes that share the streams of the pair. Each process uses a separate server port.
+    processes_count: Annotated[int, Field(ge=1, le=16)] = 1
+    # Warm-up of the engine before the test.
+    omit_s: Annotated[int, Field(ge=0, le=60)] = 0
+    # The time between two reports of the engine.
+    interval_s: Annotated[float, Field(ge=0.1, le=60)] = 1.0
+    # Supported by every engine.
     probe: Annotated[
         Probe | None,
         BeforeValidator(_parse_word, json_schema_input_type=Probe | Literal["udp", "off"] | None),
-    ] = None  # beside any engine
+    ] = None
+    # Supported by every engine.
     encapsulation: Annotated[
         Vxlan | None,
         BeforeValidator(
             _parse_word, json_schema_input_type=Vxlan | Literal["vxlan", "none"] | None
         ),
-    ] = None  # of any engine's traffic
-    options: Annotated[
-        Mapping[OptionName, bool | Whole | float | Text], Field(max_length=32)
-    ] = {}  # the
-    # engine's own, checked by its Options: docs/engines.md
+    ] = None
+    # Engine-specific options, validated by the engine's Options class, see docs/engines.md.
+    options: Annotated[Mapping[OptionName, bool | Whole | float | Text], Field(max_length=32)] = {}
 
 
-VXLAN_BYTES: Final = 50  # inner Ethernet 14, VXLAN 8, UDP 8, IPv4 20 (RFC 7348, section 5)
+# Inner Ethernet 14, VXLAN 8, UDP 8, IPv4 20 (RFC 7348, section 5).
+VXLAN_BYTES: Final = 50
 
 
-# What an engine was asked, and what it says that it did
+# Parameters and results of an engine
 
 
 class FlowTotals(Message):
@@ -429,23 +491,31 @@ class FlowTotals(Message):
 
     flow: Flow
     sent_bytes: Whole | None = None
-    sent_s: Number | None = None  # s over which sent_bytes were counted
+    # Time over which sent_bytes were counted.
+    sent_s: Number | None = None
     received_bytes: Whole | None = None
     received_s: Number | None = None
     retransmits_count: Whole | None = None
-    rtt_min_s: Number | None = None  # smallest over streams
-    rtt_mean_s: Number | None = None  # mean over streams
-    rtt_max_s: Number | None = None  # largest over streams
-    packets_count: Whole | None = None  # UDP
-    lost_count: Whole | None = None  # UDP
-    jitter_s: Number | None = None  # UDP, mean over streams
+    # Smallest value of all streams.
+    rtt_min_s: Number | None = None
+    # Mean over streams.
+    rtt_mean_s: Number | None = None
+    # Largest value of all streams.
+    rtt_max_s: Number | None = None
+    # UDP only.
+    packets_count: Whole | None = None
+    # UDP only.
+    lost_count: Whole | None = None
+    # UDP only, mean over streams.
+    jitter_s: Number | None = None
 
 
 class Combine(StrEnum):
     """How one measure of several processes, pairs or bursts becomes one."""
 
     SUM = "sum"
-    MEAN = "mean"  # weighted by each one's weight
+    # Weighted mean.
+    MEAN = "mean"
     MAX = "max"
 
 
@@ -454,9 +524,11 @@ class Measure(Message):
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,47}$")]
     value: Annotated[Number, Field(allow_inf_nan=False)]
-    unit: Annotated[str, StringConstraints(pattern=r"^[a-z/]{1,16}$")]  # s, ratio, bytes, count
+    # One of s, ratio, bytes, count.
+    unit: Annotated[str, StringConstraints(pattern=r"^[a-z/]{1,16}$")]
     combine: Combine = Combine.SUM
-    weight: Annotated[Number, Field(ge=0, allow_inf_nan=False)] = 1.0  # for the mean
+    # Weight for the mean.
+    weight: Annotated[Number, Field(ge=0, allow_inf_nan=False)] = 1.0
 
 
 class Distribution(Message):
@@ -468,9 +540,10 @@ class Distribution(Message):
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
     unit: Annotated[str, StringConstraints(pattern=r"^[a-z/]{1,16}$")]
+    # Counts by bucket.
     counts: Annotated[
         Mapping[Annotated[int, Field(ge=-(2**63), lt=2**63)], Whole], Field(max_length=1024)
-    ]  # by bucket
+    ]
     max: Number
 
 
@@ -481,12 +554,15 @@ class StreamSilence(Message):
     """Seconds in which one of several streams carried nothing and others did."""
 
     flow: Flow
-    client_port: Whole | None = None  # at the client: names the stream at both ends
-    from_s: Annotated[Number, Field(ge=-1e6, le=1e6)]  # engine time
+    # Port at the client. It identifies the stream at both ends.
+    client_port: Whole | None = None
+    # Seconds of engine time.
+    from_s: Annotated[Number, Field(ge=-1e6, le=1e6)]
     to_s: Annotated[Number, Field(ge=-1e6, le=1e6)]
 
 
-SILENT_STREAMS_MAX_COUNT: Final = 32  # of a report, the longest
+# Largest number in one report. The longest silences are reported.
+SILENT_STREAMS_MAX_COUNT: Final = 32
 
 
 class EngineReport(Message):
@@ -494,36 +570,54 @@ class EngineReport(Message):
 
     engine: EngineName
     version: Text | None = None
-    argv: Annotated[tuple[Text, ...], Field(max_length=256)] = ()  # exactly as executed
-    files: Annotated[Mapping[Text, Lines], Field(max_length=4)] = {}  # by name, those of its folder
-    # that argv names: the heads of long ones
-    cookie: Text | None = None  # joins the two ends of one test
-    protocol: Protocol | None = None  # what the engine says it did, from here on
+    # Command line as executed.
+    argv: Annotated[tuple[Text, ...], Field(max_length=256)] = ()
+    # Files from the engine's folder that argv refers to, by name. Long files are cut.
+    files: Annotated[Mapping[Text, Lines], Field(max_length=4)] = {}
+    # Identifier of the test, used to match its two ends.
+    cookie: Text | None = None
+    # This field and the following fields are values reported by the engine.
+    protocol: Protocol | None = None
     direction: Direction | None = None
     streams_count: Whole | None = None
     duration_s: Whole | None = None
     omit_s: Whole | None = None
     block_bytes: Whole | None = None
-    mss_bytes: Whole | None = None  # None as well where the engine only repeats what it was asked
-    window_bytes: Whole | None = None  # socket buffer that the kernel granted, halved as on Linux
-    stream_bits_per_second: Whole | None = None  # pacing that was set; None: none, or not told
-    pacing: Pacing | None = None  # who held it
-    tos: Whole | None = None  # IP type of service: dscp * 4
+    # None also if the engine only repeats the requested value.
+    mss_bytes: Whole | None = None
+    # Socket buffer granted by the kernel, halved as on Linux.
+    window_bytes: Whole | None = None
+    # Pacing in effect. None if there was no pacing or the engine does not report it.
+    stream_bits_per_second: Whole | None = None
+    # Component that enforced the pacing.
+    pacing: Pacing | None = None
+    # IP type of service, dscp * 4.
+    tos: Whole | None = None
     sender_congestion: Text | None = None
     receiver_congestion: Text | None = None
     totals: Annotated[tuple[FlowTotals, ...], Field(max_length=16)] = ()
-    cpu_local_percent: Number | None = None  # of one core
+    # Percent of one core.
+    cpu_local_percent: Number | None = None
     cpu_remote_percent: Number | None = None
-    cpu_s: Number | None = None  # s, user and system, of the engine's processes at this end
-    cpu_payload_bytes: Whole | None = None  # payload that they moved in it, warm-up included
-    host_cpu_s: Number | None = None  # s of the whole host meanwhile, where it is the agent's alone
-    host_taken_ratio: Number | None = None  # of all its cores' time, by its hypervisor meanwhile
-    # Share of looks, one a second, that found the egress queue (qdisc) of its interface filled.
+    # User and system time of the engine's processes at this end.
+    cpu_s: Number | None = None
+    # Payload that these processes transferred in cpu_s, including the warm-up.
+    cpu_payload_bytes: Whole | None = None
+    # CPU time of the whole host during the test, if the agent uses the host alone.
+    host_cpu_s: Number | None = None
+    # Share of all cores' time that the hypervisor took during the test.
+    host_taken_ratio: Number | None = None
+    # Share of samples with packets in the egress queue (qdisc) of the interface, one sample per
+    # second.
     egress_queued_ratio: Number | None = None
-    error: Text | None = None  # the engine's own words; it decides, never the exit code
-    truncated: StrictBool = False  # the output stopped before its end
-    exit_code: Whole | None = None  # negative: killed by that signal
-    processes: Annotated[tuple["EngineReport", ...], Field(max_length=16)] = ()  # of several: each
+    # Error text of the engine. This field decides the outcome, not the exit code.
+    error: Text | None = None
+    # The output ended early.
+    truncated: StrictBool = False
+    # Negative if a signal stopped the process.
+    exit_code: Whole | None = None
+    # Reports of the single processes, if there are several.
+    processes: Annotated[tuple["EngineReport", ...], Field(max_length=16)] = ()
     measures: Annotated[tuple[Measure, ...], Field(max_length=32)] = ()
     distributions: Annotated[tuple[Distribution, ...], Field(max_length=8)] = ()
     silent_streams: Annotated[
@@ -532,12 +626,12 @@ class EngineReport(Message):
 
     @property
     def cookies(self) -> tuple[str, ...]:
-        """The cookie of each of its processes."""
+        """Return the cookies of all processes."""
         told = [part.cookie for part in self.processes] if self.processes else [self.cookie]
         return tuple(cookie for cookie in told if cookie is not None)
 
 
-# Seconds as an engine and a host told them
+# Measurements per second from an engine and a host
 
 
 class Side(StrEnum):
@@ -549,73 +643,125 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """What the engine said of one of its own intervals, summed over the streams of one flow."""
+    """Engine report of one interval, summed over the streams of one flow.
 
-    start_s: float  # s of engine time since the flow's first byte
-    end_s: float  # s
-    transferred_bytes: int  # payload sent (at the sender) or received (at the receiver)
-    omitted: bool = False  # inside the engine's own warm-up
-    retransmits_count: int | None = None  # TCP sender only
-    rtt_s: float | None = None  # s, mean over streams; TCP sender only
-    cwnd_bytes: int | None = None  # sum over streams; TCP sender only
-    packets_count: int | None = None  # UDP only
-    lost_count: int | None = None  # UDP receiver only
-    jitter_s: float | None = None  # s, mean over streams; UDP receiver only
+    Attributes:
+        start_s: The start in engine time, in seconds since the flow's first byte.
+        end_s: The end in engine time, in seconds.
+        transferred_bytes: Payload sent (at the sender) or received (at the receiver).
+        omitted: True if the interval is part of the engine's warm-up.
+        retransmits_count: Retransmitted segments, TCP sender only.
+        rtt_s: Mean round-trip time over streams, TCP sender only.
+        cwnd_bytes: The sum of congestion windows over streams, TCP sender only.
+        packets_count: Packets, UDP only.
+        lost_count: Lost packets, UDP receiver only.
+        jitter_s: Mean jitter over streams, UDP receiver only.
+    """
+
+    start_s: float
+    end_s: float
+    transferred_bytes: int
+    omitted: bool = False
+    retransmits_count: int | None = None
+    rtt_s: float | None = None
+    cwnd_bytes: int | None = None
+    packets_count: int | None = None
+    lost_count: int | None = None
+    jitter_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSecond:
-    """What one host's counters did between two readings. Counts are differences, not totals."""
+    """Counters of one host between two readings. Counts are differences, not totals.
 
-    start_at_s: float  # epoch s of the earlier reading, by the host's clock
-    end_at_s: float  # epoch s of the later one
-    nic_rx_bytes: int  # link layer, as the kernel counts
+    Attributes:
+        start_at_s: The time of the earlier reading by the host's clock, in epoch seconds.
+        end_at_s: The time of the later reading, in epoch seconds.
+        nic_rx_bytes: Received bytes at the link layer, as the kernel counts.
+        nic_tx_bytes: Sent bytes at the link layer.
+        nic_rx_packets_count: Received packets.
+        nic_tx_packets_count: Sent packets.
+        nic_drops_count: Dropped packets, received and sent.
+        tcp_retransmits_count: Retransmitted TCP segments.
+        cpu_busy_ratio: Load of all cores, 0 to 1.
+        cpu_busiest_core_ratio: Load of the busiest core, 0 to 1.
+        cpu_taken_ratio: The time of all cores taken by a hypervisor, 0 to 1. Not stored.
+    """
+
+    start_at_s: float
+    end_at_s: float
+    nic_rx_bytes: int
     nic_tx_bytes: int
     nic_rx_packets_count: int
     nic_tx_packets_count: int
-    nic_drops_count: int  # receive and transmit
+    nic_drops_count: int
     tcp_retransmits_count: int
-    cpu_busy_ratio: float  # 0..1 over all cores
-    cpu_busiest_core_ratio: float  # 0..1 of the busiest core
-    cpu_taken_ratio: float | None = None  # 0..1 over all cores, by a hypervisor; not stored
+    cpu_busy_ratio: float
+    cpu_busiest_core_ratio: float
+    cpu_taken_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
-    """One flow of one pair as one end saw it: its intervals, and where they stand in time."""
+    """Intervals of one flow of one pair, recorded at one end.
+
+    Attributes:
+        side: The end of the pair.
+        flow: The direction of the payload.
+        first_data_at_s: The start of engine time by the clock of that end, in epoch seconds.
+        intervals: Intervals of the flow, in order.
+    """
 
     side: Side
     flow: Flow
-    first_data_at_s: float  # epoch s of engine time zero, by that end's clock
+    first_data_at_s: float
     intervals: tuple[Interval, ...]
 
 
-# Spells of trouble with the services between coordinator and agents
-TROUBLES_MAX_COUNT: Final = 16  # spells that one report may carry, the newest
+# Outages of the services between coordinator and agents. A report contains the newest ones, up to
+# this number.
+TROUBLES_MAX_COUNT: Final = 16
 
 
 class TroubleKind(StrEnum):
     """What may go wrong with the services between coordinator and agents."""
 
-    QUEUE_AWAY = "queue_away"  # attempts at the queue failed
-    TABLE_AWAY = "table_away"  # attempts at the table failed
-    RAW_AWAY = "raw_away"  # attempts at the store of raw output failed
-    SPOOLED = "spooled"  # writes waited on the agent's disk
-    LOST = "lost"  # writes found no room there, or could not be written
-    DUPLICATE = "duplicate"  # a second delivery of a job that somebody has was dropped
-    FORGED = "forged"  # a message was refused that is no job of its run's plan
-    UNREADABLE = "unreadable"  # a message or row that nobody can read was set aside
-    CLOCK_STEPPED = "clock_stepped"  # the host's wall clock was set
-    TICK_FAILED = "tick_failed"  # the coordinator could not look after its runs
+    # Requests to the queue failed.
+    QUEUE_AWAY = "queue_away"
+    # Requests to the table failed.
+    TABLE_AWAY = "table_away"
+    # Requests to the raw store failed.
+    RAW_AWAY = "raw_away"
+    # Writes waited on the agent's disk.
+    SPOOLED = "spooled"
+    # Writes were lost because the disk was full or not writable.
+    LOST = "lost"
+    # A second delivery of a job that already has an agent was dropped.
+    DUPLICATE = "duplicate"
+    # A message was rejected because its job is not in the run's plan.
+    FORGED = "forged"
+    # An unreadable message or row was set aside.
+    UNREADABLE = "unreadable"
+    # The wall clock of the host was set.
+    CLOCK_STEPPED = "clock_stepped"
+    # The coordinator failed to process its runs.
+    TICK_FAILED = "tick_failed"
 
 
 class Trouble(Message):
-    """One spell of trouble that a process lived through, by its own clock."""
+    """One outage that a process detected, with times by its local clock.
+
+    Attributes:
+        kind: The kind of the outage.
+        from_at: The start.
+        to_at: The end. None if the outage continued when the report was written.
+        count: The number of failed requests, delayed rows or duplicates.
+    """
 
     kind: TroubleKind
     from_at: UtcDatetime
-    to_at: UtcDatetime | None = None  # None: it was not over when this was told
-    count: Annotated[int, Field(ge=1, lt=2**63)]  # failed attempts, rows that waited, duplicates
+    to_at: UtcDatetime | None = None
+    count: Annotated[int, Field(ge=1, lt=2**63)]
 
 
 Troubles = Annotated[tuple[Trouble, ...], Field(max_length=TROUBLES_MAX_COUNT)]
@@ -628,8 +774,9 @@ def _over_by(at: datetime, troubles: tuple[Trouble, ...]) -> tuple[Trouble, ...]
     )
 
 
-# Jobs: what a pair is asked to do, and who does it
-PROTOCOL_VERSION: Final = 2  # raised whenever an older agent could misread a job
+# Jobs for pairs and the agents that run them. The version is increased when an older agent could
+# misread a job.
+PROTOCOL_VERSION: Final = 2
 
 
 class Phase(StrEnum):
@@ -647,12 +794,14 @@ class Endpoint(Message):
     agent_id: Identifier
     address: Address
     port: Port
-    more_ports: Annotated[tuple[Port, ...], Field(max_length=15)] = ()  # one a further process
-    echo_port: Port | None = None  # UDP: answers probes
+    # One port for each additional process.
+    more_ports: Annotated[tuple[Port, ...], Field(max_length=15)] = ()
+    # UDP port that answers probes.
+    echo_port: Port | None = None
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Every port of the pair, the first one first."""
+        """Return all ports of the pair, starting with ``port``."""
         return (self.port, *self.more_ports)
 
 
@@ -660,7 +809,8 @@ class RawPolicy(StrEnum):
     """Of whom what the engine printed is kept."""
 
     ALL = "all"
-    FAILED = "failed"  # and of one sample pair's client
+    # Output of failed jobs, and of one sample pair's client.
+    FAILED = "failed"
     NONE = "none"
 
     def keeps(self, *, failed: bool) -> bool:
@@ -668,12 +818,29 @@ class RawPolicy(StrEnum):
 
 
 def is_failed_only(policy: RawPolicy) -> bool:
-    """The default, which is left out: see :func:`is_none`."""
+    """Return True for the default, which is omitted as in :func:`is_none`."""
     return policy is RawPolicy.FAILED
 
 
 class Job(Message):
-    """One pair's part in one burst: the message on the queue."""
+    """Part of one pair in one burst, sent as a message on the queue.
+
+    Attributes:
+        version: The protocol version.
+        run_id: The run id.
+        burst_index: The burst index.
+        pair_index: The pair index.
+        endpoint: The server agent and ports.
+        traffic: Traffic to send.
+        planned_start_at: The time when all pairs of the burst start.
+        duration_s: The duration in seconds, without ``traffic.omit_s``.
+        late_after_s: Seconds after the planned start. Data that begins later counts as late.
+        clock_bound_max_s: The limit of the clock gate, in seconds.
+        shared_boot_id: Boot id of the kernel clock that all ends read, if shared.
+        raw: Rule for storing the raw output of the client's engine.
+        may_ignore: Dotted names of fields that an older agent may ignore. These fields do not
+            affect the traffic.
+    """
 
     version: Whole = PROTOCOL_VERSION
     run_id: RunId
@@ -681,19 +848,17 @@ class Job(Message):
     pair_index: Index
     endpoint: Endpoint
     traffic: Traffic
-    planned_start_at: UtcDatetime  # the instant at which every pair of the burst starts
-    duration_s: Annotated[int, Field(ge=1, le=86_400)]  # s, without omit_s
-    late_after_s: SpanS = 1.0  # s after the instant at which data counts as late
-    clock_bound_max_s: SpanS = 0.05  # s, the clock gate
-    shared_boot_id: Identifier | None = Field(None, exclude_if=is_none)  # all ends read its clock
-    raw: RawPolicy = Field(RawPolicy.FAILED, exclude_if=is_failed_only)  # of the client's engine
-    # Dotted names of this job's fields that an agent which does not know them may leave out:
-    # nothing of the traffic depends on them.
+    planned_start_at: UtcDatetime
+    duration_s: Annotated[int, Field(ge=1, le=86_400)]
+    late_after_s: SpanS = 1.0
+    clock_bound_max_s: SpanS = 0.05
+    shared_boot_id: Identifier | None = Field(None, exclude_if=is_none)
+    raw: RawPolicy = Field(RawPolicy.FAILED, exclude_if=is_failed_only)
     may_ignore: Annotated[tuple[FieldName, ...], Field(max_length=64)] = ()
 
     @property
     def job_id(self) -> str:
-        """``<run>.<burst>.<pair>``: also the queue's duplicate-detection id."""
+        """Return the id ``<run>.<burst>.<pair>``, which the queue uses to detect duplicates."""
         return f"{self.run_id}.{self.burst_index:05d}.{self.pair_index:05d}"
 
     @property
@@ -702,29 +867,40 @@ class Job(Message):
 
     @property
     def body(self) -> bytes:
-        """The message on the queue, whose digest agents look for."""
+        """Return the body of the queue message. Agents compare its digest."""
         return self.to_json().encode()
 
 
-INNER_NETWORK: Final = ip_network("198.19.128.0/17")  # for benchmarks (RFC 2544); 8,192 times /30
+# Benchmark network (RFC 2544) with 8,192 subnets of /30.
+INNER_NETWORK: Final = ip_network("198.19.128.0/17")
 
 
 class Tunnel(Message):
-    """What a client's agent asks of its server's: the other end of a tunnel."""
+    """Request of a client's agent to its server's agent to create the other end of a tunnel.
+
+    Attributes:
+        vni: VXLAN network identifier.
+        port: UDP port of the tunnel.
+        client_address: Underlay address of the client.
+        inner_client_address: The address of the client inside the tunnel.
+        inner_server_address: The address of the server inside the tunnel.
+        ports: Server ports that must listen at the inner address.
+        opened_by: The job that needs the tunnel.
+        beat: Counter that the client increases every two seconds while it needs the tunnel.
+    """
 
     vni: Annotated[int, Field(ge=1, le=16_777_215)]
     port: Port
-    client_address: Address  # underlay
+    client_address: Address
     inner_client_address: Address
     inner_server_address: Address
-    ports: Annotated[tuple[Port, ...], Field(max_length=16)]  # whose servers are to listen at the
-    # inner address
+    ports: Annotated[tuple[Port, ...], Field(max_length=16)]
     opened_by: JobId
-    beat: Index = 0  # raised every two seconds while it is wanted
+    beat: Index = 0
 
     @model_validator(mode="after")
     def _inner_addresses_fit(self) -> "Tunnel":
-        """What a tunnel's ends are called inside follows from its id, and from nothing else."""
+        """Check that the inner addresses match the VNI."""
         inner = (self.inner_client_address, self.inner_server_address)
         if inner != inner_addresses(self.vni):
             raise ValueError(f"the inner addresses are not those of tunnel {self.vni}")
@@ -732,13 +908,21 @@ class Tunnel(Message):
 
 
 def inner_addresses(vni: int) -> tuple[str, str]:
-    """Of a tunnel's client and of its server."""
+    """Return the inner addresses of a tunnel, client first and server second."""
     place = 4 * (vni % (INNER_NETWORK.num_addresses // 4))
     return str(INNER_NETWORK[place + 1]), str(INNER_NETWORK[place + 2])
 
 
 def tunnel_of(job: "Job", *, client_address: str) -> Tunnel:
-    """The tunnel of one pair; it must have been asked for."""
+    """Return the tunnel of one pair.
+
+    Args:
+        job: The job with ``traffic.encapsulation``.
+        client_address: Underlay address of the client.
+
+    Raises:
+        ValueError: The job does not request a tunnel.
+    """
     asked = job.traffic.encapsulation
     if asked is None:
         raise ValueError("the job asks for no tunnel")
@@ -756,23 +940,46 @@ def tunnel_of(job: "Job", *, client_address: str) -> Tunnel:
 
 
 def pair_name(pair_index: int) -> str:
-    """The name a person reads for a pair: ``pair-001`` for index 0."""
+    """Return the display name of a pair, ``pair-001`` for index 0."""
     return f"pair-{pair_index + 1:03d}"
 
 
 class Control(Message):
-    """A run's control row: agents read it before they start and every second or two after."""
+    """Control row of a run, which agents read before the start and every one or two seconds.
+
+    Attributes:
+        run_id: The run id.
+        lease_until_at: The time when agents stop unless the lease is renewed (dead-man switch).
+        cancelled_at: The time of the cancellation, if any.
+        cancelled_by: The user who cancelled the run.
+        cancel_reason: The reason of the cancellation.
+        copies_count: The number of copies of this row, including the row itself.
+    """
 
     run_id: RunId
-    lease_until_at: UtcDatetime  # agents stop when this instant has passed (dead-man switch)
+    lease_until_at: UtcDatetime
     cancelled_at: UtcDatetime | None = None
     cancelled_by: Text | None = None
     cancel_reason: Text | None = None
-    copies_count: int = Field(1, ge=1, le=1000)  # of this row, itself among them
+    copies_count: int = Field(1, ge=1, le=1000)
 
 
 class Claim(AgentMessage):
-    """Who took a job, and how far it has come. Created once; a second delivery loses."""
+    """Record of the agent that took a job, and of its progress.
+
+    The row is created once, so a second delivery of the job fails to claim it.
+
+    Attributes:
+        job_id: The job id.
+        agent_id: The agent that took the job.
+        phase: The job progress.
+        claimed_at: The time of the claim.
+        armed_at: Time when the job was armed.
+        running_at: Time when the traffic started.
+        cookie: Engine identifier of the test, if known.
+        clock: The clock reading when the job was armed.
+        address: The source address of the traffic, if the agent knows it.
+    """
 
     job_id: JobId
     agent_id: Identifier
@@ -780,9 +987,9 @@ class Claim(AgentMessage):
     claimed_at: UtcDatetime
     armed_at: UtcDatetime | None = None
     running_at: UtcDatetime | None = None
-    cookie: Text | None = None  # the engine's own id of the test, once known
-    clock: ClockReading | None = None  # at arming
-    address: Address | None = None  # whence its traffic comes, as it knows; None: not told
+    cookie: Text | None = None
+    clock: ClockReading | None = None
+    address: Address | None = None
 
 
 # Agents
@@ -795,7 +1002,8 @@ class Role(StrEnum):
 
 class AgentState(StrEnum):
     IDLE = "idle"
-    BUSY = "busy"  # holds a job: armed or running
+    # The agent has an armed or running job.
+    BUSY = "busy"
     STOPPING = "stopping"
 
 
@@ -803,10 +1011,14 @@ class EngineState(Message):
     """Whether an agent can play its part for one engine."""
 
     name: EngineName
-    version: Text | None = None  # of its program
-    ports: Ports = ()  # server role: free ones
-    self_signed: bool | None = None  # server role, TLS: the certificate is of the agent's making
-    problem: Text | None = None  # why it cannot
+    # The version of the engine program.
+    version: Text | None = None
+    # Free ports (server role).
+    ports: Ports = ()
+    # True if the agent created the TLS certificate (server role).
+    self_signed: bool | None = None
+    # The reason if the engine is not usable.
+    problem: Text | None = None
 
 
 class Passport(AgentMessage):
@@ -816,19 +1028,27 @@ class Passport(AgentMessage):
     nic_driver_version: Short | None = None
     nic_firmware: Short | None = None
     nic_megabits_per_second: Whole | None = None
-    rx_ring_count: Whole | None = None  # descriptors, as set
+    # Configured number of descriptors.
+    rx_ring_count: Whole | None = None
     tx_ring_count: Whole | None = None
-    rx_queues_count: Whole | None = None  # channels that receive, combined ones too
+    # Receive channels, including combined ones.
+    rx_queues_count: Whole | None = None
     tx_queues_count: Whole | None = None
-    offloads: Annotated[Mapping[Short, bool], Field(max_length=64)] = {}  # by ethtool's names
-    numa_node: Whole | None = None  # that the NIC hangs on
-    accelerated_networking: bool | None = None  # Azure: a virtual function below the NIC
+    # By the names of ethtool.
+    offloads: Annotated[Mapping[Short, bool], Field(max_length=64)] = {}
+    # NUMA node of the NIC.
+    numa_node: Whole | None = None
+    # Azure has a virtual function below the NIC.
+    accelerated_networking: bool | None = None
     sysctls: Annotated[Mapping[Short, Short], Field(max_length=64)] = {}
     kernel_build: Short | None = None
     cpu_model: Short | None = None
-    cpu_flags: Annotated[tuple[Short, ...], Field(max_length=64)] = ()  # that matter to traffic
-    hypervisor: Short | None = None  # its kind, vendor and product
-    engine_build: Short | None = None  # what iperf3 says of itself
+    # Flags that affect traffic.
+    cpu_flags: Annotated[tuple[Short, ...], Field(max_length=64)] = ()
+    # Kind, vendor and product.
+    hypervisor: Short | None = None
+    # Version text of iperf3.
+    engine_build: Short | None = None
 
 
 class Presence(AgentMessage):
@@ -839,67 +1059,120 @@ class Presence(AgentMessage):
     state: AgentState
     beat_at: UtcDatetime
     started_at: UtcDatetime
-    address: Address  # where the pair's traffic leaves or arrives
-    ports: Ports = ()  # server role: ports that are listening and free
-    busy_ports: Ports = ()  # server role: ports with a test in progress
+    # Source or destination address of the pair's traffic.
+    address: Address
+    # Ports that listen and are free (server role).
+    ports: Ports = ()
+    # Ports with a test in progress (server role).
+    busy_ports: Ports = ()
     broadside_version: Text
-    engine_version: Text | None = None  # "3.18"; None: no engine found
-    gate: bool = False  # the start gate is built and usable
+    # For example "3.18". None if no engine was found.
+    engine_version: Text | None = None
+    # True if the start gate is built and usable.
+    gate: bool = False
     kernel: Text | None = None
     cpu_count: Whole | None = None
-    nic: Text | None = None  # interface that carries the traffic
-    nic_bits_per_second: Whole | None = None  # its cap by the VM size, where the agent was told
+    # Interface that carries the traffic.
+    nic: Text | None = None
+    # The limit of the VM size, if the agent knows it.
+    nic_bits_per_second: Whole | None = None
     nic_mtu_bytes: Whole | None = None
     vm_size: Text | None = None
     clock: ClockReading | None = None
-    problem: Text | None = None  # why the agent cannot work, in one line
-    # What the agent could not read of its host, with the fix; it works without.
+    # Reason on one line if the agent cannot work.
+    problem: Text | None = None
+    # Unreadable properties of the host, with the fix. The agent works without them.
     warnings: Annotated[tuple[Text, ...], Field(max_length=16, exclude_if=is_empty)] = ()
-    engines: Annotated[tuple[EngineState, ...], Field(max_length=16)] = ()  # beside iperf3
-    echo_port: Port | None = None  # server role: UDP, answers probes
-    tunnels: bool = False  # it makes VXLAN devices: allowed, and tried
+    # Engines other than iperf3.
+    engines: Annotated[tuple[EngineState, ...], Field(max_length=16)] = ()
+    # UDP port that answers probes (server role).
+    echo_port: Port | None = None
+    # True if the agent may create VXLAN devices and a test succeeded.
+    tunnels: bool = False
     passport: Passport | None = None
-    # client role: where it may send; empty: not told
+    # Networks to which the client may send. Empty if unknown.
     allowed_networks: Annotated[tuple[Network, ...], Field(max_length=256)] = ()
 
     def engine(self, name: str) -> EngineState | None:
-        """What this agent says of an engine; None: nothing, so it cannot."""
+        """Return the state of an engine, or None if the agent does not support the engine."""
         if name == DEFAULT_ENGINE:
             return EngineState(name=name, version=self.engine_version, ports=self.ports)
         return next((state for state in self.engines if state.name == name), None)
 
 
-# Each end's account of one test
+# Results of one test from each end
 
 
 class Outcome(StrEnum):
     """How a job ended, as the agent that held it saw it."""
 
-    MEASURED = "measured"  # started on time, ran to its end
-    LATE = "late"  # ran, but data began more than the tolerance after the instant
-    MISSED = "missed"  # never started: received, armed or released too late
-    REFUSED = "refused"  # stood down on purpose: clock gate, target, caps, version
-    FAILED = "failed"  # the engine said error, or sent nothing
-    ABANDONED = "abandoned"  # began, then was cut: cancelled, lease lapsed, agent stopping
+    # Started on time and ran to the end.
+    MEASURED = "measured"
+    # Ran, but data began later than the tolerance after the planned start.
+    LATE = "late"
+    # Not started, because it was received, armed or released too late.
+    MISSED = "missed"
+    # Rejected by the agent because of clock gate, target, limits or version.
+    REFUSED = "refused"
+    # The engine reported an error or sent no data.
+    FAILED = "failed"
+    # Started and then stopped, because the job was cancelled, its lease expired or the agent
+    # stopped.
+    ABANDONED = "abandoned"
 
 
 class StartMethod(StrEnum):
-    GATE = "gate"  # connections opened early, released at the instant
-    TIMED_EXEC = "timed_exec"  # the engine was started at the instant
+    # Connections are opened early and released at the planned start.
+    GATE = "gate"
+    # The engine is started at the planned start.
+    TIMED_EXEC = "timed_exec"
 
 
 class IdleRtt(Message):
-    """Round-trip time of the idle path, measured between arming and the planned instant."""
+    """Round-trip time of the idle path, measured between arming and the planned start.
+
+    Attributes:
+        least_s: Smallest round-trip time, in seconds.
+        median_s: Median, in seconds.
+        samples_count: The number of samples.
+        how: Source of the samples. ``connections`` are kernel values of the engine's connections,
+            which the start gate holds. ``handshakes`` are TCP handshakes with the engine's port.
+    """
 
     least_s: Number
     median_s: Number
     samples_count: Whole
-    how: Literal["connections", "handshakes"]  # the kernel's figures of the engine's connections
-    # that the start gate holds; or handshakes with the engine's port
+    how: Literal["connections", "handshakes"]
 
 
 class JobReport(AgentMessage):
-    """The client end's account of one job."""
+    """Report of the client end of one job.
+
+    Attributes:
+        job_id: The job id.
+        run_id: The run id.
+        burst_index: The burst index.
+        pair_index: The pair index.
+        agent_id: The client agent.
+        outcome: The result of the job.
+        reason: Reason, required unless the job was measured.
+        planned_start_at: The planned start of the burst.
+        start_method: Method used to start the traffic.
+        process_start_at: The start of the engine process.
+        retries_count: Number of rejected engine processes before the connections were established.
+        first_data_at: Estimated time of the first data.
+        start_error_s: ``first_data_at - planned_start_at`` in seconds.
+        server_lead_s: The time by which the server's readings began before ``first_data_at``, in
+            seconds.
+        ended_at: The end of the test.
+        engine: Report of the engine.
+        clock_before: The clock reading before the test.
+        clock_after: The clock reading after the test.
+        idle_rtt: Idle round-trip time, or None if it was not measured.
+        reported_at: Time when the report was written.
+        delivered_at: Time when the report left the spool, or None if it was sent directly.
+        troubles: Outages since the previous job, or since a minute before the claim.
+    """
 
     job_id: JobId
     run_id: RunId
@@ -907,45 +1180,58 @@ class JobReport(AgentMessage):
     pair_index: Index
     agent_id: Identifier
     outcome: Outcome
-    reason: Text | None = None  # required unless measured
+    reason: Text | None = None
     planned_start_at: UtcDatetime
     start_method: StartMethod | None = None
     process_start_at: UtcDatetime | None = None
-    retries_count: Whole = 0  # engines that were refused before this one's connections stood
-    first_data_at: UtcDatetime | None = None  # estimated: FACTS, "data start"
-    start_error_s: float | None = None  # s, first_data_at - planned_start_at
-    server_lead_s: float | None = None  # s for which the server's readings ran before first_data_at
+    retries_count: Whole = 0
+    first_data_at: UtcDatetime | None = None
+    start_error_s: float | None = None
+    server_lead_s: float | None = None
     ended_at: UtcDatetime | None = None
     engine: EngineReport | None = None
     clock_before: ClockReading | None = None
     clock_after: ClockReading | None = None
-    idle_rtt: IdleRtt | None = None  # None: not measured
+    idle_rtt: IdleRtt | None = None
     reported_at: UtcDatetime
-    delivered_at: UtcDatetime | None = None  # when it left the spool; None: it never waited there
-    troubles: Troubles = ()  # since the job before, or a minute before the claim
+    delivered_at: UtcDatetime | None = None
+    troubles: Troubles = ()
 
     def delivered(self, at: datetime) -> "JobReport":
-        """The report as it leaves the spool: what was not over when it was written is now."""
+        """Return the report with delivery time, and with open outages ended at that time."""
         changes = {"delivered_at": at, "troubles": _over_by(at, self.troubles)}
         return self.model_copy(update=changes)
 
 
 class ServerTest(AgentMessage):
-    """The server end's account of one test on one of its ports; joined to a job by cookie."""
+    """Report of the server end of one test on one port, matched to a job by cookie.
+
+    Attributes:
+        agent_id: The server agent.
+        endpoint: Address and port of the test.
+        client_address: The address of the client, if known.
+        started_at: The time of the first engine output of the test, part of the row key.
+        first_data_at: The time of the first data.
+        ended_at: The end of the test, or None if the test is running or was interrupted.
+        engine: Report of the engine.
+        clock_before: The clock reading before the test.
+        clock_after: The clock reading after the test.
+        troubles: Outages during the test.
+    """
 
     agent_id: Identifier
     endpoint: Endpoint
     client_address: Address | None = None
-    started_at: UtcDatetime  # the engine's first word of the test: part of the record's key
+    started_at: UtcDatetime
     first_data_at: UtcDatetime | None = None
-    ended_at: UtcDatetime | None = None  # None: still running, or cut off
+    ended_at: UtcDatetime | None = None
     engine: EngineReport
     clock_before: ClockReading | None = None
     clock_after: ClockReading | None = None
-    troubles: Troubles = ()  # while it ran
+    troubles: Troubles = ()
 
     def delivered(self, at: datetime) -> "ServerTest":
-        """The record as it leaves the spool: what was not over when it was written is now."""
+        """Return the report with open outages ended at the delivery time."""
         return self.model_copy(update={"troubles": _over_by(at, self.troubles)})
 
     @property

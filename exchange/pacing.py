@@ -1,37 +1,50 @@
-"""Turns in what all pairs of a fleet would do at one instant, and which copy of a row they read.
+"""Spread simultaneous requests of a fleet over time and over copies of a row.
 
-A partition of a table takes about 2,000 rows a second, a Standard namespace 1,000 credits a second.
-So pairs go by their number, :data:`PAIRS_PER_S` of them a second: a pair needs no count of the
-fleet, and thirty pairs lose a seventh of a second by it. Servers know no pair: their tests lie in
-shares, by the agent's name. docs/azure-limits.md has the sums.
+A table partition accepts about 2,000 rows per second. A Standard namespace accepts 1,000 credits
+per second. Pairs therefore send in the order of their index, ``PAIRS_PER_S`` pairs per second. A
+pair does not need the size of the fleet, and thirty pairs lose only a seventh of a second. Servers
+have no pair index, so their tests are distributed over partitions by agent name.
+docs/azure-limits.md has the calculation.
 """
 
 from typing import Final
 from zlib import crc32
 
-PAIRS_PER_S: Final = 200  # four rows a pair at a burst's end, and looks: under half a partition
-TURN_MAX_S: Final = 8.0  # s: of the 20 s for which a burst's jobs are visible before its instant
-ARMED_TURN_MAX_S: Final = 2.0  # s: of those for which a pair is armed before its instant
-SERVER_SHARES_COUNT: Final = 8  # partitions of an hour's server-side tests
-BEAT_SPREAD_S: Final = 2.5  # s within which agents in Azure tell a change that all have at once
-CONTROL_PAIRS_COUNT: Final = 250  # that read one copy of a run's control row, about twice a second
+# Each pair writes four rows at the end of a burst and also polls. The total is below half the rate
+# of a partition.
+PAIRS_PER_S: Final = 200
+# Jobs are visible for 20 s before the planned start.
+TURN_MAX_S: Final = 8.0
+# The part of the time for which a pair is armed before the planned start.
+ARMED_TURN_MAX_S: Final = 2.0
+# The number of partitions for one hour of server-side tests.
+SERVER_SHARES_COUNT: Final = 8
+# Time over which agents in Azure spread heartbeats about a change that affects the whole fleet.
+BEAT_SPREAD_S: Final = 2.5
+# The number of pairs that read the same copy of a run's control row, about twice a second.
+CONTROL_PAIRS_COUNT: Final = 250
 
 
 def turn_s(pair_index: int, within_s: float = TURN_MAX_S) -> float:
-    """How long after the instant it is this pair's turn; from ``within_s`` on they begin again."""
+    """Return the delay of a pair after the common instant, in seconds.
+
+    Args:
+        pair_index: The pair index.
+        within_s: Upper limit of the delay. Larger delays start again at zero.
+    """
     return pair_index / PAIRS_PER_S % within_s
 
 
 def server_share(agent_id: str) -> int:
-    """Which share of an hour's tests a server's are in."""
+    """Return the partition number, within an hour, for a server's tests."""
     return crc32(agent_id.encode()) % SERVER_SHARES_COUNT
 
 
 def control_copy(pair_index: int) -> int:
-    """Which copy of the control row a pair reads; 0 is the row itself."""
+    """Return the number of the control row copy that a pair reads, 0 for the row itself."""
     return pair_index // CONTROL_PAIRS_COUNT
 
 
 def control_copies_count(pairs_count: int) -> int:
-    """How many there are, the row itself among them."""
+    """Return the number of copies of the control row, including the row itself."""
     return control_copy(max(pairs_count, 1) - 1) + 1

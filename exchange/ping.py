@@ -1,4 +1,7 @@
-"""One echo, or one handshake, with a device itself: what it answers is its control plane's."""
+"""Measure the round-trip time to a device by ICMP echo or TCP handshake.
+
+The device answers these requests in its control plane.
+"""
 
 import asyncio
 import contextlib
@@ -11,9 +14,12 @@ from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Final
 
-WAIT_S: Final = 1.0  # s after which an answer is lost
-LOOK_S: Final = 0.05  # s to look at what came by then
-_ECHO: Final = {socket.AF_INET: (8, 0), socket.AF_INET6: (128, 129)}  # request, reply
+# The time after which a reply counts as lost.
+WAIT_S: Final = 1.0
+# Additional time to process a reply that arrived before ``WAIT_S``.
+LOOK_S: Final = 0.05
+# ICMP types of request and reply.
+_ECHO: Final = {socket.AF_INET: (8, 0), socket.AF_INET6: (128, 129)}
 _ICMP: Final = {socket.AF_INET: socket.IPPROTO_ICMP, socket.AF_INET6: socket.IPPROTO_ICMPV6}
 _HEADER: Final = struct.Struct("!BBHHH")
 _NUMBERS: Final = count(1)
@@ -21,7 +27,7 @@ Way = Callable[[], Coroutine[object, object, object]]
 
 
 def may_echo(address: str) -> bool:
-    """Whether this process may send an echo request."""
+    """Return True if this process may send an ICMP echo request."""
     opened = _open(_family(address))
     if opened is not None:
         opened.close()
@@ -29,9 +35,15 @@ def may_echo(address: str) -> bool:
 
 
 async def timed(way: Way) -> float | None:
-    """How long one way to ask took, s; None: the answer is lost.
+    """Measure the duration of one probe.
 
-    A busy host may look late: what came meanwhile is no loss.
+    A busy host may process a reply late. A reply that arrived in time is not counted as lost.
+
+    Args:
+        way: A function that creates the probe, such as :func:`echo`.
+
+    Returns:
+        Duration in seconds, or None if the probe was lost.
     """
     began_s = time.monotonic()
     asking = asyncio.create_task(way())
@@ -48,7 +60,17 @@ async def timed(way: Way) -> float | None:
 
 
 async def handshake(address: str, port: int) -> None:
-    """One TCP connection, opened and reset; a refused one is an answer too. Raises ``OSError``."""
+    """Open one TCP connection and reset it.
+
+    A refused connection is also a reply.
+
+    Args:
+        address: The device address.
+        port: The TCP port.
+
+    Raises:
+        OSError: The connection failed for another reason.
+    """
     try:
         _, writer = await asyncio.open_connection(address, port)
     except ConnectionRefusedError:
@@ -57,7 +79,11 @@ async def handshake(address: str, port: int) -> None:
 
 
 async def echo(address: str) -> None:
-    """One ICMP echo, until its reply is here. Raises ``OSError``."""
+    """Send one ICMP echo request and wait for the reply.
+
+    Raises:
+        OSError: The request cannot be sent.
+    """
     family = _family(address)
     number = next(_NUMBERS) & 0xFFFF
     request, reply = _ECHO[family]
@@ -71,7 +97,8 @@ async def echo(address: str) -> None:
         packet = _HEADER.pack(request, 0, 0, os.getpid() & 0xFFFF, number) + token
         checked = packet[:2] + struct.pack("!H", _checksum(packet)) + packet[4:]
         await loop.sock_sendto(ping, checked, (address, 0))
-        while True:  # until it is ours: a raw socket hears all of the host's
+        # A raw socket receives all ICMP packets of the host, so skip other replies.
+        while True:
             answer = await loop.sock_recv(ping, 2048)
             if family == socket.AF_INET and answer[0] >> 4 == 4:
                 answer = answer[(answer[0] & 15) * 4 :]
@@ -95,7 +122,7 @@ def _open(family: socket.AddressFamily) -> socket.socket | None:
 
 
 def _checksum(packet: bytes) -> int:
-    """RFC 1071; of ICMPv6 the kernel's own takes its place."""
+    """Return the checksum of RFC 1071. The kernel replaces it for ICMPv6."""
     total: int = sum(struct.unpack(f"!{len(packet) // 2}H", packet))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)

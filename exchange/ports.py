@@ -1,22 +1,22 @@
-"""The two places where coordinator and agents meet, as contracts that every adapter keeps.
+"""Interfaces for the job queue, tables and raw store, implemented by every adapter.
 
 Errors::
 
     ExchangeError
-    ├── ExchangeUnavailable    the service did not answer within our bounds; trying later may help
-    ├── ExchangeMisconfigured  a setting is missing or refused; says which, and what to do
-    │   ├── ExchangeRefused    this identity has no right to do that there
-    │   └── StorageGone        what held the rows was removed or replaced while it was in use
-    ├── RecordUnreadable       what is stored is corrupt, foreign, half written or too new
+    ├── ExchangeUnavailable    the service did not answer in time, a later retry may succeed
+    ├── ExchangeMisconfigured  a setting is missing or rejected, with the fix in the message
+    │   ├── ExchangeRefused    this identity has no right to this operation
+    │   └── StorageGone        the storage was deleted or replaced while in use
+    ├── RecordUnreadable       a record is corrupt, foreign, incomplete or too new
     ├── QueueError
-    │   ├── LockLost           the lock ran out: the message is, or will be, somebody else's
-    │   └── MessageTooLarge    one message is over the queue's limit
+    │   ├── LockLost           the lock expired, so another receiver can get the message
+    │   └── MessageTooLarge    a message is above the queue's limit
     └── TableError
-        ├── EntityExists       create-only insert met a row
+        ├── EntityExists       insert of a row that already exists
         ├── EntityNotFound     no such row
-        ├── EntityChanged      the ETag no longer matches
-        ├── EntityRefused      this row is not this agent's to read or write
-        └── EntityTooLarge     a property or the entity is over the limits below
+        ├── EntityChanged      the ETag does not match
+        ├── EntityRefused      this agent must not read or write this row
+        └── EntityTooLarge     a property or row is above the limits below
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -26,11 +26,15 @@ from typing import Final, Protocol, runtime_checkable
 
 KEY_MAX_CHARS: Final = 512
 PROPERTY_MAX_COUNT: Final = 252
-PROPERTY_MAX_BYTES: Final = 65_536  # one binary property; a string takes two bytes a character
-ENTITY_MAX_BYTES: Final = 1_048_576  # as it travels: JSON, in which binary is base64
+# The limit of one binary property. A string uses two bytes per character.
+PROPERTY_MAX_BYTES: Final = 65_536
+# Size as transferred, as JSON with binary values in base64.
+ENTITY_MAX_BYTES: Final = 1_048_576
 BATCH_MAX_COUNT: Final = 100
-BATCH_MAX_BYTES: Final = 4 * 1_048_576  # as it travels
-MESSAGE_MAX_BYTES: Final = 262_144  # Service Bus Standard, headers included
+# Size as transferred.
+BATCH_MAX_BYTES: Final = 4 * 1_048_576
+# The limit of Service Bus Standard, including headers.
+MESSAGE_MAX_BYTES: Final = 262_144
 MESSAGE_ID_MAX_CHARS: Final = 128
 
 
@@ -39,7 +43,7 @@ class ExchangeError(Exception):
 
 
 class ExchangeUnavailable(ExchangeError):
-    """The service did not answer within our bounds; trying later may help."""
+    """The service did not answer in time. A later retry may succeed."""
 
 
 class ExchangeMisconfigured(ExchangeError):
@@ -47,35 +51,35 @@ class ExchangeMisconfigured(ExchangeError):
 
 
 class ExchangeRefused(ExchangeMisconfigured):
-    """The service knows who asks, and that one has no right to do that there."""
+    """The service identified the client, and the client has no right to this operation."""
 
 
 class StorageGone(ExchangeMisconfigured):
-    """What held the rows was removed or replaced while it was in use: nothing brings it back."""
+    """The storage was deleted or replaced while in use. A retry does not help."""
 
 
 class RecordUnreadable(ExchangeError):
-    """What is stored is corrupt, foreign, half written, or from a newer Broadside."""
+    """The stored record is corrupt, foreign, incomplete or from a newer Broadside."""
 
 
 class QueueError(ExchangeError):
-    """The queue refused."""
+    """The queue rejected the operation."""
 
 
 class LockLost(QueueError):
-    """The lock ran out before the message was settled."""
+    """The lock expired before the message was settled."""
 
 
 class MessageTooLarge(QueueError):
-    """One message is over the queue's limit."""
+    """The message is above the queue's limit."""
 
 
 class TableError(ExchangeError):
-    """The table refused."""
+    """The table rejected the operation."""
 
 
 class EntityExists(TableError):
-    """A row with that key is there already."""
+    """A row with this key already exists."""
 
 
 class EntityNotFound(TableError):
@@ -83,41 +87,57 @@ class EntityNotFound(TableError):
 
 
 class EntityChanged(TableError):
-    """The row was changed since it was read."""
+    """The row was changed after it was read."""
 
 
 class EntityRefused(TableError):
-    """The row is not the asking agent's: another may, and this one never will."""
+    """The row belongs to another agent. A retry does not help."""
 
 
 class EntityTooLarge(TableError):
-    """A property or the whole entity is over the limits."""
+    """A property or the row is above the size limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A message to send."""
+    """Message to send.
+
+    Attributes:
+        body: The content.
+        message_id: Id for duplicate detection. A second message with this id in the detection
+            window is dropped.
+        expires_at: The time after which the message is not delivered.
+        enqueue_at: Time before which the message is not delivered. None delivers it immediately.
+    """
 
     body: bytes
-    message_id: str  # a second send with the same id within the detection window is dropped
-    expires_at: datetime  # after this instant nobody receives it
-    enqueue_at: datetime | None = None  # invisible until then; None: at once
+    message_id: str
+    expires_at: datetime
+    enqueue_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """A locked message. Settle it once, before ``locked_until_at``."""
+    """Locked message. Settle it once, before ``locked_until_at``.
+
+    Attributes:
+        body: The content.
+        message_id: The message id.
+        delivery_count: The number of this delivery, starting at 1.
+        locked_until_at: The end of the lock.
+        token: Internal handle of the adapter.
+    """
 
     body: bytes
     message_id: str
-    delivery_count: int  # 1 for the first delivery
+    delivery_count: int
     locked_until_at: datetime
-    token: object = field(repr=False)  # the adapter's own handle
+    token: object = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A message that was set aside, with the reason."""
+    """Message that was moved to the dead-letter queue, with the reason."""
 
     sequence_number: int
     body: bytes
@@ -129,83 +149,123 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCounts:
-    """How many messages stand where; ``None`` where the adapter cannot tell."""
+    """Number of messages by state, None if the adapter does not know it.
 
-    active_count: int | None  # receivable now or locked
+    Attributes:
+        active_count: Messages that can be received now or are locked.
+        scheduled_count: Messages with a later ``enqueue_at``.
+        dead_count: Dead letters.
+    """
+
+    active_count: int | None
     scheduled_count: int | None
     dead_count: int | None
 
 
 class JobQueue(Protocol):
-    """Competing consumers over peek-locked messages, each delivered at least once.
+    """Queue with competing consumers and peek-lock, which delivers messages at least once.
 
-    - A message is *eligible* from ``enqueue_at`` until ``expires_at``, while nobody holds its
-      lock. Eligible messages come roughly oldest first; no order is promised.
-    - ``receive`` locks at most **one** message, for the queue's lock time. A lock that runs out
-      makes the message eligible again and counts a delivery; at the maximum delivery count it is
-      dead-lettered with reason ``MaxDeliveryCountExceeded``.
-    - An expired message vanishes. It is *not* dead-lettered: a late job is a missed measurement,
-      which the coordinator sees from its plan. Whoever holds its lock may still settle it.
-    - Two sends with one ``message_id`` (1 to 128 characters, else ``ValueError``) within the
-      detection window (at least 10 minutes) yield one message, also when the first was settled
-      or cancelled meanwhile.
-    - Every call may raise :class:`ExchangeUnavailable`.
+    - A message is *eligible* from ``enqueue_at`` until ``expires_at`` while it is not locked.
+      Eligible messages are delivered roughly oldest first, without a guaranteed order.
+    - ``receive`` locks at most **one** message, for the lock time of the queue. When a lock
+      expires, the message is eligible again and a delivery is counted. At the maximum delivery
+      count it is dead-lettered with reason ``MaxDeliveryCountExceeded``.
+    - An expired message is deleted and *not* dead-lettered. A late job is a missed measurement,
+      which the coordinator detects from its plan. A receiver with a lock may still settle it.
+    - Messages with the same ``message_id`` within the detection window (at least 10 minutes) are
+      delivered as one message. This includes messages settled or cancelled in the meantime. The id
+      has 1 to 128 characters, otherwise ``ValueError`` is raised.
+    - Every method may raise :class:`ExchangeUnavailable`.
     """
 
     async def send(self, messages: Sequence[Outgoing]) -> Sequence[int]:
-        """Queue messages and return their sequence numbers, in order.
+        """Send messages and return their sequence numbers, in order.
 
-        Sequence numbers of scheduled messages cancel them; of others they are informative (0
-        where the service gives none). Messages may be split into several batches; when a batch
-        fails the earlier ones stand, and sending all again is safe by ``message_id``. Raises
-        :class:`MessageTooLarge` before anything is sent.
+        Messages may be split into several batches. If a batch fails, the earlier batches are
+        stored. Sending all messages again is safe, because ``message_id`` removes duplicates.
+
+        Returns:
+            Sequence numbers. They can cancel scheduled messages and are informative for others. The
+            number is 0 if the service does not return one.
+
+        Raises:
+            MessageTooLarge: A message is too large. No message was sent.
         """
 
     async def cancel(self, sequence_numbers: Sequence[int]) -> int:
-        """Remove scheduled messages; return how many were still there. Others are ignored."""
+        """Cancel scheduled messages, ignore others, and return the number of cancelled messages."""
 
     async def receive(self, wait_s: float) -> Delivery | None:
-        """Lock one eligible message, waiting at most ``wait_s`` seconds for one.
+        """Lock one eligible message.
 
-        A receive that is cancelled gives back what it may have locked.
+        If this call is cancelled, a message that was already locked is released.
+
+        Args:
+            wait_s: The maximum time to wait for a message, in seconds.
+
+        Returns:
+            Message, or None if there was no message in that time.
         """
 
     async def complete(self, delivery: Delivery) -> None:
-        """Remove the message. Raises :class:`LockLost`."""
+        """Remove the message. Raises :class:`LockLost` if the lock expired."""
 
     async def abandon(self, delivery: Delivery) -> None:
-        """Give the message back at once. Raises :class:`LockLost`."""
+        """Release the message immediately. Raises :class:`LockLost` if the lock expired."""
 
     async def renew(self, delivery: Delivery) -> Delivery:
-        """Lock for another full lock time from now. Raises :class:`LockLost`."""
+        """Renew the lock for a full lock time. Raises :class:`LockLost` if it expired."""
 
     async def dead_letter(self, delivery: Delivery, reason: str, description: str) -> None:
-        """Set the message aside with a short reason and a full sentence. Raises LockLost."""
+        """Move the message to the dead-letter queue.
+
+        Args:
+            delivery: The locked message.
+            reason: The short reason.
+            description: Explanation in a full sentence.
+
+        Raises:
+            LockLost: The lock expired.
+        """
 
     async def dead_letters(self, limit: int = 100) -> Sequence[DeadLetter]:
-        """The oldest dead letters, without removing them."""
+        """Return the oldest dead letters without removing them."""
 
     async def resend(self, sequence_number: int, expires_at: datetime) -> bool:
-        """Move one dead letter back to the queue with a new end; False when it is not there.
+        """Move one dead letter back to the queue.
 
-        Its delivery count starts again, duplicate detection does not stop it, and its
-        ``message_id`` may be a new one.
+        The delivery count starts again. Duplicate detection does not apply, and the ``message_id``
+        may change.
+
+        Args:
+            sequence_number: The sequence number of the dead letter.
+            expires_at: New expiry time.
+
+        Returns:
+            False if the dead letter does not exist.
         """
 
     async def purge(self, sequence_number: int | None = None, *, limit: int = 1000) -> int:
-        """Remove that dead letter for good, or (None) at most ``limit`` of them; how many went.
+        """Delete dead letters permanently.
 
-        One that somebody else has locked at that moment stays.
+        A dead letter that another receiver has locked is not deleted.
+
+        Args:
+            sequence_number: Dead letter to delete. None deletes the oldest ones.
+            limit: The maximum number of dead letters to delete.
+
+        Returns:
+            The number of deleted dead letters.
         """
 
     async def ping(self) -> None:
-        """One round trip to the service, which touches no message."""
+        """Send one request to the service that affects no message."""
 
     async def counts(self) -> QueueCounts:
-        """How many messages stand where."""
+        """Return the number of messages by state."""
 
     async def close(self) -> None:
-        """Release connections. Locks held are left to run out."""
+        """Close connections. Locks are not released and expire."""
 
 
 Value = str | int | float | bool | bytes | datetime
@@ -213,7 +273,7 @@ Value = str | int | float | bool | bytes | datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entity:
-    """A row. ``etag`` is set on what was read, and ignored on what is written."""
+    """Row of a table. ``etag`` is set when a row is read, and ignored when it is written."""
 
     partition_key: str
     row_key: str
@@ -222,30 +282,41 @@ class Entity:
 
 
 class Table(Protocol):
-    """Rows by (partition key, row key); a write is durable and visible when it returns.
+    """Rows by partition key and row key, with durable and immediately visible writes.
 
-    - Keys are 1 to 512 characters, without ``/ \\ # ?`` and control characters; property names are
-      identifiers, at most 252, none of ``PartitionKey RowKey Timestamp``. Else ``ValueError``.
-    - Values come back as they went in; ``int`` is 64-bit, datetimes are aware UTC to the
-      microsecond. Else ``ValueError``.
-    - Within a partition ``scan`` yields in ascending row-key order (by code point).
-    - Every call may raise :class:`ExchangeUnavailable`.
+    - Keys have 1 to 512 characters, without ``/ \\ # ?`` and control characters. Property names are
+      identifiers, at most 252 per row. ``PartitionKey``, ``RowKey`` and ``Timestamp`` are reserved.
+      Other keys and names raise ``ValueError``.
+    - A value is read back exactly as it was written. ``int`` has 64 bits. A datetime is UTC with
+      time zone and microseconds. Other values raise ``ValueError``.
+    - ``scan`` returns the rows of a partition in ascending order of the row key, by code point.
+    - Every method may raise :class:`ExchangeUnavailable`.
     """
 
     async def insert(self, entity: Entity) -> str:
         """Create a row and return its ETag. Raises :class:`EntityExists`, ``EntityTooLarge``."""
 
     async def upsert(self, entity: Entity) -> str:
-        """Create or wholly replace a row; return its ETag. Raises :class:`EntityTooLarge`."""
+        """Create or replace a row and return its ETag. Raises :class:`EntityTooLarge`."""
 
     async def replace(self, entity: Entity, etag: str) -> str:
-        """Wholly replace a row that still has ``etag``; return the new one.
+        """Replace a row if its ETag has not changed.
 
-        Raises :class:`EntityChanged`, :class:`EntityNotFound`, :class:`EntityTooLarge`.
+        Args:
+            entity: The new row.
+            etag: The expected ETag.
+
+        Returns:
+            New ETag.
+
+        Raises:
+            EntityChanged: The row has another ETag.
+            EntityNotFound: There is no such row.
+            EntityTooLarge: A property or the row is too large.
         """
 
     async def get(self, partition_key: str, row_key: str) -> Entity | None:
-        """One row, or None."""
+        """Return a row, or None if it does not exist."""
 
     def scan(
         self,
@@ -255,43 +326,75 @@ class Table(Protocol):
         row_before: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[Entity]:
-        """Rows with ``row_from <= row_key < row_before``, in row-key order, at most ``limit``."""
+        """Return rows of a partition in row-key order.
+
+        Args:
+            partition_key: The partition key.
+            row_from: The row key to start from. None starts at the first row.
+            row_before: The row key to stop before. None ends at the last row.
+            limit: The maximum number of rows to return.
+        """
 
     async def delete(self, partition_key: str, row_key: str) -> bool:
-        """Remove a row; False when there was none."""
+        """Delete a row, and return False if it did not exist."""
 
     async def batch(self, entities: Sequence[Entity]) -> None:
-        """Upsert rows of one partition; all of at most 100 and 4 MiB land together.
+        """Create or replace rows of one partition, in atomic batches of at most 100 rows and 4 MiB.
 
-        A longer sequence is split into such batches, in order, each atomic. Raises ``ValueError``
-        for mixed partitions or a row key twice, :class:`EntityTooLarge` before anything is
-        written.
+        Larger sequences are split into several batches, which are written in order.
+
+        Raises:
+            ValueError: The rows have several partitions, or a row key is duplicated.
+            EntityTooLarge: A row is too large. No row was written.
         """
 
     async def next_partition(self, key_from: str, key_before: str) -> str | None:
-        """The first partition of those with a row whose ``key_from <= key < key_before``."""
+        """Return the first partition that has rows, in a range of partition keys.
+
+        Args:
+            key_from: The partition key to start from.
+            key_before: The partition key to stop before.
+
+        Returns:
+            Partition key, or None if the range has no rows.
+        """
 
     async def delete_partition(self, partition_key: str) -> int:
-        """Remove every row of a partition; return how many."""
+        """Delete all rows of a partition and return their number."""
 
     async def close(self) -> None:
-        """Release connections."""
+        """Close connections."""
 
 
 @runtime_checkable
 class SkipsKnown(Protocol):
-    """A table that need not hand over what its reader has."""
+    """Table that can skip rows that the reader already has."""
 
     def scan_changed(
         self, partition_key: str, known: Mapping[str, str], *, row_from: str, row_before: str
     ) -> AsyncIterator[Entity]:
-        """Rows of a span whose ETag is not the one in ``known``, by row key; in their order."""
+        """Return rows of a range with new or changed ETags, in row-key order.
+
+        Args:
+            partition_key: The partition key.
+            known: ETags that the reader already has, by row key.
+            row_from: The row key to start from.
+            row_before: The row key to stop before.
+        """
 
 
 async def scan_changed(
     table: "Table", partition_key: str, known: Mapping[str, str], *, row_from: str, row_before: str
 ) -> AsyncIterator[Entity]:
-    """The same of any table."""
+    """Yield rows of a range with new or changed ETags, from any table.
+
+    Args:
+        table: The table to read.
+        partition_key: The partition key.
+        known: ETags that the reader already has, by row key.
+        row_from: The row key to start from.
+        row_before: The row key to stop before.
+    """
     if isinstance(table, SkipsKnown):
         rows = table.scan_changed(partition_key, known, row_from=row_from, row_before=row_before)
     else:
@@ -303,9 +406,16 @@ async def scan_changed(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawName:
-    """Where a text is kept: both parts keep a table key's rules, and ``file`` ends in no dot."""
+    """Name of a text in a raw store.
 
-    folder: str  # all of one burst, or of one hour's server-side tests
+    Both parts follow the rules of table keys.
+
+    Attributes:
+        folder: Folder with the texts of one burst, or of one hour of server-side tests.
+        file: The name in the folder, which must not end with a dot.
+    """
+
+    folder: str
     file: str
 
     def __str__(self) -> str:
@@ -313,25 +423,30 @@ class RawName:
 
 
 class RawStore(Protocol):
-    """Texts of any size that are written once and seldom read: what engines printed.
+    """Store for texts of any size that are written once and rarely read, such as engine output.
 
-    - A name belongs to one writer and one text. Saving it again is harmless, also when the first
-      save's answer was lost; which of two different texts stays is not promised.
-    - A text that ``save`` has returned from reads back to the byte. One that was cut short by a
-      failure is absent, or :class:`RecordUnreadable`, and never shows in part.
-    - The store compresses; a caller that has a text deflated gives it as
+    - Each name has one writer and one text. Saving a text again is safe, also if the result of the
+      first call was lost. If two texts have the same name, either may be stored.
+    - After ``save`` returns, the text can be read back byte for byte. An incomplete text is absent
+      or raises :class:`RecordUnreadable`. It is never returned in part.
+    - The store compresses texts. A caller can pass compressed text as
       :class:`~broadside.exchange.documents.Packed`.
-    - Every call may raise :class:`ExchangeUnavailable`.
+    - Every method may raise :class:`ExchangeUnavailable`.
     """
 
     async def save(self, name: RawName, text: bytes) -> None:
-        """Keep a text."""
+        """Store a text.
+
+        Args:
+            name: The name to store the text under.
+            text: The text, plain or ``Packed``.
+        """
 
     async def read(self, name: RawName) -> bytes | None:
-        """The text, or None."""
+        """Return a text, or None if it does not exist."""
 
     async def delete_folder(self, folder: str) -> int:
-        """Remove every text of a folder; return how many."""
+        """Delete all texts of a folder and return their number."""
 
     async def close(self) -> None:
-        """Release connections."""
+        """Close connections."""

@@ -1,4 +1,4 @@
-"""Where this host's programs are, and what those that we start are told of it."""
+"""Find programs on this host and create the environment to run them."""
 
 import os
 import re
@@ -6,7 +6,8 @@ import shutil
 import sys
 from typing import Final
 
-SYSTEM_FOLDERS: Final = "/usr/local/sbin:/usr/sbin:/sbin"  # not on an ordinary user's PATH
+# Not on the PATH of an ordinary user.
+SYSTEM_FOLDERS: Final = "/usr/local/sbin:/usr/sbin:/sbin"
 
 _KEPT_BACK: Final = re.compile(
     r"^(BROADSIDE|AZURE|IDENTITY|MSI|OTEL)_|TOKEN|SECRET|PASSWORD|CREDENTIAL|CONNECTION_STRING"
@@ -16,22 +17,34 @@ _KEPT_BACK: Final = re.compile(
 
 
 def program_path(name: str) -> str | None:
-    """A program by its name or path: on ``PATH``, then in the system's own folders."""
+    """Return the path of a program from ``PATH`` or the system folders.
+
+    Args:
+        name: Name or path of the program.
+
+    Returns:
+        Path, or None if the program was not found.
+    """
     return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_FOLDERS}")
 
 
 def module_command(module: str, *words: str) -> list[str]:
-    """Return the command line that runs a module of ours in another process of this Python.
+    """Return the command line that runs a Broadside module in another Python process.
 
-    ``-P`` keeps the current folder off the path of imports: a file ``agent.py`` or ``json.py``
-    that lies there is a user's, and must not run.
+    Option ``-P`` removes the current folder from the import path. A user's ``agent.py`` or
+    ``json.py`` in that folder must not be imported.
+
+    Args:
+        module: The name of the module.
+        words: Arguments of the command.
     """
     return [sys.executable, "-P", "-m", module, *words]
 
 
 def program_environment() -> dict[str, str]:
-    """This process's environment without settings, secrets and proxies.
+    """Return the environment of this process without settings, secrets and proxies.
 
-    A traffic engine needs none of them: strangers talk to it, and its traffic goes straight.
+    Traffic engines do not need these variables. Engines communicate with unknown hosts and send
+    their traffic directly, without a proxy.
     """
     return {name: value for name, value in os.environ.items() if not _KEPT_BACK.search(name)}

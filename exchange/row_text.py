@@ -1,4 +1,4 @@
-"""A row as JSON text: on an agent's disk, and on the way to a coordinator."""
+"""Convert a row to JSON text, for the agent's disk and for transfer to a coordinator."""
 
 import base64
 import json
@@ -8,11 +8,15 @@ from typing import Any, Final
 from broadside.exchange.ports import ENTITY_MAX_BYTES, Entity, Value
 from broadside.exchange.rows import bounded_json
 
-TEXT_MAX_BYTES: Final = 8 * ENTITY_MAX_BYTES  # with escapes
+# With JSON escapes.
+TEXT_MAX_BYTES: Final = 8 * ENTITY_MAX_BYTES
 
 
 def entity_fields(entity: Entity) -> list[Any]:
-    """A row as a list of JSON's own types; those that JSON lacks are tagged."""
+    """Return a row as a list of JSON types.
+
+    Values of types that JSON does not have are wrapped in a tagged object.
+    """
 
     def tag(value: Value) -> object:
         if isinstance(value, bytes):
@@ -26,7 +30,15 @@ def entity_fields(entity: Entity) -> list[Any]:
 
 
 def entity_of(fields: object, etag: str | None = None) -> Entity:
-    """The reverse of :func:`entity_fields`. Raises ``ValueError``."""
+    """Convert the output of :func:`entity_fields` back to a row.
+
+    Args:
+        fields: List from :func:`entity_fields`, parsed from JSON.
+        etag: ETag of the row, if known.
+
+    Raises:
+        ValueError: The fields are not a row.
+    """
 
     def untag(value: object) -> Value:
         match value:
@@ -50,9 +62,14 @@ def entity_of(fields: object, etag: str | None = None) -> Entity:
 
 
 def format_entity(entity: Entity) -> bytes:
+    """Return a row as JSON text."""
     return json.dumps(entity_fields(entity)).encode()
 
 
 def parse_entity(text: bytes) -> Entity:
-    """The reverse of :func:`format_entity`. Raises ``ValueError``."""
+    """Convert the output of :func:`format_entity` back to a row.
+
+    Raises:
+        ValueError: The text is not a row.
+    """
     return entity_of(json.loads(bounded_json(text, TEXT_MAX_BYTES)))

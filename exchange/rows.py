@@ -1,6 +1,7 @@
-"""A message as one row: the ``json`` property, and the error that names a row nobody can read.
+"""Read and write messages as table rows, and parse untrusted JSON safely.
 
-JSON that somebody else wrote is looked at before it is parsed.
+A row contains the message in its ``json`` property. Size and depth of JSON are checked before
+parsing.
 """
 
 import asyncio
@@ -15,21 +16,32 @@ from pydantic import ValidationError
 from broadside.exchange.messages import Message, plain_text
 from broadside.exchange.ports import PROPERTY_MAX_BYTES, Entity, RecordUnreadable, Value
 
-DEPTH_MAX_COUNT: Final = 32  # brackets one in another; ours have at most a dozen
+# Nesting depth. Our messages have at most a dozen levels.
+DEPTH_MAX_COUNT: Final = 32
 
-LARGE_FROM_BYTES: Final = 65_536  # below it a text is parsed in about a millisecond
+# A smaller text is parsed in about a millisecond.
+LARGE_FROM_BYTES: Final = 65_536
 
-# A search match by match: between two, another thread may go on. One call for a whole text blocks
-# all threads for as long as it takes.
+# ``finditer`` lets other threads run between two matches. One call for the whole text would block
+# all threads until its end.
 _STRINGS_AND_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 class TooMuch(ValueError):
-    """It is larger, or nested deeper, than anything of ours."""
+    """JSON that exceeds the limits for size or nesting depth."""
 
 
 def bounded_json(body: bytes | str, max_bytes: int) -> str:
-    """The text as it is. Raises :class:`TooMuch`, and ``ValueError`` for what is not UTF-8."""
+    """Check the size and nesting depth of JSON text and return the text.
+
+    Args:
+        body: JSON text.
+        max_bytes: The maximum length.
+
+    Raises:
+        TooMuch: The text is too large or nested too deep.
+        ValueError: The bytes are not UTF-8.
+    """
     if len(body) > max_bytes:
         raise TooMuch(f"{len(body)} bytes of JSON; {max_bytes} at most are read")
     text = body.decode() if isinstance(body, bytes) else body
@@ -39,14 +51,17 @@ def bounded_json(body: bytes | str, max_bytes: int) -> str:
 
 
 def lone_surrogate(value: object, place: str = "") -> str | None:
-    """Return where parsed JSON has a text that cannot be encoded; None where all texts can.
+    """Return the path of the first text in parsed JSON that cannot be encoded as UTF-8.
 
-    JSON can write half of a character. Python keeps it, and then neither an answer, a log nor
-    a row can hold the text.
+    JSON can contain a lone surrogate. Python accepts it, but responses, logs and rows cannot
+    contain the text.
 
     Args:
-        value: What ``json.loads`` returned, of a bounded depth.
-        place: The path of ``value``, for the messages of the caller.
+        value: Value from ``json.loads``, of limited depth.
+        place: The path of ``value``, for error messages.
+
+    Returns:
+        Path of the text, or None if all texts can be encoded.
     """
     match value:
         case str():
@@ -74,7 +89,8 @@ def _is_encodable(text: str) -> bool:
 
 def _depth(text: str) -> int:
     if text.count("[") + text.count("{") <= DEPTH_MAX_COUNT:
-        return 0  # it cannot be deeper: most texts need no closer look
+        # The text has too few brackets to be nested deeper.
+        return 0
     depth = deepest = 0
     for found in _STRINGS_AND_BRACKETS.finditer(text):
         first = text[found.start()]
@@ -93,16 +109,16 @@ async def read_json(body: bytes, max_bytes: int) -> Any:
 
 
 async def read_json_as(body: bytes, max_bytes: int, read: Callable[[Any], _T]) -> _T:
-    """Parse JSON that somebody else sent; a large one in a thread, beside which the loop goes on.
+    """Parse untrusted JSON, in a thread if it is large, so that the event loop is not blocked.
 
     Args:
-        body: The text.
-        max_bytes: Most bytes.
-        read: Makes what is wanted from the value, in the same thread.
+        body: JSON text.
+        max_bytes: The maximum size in bytes.
+        read: A function that converts the value, called in the same thread.
 
     Raises:
-        ValueError: It is no JSON, too large (:class:`TooMuch`) or nested too deep; and whatever
-            ``read`` raises.
+        ValueError: The text is not JSON, too large (:class:`TooMuch`) or nested too deep. Errors of
+            ``read`` are raised too.
     """
 
     def parsed() -> _T:
@@ -112,7 +128,7 @@ async def read_json_as(body: bytes, max_bytes: int, read: Callable[[Any], _T]) -
 
 
 def _load(text: str) -> Any:
-    """``json.loads`` with hooks in Python, at which another thread may go on."""
+    """Parse JSON. Python hooks let other threads run while a large text is parsed."""
     if len(text) <= LARGE_FROM_BYTES:
         return json.loads(text)
     return json.loads(
@@ -125,7 +141,8 @@ def _load(text: str) -> Any:
 
 _M = TypeVar("_M", bound=Message)
 
-_TOLD_MAX_COUNT: Final = 10_000  # unreadable rows that are remembered as logged
+# The number of unreadable rows that are remembered as logged.
+_TOLD_MAX_COUNT: Final = 10_000
 
 log = logging.getLogger(__name__)
 _told: set[str] = set()
@@ -140,6 +157,15 @@ def message_row(partition: str, key: str, message: Message) -> Entity:
 
 
 def parse_row(model: type[_M], row: Entity) -> _M:
+    """Return the message in a row.
+
+    Args:
+        model: The message model to use.
+        row: The row to read.
+
+    Raises:
+        RecordUnreadable: The row does not contain a valid message.
+    """
     try:
         text = bounded_json(str(row.properties.get("json")), PROPERTY_MAX_BYTES)
         return model.model_validate_json(text, extra=model.unknown_fields)
@@ -152,16 +178,17 @@ def parse_row(model: type[_M], row: Entity) -> _M:
                 f"({where}: {first['msg']}); was it written by another version?"
             )
         ) from error
-    except Exception as error:  # whatever it is made of, it is this row's end
+    # Any error affects only this row.
+    except Exception as error:
         raise RecordUnreadable(
             plain_text(f"row {row_name(row)}: not a {model.__name__}: {error!r}")
         ) from error
 
 
 def leave_out(error: RecordUnreadable) -> None:
-    """Say in the log, once, that a row is left out; the error names it.
+    """Log once that an unreadable row is skipped.
 
-    Whoever may write a row may spoil it; that costs that row, and never its neighbours.
+    An invalid row from an agent must affect only this row, not the rows next to it.
     """
     said = str(error)
     if said not in _told:
@@ -172,7 +199,15 @@ def leave_out(error: RecordUnreadable) -> None:
 
 
 def try_row(model: type[_M], row: Entity) -> _M | None:
-    """The message in a row; None where it cannot be read, which is logged once."""
+    """Return the message in a row, and log an unreadable row once.
+
+    Args:
+        model: The message model to use.
+        row: The row to read.
+
+    Returns:
+        Message, or None if the row is unreadable.
+    """
     try:
         return parse_row(model, row)
     except RecordUnreadable as error:
@@ -185,7 +220,15 @@ def row_name(row: Entity) -> str:
 
 
 def integer_of(row: Entity, name: str) -> int:
-    """A whole number that the row must have."""
+    """Return an integer property of a row.
+
+    Args:
+        row: The row to read.
+        name: The property name.
+
+    Raises:
+        RecordUnreadable: The property is missing or not an integer.
+    """
     value = row.properties.get(name)
     if not isinstance(value, int):
         raise RecordUnreadable(f"row {row_name(row)}: {name} is {value!r}, not a number")
@@ -193,13 +236,26 @@ def integer_of(row: Entity, name: str) -> int:
 
 
 def cut_properties(name: str, data: bytes) -> dict[str, Value]:
-    """Bytes cut into properties ``<name>_0, <name>_1...``, none over a property's limit."""
+    """Split bytes into properties ``<name>_0``, ``<name>_1`` and so on.
+
+    Args:
+        name: The first part of the property names.
+        data: Bytes to split. No property is larger than ``PROPERTY_MAX_BYTES``.
+    """
     cuts = range(0, len(data), PROPERTY_MAX_BYTES)
     return {f"{name}_{i}": data[at : at + PROPERTY_MAX_BYTES] for i, at in enumerate(cuts)}
 
 
 def joined_properties(row: Entity, name: str) -> bytes:
-    """What :func:`cut_properties` cut; empty where there is no such property."""
+    """Join the properties from :func:`cut_properties`.
+
+    Args:
+        row: The row to read.
+        name: The first part of the property names.
+
+    Returns:
+        Joined bytes, empty if there are no such properties.
+    """
     parts: list[bytes] = []
     while isinstance(part := row.properties.get(f"{name}_{len(parts)}"), bytes):
         parts.append(part)

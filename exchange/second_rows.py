@@ -1,11 +1,11 @@
-"""Seconds of both ends as rows: how a track's intervals and a host's counters lie in chunk rows.
+"""Store measurements per second of both ends as chunk rows.
 
-A chunk row holds up to :data:`CHUNK_S` seconds of one end: for each flow the packed intervals and
-the instant of their zero, and the packed host counters. While a burst goes on, its chunk is
-written once in :data:`TAIL_S`, and the newest seconds in a row behind it, the *tail*: an upload
-costs what is new. What a tail repeats counts once. Rows are read in two ways: as row values
-(:class:`TestSeconds`), or still packed (:class:`PackedEnd`) for who turns them into columns and
-never wants a thousand pairs' row values at once.
+A chunk row contains up to :data:`CHUNK_S` seconds of one end. It has the packed intervals and the
+start time of each flow, and the packed host counters. During a burst, the open chunk is written
+once per :data:`TAIL_S`. The newest seconds are written to another row, the *tail*, so that an
+upload contains only new data. Seconds in both rows count once. Rows can be read as objects
+(:class:`TestSeconds`), or packed (:class:`PackedEnd`) for conversion to columns without creating
+objects for a thousand pairs.
 """
 
 import math
@@ -31,20 +31,24 @@ from broadside.exchange.messages import Flow, HostSecond, ServerTest, Side, Trac
 from broadside.exchange.ports import Entity, RecordUnreadable, Value
 from broadside.exchange.rows import cut_properties, joined_properties, make_row, row_name
 
-# s of engine time in one chunk: a 1740 s burst with a minute of engine warm-up and the host's
+# Engine time in one chunk. This includes a 1740 s burst, a minute of engine warm-up, and the host's
 # seconds before and after.
 CHUNK_S: Final = 1920
-CHUNK_ROWS_MAX_COUNT: Final = 100_000  # of one flow in one row: five times its tenths of seconds
+# Limit for one flow in one row, five times the number of tenths of seconds.
+CHUNK_ROWS_MAX_COUNT: Final = 100_000
 
-TAIL_S: Final = 60  # s of engine time between two writes of an open chunk
-TAIL_OVERLAP_S: Final = (
-    15.0  # s by which a tail reaches back behind that: who follows needs it alone
-)
-TAIL: Final = "tail"  # in the place of a chunk's number
+# Engine time between two writes of an open chunk.
+TAIL_S: Final = 60
+# A tail repeats this time from the chunk before it, so a live view reads only the tail.
+TAIL_OVERLAP_S: Final = 15.0
+# Replaces the chunk number in the row key.
+TAIL: Final = "tail"
 
-_LATECOMERS_S: Final = 5.0  # s: host readings may reach an agent this long after the engine's
+# Host counters can reach an agent up to this time after the engine's readings.
+_LATECOMERS_S: Final = 5.0
 
-_BEFORE_S: Final = 1e10  # epoch s, in 2286: what is later, or no number, was never measured
+# Epoch seconds in the year 2286. Later times are invalid.
+_BEFORE_S: Final = 1e10
 
 _T = TypeVar("_T")
 
@@ -53,7 +57,8 @@ _T = TypeVar("_T")
 class TestSeconds:
     """One server-side test with its seconds."""
 
-    __test__ = False  # pytest: not a test class
+    # Not a test class for pytest.
+    __test__ = False
 
     test: ServerTest
     tracks: tuple[Track, ...]
@@ -61,33 +66,47 @@ class TestSeconds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedChunk:
-    """A chunk as :mod:`broadside.exchange.chunks` packed it, and the row that it lies in."""
+    """Packed chunk with the row that contains it.
+
+    Attributes:
+        row: The name of the row and property, for error messages.
+        data: The chunk from :mod:`broadside.exchange.chunks`.
+        is_tail: True if the chunk can overlap the chunk before it.
+    """
 
     row: str
     data: bytes
-    is_tail: bool = False  # it may begin before what precedes it ends
+    is_tail: bool = False
 
     def read(self, reader: Callable[[bytes], _T]) -> _T:
-        """What ``reader`` makes of it. Raises ``RecordUnreadable``, which names the row."""
+        """Return the result of ``reader``, or raise ``RecordUnreadable`` with the row name."""
         try:
             return reader(self.data)
-        except Exception as error:  # whatever it is made of, it is this row's end
+        # Any error affects only this row.
+        except Exception as error:
             raise RecordUnreadable(f"row {self.row}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedTrack:
-    """One flow as one end stored it, chunk after chunk."""
+    """Chunks of one flow, as stored by one end.
+
+    Attributes:
+        side: The end of the pair.
+        flow: The direction of the payload.
+        first_data_at_s: Latest estimate of the start of engine time, in epoch seconds.
+        chunks: The packed chunks in order.
+    """
 
     side: Side
     flow: Flow
-    first_data_at_s: float  # epoch s of engine time zero: the newest estimate
+    first_data_at_s: float
     chunks: tuple[PackedChunk, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedEnd:
-    """Everything one end stored of one test, still packed."""
+    """Packed data of one test from one end."""
 
     tracks: tuple[PackedTrack, ...]
     host: tuple[PackedChunk, ...]
@@ -99,7 +118,14 @@ _TRACKS: Final = tuple(
 
 
 def packed_end(rows: Sequence[Entity]) -> PackedEnd:
-    """One end's chunk rows, in key order, taken apart and not unpacked."""
+    """Return the packed tracks and host counters in one end's chunk rows.
+
+    Args:
+        rows: Chunk rows in key order.
+
+    Raises:
+        RecordUnreadable: A flow has no valid start time.
+    """
     tracks: list[PackedTrack] = []
     for side, flow, name, first in _TRACKS:
         having = [row for row in rows if first in row.properties]
@@ -122,7 +148,7 @@ def packed_end(rows: Sequence[Entity]) -> PackedEnd:
 
 
 def unpacked_tracks(end: PackedEnd) -> tuple[Track, ...]:
-    """The tracks as row values."""
+    """Unpack all tracks of one end."""
     return tuple(
         Track(
             side=track.side,
@@ -139,7 +165,13 @@ def joined(
     unpack_readings: Callable[[bytes], Sequence[_T]],
     start_s: Callable[[_T], float],
 ) -> tuple[_T, ...]:
-    """All chunks' readings; from a tail's first one on, the tail's."""
+    """Return the readings of all chunks. A tail replaces readings that it overlaps.
+
+    Args:
+        chunks: The packed chunks in order.
+        unpack_readings: A function that unpacks one chunk.
+        start_s: A function that returns the start of a reading, in seconds.
+    """
     readings: list[_T] = []
     for chunk in chunks:
         new = chunk.read(unpack_readings)
@@ -159,11 +191,20 @@ def chunk_rows(
     host_zero_s: float,
     from_s: float,
 ) -> list[Entity]:
-    """One row for each chunk that is still open after ``from_s``, or the tail alone.
+    """Return the rows for all chunks that changed after ``from_s``, or only the tail.
 
-    A reading belongs to the chunk that its middle falls in, which a little jitter at an edge does
-    not change. Host seconds count from a fixed instant, not from the first data, whose estimate
-    moves while the test runs.
+    A reading belongs to the chunk that contains its middle, so small jitter at a boundary has no
+    effect. Host seconds count from a fixed time. The estimate of the first data can change during
+    the test.
+
+    Args:
+        partition: The partition key.
+        prefix: First part of the row keys.
+        tracks: Flows of the end.
+        host: Counters of the host.
+        host_zero_s: The start of the first chunk for host counters, in epoch seconds.
+        from_s: Engine time that was already written, in seconds. A value up to 0 writes all chunks
+            and no tail.
     """
     known_s = min((t.intervals[-1].end_s for t in tracks if t.intervals), default=0.0)
     is_whole = from_s <= 0
@@ -171,7 +212,8 @@ def chunk_rows(
     tail_from_s = from_s // TAIL_S * TAIL_S - TAIL_OVERLAP_S
     first_n = max(0, math.floor((from_s - _LATECOMERS_S) / CHUNK_S))
     chunks: defaultdict[str, dict[str, Value]] = defaultdict(dict)
-    chunks[TAIL] = {}  # of what is whole there is none
+    # An empty tail replaces an earlier one when all chunks are written.
+    chunks[TAIL] = {}
 
     def by_chunk(
         readings: Sequence[_T], middles_s: Sequence[float]
@@ -198,7 +240,7 @@ def chunk_rows(
 
 
 def _level(n: str) -> int:
-    """A tail is soon read, and soon written anew: deflating it would cost both ends more."""
+    """Return the deflate level. A tail is not deflated, because it is soon replaced."""
     return AS_IT_IS if n == TAIL else SMALLEST
 
 
@@ -211,20 +253,34 @@ def _chunk(row: Entity, name: str) -> PackedChunk:
 
 
 UNSENT: Final = -1.0
-ROW_COUNT: Final = 6000  # probes a row: ten minutes at ten a second, some 15 kB
+# Ten minutes at ten probes per second, about 15 kB per row.
+ROW_COUNT: Final = 6000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
-    """One pair's probes: the i-th was due at ``first_at_s + i * every_s``."""
+    """Probes of one pair. Probe number i was due at ``first_at_s + i * every_s``.
 
-    first_at_s: float  # epoch s, by the client's clock
+    Attributes:
+        first_at_s: Due time of the first probe by the client's clock, in epoch seconds.
+        every_s: Time between probes, in seconds.
+        rtt_s: Round-trip times in seconds, as float32. NaN is a lost probe, a negative value a
+            probe that was not sent.
+    """
+
+    first_at_s: float
     every_s: float
-    rtt_s: "array[float]"  # float32; NaN: lost; negative: not sent
+    rtt_s: "array[float]"
 
 
 def probe_rows(partition: str, prefix: str, probes: Probes) -> list[Entity]:
-    """The rows of one pair; written whole, once."""
+    """Return the rows with all probes of one pair.
+
+    Args:
+        partition: The partition key.
+        prefix: First part of the row keys.
+        probes: Probes of the pair.
+    """
     rows = []
     for number, at in enumerate(range(0, len(probes.rtt_s), ROW_COUNT)):
         part = probes.rtt_s[at : at + ROW_COUNT]
@@ -244,7 +300,11 @@ def probe_rows(partition: str, prefix: str, probes: Probes) -> list[Entity]:
 
 
 def parse_probes(rows: Sequence[Entity]) -> Probes:
-    """What :func:`probe_rows` made of one pair, in key order. Raises ``RecordUnreadable``."""
+    """Read probes from the rows of :func:`probe_rows`, in key order.
+
+    Raises:
+        RecordUnreadable: A row is not valid.
+    """
     rtt_s = array("f")
     for row in rows:
         try:

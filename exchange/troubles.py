@@ -1,8 +1,8 @@
-"""What a process lived through with the services it needs: dated, counted, bounded.
+"""Log of outages of the services that a process uses, limited in size.
 
-Adapters tell it of every attempt that failed and of every one that went well, also of those that
-an SDK repeats by itself. A *spell* begins with the first failure and ends with the first success;
-failures soon after make it one spell with the last. A report carries the spells of its job.
+Adapters report each failed attempt and each success, including retries inside an SDK. An outage
+starts with the first failure and ends with the first success. A failure shortly after the end
+extends the last outage. A job report contains the outages during its job.
 """
 
 import time
@@ -12,22 +12,29 @@ from typing import Final
 
 from broadside.exchange.messages import TROUBLES_MAX_COUNT, Trouble, TroubleKind
 
-_SAME_S: Final = timedelta(seconds=5)  # a failure so soon after a spell's end belongs to it
+# A failure within this time after the end of an outage extends the outage.
+_SAME_S: Final = timedelta(seconds=5)
 
 
 class WriteRefusals:
-    """The newest write that each place of this process refused for want of room or of a right."""
+    """Newest write that each storage rejected, because of missing space or rights."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
-        self._newest: dict[str, tuple[float, str]] = {}  # when and why, by place
+        # Time and reason by storage.
+        self._newest: dict[str, tuple[float, str]] = {}
 
     def note(self, place: str, why: str) -> None:
-        """Remember a refusal; on any thread."""
+        """Store a rejected write. Thread-safe.
+
+        Args:
+            place: The name of the storage.
+            why: The reason of the rejection.
+        """
         self._newest[place] = (self._clock_s(), why)
 
     def within(self, span_s: float) -> Mapping[str, str]:
-        """Return why, by place, for refusals of the last ``span_s``."""
+        """Return the reason by storage, for writes rejected in the last ``span_s`` seconds."""
         since_s = self._clock_s() - span_s
         return {place: why for place, (at_s, why) in self._newest.items() if at_s >= since_s}
 
@@ -37,33 +44,46 @@ def utc_now() -> datetime:
 
 
 class TroubleLog:
-    """The newest spells of one process."""
+    """Newest outages of one process."""
 
     def __init__(self, now: Callable[[], datetime] = utc_now) -> None:
         self._now = now
-        self._spells: list[Trouble] = []  # by their beginning
+        # Sorted by start.
+        self._spells: list[Trouble] = []
         self._told_at = datetime.min.replace(tzinfo=UTC)
 
     def failed(self, kind: TroubleKind) -> None:
-        """An attempt failed: this goes on until :meth:`went_well` says otherwise."""
+        """Record a failed attempt. The outage continues until :meth:`went_well` is called."""
         self._add(kind, is_over=False)
 
     def happened(self, kind: TroubleKind) -> None:
-        """Something that takes no time, such as a duplicate that was dropped."""
+        """Record an event without duration, such as a dropped duplicate."""
         self._add(kind, is_over=True)
 
     def spanned(self, kind: TroubleKind, from_at: datetime, to_at: datetime) -> None:
-        """Something that is over, of a span that the caller knows better than our clock."""
+        """Record an outage that has ended, with times known by the caller.
+
+        Args:
+            kind: The kind of the outage.
+            from_at: The start.
+            to_at: The end.
+        """
         self._spells.append(Trouble(kind=kind, from_at=from_at, to_at=to_at, count=1))
         del self._spells[:-TROUBLES_MAX_COUNT]
 
     def went_well(self, kind: TroubleKind) -> None:
+        """Record a successful attempt, which ends an open outage of this kind."""
         at = self._find(kind)
         if at is not None and self._spells[at].to_at is None:
             self._spells[at] = self._spells[at].model_copy(update={"to_at": self._now()})
 
     def between(self, from_at: datetime, until_at: datetime) -> tuple[Trouble, ...]:
-        """The spells that reach into a span, whole, by their beginning."""
+        """Return the outages that overlap a time range, sorted by start.
+
+        Args:
+            from_at: The time to start from.
+            until_at: The end of the range.
+        """
         return tuple(
             spell
             for spell in self._spells
@@ -71,7 +91,7 @@ class TroubleLog:
         )
 
     def tell(self, since_at: datetime) -> tuple[Trouble, ...]:
-        """The spells since then that were not over when this was last called."""
+        """Return the outages after ``since_at`` that continued after the previous call."""
         now = self._now()
         told = self.between(max(since_at, self._told_at), now)
         self._told_at = now
@@ -91,7 +111,7 @@ class TroubleLog:
         del self._spells[:-TROUBLES_MAX_COUNT]
 
     def _find(self, kind: TroubleKind) -> int | None:
-        """The newest spell of a kind."""
+        """Return the index of the newest outage of a kind."""
         return next(
             (at for at in reversed(range(len(self._spells))) if self._spells[at].kind is kind),
             None,

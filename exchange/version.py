@@ -1,7 +1,8 @@
-"""Version of this Broadside: its number and the commit that it was built from.
+"""Version number of Broadside and the commit it was built from.
 
-The number is the one of ``pyproject.toml``, as the package's metadata has it. The commit comes from
-git in a checkout, and from a file that ``setup.py`` writes at build time everywhere else.
+The number comes from ``pyproject.toml``, through the metadata of the package. In a checkout, git
+returns the commit. In other installations it comes from a file that ``setup.py`` writes at build
+time.
 """
 
 import subprocess
@@ -10,7 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-COMMIT_FILE: Final = "commit.txt"  # beside this module in every built package
+# File next to this module in every built package.
+COMMIT_FILE: Final = "commit.txt"
 UNKNOWN: Final = "unknown commit"
 _HERE: Final = Path(__file__).resolve().parent
 _GIT_TIMEOUT_S: Final = 5.0
@@ -18,7 +20,7 @@ _GIT_TIMEOUT_S: Final = 5.0
 
 @cache
 def version_text() -> str:
-    """Return the number and the commit, such as ``0.9.0 (3d009671)``."""
+    """Return version number and commit, such as ``0.9.0 (3d009671)``."""
     return f"{version_number()} ({commit() or UNKNOWN})"
 
 
@@ -30,27 +32,27 @@ def version_number() -> str:
 
 @cache
 def commit() -> str | None:
-    """Return the commit's short id, with ``-dirty`` after it where files differ from that commit.
+    """Return the short commit id, with ``-dirty`` if files differ from the commit.
 
     Returns:
-        The id; None where neither git nor a build recorded one.
+        Commit id, or None if it is unknown.
     """
     return read_commit(_HERE.parent, _HERE / COMMIT_FILE)
 
 
 def read_commit(root: Path, written: Path) -> str | None:
-    """Read the commit of a checkout, or what a build wrote.
+    """Read the commit of a checkout or of a build.
 
     Args:
-        root: the folder that is a checkout if it holds ``.git``.
-        written: the file that a build wrote; read where ``root`` is no checkout.
+        root: Folder that is a checkout if it contains ``.git``.
+        written: File written by the build, used if ``root`` is not a checkout.
 
     Returns:
-        The short id, ``-dirty`` appended for a changed tree; None where it is not known.
+        Short id, with ``-dirty`` for a changed tree, or None if it is unknown.
     """
     if not (root / ".git").exists():
         return written.read_text("ascii").strip() or None if written.is_file() else None
-    # One process for both answers. No tag takes the place of the id.
+    # One command returns both id and state. A tag must not replace the id.
     describe = ("describe", "--always", "--dirty", "--abbrev=8", "--exclude=*")
     try:
         asked = subprocess.run(
@@ -60,7 +62,8 @@ def read_commit(root: Path, written: Path) -> str | None:
             check=False,
             timeout=_GIT_TIMEOUT_S,
         )
-    except (OSError, subprocess.TimeoutExpired):  # no git here
+    # git is not installed or does not respond.
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    # It refuses a checkout of another user, and has no id before the first commit.
+    # git rejects a checkout of another user, and has no id before the first commit.
     return asked.stdout.strip() or None if asked.returncode == 0 else None

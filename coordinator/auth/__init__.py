@@ -1,1 +1,1 @@
-"""Who may do what over the API: sign-in by token or Entra ID, rights by route, audit of writes."""
+"""Access control of the API, with sign-in, permissions by route and an audit log of writes."""

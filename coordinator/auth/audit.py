@@ -1,4 +1,4 @@
-"""What was changed over the API: who, what, from where, when, and how it ended."""
+"""Audit log of changes over the API, with user, request, source address, time and result."""
 
 import secrets
 from collections.abc import Sequence
@@ -10,8 +10,10 @@ from broadside.exchange.ports import Table
 from broadside.exchange.records.keys import audit_shelf, newest_first
 from broadside.exchange.records.shelf import Shelf
 
-AUDIT_CURSOR: Final = r"^[0-9]{4}-(0[1-9]|1[0-2])~[A-Za-z0-9._-]{1,200}$"  # a month, a row's key
-MONTHS_BACK: Final = 24  # months that a reading goes back
+# Month and row key.
+AUDIT_CURSOR: Final = r"^[0-9]{4}-(0[1-9]|1[0-2])~[A-Za-z0-9._-]{1,200}$"
+# The number of months that can be read.
+MONTHS_BACK: Final = 24
 
 
 class AuditRow(Message):
@@ -19,35 +21,54 @@ class AuditRow(Message):
 
     at: UtcDatetime
     by: str
-    role: str  # viewer or operator; "unsigned" without sign-in
-    from_address: str | None  # None: a command in the coordinator's own process
+    # viewer or operator, or "unsigned" without sign-in.
+    role: str
+    # None for a command in the coordinator process.
+    from_address: str | None
     method: str
     path: str
-    route: str | None = None  # its template; None: no such route
-    run_id: str | None = None  # where the path or the answer names one
-    status: int | None = None  # HTTP status
+    # Template of the route. None if there is no such route.
+    route: str | None = None
+    # Set if the path or the response contains a run id.
+    run_id: str | None = None
+    # HTTP status.
+    status: int | None = None
 
 
 class Audit:
-    """Audit rows in a fabric's private table, one shelf a month."""
+    """Audit rows in the private table, one collection per month."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
 
     async def begin(self, row: AuditRow) -> str:
-        """Keep a write before it is done; returns the row's key."""
+        """Store an audit row before the write is executed, and return the key of the row."""
         key = f"{newest_first(row.at)}.{secrets.token_hex(4)}"
         await self._shelf(_month(row.at)).create(key, row)
         return key
 
     async def end(self, key: str, row: AuditRow) -> None:
-        """Say how it ended."""
+        """Store the result of the write.
+
+        Args:
+            key: Key from :meth:`begin`.
+            row: The row with the status.
+        """
         await self._shelf(_month(row.at)).put(key, row)
 
     async def read(
         self, now: datetime, *, limit: int, cursor: str | None = None
     ) -> tuple[Sequence[AuditRow], str | None]:
-        """Newest first, and the cursor of what follows, an :data:`AUDIT_CURSOR`."""
+        """Return audit rows, newest first.
+
+        Args:
+            now: The current time.
+            limit: The maximum number of rows to return.
+            cursor: Cursor from an earlier call. None starts with the newest row.
+
+        Returns:
+            Rows, and the cursor of the next page (:data:`AUDIT_CURSOR`), or None at the end.
+        """
         month, key_from = _month(now), None
         if cursor is not None:
             named, _, key_from = cursor.partition("~")
@@ -72,7 +93,7 @@ def _month(at: datetime) -> str:
 
 
 def _before(month: str, count: int) -> str:
-    """The month ``count`` months earlier."""
+    """Return the month that is ``count`` months earlier."""
     year, number = map(int, month.split("-"))
     index = year * 12 + number - 1 - count
     return f"{index // 12:04d}-{index % 12 + 1:02d}"

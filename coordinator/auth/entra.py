@@ -1,6 +1,6 @@
-"""Tokens of Microsoft Entra ID: signature, issuer, tenant, audience, time and roles, all checked.
+"""Verification of Microsoft Entra ID tokens by signature, issuer, tenant, audience, time and roles.
 
-Claims are those of Microsoft's "Access token claims reference" and "Configurable app roles".
+The claims follow Microsoft's "Access token claims reference" and "Configurable app roles".
 """
 
 import asyncio
@@ -26,12 +26,18 @@ from broadside.coordinator.auth.principal import (
 from broadside.coordinator.auth.signin_settings import SignInSettings
 from broadside.exchange.http.bounded import ask
 
-_ALGORITHMS: Final = ("RS256",)  # never from the token's own header
-_KEYS_S: Final = 3600.0  # s for which fetched keys are kept
-_KEYS_AGAIN_S: Final = 30.0  # s between two fetches for a key id that is not among them
-_FETCH_MAX_S: Final = 5.0  # s to wait for the keys
-_KEYS_MAX_BYTES: Final = 1_048_576  # Microsoft's own are 20 kB
-_FETCH_FAILED_S: Final = 5.0  # s for which a failed fetch is not tried again
+# Not taken from the header of the token.
+_ALGORITHMS: Final = ("RS256",)
+# The time for which fetched keys are cached.
+_KEYS_S: Final = 3600.0
+# The time between two fetches for an unknown key id.
+_KEYS_AGAIN_S: Final = 30.0
+# Timeout for fetching the keys.
+_FETCH_MAX_S: Final = 5.0
+# Microsoft's key set has 20 kB.
+_KEYS_MAX_BYTES: Final = 1_048_576
+# Time after a failed fetch without a new attempt.
+_FETCH_FAILED_S: Final = 5.0
 _TOKEN_MAX_CHARS: Final = 16_384
 _NAME_MAX_CHARS: Final = 100
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -39,7 +45,15 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntraTrust:
-    """Which tokens are believed."""
+    """Parameters of accepted tokens.
+
+    Attributes:
+        tenant_id: The tenant id.
+        audiences: Accepted ``aud`` values.
+        issuers: Accepted ``iss`` values.
+        jwks_url: URL of the signing keys.
+        leeway_s: Tolerated clock difference, in seconds.
+    """
 
     tenant_id: str
     audiences: Sequence[str]
@@ -49,7 +63,11 @@ class EntraTrust:
 
 
 def entra_trust(settings: SignInSettings) -> EntraTrust | None:
-    """What the settings say; None without a tenant. Raises ``SignInMisconfigured``."""
+    """Return the parameters from the settings, or None if no tenant is configured.
+
+    Raises:
+        SignInMisconfigured: A setting is missing or insecure.
+    """
     tenant = settings.entra_tenant_id
     if tenant is None:
         if settings.entra_audience is not None:
@@ -73,7 +91,8 @@ def entra_trust(settings: SignInSettings) -> EntraTrust | None:
         )
     issuers = _split(settings.entra_issuers) or [
         f"{public}/{tenant}/v2.0",
-        f"https://sts.windows.net/{tenant}/",  # of tokens in the v1.0 format
+        # Issuer of tokens in the v1.0 format.
+        f"https://sts.windows.net/{tenant}/",
     ]
     return EntraTrust(
         tenant_id=tenant,
@@ -89,22 +108,30 @@ def _split(text: str | None) -> list[str]:
 
 
 class Entra:
-    """Checks tokens of one tenant; its keys are fetched when first needed, and kept."""
+    """Verifies tokens of one tenant. Keys are fetched when first needed and then cached."""
 
     def __init__(self, trust: EntraTrust) -> None:
         self._trust = trust
         self._keys: Mapping[str | None, jwt.PyJWK] = {}
         self._fetched_s = -math.inf
         self._one_fetch = asyncio.Lock()
-        self._failed: tuple[float, str] | None = None  # until when, and why
+        # The end of the pause after a failed fetch, and the reason.
+        self._failed: tuple[float, str] | None = None
 
     async def identify(self, token: str) -> Principal:
-        """Whose token this is. Raises ``NotSignedIn``, ``NoRole``, ``KeysUnavailable``."""
+        """Verify a token and return its user or service.
+
+        Raises:
+            NotSignedIn: The token is not valid.
+            NoRole: The token has no role.
+            KeysUnavailable: The keys cannot be fetched.
+        """
         if len(token) > _TOKEN_MAX_CHARS:
             raise NotSignedIn(f"the token is over {_TOKEN_MAX_CHARS} characters")
         try:
             header = jwt.get_unverified_header(token)
-        except (jwt.InvalidTokenError, RecursionError) as error:  # or: a header of brackets alone
+        # RecursionError occurs for a header of brackets only.
+        except (jwt.InvalidTokenError, RecursionError) as error:
             raise NotSignedIn("the token is neither Broadside's own nor a JWT") from error
         if header.get("alg") not in _ALGORITHMS:
             raise NotSignedIn("the token is not signed with RS256")
@@ -173,7 +200,13 @@ class Entra:
 
 
 async def _read_keys(url: str) -> dict[str | None, jwt.PyJWK]:
-    """Signing keys by their ids. Raises ``httpx.HTTPError``, ``jwt.PyJWTError``, ``ValueError``."""
+    """Fetch the signing keys and return them by id.
+
+    Raises:
+        httpx.HTTPError: The request failed.
+        jwt.PyJWTError: The response has an invalid key.
+        ValueError: The response is not a key set.
+    """
     headers = {"Accept-Encoding": "identity"}
     async with httpx.AsyncClient(timeout=_FETCH_MAX_S, headers=headers) as client:
         answer = await ask(client, "GET", url, _KEYS_MAX_BYTES, whole_s=_FETCH_MAX_S)

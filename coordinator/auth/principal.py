@@ -1,12 +1,12 @@
-"""Who asks, and what that one may do.
+"""Authenticated users and their access levels.
 
 Errors::
 
     SignInError
-    ├── NotSignedIn          no credential, or one that is not accepted; says why (401)
-    ├── NoRole               a good credential of somebody who was given no role (403)
-    ├── KeysUnavailable      the keys to check a token with cannot be had just now (503)
-    └── SignInMisconfigured  a setting is missing or contradicts another; says which
+    ├── NotSignedIn          no credential or an invalid one, with the reason (401)
+    ├── NoRole               valid credential of a user without a role (403)
+    ├── KeysUnavailable      keys to verify a token cannot be fetched (503)
+    └── SignInMisconfigured  a setting is missing or conflicts with another one
 """
 
 from dataclasses import dataclass
@@ -15,31 +15,37 @@ from typing import Final
 
 
 class SignInError(Exception):
-    """Sign-in did not work; the message is one line for a person."""
+    """Sign-in failed. The message is one line for the user."""
 
 
 class NotSignedIn(SignInError):
-    """No credential, or one that is not accepted."""
+    """The request has no credential or an invalid one."""
 
 
 class NoRole(SignInError):
-    """A good credential of somebody who was given no role."""
+    """The credential is valid, but the user has no role."""
 
 
 class KeysUnavailable(SignInError):
-    """The keys to check a token with cannot be had just now."""
+    """The keys to verify a token cannot be fetched at the moment."""
 
 
 class SignInMisconfigured(SignInError):
-    """A setting is missing or contradicts another."""
+    """A setting is missing or conflicts with another one."""
 
 
 class Access(StrEnum):
-    """What a route asks for. An operator may all that a viewer may."""
+    """Access level of a route. An operator has all rights of a viewer.
 
-    OPEN = "open"  # anybody, without a token
-    VIEWER = "viewer"  # reads
-    OPERATOR = "operator"  # launches, aborts, changes
+    Attributes:
+        OPEN: No token is required.
+        VIEWER: Read access.
+        OPERATOR: Access to launch, abort and change.
+    """
+
+    OPEN = "open"
+    VIEWER = "viewer"
+    OPERATOR = "operator"
 
 
 _HEIGHT: Final = {Access.OPEN: 0, Access.VIEWER: 1, Access.OPERATOR: 2}
@@ -47,20 +53,27 @@ _HEIGHT: Final = {Access.OPEN: 0, Access.VIEWER: 1, Access.OPERATOR: 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """One who asks."""
+    """User or service that sends a request.
 
-    name: str  # for the record: launches, aborts, audit rows
+    Attributes:
+        name: The name for launches, aborts and audit rows.
+        access: The access level.
+        key: Stable and unique id, used for rate limits.
+        signed_in: False if the API runs without sign-in.
+    """
+
+    name: str
     access: Access
-    key: str  # stable and unique: what limits are counted by
+    key: str
     signed_in: bool = True
 
     def may(self, needed: Access) -> bool:
         return _HEIGHT[self.access] >= _HEIGHT[needed]
 
     def named(self, said: str) -> str:
-        """The name to keep: the proven one, else what the request says of itself."""
+        """Return the authenticated name, or the name given in the request without sign-in."""
         return self.name if self.signed_in else said
 
 
 ANYBODY: Final = Principal(name="anybody", access=Access.OPERATOR, key="", signed_in=False)
-"""Whoever reaches an API without sign-in, which listens on loopback only."""
+"""Principal of an API without sign-in, which listens only on loopback."""

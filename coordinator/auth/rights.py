@@ -1,7 +1,7 @@
-"""What every route needs: the one place that says who may call what.
+"""Access levels of all API routes.
 
-A route that is not listed needs a viewer to be read and an operator for everything else; a test
-holds this table against the application's own list of routes.
+A route that is not listed requires viewer access to read and operator access for other methods. A
+test compares this table with the routes of the application.
 """
 
 import re
@@ -15,11 +15,13 @@ OPEN, VIEWER, OPERATOR = Access.OPEN, Access.VIEWER, Access.OPERATOR
 RIGHTS: Final[tuple[tuple[str, str, Access], ...]] = (
     ("GET", "/healthz", OPEN),
     ("GET", "/readyz", OPEN),
-    ("GET", "/", OPEN),  # the page itself: it asks for a token, and carries none
+    # The page itself contains no token. It requests one from the user.
+    ("GET", "/", OPEN),
     ("GET", "/report.html", OPEN),
     ("GET", "/problems", OPEN),
     ("GET", "/problems/", OPEN),
-    ("GET", "/problems/{name}", OPEN),  # what a refusal means, also that for want of a token
+    # Explains error types, including the error for a missing token.
+    ("GET", "/problems/{name}", OPEN),
     ("GET", "/web/{version}/{name}", OPEN),
     ("GET", "/v1/me", VIEWER),
     ("GET", "/v1/notices", VIEWER),
@@ -49,8 +51,10 @@ RIGHTS: Final[tuple[tuple[str, str, Access], ...]] = (
     ("GET", "/v1/runs/{run_id}/export", VIEWER),
     ("GET", "/v1/runs/{run_id}/charts", VIEWER),
     ("GET", "/v1/runs/{run_id}/charts/{name}", VIEWER),
-    ("POST", "/v1/comparisons", VIEWER),  # reads; only its question does not fit into an address
-    ("POST", "/v1/estimate", VIEWER),  # the same
+    # Reads only. POST is used because the parameters do not fit into a URL.
+    ("POST", "/v1/comparisons", VIEWER),
+    # Reads only, as above.
+    ("POST", "/v1/estimate", VIEWER),
     ("GET", "/v1/runs/{run_id}/price", VIEWER),
     ("POST", "/v1/schedules", OPERATOR),
     ("GET", "/v1/schedules", VIEWER),
@@ -82,12 +86,19 @@ READ_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Right:
-    """What one request needs."""
+    """Required access for one request.
+
+    Attributes:
+        access: Required access level.
+        route: The template of the route, or None if it is not listed.
+        parameters: Path parameters.
+        writes: True if the request counts for the write limit and is recorded in the audit log.
+    """
 
     access: Access
-    route: str | None  # its template; None: not listed
-    parameters: dict[str, str]  # of the path
-    writes: bool  # counted against the limit, and kept in the audit
+    route: str | None
+    parameters: dict[str, str]
+    writes: bool
 
 
 def _pattern(template: str) -> re.Pattern[str]:
@@ -104,7 +115,12 @@ _PATTERNS: Final = tuple(
 
 
 def right_of(method: str, path: str) -> Right:
-    """What ``method`` on ``path`` needs; the first row that fits counts."""
+    """Return the required access for a request, from the first matching route.
+
+    Args:
+        method: HTTP method.
+        path: The path of the URL.
+    """
     for listed, template, pattern, access in _PATTERNS:
         found = pattern.fullmatch(path) if listed == method else None
         if found:
@@ -120,6 +136,6 @@ def right_of(method: str, path: str) -> Right:
 
 
 def methods_of(path: str) -> tuple[str, ...]:
-    """What may be asked of a path, for ``Allow``; whoever may read it may ask for its head."""
+    """Return the methods of a path for the ``Allow`` header. GET includes HEAD."""
     listed = {method for method, _, pattern, _ in _PATTERNS if pattern.fullmatch(path)}
     return tuple(sorted(listed | ({"HEAD"} if "GET" in listed else set())))

@@ -1,4 +1,4 @@
-"""From a request's ``Authorization`` to who asks."""
+"""Authenticate requests by their ``Authorization`` header."""
 
 from broadside.coordinator.auth.entra import Entra, entra_trust
 from broadside.coordinator.auth.principal import NotSignedIn, Principal
@@ -9,17 +9,20 @@ from broadside.exchange.troubles import utc_now
 
 
 class SignIn:
-    """Bearer tokens: our own by their prefix, all others Entra ID's where it is set up."""
+    """Verifies bearer tokens from Broadside, and from Entra ID if it is configured."""
 
     def __init__(self, tokens: Tokens, entra: Entra | None) -> None:
         self._tokens = tokens
         self._entra = entra
 
     async def identify(self, authorization: str | None) -> Principal:
-        """Who asks.
+        """Return the user or service that sends a request.
 
-        Raises ``NotSignedIn``, ``NoRole``, ``KeysUnavailable``, and ``ExchangeError`` when the
-        tokens cannot be read.
+        Raises:
+            NotSignedIn: There is no token, or the token is not valid.
+            NoRole: The user has no role.
+            KeysUnavailable: The keys of Entra ID cannot be fetched.
+            ExchangeError: The tokens cannot be read.
         """
         if authorization is None:
             raise NotSignedIn("no token; send the header `Authorization: Bearer <token>`")
@@ -35,7 +38,18 @@ class SignIn:
 
 
 def open_sign_in(settings: SignInSettings, table: Table) -> SignIn | None:
-    """Sign-in as the settings have it; None: off. Raises ``SignInMisconfigured``."""
+    """Create the sign-in for the given settings.
+
+    Args:
+        settings: The settings for sign-in.
+        table: The private table with the tokens.
+
+    Returns:
+        Sign-in, or None if it is off.
+
+    Raises:
+        SignInMisconfigured: A setting is missing or conflicts with another one.
+    """
     trust = entra_trust(settings)
     if settings.sign_in == "off":
         return None

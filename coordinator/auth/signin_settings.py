@@ -1,4 +1,4 @@
-"""What an operator sets for sign-in: environment variables ``BROADSIDE_...``."""
+"""Settings for sign-in, from ``BROADSIDE_...`` environment variables."""
 
 from pathlib import Path
 from typing import Literal
@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class SignInSettings(BaseSettings):
-    """Who may use the API, and how much."""
+    """Settings for sign-in, limits and TLS of the API."""
 
     model_config = SettingsConfigDict(env_prefix="BROADSIDE_", extra="ignore", frozen=True)
 

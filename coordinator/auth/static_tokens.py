@@ -1,7 +1,7 @@
-"""Static tokens: made once, shown once, kept as a hash, revoked by name.
+"""Static API tokens, shown once when created, stored as a hash and revoked by name.
 
-A token is 256 random bits, so its SHA-256 cannot be turned back by guessing and needs neither salt
-nor a slow hash; those protect passwords, which people choose.
+A token has 256 random bits, so its SHA-256 hash cannot be reversed by guessing. Salt and slow
+hashes are only needed for passwords chosen by people.
 """
 
 import hashlib
@@ -18,30 +18,43 @@ from broadside.exchange.ports import EntityExists, EntityNotFound, Table
 from broadside.exchange.records.keys import TOKENS
 from broadside.exchange.records.shelf import Shelf
 
-PREFIX: Final = "broadside_"  # lets secret scanners and people tell what it is
+# Lets people and secret scanners identify a token.
+PREFIX: Final = "broadside_"
 _RANDOM_BYTES: Final = 32
-CACHE_S: Final = 5.0  # s until a revocation made elsewhere is seen
-_AGAIN_S: Final = 1.0  # s until a token that is not among them may make us look again
+# Time until a revocation by another process takes effect.
+CACHE_S: Final = 5.0
+# The time between two reads of the table for unknown tokens.
+_AGAIN_S: Final = 1.0
 _TOKENS_MAX_COUNT: Final = 10_000
 
 
 class TokenTaken(Exception):
-    """A token of that name was made before."""
+    """A token with this name was created before."""
 
 
 class UnknownToken(Exception):
-    """There is no token of that name."""
+    """There is no token with this name."""
 
 
 class Token(Message):
-    """A token as it is kept; the token itself is not."""
+    """Stored record of a token, without the token itself.
+
+    Attributes:
+        name: The token name.
+        role: The access level.
+        sha256: The hash of the whole token, in hexadecimal.
+        created_at: The creation time.
+        created_by: The user who created the token.
+        expires_at: The expiry time, or None if the token does not expire.
+        revoked_at: The revocation time, or None if the token is not revoked.
+    """
 
     name: Identifier
     role: Literal[Access.VIEWER, Access.OPERATOR]
-    sha256: str  # hex, of the whole token
+    sha256: str
     created_at: UtcDatetime
     created_by: str
-    expires_at: UtcDatetime | None = None  # None: never
+    expires_at: UtcDatetime | None = None
     revoked_at: UtcDatetime | None = None
 
     def state(self, now: datetime) -> Literal["valid", "expired", "revoked"]:
@@ -57,12 +70,13 @@ def digest(secret: str) -> str:
 
 
 class Tokens:
-    """The tokens in a fabric's table."""
+    """Tokens stored in the private table."""
 
     def __init__(self, table: Table) -> None:
         self._shelf = Shelf(table, TOKENS, Token)
         self._cached: Sequence[Token] = ()
-        self._read_s: float | None = None  # monotonic; None: never
+        # Monotonic time of the last read. None before the first one.
+        self._read_s: float | None = None
 
     async def add(
         self,
@@ -73,9 +87,20 @@ class Tokens:
         now: datetime,
         expires_at: datetime | None = None,
     ) -> str:
-        """Make a token and return it: the only time it is seen. Raises :class:`TokenTaken`.
+        """Create a token and return it. The token cannot be shown again.
 
-        A name is never given twice, also not after its token was revoked: records name it.
+        A name is used only once, even after its token was revoked, because audit records refer to
+        it.
+
+        Args:
+            name: The token name.
+            role: The access level.
+            by: The user who creates the token.
+            now: The current time.
+            expires_at: The expiry time, or None if the token does not expire.
+
+        Raises:
+            TokenTaken: The name was used before.
         """
         secret = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
         token = Token.model_validate(
@@ -96,9 +121,14 @@ class Tokens:
         return secret
 
     async def revoke(self, name: str, *, now: datetime) -> Token:
-        """Take a token out of use; coordinators notice within :data:`CACHE_S`.
+        """Revoke a token. Coordinators apply the change within :data:`CACHE_S` seconds.
 
-        Raises :class:`UnknownToken`.
+        Args:
+            name: The token name.
+            now: The current time.
+
+        Raises:
+            UnknownToken: There is no token with this name.
         """
 
         def revoked(token: Token) -> Token:
@@ -114,13 +144,20 @@ class Tokens:
         return token
 
     async def all(self) -> Sequence[Token]:
-        """Every token ever made, by name."""
+        """Return all tokens, including revoked and expired ones, sorted by name."""
         return [token async for _, token in self._shelf.scan(limit=_TOKENS_MAX_COUNT)]
 
     async def identify(self, secret: str, now: datetime) -> Principal:
-        """Whose token this is. Raises :class:`~broadside.coordinator.auth.principal.NotSignedIn`.
+        """Return the principal of a token.
 
-        Every stored hash is compared, each in constant time.
+        All stored hashes are compared, each in constant time.
+
+        Args:
+            secret: Token.
+            now: The current time.
+
+        Raises:
+            NotSignedIn: The token is unknown, expired or revoked.
         """
         hashed = digest(secret)
         found = await self._matching(hashed, CACHE_S) or await self._matching(hashed, _AGAIN_S)
@@ -133,7 +170,7 @@ class Tokens:
         return Principal(name=token.name, access=token.role, key=f"token:{token.name}")
 
     async def _matching(self, hashed: str, age_max_s: float) -> Sequence[Token]:
-        """Tokens of that hash, among those read at most so long ago."""
+        """Return the tokens with this hash, from a cache of at most the given age."""
         if self._read_s is None or time.monotonic() - self._read_s >= age_max_s:
             self._cached = await self.all()
             self._read_s = time.monotonic()

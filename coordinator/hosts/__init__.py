@@ -1,1 +1,1 @@
-"""The coordinator's side of the fabric of any hosts: what it serves, and to whom."""
+"""Service for agents on other hosts, with enrolment, access rights and HTTPS server."""

@@ -1,7 +1,8 @@
-"""What one agent may ask of the coordinator: the plans that it is in, and rows of its own.
+"""Access rights of agents to plans, jobs and rows.
 
-The coordinator knows whom it handed which job, and who claimed it. So unlike a table service it
-can tell one agent's rows from another's: an agent that was broken into spoils its own pairs only.
+The coordinator knows which agent received and claimed each job. It can therefore tell the rows of
+different agents apart, which a table service cannot. An attacker who controls an agent can damage
+only the results of that agent's pairs.
 """
 
 import logging
@@ -36,7 +37,8 @@ from broadside.exchange.rows import parse_row, row_name
 
 _RUNS_KEPT_COUNT: Final = 64
 _CLAIMERS_KEPT_COUNT: Final = 100_000
-_RUN: Final = re.compile(r"run\.([a-z0-9-]+)(?:\.control\.[0-9]{3})?")  # a copy of control too
+# Includes copies of the control row.
+_RUN: Final = re.compile(r"run\.([a-z0-9-]+)(?:\.control\.[0-9]{3})?")
 _PAIR_KINDS: Final = frozenset(
     {Kind.CLAIM, Kind.REPORT, Kind.CHUNK, Kind.PROBE, Kind.ASK, Kind.RAW}
 )
@@ -47,11 +49,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationRule:
-    """The rule for one operation of agents.
+    """Rule for one operation of agents.
 
     Attributes:
-        role: The role that may ask for it; None: both.
-        fields: The rule for each argument, by name, beside ``id`` and ``do``.
+        role: The role that may use the operation. None for both roles.
+        fields: Rule for each argument by name, except ``id`` and ``do``.
     """
 
     role: Role | None
@@ -67,7 +69,8 @@ _READABLE: Final = (
 _WRITTEN: Final = "table, key, properties and content by the rules for rows"
 _SESSION: Final = "a stream of this credential: another agent's has another name"
 
-# What no entry names is refused: a new operation of the service is the coordinator's alone.
+# Operations without an entry are rejected for agents. A new operation is available only to the
+# coordinator by default.
 OPERATIONS: Final[Mapping[str, OperationRule]] = {
     "ping": OperationRule(role=None, fields={}),
     "want": OperationRule(
@@ -128,29 +131,31 @@ OPERATIONS: Final[Mapping[str, OperationRule]] = {
 
 
 class Rights(Protocol):
-    """What somebody may ask."""
+    """Access rights of a client of the service."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def address(self) -> str:
-        """Whence it asks, for the record."""
+        """Source address, for the audit log."""
 
     async def allow(self, operation: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the operation as it may be done: a heartbeat may be held back.
+        """Check an operation and return it, possibly changed.
+
+        The heartbeat of an agent that is held back is changed.
 
         Raises:
-            ExchangeRefused: No agent may do it.
-            EntityRefused: Another agent may.
+            ExchangeRefused: Agents may not use this operation.
+            EntityRefused: The row belongs to another agent.
         """
 
     async def hand(self, delivery: Delivery) -> None:
-        """Note that a message is about to be handed over."""
+        """Record that a message will be delivered to this client."""
 
 
 class Handed:
-    """Who was handed which job and who claimed it, by what is stored: kept in memory too."""
+    """Jobs delivered to agents and claimed by agents, from the tables and cached in memory."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -169,6 +174,12 @@ class Handed:
         return found
 
     async def hand(self, job: Job, agent_id: str) -> None:
+        """Store that a job will be delivered to an agent.
+
+        Args:
+            job: The job to deliver.
+            agent_id: The agent id.
+        """
         given = await self.given(job.run_id)
         await self._records.private.save_given(job, agent_id)
         given.add((job.burst_index, job.pair_index, agent_id))
@@ -176,11 +187,27 @@ class Handed:
     async def job_facts(
         self, run_id: str, burst_index: int, pair_index: int, agent_id: str
     ) -> Mapping[str, Any]:
-        """Return what the job that an agent was handed says; empty where that is not known."""
+        """Return the values of a job that an agent received, or nothing if unknown.
+
+        Args:
+            run_id: The run id.
+            burst_index: The burst index.
+            pair_index: The pair index.
+            agent_id: The agent id.
+        """
         return await self._records.private.read_job_facts(run_id, burst_index, pair_index, agent_id)
 
     async def claimer(self, run_id: str, burst_index: int, pair_index: int) -> str | None:
-        """Who claimed a job: for good, as a claim is created once."""
+        """Return the agent that claimed a job. A claim never changes, so it can be cached.
+
+        Args:
+            run_id: The run id.
+            burst_index: The burst index.
+            pair_index: The pair index.
+
+        Returns:
+            The agent id, empty if the claim is unreadable. None if there is no claim.
+        """
         place = (run_id, burst_index, pair_index)
         if (known := self._claimers.get(place)) is not None:
             return known
@@ -190,7 +217,8 @@ class Handed:
         try:
             claimer = parse_row(Claim, row).agent_id
         except RecordUnreadable:
-            return ""  # somebody's, whoever wrote it
+            # An unreadable claim belongs to an unknown agent.
+            return ""
         self._claimers[place] = claimer
         while len(self._claimers) > _CLAIMERS_KEPT_COUNT:
             self._claimers.popitem(last=False)
@@ -199,7 +227,7 @@ class Handed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRights:
-    """Of one enrolled agent."""
+    """Access rights of one enrolled agent."""
 
     agent_id: str
     role: Role
@@ -213,7 +241,8 @@ class AgentRights:
     async def hand(self, delivery: Delivery) -> None:
         try:
             job = Job.model_validate_json(delivery.body)
-        except ValidationError:  # the agent sets it aside, and may write no row for it
+        # The agent moves an invalid job to the dead letters and may write no row for it.
+        except ValidationError:
             return
         await self.handed.hand(job, self.agent_id)
 
@@ -230,7 +259,8 @@ class AgentRights:
             case {"do": "ping" | "want" | "unwant"}:
                 return operation
             case {"do": "complete" | "abandon" | "renew" | "dead_letter"}:
-                return operation  # a token is its receiver's: the service looks
+                # The service checks that the token belongs to its receiver.
+                return operation
             case {"do": "watch", "partition": str(partition)}:
                 await self._read_run(partition)
             case {"do": "get", "table": "control", "partition": str(partition)}:
@@ -273,13 +303,13 @@ class AgentRights:
         self._tunnels_of(partition)
 
     def _tunnels_of(self, partition: str) -> None:
-        """A server's asks: its own, or as a client's any, which says whose tunnel is in the way."""
+        """Allow access to tunnel rows. A server reads its own rows, a client reads all rows."""
         own = partition == f"tunnel.{self.agent_id}"
         if not partition.startswith("tunnel.") or not (own or self.role is Role.CLIENT):
             raise self._no(partition)
 
     async def _write(self, do: str, row: Entity) -> Entity:
-        """Return a row as it may be written. Raises ``EntityRefused`` where a rule is broken."""
+        """Return the row to write. Raises ``EntityRefused`` if the row violates a rule."""
         place = place_of(row.partition_key, row.row_key)
         if place is None or row.partition_key != place.facts.get("partition", row.partition_key):
             raise self._no(row.partition_key, row.row_key)
@@ -303,10 +333,10 @@ class AgentRights:
         return row
 
     async def _facts(self, do: str, place: Place, name: str) -> Mapping[str, Any]:
-        """Return what key, credential and job say of a row or output.
+        """Return the values from key, credential and job for a row or output.
 
         Raises:
-            EntityRefused: It is another agent's; the error names it.
+            EntityRefused: It belongs to another agent.
         """
         facts = place.facts
         others = EntityRefused(f"{self.name}: {name} is not this agent's")
@@ -320,7 +350,8 @@ class AgentRights:
         if place.kind not in _PAIR_KINDS:
             return facts
         job = facts["run"], facts["burst"], facts["pair"]
-        if do == "insert" and place.kind is Kind.CLAIM:  # one that is there is not replaced
+        # An existing claim is not replaced by an insert.
+        if do == "insert" and place.kind is Kind.CLAIM:
             is_own = (*job[1:], self.agent_id) in await self.handed.given(job[0])
         else:
             is_own = await self.handed.claimer(*job) == self.agent_id
@@ -343,7 +374,7 @@ class AgentRights:
         )
 
     async def _held_back(self, row: Entity, presence: Presence) -> Entity:
-        """Return a heartbeat's row; without endpoints where another agent holds one of them."""
+        """Return the row of a heartbeat, without endpoints if another agent owns one of them."""
         problem = await self.handed.endpoints.hold(presence, self.address)
         if problem is None:
             return row
@@ -353,7 +384,7 @@ class AgentRights:
         return replace(row, properties={**row.properties, "json": held.to_json()})
 
     async def _check_endpoint(self, row: Entity, test: ServerTest) -> None:
-        """Refuse a test on an endpoint that another agent holds."""
+        """Reject a test on an endpoint that another agent owns."""
         holder = await self.handed.endpoints.holder(test.endpoint.address, test.endpoint.port)
         if holder not in (None, self.name):
             raise EntityRefused(
@@ -369,7 +400,7 @@ class AgentRights:
             self.handed.endpoints.end(self.name)
 
     async def _may_delete(self, place: Place) -> bool:
-        """Return whether a row may go: its own heartbeat; of a tunnel both ends may."""
+        """Return True for the agent's own heartbeat, and for tunnel rows of both ends."""
         facts = place.facts
         match place.kind:
             case Kind.PRESENCE | Kind.PASSPORT:

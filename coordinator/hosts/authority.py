@@ -1,6 +1,6 @@
-"""The coordinator's own certificate authority, made at the first start and kept beside its data.
+"""Certificate authority of the coordinator, created at the first start.
 
-It signs one certificate, the coordinator's, and nothing else; agents trust it and nobody but it.
+It signs only the coordinator's certificate. Agents trust only this authority.
 """
 
 import datetime as dt
@@ -20,28 +20,45 @@ from broadside.exchange.embedded.backup import TLS_FOLDER
 NAME: Final = "broadside-coordinator"
 AUTHORITY_LIFE: Final = dt.timedelta(days=3650)
 LIFE: Final = dt.timedelta(days=397)
-RENEW_BEFORE: Final = dt.timedelta(days=180)  # its end: at a start from then on it is made anew
+# Before the end of validity. A start in this period creates a new certificate.
+RENEW_BEFORE: Final = dt.timedelta(days=180)
 _REMEDY: Final = (
     "put it back from a backup; or remove that folder, run `broadside enroll new-authority`, and "
     "let every agent join again"
 )
-_BACKDATED: Final = dt.timedelta(days=1)  # an agent's clock may be behind
+# Allows for an agent whose clock is behind.
+_BACKDATED: Final = dt.timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What a listener shows."""
+    """Certificate files that a listener uses.
 
-    authority: str | None  # PEM; None: the certificate is the site's own
+    Attributes:
+        authority: The certificate of the authority as PEM, or None if the site provides the
+            certificate.
+        certificate_file: The certificate of the coordinator.
+        key_file: Private key.
+    """
+
+    authority: str | None
     certificate_file: Path
     key_file: Path
 
 
 def own_authority(data_dir: Path, now: dt.datetime) -> Shown:
-    """Authority and certificate in ``data_dir``, made where they are missing or near their end.
+    """Return authority and certificate in ``data_dir``, and create missing or expiring ones.
 
-    An authority that was lost is not replaced, for agents trust it and no other. Its key is needed
-    for a new certificate only. Raises ``OSError``, and ``ValueError`` for files that are none.
+    A lost authority is not replaced, because agents trust only the original one. Its key is needed
+    only to sign a new certificate.
+
+    Args:
+        data_dir: The coordinator data folder.
+        now: The current time.
+
+    Raises:
+        OSError: A file cannot be read or written.
+        ValueError: A file is missing or invalid.
     """
     folder = data_dir / TLS_FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -59,7 +76,7 @@ def own_authority(data_dir: Path, now: dt.datetime) -> Shown:
 
 
 def has_authority(data_dir: Path) -> bool:
-    """Return whether anything of an authority is in ``data_dir``."""
+    """Return True if ``data_dir`` contains files of an authority."""
     folder = data_dir / TLS_FOLDER
     return any((folder / name).exists() for name in ("authority.pem", "coordinator.pem"))
 
@@ -107,7 +124,8 @@ def _make(
             critical=True,
         )
     )
-    # RFC 5280, section 4.2.1: Python 3.13 and newer refuse certificates without these two.
+    # RFC 5280, section 4.2.1. Python 3.13 and newer reject certificates without these two
+    # extensions.
     own_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     builder = builder.add_extension(own_id, critical=False)
     if signer is not None:

@@ -1,8 +1,9 @@
-"""Which agents of other hosts belong here: join codes, and the credentials traded for them.
+"""Enrolment of agents on other hosts with join codes and credentials.
 
-A code is good for so many agents of one role until its end. What is kept of a code or a secret is
-its SHA-256; both are random, so nothing more is needed
-(:mod:`broadside.coordinator.auth.static_tokens`)."""
+A join code is valid for a number of agents of one role, until it expires. Codes and secrets are
+stored as SHA-256 hashes. Both are random, so a plain hash is sufficient
+(:mod:`broadside.coordinator.auth.static_tokens`).
+"""
 
 import asyncio
 import logging
@@ -31,31 +32,54 @@ from broadside.exchange.ports import (
 from broadside.exchange.records.keys import ENROLLED, JOINS
 from broadside.exchange.records.shelf import Shelf
 
-AGAIN_S: Final = 1.0  # s until a secret that is not known makes us look again
-TOLD_S: Final = 60.0  # s in which one refusal of one agent is recorded once
+# The time between two reads of the table for unknown secrets.
+AGAIN_S: Final = 1.0
+# Time in which the same rejection of an agent is recorded once.
+TOLD_S: Final = 60.0
 _TOLD_MAX_COUNT: Final = 10_000
-_WHY_MAX_CHARS: Final = 1_000  # of a refusal's words
+# The length of a rejection message.
+_WHY_MAX_CHARS: Final = 1_000
 
 log = logging.getLogger(__name__)
 
 
 class UnknownAgent(Exception):
-    """No such agent is enrolled."""
+    """No agent with this name is enrolled."""
 
 
 class Join(Message):
-    """A join code as it is kept."""
+    """Stored record of a join code.
+
+    Attributes:
+        name: The code name.
+        role: The agent role.
+        sha256: The hash of the code's secret, in hexadecimal.
+        count: The number of agents that can join.
+        used_count: The number of agents that have joined.
+        created_at: The creation time.
+        created_by: The user who created the code.
+        expires_at: The expiry time.
+    """
 
     name: Identifier
     role: Role
-    sha256: str  # hex, of the code's secret
-    count: Annotated[int, Field(ge=1, le=10_000)]  # agents that it lets in
+    sha256: str
+    count: Annotated[int, Field(ge=1, le=10_000)]
     used_count: Annotated[int, Field(ge=0)] = 0
     created_at: UtcDatetime
     created_by: str
     expires_at: UtcDatetime
 
     def problem(self, role: str, now: datetime) -> str | None:
+        """Return the reason why an agent cannot join with this code.
+
+        Args:
+            role: The agent role.
+            now: The current time.
+
+        Returns:
+            Reason for the user, or None if the agent can join.
+        """
         if self.expires_at <= now:
             return f"the join code {self.name} ended {self.expires_at:%Y-%m-%d %H:%MZ}"
         if self.used_count >= self.count:
@@ -65,17 +89,17 @@ class Join(Message):
         return None
 
     def is_open(self, now: datetime) -> bool:
-        """Return whether the code can still let an agent in."""
+        """Return True if an agent can still join with this code."""
         return self.problem(self.role, now) is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revoked:
-    """What a revocation ended.
+    """Result of a revocation.
 
     Attributes:
         agents: Keys (``role.id``) of the revoked agents.
-        codes: Names of the join codes that were open and have ended.
+        codes: Names of the valid join codes that were ended.
     """
 
     agents: Sequence[str]
@@ -83,13 +107,24 @@ class Revoked:
 
 
 class Enrolled(Message):
-    """An agent of another host."""
+    """Enrolled agent on another host.
+
+    Attributes:
+        agent_id: The agent id.
+        role: The agent role.
+        sha256: The hash of the secret, in hexadecimal.
+        next_sha256: The hash of the next secret, which becomes valid when it is first used.
+        join: The join code name.
+        enrolled_at: The time of the enrolment.
+        renewed_at: The time of the last change of the secret.
+        revoked_at: The time of the revocation, or None if the agent is not revoked.
+    """
 
     agent_id: Identifier
     role: Role
-    sha256: str  # hex, of its secret
-    next_sha256: str | None = None  # of the one that takes its place by being used
-    join: str  # the code's name
+    sha256: str
+    next_sha256: str | None = None
+    join: str
     enrolled_at: UtcDatetime
     renewed_at: UtcDatetime | None = None
     revoked_at: UtcDatetime | None = None
@@ -100,7 +135,7 @@ class Enrolled(Message):
 
 
 class Enrolments:
-    """The codes and agents in a fabric's private table."""
+    """Join codes and agents in the private table."""
 
     def __init__(self, table: Table) -> None:
         self._joins = Shelf(table, JOINS, Join)
@@ -110,7 +145,16 @@ class Enrolments:
     async def add_code(
         self, secret: str, role: Role, count: int, *, by: str, now: datetime, expires_at: datetime
     ) -> Join:
-        """Keep a new code."""
+        """Store a new join code.
+
+        Args:
+            secret: Secret of the code. Only its hash is stored.
+            role: The agent role.
+            count: The number of agents that can join.
+            by: The user who creates the code.
+            now: The current time.
+            expires_at: The expiry time.
+        """
         join = Join(
             name=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
             role=role,
@@ -130,16 +174,23 @@ class Enrolments:
         return [agent async for _, agent in self._agents.scan()]
 
     async def count_trusting(self, now: datetime) -> int:
-        """Return how many enrolled agents and open codes rest on the coordinator's authority."""
+        """Return the number of enrolled agents and valid codes that depend on the authority."""
         agents_count = sum(agent.revoked_at is None for agent in await self.agents())
         return agents_count + sum(join.is_open(now) for join in await self.codes())
 
     async def enrol(self, code: str, asked: Enrolled, now: datetime) -> Enrolled:
-        """Let an agent in. The same agent with the same secret may ask again.
+        """Enrol an agent. A repeated request with the same secret succeeds.
 
-        Raises ``ExchangeRefused``.
+        Args:
+            code: Join code.
+            asked: The agent to enrol.
+            now: The current time.
+
+        Raises:
+            ExchangeRefused: The code is not valid, or the agent cannot be enrolled.
         """
-        async with self._turn:  # an agent that lost patience may ask beside itself
+        # After a timeout, an agent can send a second request while the first one is running.
+        async with self._turn:
             return await self._enrol(code, asked, now)
 
     async def _enrol(self, code: str, asked: Enrolled, now: datetime) -> Enrolled:
@@ -152,7 +203,8 @@ class Enrolments:
             (join for join in await self.codes() if secrets.compare_digest(join.sha256, hashed)),
             None,
         )
-        if join is None:  # who has none is not told whom we know
+        # A client without a code gets no information about enrolled agents.
+        if join is None:
             raise ExchangeRefused("the join code is not known here")
         if is_enrolled:
             raise ExchangeRefused(
@@ -181,13 +233,24 @@ class Enrolments:
         return enrolled
 
     async def renew(self, key: str, sha256: str) -> None:
-        """Note the secret that an agent goes over to."""
+        """Store the hash of an agent's next secret.
+
+        Args:
+            key: Agent as ``role.id``.
+            sha256: The hash of the next secret.
+        """
         await self._agents.change(
             key, lambda agent: agent.model_copy(update={"next_sha256": sha256})
         )
 
     async def promote(self, key: str, sha256: str, now: datetime) -> None:
-        """An agent uses its new secret: the old one is no good any more."""
+        """Replace the old secret when an agent first uses the next one.
+
+        Args:
+            key: Agent as ``role.id``.
+            sha256: The hash of the secret in use.
+            now: The current time.
+        """
 
         def promoted(agent: Enrolled) -> Enrolled:
             if agent.next_sha256 != sha256:
@@ -200,12 +263,12 @@ class Enrolments:
     async def revoke(self, name: str, now: datetime) -> Revoked:
         """Revoke an agent and end its join code, or end a code and revoke all its agents.
 
-        The code of a revoked agent ends too: its host still knows the code, and could join again
-        under another agent id.
+        The code of a revoked agent ends too. Its host still knows the code and could join again
+        with another agent id.
 
         Args:
-            name: An agent (``id`` or ``role.id``), or a join code's name.
-            now: The instant.
+            name: Agent (``id`` or ``role.id``), or name of a join code.
+            now: The current time.
 
         Raises:
             UnknownAgent: No agent and no code has this name.
@@ -230,7 +293,7 @@ class Enrolments:
         return Revoked(agents=[agent.key for agent in found], codes=ended)
 
     async def _end_code(self, name: str, now: datetime) -> list[str]:
-        """End a join code before its time; return its name if it was open."""
+        """End a valid join code early and return its name, or an empty list."""
         join = await self._joins.read(name)
         if join is None or not join.is_open(now):
             return []
@@ -239,15 +302,17 @@ class Enrolments:
 
 
 class Enrolment:
-    """The entry of a coordinator's exchange, with what it refused on record."""
+    """Authentication and enrolment of agents, with an audit log of rejected requests."""
 
     def __init__(self, table: Table, handed: Handed, audit: Audit, authority: str | None) -> None:
         self._enrolments = Enrolments(table)
         self._handed = handed
         self._audit = audit
         self.authority = authority
-        self._known: Mapping[str, Enrolled] = {}  # by hash, of a secret or of the next one
-        self._read_s: float | None = None  # monotonic
+        # Agents by hash of the current or next secret
+        self._known: Mapping[str, Enrolled] = {}
+        # Monotonic time of the last read
+        self._read_s: float | None = None
         self._reading = asyncio.Lock()
         self._told: dict[tuple[str, str], float] = {}
         self._rows: set[asyncio.Task[None]] = set()
@@ -265,7 +330,8 @@ class Enrolment:
         )
 
     async def _find(self, hashed: str, age_max_s: float) -> Enrolled | None:
-        if self._is_newer(age_max_s):  # mostly; and a thousand times a second
+        # Most requests use the cache, up to a thousand per second.
+        if self._is_newer(age_max_s):
             return self._known.get(hashed)
         async with self._reading:
             if not self._is_newer(age_max_s):
@@ -314,7 +380,13 @@ class Enrolment:
         self._read_s = None
 
     def refused(self, rights: Rights, do: str, why: str) -> None:
-        """Put on record what a known agent tried, each thing once a minute."""
+        """Record a rejected request of a known agent, once a minute for each reason.
+
+        Args:
+            rights: Agent.
+            do: The name of the operation.
+            why: The reason.
+        """
         why, now_s = plain_text(why, _WHY_MAX_CHARS), time.monotonic()
         if now_s - self._told.get((rights.name, why), -TOLD_S) < TOLD_S:
             return

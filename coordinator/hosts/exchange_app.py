@@ -1,14 +1,14 @@
-"""The application that agents of other hosts talk to: a few paths, no framework, one check for all.
+"""ASGI application for agents on other hosts, without a web framework.
 
-It stands on a listener of its own: nothing that agents can reach leads to the operators' API. The
-paths, all below ``/v1/exchange/``::
+It has a separate listener, so that agents cannot reach the operators' API. Paths below
+``/v1/exchange/``::
 
-    GET  authority      the certificate that a join code names by its fingerprint; open
-    POST join           a join code for a credential; open, and counted
-    POST renew          the hash of the asker's next secret
-    POST operations     a list of operations, and their answers
-    GET  stream         jobs and control rows as they come: lines of JSON without end
-    PUT  raw/<folder>/<file>    what an engine printed, deflated; GET reads it
+    GET  authority      certificate of the authority, whose fingerprint is in a join code (open)
+    POST join           exchange a join code for a credential (open, limited by the code)
+    POST renew          store the hash of the agent's next secret
+    POST operations     execute a list of operations and return the results
+    GET  stream         jobs and control rows as an endless stream of JSON lines
+    PUT  raw/<folder>/<file>    store deflated engine output, GET returns it if allowed
 """
 
 import asyncio
@@ -36,12 +36,16 @@ from broadside.exchange.ports import (
 )
 from broadside.exchange.rows import lone_surrogate, read_json
 
-REQUEST_MAX_BYTES: Final = 12 * 2**20  # of operations, inflated
-RAW_MAX_BYTES: Final = 96 * 2**20  # of one output, deflated
+# Inflated size of operations.
+REQUEST_MAX_BYTES: Final = 12 * 2**20
+# Deflated size of one output.
+RAW_MAX_BYTES: Final = 96 * 2**20
 JOIN_MAX_BYTES: Final = 4096
-SHUT_OUT_LOOK_S: Final = 1.0  # s between looks at a stream's credential: mostly at what was read
+# Interval for checking the credential of a stream, usually in the cache.
+SHUT_OUT_LOOK_S: Final = 1.0
 RETRY_AFTER: Final = ((b"retry-after", str(RETRY_AFTER_S).encode()),)
-RAWS_AT_ONCE: Final = 2  # outputs that are held in memory at a time
+# The number of outputs in memory at the same time.
+RAWS_AT_ONCE: Final = 2
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -51,24 +55,45 @@ log = logging.getLogger(__name__)
 
 
 class Entry(Protocol):
-    """Who asks, and how strangers come in."""
+    """Authentication and enrolment of agents."""
 
     async def identify(self, secret: str, address: str) -> Rights | None:
-        """Whose credential this is; None: nobody's, or revoked."""
+        """Return the rights of a credential, or None if it is unknown or revoked.
+
+        Args:
+            secret: Credential.
+            address: The client address.
+        """
 
     async def join(self, fields: Mapping[str, Any], address: str) -> Mapping[str, Any]:
-        """Enrol an agent. Raises ``ExchangeRefused``."""
+        """Enrol an agent.
+
+        Args:
+            fields: The request fields.
+            address: The client address.
+
+        Raises:
+            ExchangeRefused: The request is rejected.
+        """
 
     async def renew(self, rights: Rights, fields: Mapping[str, Any]) -> None:
-        """Note an agent's next secret by its hash. Raises ``ExchangeRefused``."""
+        """Store the hash of an agent's next secret.
+
+        Args:
+            rights: The agent's rights.
+            fields: The request fields.
+
+        Raises:
+            ExchangeRefused: The request is rejected.
+        """
 
     @property
     def authority(self) -> str | None:
-        """PEM; None: the certificates are the site's own."""
+        """Certificate of the authority as PEM, or None if the site provides the certificate."""
 
 
 class _Answered(Exception):
-    """The request ends here."""
+    """Ends the request with a status and a text."""
 
     def __init__(self, status: int, said: str) -> None:
         super().__init__(said)
@@ -76,7 +101,7 @@ class _Answered(Exception):
 
 
 class ExchangeApp:
-    """ASGI; see the module."""
+    """ASGI application, see the module."""
 
     def __init__(
         self,
@@ -85,7 +110,15 @@ class ExchangeApp:
         service: ExchangeService,
         requests_at_once: int | None = None,
     ) -> None:
-        """``requests_at_once``: of one agent, its stream among them."""
+        """Create the application.
+
+        Args:
+            fabric: The coordinator fabric.
+            entry: Authentication and enrolment.
+            service: Service that executes operations.
+            requests_at_once: The maximum number of concurrent requests of one agent, including its
+                stream.
+        """
         self._at_once = RequestsAtOnce(requests_at_once)
         self._fabric = fabric
         self._entry = entry
@@ -211,14 +244,15 @@ class ExchangeApp:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _shut_out(self, scope: Scope) -> None:
-        """Until the credential is good no more: a stream stands for days."""
+        """Wait until the credential is no longer valid, because a stream can last for days."""
         while True:
             await asyncio.sleep(SHUT_OUT_LOOK_S)
             try:
                 await self._identified(scope)
             except _Answered:
                 return
-            except ExchangeError:  # not known: it stays
+            # The state of the credential is unknown, so the stream continues.
+            except ExchangeError:
                 continue
 
     async def _put_raw(
@@ -291,7 +325,7 @@ def _inflated(body: bytes) -> bytes:
 
 
 def _dumped(answers: list[dict[str, Any]]) -> bytes:
-    """JSON, an answer at a time: between two, another thread may go on."""
+    """Encode results one by one, so that other threads can run between them."""
     return b"[" + b",".join(json.dumps(answer).encode() for answer in answers) + b"]"
 
 
@@ -303,7 +337,7 @@ async def _parsed(body: bytes) -> Any:
 
 
 async def _respond_text(send: Send, status: int, text: str) -> None:
-    """Answer in words; of what cannot be encoded, its number."""
+    """Send a text response, with invalid characters as escape sequences."""
     await _respond(send, status, text.encode(errors="backslashreplace"), "text/plain")
 
 

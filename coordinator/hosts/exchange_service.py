@@ -1,11 +1,13 @@
-"""Does what agents of other hosts ask, on the fabric that this coordinator has at hand.
+"""Service that executes operations of agents on other hosts on the coordinator's fabric.
 
-Each operation is allowed or refused by the asker's rights, and done once however often it is
-asked: the answers of the newest are kept by their ids. Ids are counted, so that a write which
-arrives after a later one of the same row, as by a connection that was given up, changes nothing.
-Jobs and control rows go out by the asker's
-*session*, a stream of lines: one look at the queue serves all who want a job, and one look at a
-control row all who watch it.
+Each operation is checked against the rights of its sender. It is executed once, even if it is sent
+several times, because recent results are cached by operation id. Operation ids are counters. A
+write that arrives after a later write to the same row has no effect, for example a write on an
+abandoned connection.
+
+Jobs and control rows are sent on the sender's *session*, a stream of JSON lines. One request to the
+queue serves all agents that wait for a job. One read of a control row serves all agents that watch
+the row.
 """
 
 import asyncio
@@ -46,23 +48,36 @@ from broadside.exchange.row_text import entity_fields, entity_of
 from broadside.exchange.rows import joined_properties, lone_surrogate, row_name
 from broadside.exchange.second_rows import CHUNK_ROWS_MAX_COUNT
 
-PING_S: Final = 3.0  # s of silence after which a stream gets a line
-LOOK_S: Final = (0.04, 0.08)  # s between looks at the queue while somebody wants a job
-HANDED_MAX_COUNT: Final = 32  # jobs that are locked at once
-CONTROL_LOOK_S: Final = 0.15  # s between looks at the watched control rows
-WATCH_S: Final = 90.0  # s for which a row is watched without being asked for again
-GRACE_S: Final = 5.0  # s for which a session outlives its stream
-LINES_MAX_COUNT: Final = 1_000  # that wait for one stream
+# Time without data after which a stream sends an empty line.
+PING_S: Final = 3.0
+# Shortest and longest time between two queue requests while agents wait for jobs.
+LOOK_S: Final = (0.04, 0.08)
+# Jobs that are locked at the same time.
+HANDED_MAX_COUNT: Final = 32
+# The time between two reads of the watched control rows.
+CONTROL_LOOK_S: Final = 0.15
+# The time after which a watch expires unless it is renewed.
+WATCH_S: Final = 90.0
+# The time for which a session exists after its stream ended.
+GRACE_S: Final = 5.0
+# Lines that wait for one stream.
+LINES_MAX_COUNT: Final = 1_000
 ANSWERS_KEPT_COUNT: Final = 20_000
 WANTS_KEPT_COUNT: Final = 20_000
-BURSTS_KEPT_COUNT: Final = 64  # whose jobs it is known who was given
-ROWS_KEPT_COUNT: Final = 50_000  # whose newest write is known
-GATHER_S: Final = 20e-6  # s a stream for which a write waits for others': they share one commit
+# Bursts for which the agents that received a job are cached.
+BURSTS_KEPT_COUNT: Final = 64
+# Rows for which the latest write is cached.
+ROWS_KEPT_COUNT: Final = 50_000
+# Time per stream for which a write waits for other writes, so that they share one commit.
+GATHER_S: Final = 20e-6
 GATHER_MAX_S: Final = 0.02
 PAGE_MAX_COUNT: Final = 256
-ANSWERS_MAX_BYTES: Final = 32 * 2**20  # of rows, in the answers to one request
-READS_AT_ONCE: Final = 16  # operations of one request that read rows
-STARTED_AT_ONCE: Final = 50  # operations between two turns of others
+# The size of all rows in the response to one request.
+ANSWERS_MAX_BYTES: Final = 32 * 2**20
+# Read operations of one request that run at the same time.
+READS_AT_ONCE: Final = 16
+# Operations that are started before other tasks can run.
+STARTED_AT_ONCE: Final = 50
 WANT_MAX_S: Final = 120.0
 _OVERWRITES: Final = frozenset({"upsert", "batch", "delete"})
 _READS: Final = frozenset(
@@ -77,7 +92,7 @@ _V = TypeVar("_V")
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """One stream to one asker."""
+    """Stream to one client."""
 
     name: str
     lines: "asyncio.Queue[bytes]" = field(
@@ -86,7 +101,8 @@ class Session:
     streams_count: int = 0
 
     def push(self, line: bytes) -> None:
-        with suppress(asyncio.QueueFull):  # a stream that nobody reads ends by its silence
+        # A stream that is not read ends after its timeout.
+        with suppress(asyncio.QueueFull):
             self.lines.put_nowait(line)
 
 
@@ -94,22 +110,29 @@ class Session:
 class _Want:
     rights: Rights
     session: Session
-    until_s: float  # monotonic
+    # Monotonic time.
+    until_s: float
     delivery: Mapping[str, Any] | None = None
     over: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
 class _Watch:
-    """A control row and who is told of it."""
+    """Control row and the sessions that watch it.
+
+    Attributes:
+        etag: ETag of the row at the last read.
+        version: The number of changes.
+        until_s: The end of the watch by the monotonic clock, by session.
+    """
 
     etag: str | None = None
     version: int = 0
-    until_s: dict[str, float] = field(default_factory=dict)  # by session
+    until_s: dict[str, float] = field(default_factory=dict)
 
 
 class Newest(Generic[_K, _V]):
-    """What is remembered of each asker, so much in all: who has the most forgets first."""
+    """Cache with one size limit, where the client with the most entries loses entries first."""
 
     def __init__(self, max_count: int) -> None:
         self._max_count = max_count
@@ -121,7 +144,13 @@ class Newest(Generic[_K, _V]):
         return None if own is None else own.get(key)
 
     def put(self, asker: str, key: _K, value: _V) -> list[tuple[str, _K]]:
-        """Remember it; whose keys were forgotten for it."""
+        """Store a value and return the removed entries.
+
+        Args:
+            asker: The name of the client.
+            key: The key to store the value under.
+            value: The value.
+        """
         own = self._of.setdefault(asker, OrderedDict())
         self._count += key not in own
         own[key] = value
@@ -129,7 +158,8 @@ class Newest(Generic[_K, _V]):
         if self._count <= self._max_count:
             return []
         fullest = max(self._of, key=lambda name: len(self._of[name]))
-        count = len(self._of[fullest]) // 2 + 1  # some at a time: looking for the fullest costs
+        # Remove several entries at once, because finding the client with the most entries is slow.
+        count = len(self._of[fullest]) // 2 + 1
         forgotten = [(fullest, oldest) for oldest in list(self._of[fullest])[:count]]
         for place in forgotten:
             self.pop(*place)
@@ -148,11 +178,12 @@ class Newest(Generic[_K, _V]):
 
 _HALF: Final = "half a character (a lone surrogate), which no text here may have"
 
-Refusals = Callable[[Rights, str, str], None]  # who, the operation, why
+# Rights, operation, reason
+Refusals = Callable[[Rights, str, str], None]
 
 
 class ExchangeService:
-    """One coordinator's; :meth:`run` looks after what is pushed."""
+    """Service of one coordinator that executes operations and sends data to streams."""
 
     def __init__(self, fabric: Fabric, refused: Refusals = lambda *_: None) -> None:
         self._fabric = fabric
@@ -167,7 +198,8 @@ class ExchangeService:
         self._sessions: dict[str, Session] = {}
         self._wants: Newest[str, _Want] = Newest(WANTS_KEPT_COUNT)
         self._waiting: OrderedDict[tuple[str, str], _Want] = OrderedDict()
-        self._given: OrderedDict[str, set[str]] = OrderedDict()  # askers, by burst
+        # Clients by burst
+        self._given: OrderedDict[str, set[str]] = OrderedDict()
         self._wanted = asyncio.Event()
         self._locks: OrderedDict[str, tuple[str, Delivery]] = OrderedDict()
         self._watches: dict[str, _Watch] = {}
@@ -176,16 +208,34 @@ class ExchangeService:
     # Operations -------------------------------------------------------------------------------
 
     async def do(self, rights: Rights, operations: Sequence[Any]) -> list[dict[str, Any]]:
-        """The answers in order: ``{"ok": value}`` or ``{"error": name, "said": why}``."""
+        """Execute operations and return their results in order.
+
+        Args:
+            rights: The rights to check.
+            operations: Operations, parsed from JSON.
+
+        Returns:
+            ``{"ok": value}`` or ``{"error": name, "said": why}`` for each operation.
+        """
         left, tasks = _Left(ANSWERS_MAX_BYTES), []
         for number, one in enumerate(operations, 1):
             tasks.append(asyncio.create_task(self._answer(rights, one, left)))
             if number % STARTED_AT_ONCE == 0:
-                await asyncio.sleep(0)  # others' turn: an operation is decoded at its start
+                # Let other tasks run, because each operation is decoded at its start.
+                await asyncio.sleep(0)
         return await asyncio.gather(*tasks)
 
     async def allow(self, rights: Rights, operation: Mapping[str, Any]) -> None:
-        """Raises what the asker's rights say against it, which is recorded."""
+        """Check an operation against the rights of its client, and record a rejection.
+
+        Args:
+            rights: The rights to check.
+            operation: Operation.
+
+        Raises:
+            ExchangeRefused: Agents may not use this operation.
+            EntityRefused: The row belongs to another agent.
+        """
         try:
             await rights.allow(operation)
         except (ExchangeRefused, EntityRefused) as error:
@@ -208,12 +258,13 @@ class ExchangeService:
             return {"error": type(error).__name__, "said": str(error)}
         except ExchangeError as error:
             return {"error": type(error).__name__, "said": str(error)}
-        except Exception as error:  # whatever it is made of, it is this operation's end
+        # Any error ends only this operation.
+        except Exception as error:
             said = plain_text(f"not an operation: {type(error).__name__} {error}", 300)
             return {"error": "ExchangeMisconfigured", "said": said}
 
     def _note_refusal(self, rights: Rights, operation: Mapping[str, Any], why: object) -> None:
-        """Record a refusal; what it quotes may be any text, half of a character too."""
+        """Record a rejection. Its text can contain any characters, even lone surrogates."""
         self._refused(rights, plain_text(str(operation.get("do")), 40), plain_text(str(why), 300))
 
     async def _once(self, rights: Rights, operation: Mapping[str, Any]) -> Any:
@@ -230,8 +281,10 @@ class ExchangeService:
         except BaseException as error:
             if isinstance(error, Exception) and not isinstance(error, ExchangeUnavailable):
                 answer.set_exception(error)
-                answer.exception()  # read: nobody else may ask
-            else:  # it may go well the next time
+                # Mark the exception as retrieved, because there may be no other reader.
+                answer.exception()
+            # A retry may succeed.
+            else:
                 self._answers.pop(*key)
                 answer.cancel()
             raise
@@ -239,8 +292,11 @@ class ExchangeService:
         return done
 
     async def _gathered(self) -> None:
-        """Wait until the writes of this moment go to the store, all at once: a thousand agents that
-        write by turns would else have a commit each, and few agents wait for next to nothing."""
+        """Wait until the current writes go to the store together.
+
+        Otherwise a thousand agents would need a thousand commits. With few agents the wait is very
+        short.
+        """
         if self._gathering is None:
             self._gathering = asyncio.Event()
             pause_s = min(GATHER_S * len(self._sessions), GATHER_MAX_S)
@@ -297,9 +353,10 @@ class ExchangeService:
         return None
 
     def _is_late(self, rights: Rights, operation: Mapping[str, Any]) -> bool:
-        """Whether a later operation of the same asker has written these rows already."""
+        """Return True if a later operation of the same client has already written these rows."""
         asker, _, number = str(operation["id"]).rpartition(".")
-        if not number.isdecimal() or len(number) > 15:  # not counted
+        # The id has no counter.
+        if not number.isdecimal() or len(number) > 15:
             return False
         if operation["do"] == "delete":
             rows = [(str(operation["partition"]), str(operation["key"]))]
@@ -341,9 +398,11 @@ class ExchangeService:
     async def _want(self, rights: Rights, operation: Mapping[str, Any]) -> None:
         key = (rights.name, str(operation["want"])[:64])
         session = self._session(rights, str(operation["session"]))
-        wait_s = min(max(0.0, float(operation["wait_s"])), WANT_MAX_S)  # of no number: none
+        # The result is 0 for NaN.
+        wait_s = min(max(0.0, float(operation["wait_s"])), WANT_MAX_S)
         want = self._wants.get(*key)
-        if want is not None:  # asked again, as by another stream
+        # Repeated request, for example on a new stream.
+        if want is not None:
             want.session = session
             if want.over:
                 self._tell(key, want)
@@ -367,7 +426,7 @@ class ExchangeService:
                 await self._fabric.queue.abandon(settled)
 
     def _settled(self, rights: Rights, token: str) -> Delivery:
-        """The delivery behind a token, which is its receiver's alone."""
+        """Return the delivery of a token, which only its receiver may use."""
         found = self._locks.get(token)
         if found is None:
             raise LockLost("its lock is not known here: the coordinator started again, or it ended")
@@ -377,7 +436,7 @@ class ExchangeService:
         return delivery
 
     async def hand_out(self) -> None:
-        """Give jobs to whoever wants one, the longest waiting first; until cancelled."""
+        """Deliver jobs to waiting agents, the longest waiting first, until cancelled."""
         while True:
             if not self._waiting:
                 await self._wanted.wait()
@@ -389,12 +448,16 @@ class ExchangeService:
                 await asyncio.sleep(1.0)
                 continue
             if not found_count:
-                with suppress(TimeoutError):  # who comes newly is looked for at once
+                # A new waiting agent is served immediately.
+                with suppress(TimeoutError):
                     async with asyncio.timeout(random.uniform(*LOOK_S)):  # noqa: S311 - jitter
                         await self._wanted.wait()
 
     async def _hand_some(self) -> int:
-        """One look for everybody; many when it found something. How many were found."""
+        """Receive and deliver jobs, and return the number of jobs.
+
+        The first request serves all waiting agents. More requests follow if it returns a job.
+        """
         asked_s = time.monotonic()
         first = await self._fabric.queue.receive(0)
         found = [first] if first is not None else []
@@ -417,11 +480,13 @@ class ExchangeService:
         while len(self._given) > BURSTS_KEPT_COUNT:
             self._given.popitem(last=False)
         while self._waiting:
-            # Who has a job of the burst waits behind all who have none: none gathers many.
+            # Agents that have a job of this burst are served last, so that the jobs are
+            # distributed.
             firsts = (key for key in self._waiting if key[0] not in given)
             key = next(firsts, None) or next(iter(self._waiting))
             want = self._waiting.pop(key)
-            if want.session.streams_count == 0:  # nobody there: it asks again when it is back
+            # The agent is not connected and sends a new request later.
+            if want.session.streams_count == 0:
                 self._wants.pop(*key)
                 continue
             given.add(key[0])
@@ -433,7 +498,8 @@ class ExchangeService:
                 self._waiting.move_to_end(key, last=False)
                 given.discard(key[0])
                 break
-            if want.over:  # given up meanwhile
+            # The agent cancelled its request in the meantime.
+            if want.over:
                 continue
             token = secrets.token_hex(16)
             self._locks[token] = (want.rights.name, delivery)
@@ -466,7 +532,7 @@ class ExchangeService:
         return {"row": _told(row), "version": watch.version}
 
     async def _look(self, partition: str, watch: _Watch) -> Entity | None:
-        """Read the row, and tell of it what is new."""
+        """Read the control row and send a change to all watching sessions."""
         row = await self._fabric.control.get(partition, CONTROL)
         etag = "" if row is None else row.etag
         if etag != watch.etag:
@@ -479,7 +545,7 @@ class ExchangeService:
         return row
 
     async def watch_control(self) -> None:
-        """Tell of control rows as they change; until cancelled."""
+        """Send changes of control rows to their watchers, until cancelled."""
         while True:
             await asyncio.sleep(CONTROL_LOOK_S)
             now_s = time.monotonic()
@@ -490,7 +556,8 @@ class ExchangeService:
                 if not watch.until_s:
                     del self._watches[partition]
                     continue
-                with suppress(ExchangeError):  # those who watch see no change, and the lease end
+                # The watchers see no change until their lease ends.
+                with suppress(ExchangeError):
                     await self._look(partition, watch)
 
     # Streams ----------------------------------------------------------------------------------
@@ -502,11 +569,18 @@ class ExchangeService:
         return session
 
     async def stream(self, rights: Rights, session_id: str) -> AsyncGenerator[bytes, None]:
-        """The lines of a session, for ever."""
-        key = f"{rights.name} {session_id}"  # so that nobody names another's
+        """Yield the lines of a session without end.
+
+        Args:
+            rights: The rights to check.
+            session_id: Id chosen by the client.
+        """
+        # Includes the client's name, so that clients cannot use other sessions.
+        key = f"{rights.name} {session_id}"
         session = self._sessions.setdefault(key, Session(name=key))
         session.streams_count += 1
-        session.lines = asyncio.Queue(maxsize=LINES_MAX_COUNT)  # the last stream's are lost with it
+        # Lines of the previous stream are lost.
+        session.lines = asyncio.Queue(maxsize=LINES_MAX_COUNT)
         lines = session.lines
         try:
             yield _line({"stream": session_id})
@@ -531,7 +605,7 @@ class ExchangeService:
 
 
 class _Left:
-    """Bytes that the answers to one request may still have, and turns to read rows."""
+    """Limits for one request, with the remaining bytes of its results and its concurrent reads."""
 
     def __init__(self, left_bytes: int) -> None:
         self._bytes = left_bytes
@@ -539,9 +613,12 @@ class _Left:
 
     @asynccontextmanager
     async def turn(self, operation: Mapping[str, Any]) -> AsyncGenerator[None, None]:
-        """Wait for a turn, if the operation reads rows: else all are read before any is counted.
+        """Wait for a turn if the operation reads rows.
 
-        Raises ``ExchangeUnavailable`` where no byte is left.
+        Without turns, all rows would be read before the first result is counted.
+
+        Raises:
+            ExchangeUnavailable: There are no bytes left.
         """
         if operation.get("do") not in ("get", "scan"):
             yield
@@ -551,7 +628,7 @@ class _Left:
             yield
 
     def take(self, size_bytes: int) -> None:
-        """Count an answer. Raises ``ExchangeUnavailable`` where it is too much."""
+        """Count a result. Raises ``ExchangeUnavailable`` if the limit is exceeded."""
         self._bytes -= size_bytes
         if self._bytes < 0:
             raise ExchangeUnavailable(
@@ -560,7 +637,7 @@ class _Left:
 
 
 def _told_bytes(answer: Any) -> int:
-    """Return the bytes of the rows in an answer, nearly."""
+    """Return the approximate size of the rows in a result, in bytes."""
     match answer:
         case {"rows": list(rows)}:
             return sum(map(_told_bytes, rows))
@@ -580,10 +657,13 @@ def _told_bytes(answer: Any) -> int:
 
 
 def _bounded(row: Entity) -> Entity:
-    """A row whose packed chunks claim no more readings than one can have.
+    """Return the row if its packed chunks have an allowed number of readings.
 
-    Raises ``EntityRefused``: whoever reads them would build them first. What is no chunk is its
-    reader's to say.
+    A reader would otherwise allocate memory for all of them. Invalid chunks are detected by the
+    reader.
+
+    Raises:
+        EntityRefused: A chunk has too many readings.
     """
     for name, value in row.properties.items():
         if not (isinstance(value, bytes) and name.endswith("_0")):
@@ -607,7 +687,7 @@ def _told(row: Entity | None) -> dict[str, Any] | None:
 
 
 async def _page(table: Table, partition: str, operation: Mapping[str, Any]) -> dict[str, Any]:
-    """Some rows, and the key from which the next page goes on; None: there is none."""
+    """Return a page of rows, and the key of the next page or None at the end."""
     limit, row_from = operation.get("limit"), operation.get("row_from")
     wanted_count = PAGE_MAX_COUNT if limit is None else min(int(limit), PAGE_MAX_COUNT)
     rows: list[dict[str, Any] | None] = []

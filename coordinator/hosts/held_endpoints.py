@@ -1,9 +1,10 @@
-"""Endpoints of server agents: an address and port belong to one live agent at a time.
+"""Reservation of endpoints, so that an address and port belong to one live agent at a time.
 
-The agent that announced an endpoint first holds it until its heartbeats end, or until it was
-started anew and announces others. "First" is by the coordinator's own observation, because an agent
-writes its own start time. A second agent that announces the endpoint is *held back*: its heartbeat
-is stored without endpoints and with a problem that names both agents, so no plan uses it.
+The agent that first announced an endpoint owns it. Ownership ends when its heartbeats stop, or when
+it restarts with other endpoints. The coordinator's own observation decides which agent was first,
+because an agent writes its own start time. A second agent with the same endpoint is *held back*.
+Its heartbeat is stored without endpoints and with a problem that names both agents, so no plan uses
+it.
 """
 
 import asyncio
@@ -16,49 +17,67 @@ from typing import Final
 from broadside.exchange.messages import Presence, Role
 from broadside.exchange.records import FleetRecords
 
-SILENT_S: Final = 15.0  # s after its last heartbeat at which an agent holds nothing any more
-STORED_MAX: Final = timedelta(hours=1)  # age of a stored heartbeat that is taken in at the start
-FORGET_S: Final = 600.0  # s after its last heartbeat at which an agent's address is forgotten
-SWEEP_S: Final = 60.0  # s between looks for such agents
+# Time after its last heartbeat at which an agent loses its endpoints.
+SILENT_S: Final = 15.0
+# Maximum age of stored heartbeats that are loaded at the start.
+STORED_MAX: Final = timedelta(hours=1)
+# Time after its last heartbeat at which an agent's address is removed.
+FORGET_S: Final = 600.0
+# The time between two searches for such agents.
+SWEEP_S: Final = 60.0
 
-_Endpoint = tuple[str, str, int]  # address, protocol, port
+# Address, protocol, port
+_Endpoint = tuple[str, str, int]
 
 
 @dataclass(slots=True, kw_only=True)
 class _Beat:
-    """The newest heartbeat of one agent, and the endpoints that it holds."""
+    """Latest heartbeat of one agent, and the endpoints that it owns.
+
+    Attributes:
+        name: Agent as ``role.id``.
+        address: Announced address.
+        started_at: Start time announced by the agent.
+        boot_id: Boot id of the host, if known.
+        is_there: True if the agent connects from the announced address.
+        heard_s: The time of the heartbeat by the monotonic clock, in seconds.
+        endpoints: Endpoints that the agent owns.
+    """
 
     name: str
     address: str
     started_at: datetime
     boot_id: str | None
-    is_there: bool  # it reaches the coordinator from the address that it announces
-    heard_s: float  # monotonic
+    is_there: bool
+    heard_s: float
     endpoints: set[_Endpoint] = field(default_factory=set)
 
 
 class HeldEndpoints:
-    """The holders of all endpoints; kept in memory, and filled from the stored heartbeats."""
+    """Owners of all endpoints, stored in memory and loaded from the stored heartbeats."""
 
     def __init__(self, fleet: FleetRecords, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._fleet = fleet
         self._clock_s = clock_s
-        self._beats: dict[str, _Beat] = {}  # by role and agent
+        # By role and agent
+        self._beats: dict[str, _Beat] = {}
         self._holders: dict[_Endpoint, str] = {}
-        self._servers: dict[str, str] = {}  # the server that announced an address first
+        # First server that announced each address
+        self._servers: dict[str, str] = {}
         self._is_filled = False
         self._filling = asyncio.Lock()
         self._swept_s = clock_s()
 
     async def hold(self, presence: Presence, from_address: str = "") -> str | None:
-        """Take in a heartbeat.
+        """Process a heartbeat.
 
         Args:
-            presence: The heartbeat.
-            from_address: The address that its connection comes from.
+            presence: Heartbeat.
+            from_address: The client address.
 
         Returns:
-            Why it is held back, with the names of both agents; None: its endpoints are its own.
+            Reason for holding the agent back, with the names of both agents. None if the agent owns
+            all its endpoints.
         """
         await self._fill()
         return self._hold(presence, from_address)
@@ -77,15 +96,26 @@ class HeldEndpoints:
         return None
 
     async def holder(self, address: str, port: int) -> str | None:
-        """Return the live agent (``role.id``) that holds an endpoint; None: nobody does."""
+        """Return the live agent (``role.id``) that owns an endpoint, or None.
+
+        Args:
+            address: The address of the endpoint.
+            port: TCP port.
+        """
         await self._fill()
         beat = self._live(self._holders.get((address, "tcp", port)))
         return None if beat is None else beat.name
 
     async def address_of(self, role: Role, agent_id: str) -> str | None:
-        """Return the address of an agent's newest heartbeat.
+        """Return the address in an agent's latest heartbeat.
 
-        None: there is none, or a server on another host announced that address.
+        Args:
+            role: The agent role.
+            agent_id: The agent id.
+
+        Returns:
+            Address. None if there is no heartbeat, or if a server on another host announced the
+            same address.
         """
         await self._fill()
         beat = self._beats.get(f"{role}.{agent_id}")
@@ -97,14 +127,15 @@ class HeldEndpoints:
         return beat.address
 
     def end(self, name: str) -> None:
-        """Give back what an agent holds: it said goodbye."""
+        """Release the endpoints of an agent that stops."""
         self._forget(name)
 
     async def _fill(self) -> None:
-        """Take in the stored heartbeats once, so that a coordinator that restarts knows its fleet.
+        """Load the stored heartbeats once, so that a restarted coordinator knows its fleet.
 
-        Agents could not reach it meanwhile: each counts as heard now. The newest heartbeat of an
-        endpoint wins, because the row of an agent that ended long ago may still stand.
+        Agents could not connect during the restart, so all heartbeats count as received now. The
+        latest heartbeat of an endpoint wins, because the row of an agent that ended long ago can
+        still exist.
         """
         if self._is_filled:
             return
@@ -122,7 +153,7 @@ class HeldEndpoints:
                 self._hold(presence, "")
 
     def _beat_of(self, presence: Presence, *, is_there: bool) -> _Beat:
-        """Return the heartbeat with what the same process held before."""
+        """Return the heartbeat with the endpoints that the same process already owns."""
         name = f"{presence.role}.{presence.agent_id}"
         beat = _Beat(
             name=name,
@@ -141,7 +172,7 @@ class HeldEndpoints:
         return beat
 
     def _rival(self, beat: _Beat, presence: Presence) -> str | None:
-        """Return why another agent's endpoints stand against a heartbeat; None: nothing does."""
+        """Return the conflict with an endpoint of another agent, or None."""
         server = self._live(self._servers.get(beat.address))
         if server is not None and _other_hosts(server, beat) and not _yields(server, beat):
             return (
@@ -159,7 +190,7 @@ class HeldEndpoints:
         return None
 
     def _first_server(self, beat: _Beat) -> str:
-        """Return the server that holds the heartbeat's address: the first, while it lives."""
+        """Return the server that owns the heartbeat's address, the first one while it lives."""
         server = self._live(self._servers.get(beat.address))
         if server is None or (_other_hosts(server, beat) and _yields(server, beat)):
             return beat.name
@@ -215,7 +246,7 @@ def _each_endpoint(presence: Presence) -> Iterator[_Endpoint]:
 
 
 def _other_hosts(one: _Beat, other: _Beat) -> bool:
-    """Return whether two agents are known to run on different hosts."""
+    """Return True if two agents are known to run on different hosts."""
     return (
         one.name != other.name
         and one.boot_id is not None
@@ -225,5 +256,5 @@ def _other_hosts(one: _Beat, other: _Beat) -> bool:
 
 
 def _yields(holder: _Beat, claimant: _Beat) -> bool:
-    """Return whether a claimant has proof that a holder lacks: it connects from the address."""
+    """Return True if only the claimant connects from the announced address."""
     return claimant.is_there and not holder.is_there

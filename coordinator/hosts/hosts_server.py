@@ -1,4 +1,4 @@
-"""The listener that agents of other hosts reach, beside the operators' API."""
+"""HTTPS server for agents on other hosts, separate from the API server."""
 
 import asyncio
 import contextlib
@@ -22,16 +22,18 @@ from broadside.exchange.embedded.backup import TLS_FOLDER
 from broadside.exchange.fabric import Fabric
 from broadside.exchange.ports import Table
 
-IDLE_S: Final = 75  # s that a connection waits for its next request: longer than agents keep it
-END_S: Final = 1  # s that requests have at the end: streams have none of their own
+# Idle timeout of a connection, longer than the idle timeout of the agents.
+IDLE_S: Final = 75
+# Time for open requests at shutdown. Streams do not end by themselves and are closed then.
+END_S: Final = 1
 
 
 class HostsMisconfigured(Exception):
-    """The listener cannot be set up; says which setting, and the fix."""
+    """The server cannot be configured. The message contains the setting and the fix."""
 
 
 class HostsServer(uvicorn.Server):
-    """Served for as long as the context of :meth:`serving` lasts."""
+    """Server that runs until :meth:`run_beside` is cancelled."""
 
     def __init__(self, config: uvicorn.Config, listener: Listener) -> None:
         super().__init__(config)
@@ -41,11 +43,11 @@ class HostsServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Signals are the API server's, which ends this one."""
+        """Do not handle signals. The API server handles them and stops this server."""
         yield
 
     async def run_beside(self) -> None:
-        """Serve until cancelled."""
+        """Run the server until this task is cancelled."""
         serving = asyncio.create_task(self.serve(sockets=[self._listener]))
         try:
             await asyncio.shield(serving)
@@ -58,9 +60,19 @@ class HostsServer(uvicorn.Server):
 def open_hosts_server(
     settings: CoordinatorSettings, fabric: Fabric, data_dir: Path, audit: Audit
 ) -> HostsServer | None:
-    """The listener as the settings have it; None: there is to be none.
+    """Create the server for the given settings.
 
-    Raises :class:`HostsMisconfigured`.
+    Args:
+        settings: The coordinator settings.
+        fabric: The coordinator fabric.
+        data_dir: The data folder with the certificate authority.
+        audit: Audit log.
+
+    Returns:
+        Server, or None if it is not configured.
+
+    Raises:
+        HostsMisconfigured: A setting is invalid, or the certificate cannot be loaded.
     """
     if settings.hosts_listen is None:
         return None
@@ -102,12 +114,18 @@ def open_hosts_server(
 async def check_authority(
     settings: CoordinatorSettings, private: Table, data_dir: Path, now: datetime
 ) -> None:
-    """Refuse to start, or to make a code, where an authority that agents trust was lost.
+    """Check that the certificate authority trusted by agents is not lost.
 
-    A new one would be made in its place, and each of them would refuse it.
+    A coordinator without authority would create a new one, which all enrolled agents reject.
+
+    Args:
+        settings: The coordinator settings.
+        private: The private table with the enrolled agents.
+        data_dir: The coordinator data folder.
+        now: The current time.
 
     Raises:
-        HostsMisconfigured: The authority was lost; says what to do.
+        HostsMisconfigured: The authority was lost. The message contains the fix.
         ExchangeError: The enrolled agents cannot be read.
     """
     if settings.hosts_certificate_file is not None or has_authority(data_dir):
@@ -123,9 +141,14 @@ async def check_authority(
 
 
 def shown_certificate(settings: CoordinatorSettings, data_dir: Path) -> Shown:
-    """The site's own certificate, or one of the coordinator's authority, made where it is missing.
+    """Return the site's certificate, or create one from the coordinator's authority.
 
-    Raises :class:`HostsMisconfigured`.
+    Args:
+        settings: The coordinator settings.
+        data_dir: The coordinator data folder.
+
+    Raises:
+        HostsMisconfigured: A setting is missing, or the certificate cannot be created.
     """
     certificate, key = settings.hosts_certificate_file, settings.hosts_key_file
     if certificate is not None and key is not None:

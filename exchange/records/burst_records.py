@@ -1,10 +1,10 @@
-"""What agents record of bursts: claims, reports, seconds, probes, and what engines printed.
+"""Records that agents write for bursts, such as claims, reports, seconds and engine output.
 
-A chunk row holds up to :data:`~broadside.exchange.second_rows.CHUNK_S` seconds of one end: for
-each flow the packed intervals (``client_up_0...``) and the instant of their zero
-(``client_up_first_data_at_s``), and the packed host counters (``host_0...``). It is rewritten whole
-once a minute under the same key, and between the row ``tail`` behind it: writing either twice is
-harmless. A 1740 s burst is two rows an end.
+A chunk row contains up to :data:`~broadside.exchange.second_rows.CHUNK_S` seconds of one end. It
+has the packed intervals (``client_up_0...``) and start time (``client_up_first_data_at_s``) of each
+flow, and the packed host counters (``host_0...``). The whole row is written again once a minute
+under the same key. Between these writes, the row ``tail`` after it is written. Writing either row
+twice is harmless. A 1740 s burst has two rows per end.
 """
 
 import asyncio
@@ -65,11 +65,12 @@ from broadside.exchange.second_rows import (
     unpacked_tracks,
 )
 
-# A day of readings ten times a second in both directions: nobody's end of a test has more.
+# Enough for a day of measurements, ten per second, in both directions.
 _END_MAX_BYTES: Final = 64 * 1_048_576
 _TOO_MANY: Final = f"with those before it over {_END_MAX_BYTES} bytes of one end of a test"
 
-ALL_PAIRS: Final = range(99_999)  # their numbers have five digits in keys
+# Pair indexes have five digits in keys.
+ALL_PAIRS: Final = range(99_999)
 
 _PAIR: Final = re.compile(r"[0-9]{5}")
 _PAIR_PART: Final = re.compile(rf"[0-9]{{5}}\.([0-9]{{3}}|{TAIL})")
@@ -78,44 +79,59 @@ _M = TypeVar("_M", bound=Message)
 
 
 class BurstRecords:
-    """Rows of the table *results*; without ``raw`` it keeps what engines printed too."""
+    """Rows of the table *results*, which also stores engine output if there is no ``raw`` store."""
 
     def __init__(self, table: Table, raw: RawStore | None = None) -> None:
         self._table = table
         self._raw = raw or TableRaw(table)
-        # A blob account that came later does not hide what the table keeps from before.
+        # Output stored in the table before a blob account was configured can still be read.
         self._raw_stores = (self._raw, TableRaw(table)) if raw else (self._raw,)
 
     # Client ends ------------------------------------------------------------------------------
 
     async def claim(self, job: Job, claim: Claim) -> bool:
-        """Create the claim row; False when somebody else (or an earlier delivery) has it."""
+        """Create the claim row of a job.
+
+        Args:
+            job: The job to claim.
+            claim: The claim of this agent.
+
+        Returns:
+            False if another agent or an earlier delivery has claimed the job.
+        """
         row = _claim_row(job, claim)
         try:
             await self._table.insert(row)
         except EntityExists:
-            # It may be this very claim, stored by an attempt whose answer was lost.
+            # The existing row can be this claim, if the result of an earlier attempt was lost.
             there = await self._table.get(row.partition_key, row.row_key)
             if there is None:
                 return False
             try:
                 holder = parse_row(Claim, there)
-            except RecordUnreadable:  # somebody's, whoever wrote it
+            # Another version's claim is also a claim.
+            except RecordUnreadable:
                 return False
             return (holder.agent_id, holder.claimed_at) == (claim.agent_id, claim.claimed_at)
         return True
 
     async def read_claim_row(self, run_id: str, burst_index: int, pair_index: int) -> Entity | None:
-        """The claim of a pair as it is stored, readable or not."""
+        """Return the claim row of a pair without validation, or None if there is no claim.
+
+        Args:
+            run_id: The run id.
+            burst_index: The burst index.
+            pair_index: The pair index.
+        """
         key = f"{CLAIM}{pair_index:05d}"
         return await self._table.get(burst_partition(run_id, burst_index), key)
 
     async def save_claim(self, job: Job, claim: Claim) -> None:
-        """Replace one's own claim row as the job moves on."""
+        """Replace this agent's claim row when the job progresses."""
         await self._table.upsert(_claim_row(job, claim))
 
     async def save_report(self, report: JobReport) -> None:
-        """Create or replace the client end's account of a job."""
+        """Create or replace the client's report of a job."""
         partition = burst_partition(report.run_id, report.burst_index)
         await self._table.upsert(message_row(partition, f"{REPORT}{report.pair_index:05d}", report))
 
@@ -127,11 +143,17 @@ class BurstRecords:
         *,
         from_s: float = 0.0,
     ) -> None:
-        """Store the client end's seconds so far; only chunks that end after ``from_s`` (engine
-        time) are written, and of an open one most times the tail alone.
+        """Store the seconds of the client end.
 
-        ``tracks`` and ``host`` are everything since the job began, each time. ``from_s`` is the
-        engine time up to which an earlier save *returned*; the last save of a job leaves it out.
+        Only chunks that end after ``from_s`` are written. For an open chunk this is usually only
+        the tail.
+
+        Args:
+            job: The job of the pair.
+            tracks: All intervals to date, from the start of the job.
+            host: All host counters to date, from the start of the job.
+            from_s: Engine time, in seconds, up to which an earlier save *returned*. The last save
+                of a job omits it.
         """
         partition = burst_partition(job.run_id, job.burst_index)
         rows = chunk_rows(
@@ -145,7 +167,7 @@ class BurstRecords:
         await self._table.batch(rows)
 
     async def save_probes(self, job: Job, probes: Probes) -> None:
-        """Keep what the client end's probes said of the path."""
+        """Store the results of the client end's probes."""
         partition = burst_partition(job.run_id, job.burst_index)
         rows = await asyncio.to_thread(
             probe_rows, partition, f"{PROBE}{job.pair_index:05d}", probes
@@ -155,7 +177,12 @@ class BurstRecords:
     async def stream_probes(
         self, run_id: str, burst_index: int
     ) -> AsyncIterator[tuple[int, Probes]]:
-        """The probes of a burst, pair by pair in index order."""
+        """Yield the probes of a burst with their pair indexes, in order.
+
+        Args:
+            run_id: The run id.
+            burst_index: The burst index.
+        """
         async for pair_index, rows in self._by_pair(run_id, burst_index, PROBE):
             try:
                 probes = parse_probes(rows)
@@ -167,12 +194,12 @@ class BurstRecords:
     async def stream_seconds(
         self, run_id: str, burst_index: int, broken: list[Violation] | None = None
     ) -> AsyncIterator[tuple[int, PackedEnd]]:
-        """The client ends' seconds of a burst still packed, pair by pair in index order.
+        """Yield the packed seconds of a burst's client ends with their pair indexes, in order.
 
         Args:
-            run_id: The run.
-            burst_index: The burst.
-            broken: Gets the rows that break a rule, which are left out.
+            run_id: The run id.
+            burst_index: The burst index.
+            broken: A list to append violations to. Their rows are skipped.
         """
         async for pair_index, rows in self._by_pair(run_id, burst_index, CHUNK, broken):
             if (end := _try_end(rows)) is not None:
@@ -181,7 +208,7 @@ class BurstRecords:
     async def _by_pair(
         self, run_id: str, burst_index: int, prefix: str, broken: list[Violation] | None = None
     ) -> AsyncIterator[tuple[int, list[Entity]]]:
-        """Rows ``<prefix><pair>.<n>`` of a burst, those of a pair together."""
+        """Yield rows ``<prefix><pair>.<n>`` of a burst, grouped by pair."""
         rows: list[Entity] = []
         pair_index, held_bytes = -1, 0
         async for row in self._table.scan(
@@ -207,8 +234,17 @@ class BurstRecords:
     async def read_changed(
         self, kind: type[_M], run_id: str, burst_index: int, etags: dict[str, str]
     ) -> Mapping[int, _M]:
-        """Claims or reports that are not as they were by ``etags``, which are brought up to date;
-        by pair index."""
+        """Read claims or reports that changed since the last call.
+
+        Args:
+            kind: ``Claim`` or ``JobReport``.
+            run_id: The run id.
+            burst_index: The burst index.
+            etags: The known ETags, to be updated by this call.
+
+        Returns:
+            New and changed messages by pair index.
+        """
         name = CLAIM if kind is Claim else REPORT
         partition = burst_partition(run_id, burst_index)
         return _by_index(kind, name, await self._changed(partition, name, f"{name}:", etags))
@@ -216,7 +252,16 @@ class BurstRecords:
     async def read_tails(
         self, run_id: str, burst_index: int, etags: dict[str, str]
     ) -> Mapping[int, PackedEnd]:
-        """The newest seconds of the client ends whose rows changed, as above; by pair index."""
+        """Read the newest seconds of client ends that changed since the last call.
+
+        Args:
+            run_id: The run id.
+            burst_index: The burst index.
+            etags: The known ETags, to be updated by this call.
+
+        Returns:
+            Tails by pair index.
+        """
         partition = burst_partition(run_id, burst_index)
         return {
             index: end
@@ -229,7 +274,16 @@ class BurstRecords:
     async def read_test_tails(
         self, from_at: datetime, before_at: datetime, etags: dict[str, str]
     ) -> Mapping[str, PackedEnd]:
-        """The same of server ends, by their tests' keys."""
+        """Read the newest seconds of server ends that changed since the last call.
+
+        Args:
+            from_at: The start time to search from.
+            before_at: The time to stop before.
+            etags: The known ETags, to be updated by this call.
+
+        Returns:
+            Tails by key of the test.
+        """
         span = f"{epoch_ms(from_at):013d}", f"{epoch_ms(before_at) + 1:013d}"
         parts = await asyncio.gather(
             *(
@@ -267,10 +321,10 @@ class BurstRecords:
         """Return the claims of some pairs, by pair index.
 
         Args:
-            run_id: The run.
-            burst_index: The burst.
-            pairs: The pairs' numbers.
-            broken: Gets the rows that break a rule, which are left out.
+            run_id: The run id.
+            burst_index: The burst index.
+            pairs: Range of pair indexes.
+            broken: A list to append violations to. Their rows are skipped.
         """
         return await self._read_pairs(Claim, CLAIM, run_id, burst_index, pairs, broken)
 
@@ -281,7 +335,7 @@ class BurstRecords:
         pairs: range = ALL_PAIRS,
         broken: list[Violation] | None = None,
     ) -> Mapping[int, JobReport]:
-        """Return the reports of some pairs, by pair index; as :meth:`read_claims`."""
+        """Return the reports of some pairs, by pair index. See :meth:`read_claims`."""
         return await self._read_pairs(JobReport, REPORT, run_id, burst_index, pairs, broken)
 
     async def _read_pairs(
@@ -301,11 +355,27 @@ class BurstRecords:
         return _by_index(kind, name, [row async for row in rows], broken)
 
     async def save_raw(self, run_id: str, burst_index: int, pair_index: int, text: bytes) -> None:
-        """Keep what the client end's engine printed."""
+        """Store the output of the client end's engine.
+
+        Args:
+            run_id: The run id.
+            burst_index: The burst index.
+            pair_index: The pair index.
+            text: The engine output, plain or ``Packed``.
+        """
         await self._raw.save(raw_name(run_id, burst_index, pair_index), text)
 
     async def read_raw(self, run_id: str, burst_index: int, pair_index: int) -> bytes | None:
-        """What the client end's engine printed, or None."""
+        """Return the output of the client end's engine.
+
+        Args:
+            run_id: The run id.
+            burst_index: The burst index.
+            pair_index: The pair index.
+
+        Returns:
+            Engine output, or None if it is not stored.
+        """
         return await self._find_raw(raw_name(run_id, burst_index, pair_index))
 
     async def _find_raw(self, name: RawName) -> bytes | None:
@@ -319,7 +389,15 @@ class BurstRecords:
             await store.delete_folder(folder)
 
     async def delete(self, run_id: str, burst_index: int) -> int:
-        """Remove a burst's rows and raw output, but its server ends'; return how many rows."""
+        """Delete rows and raw output of a burst, except for server ends.
+
+        Args:
+            run_id: The run id.
+            burst_index: The burst index.
+
+        Returns:
+            The number of deleted rows.
+        """
         await self._delete_raw(raw_folder(run_id, burst_index))
         return await self._table.delete_partition(burst_partition(run_id, burst_index))
 
@@ -333,9 +411,14 @@ class BurstRecords:
         *,
         from_s: float = 0.0,
     ) -> None:
-        """Store a server-side test so far, or whole; keyed by agent, port and start.
+        """Store the current state of a server-side test.
 
-        ``from_s`` works as in :meth:`save_seconds`.
+        Args:
+            test: Test, identified by agent, port and start time.
+            tracks: All intervals to date, from the start of the test.
+            host: All host counters to date, from the start of the test.
+            from_s: Engine time, in seconds, up to which an earlier save returned. See
+                :meth:`save_seconds`.
         """
         partition = server_tests_partition(test.started_at, test.agent_id)
         key = server_test_key(test)
@@ -347,13 +430,18 @@ class BurstRecords:
             host_zero_s=test.started_at.timestamp(),
             from_s=from_s,
         )
-        # Whoever reads that the test has ended finds all its seconds: they go first.
+        # The seconds are written first. A reader that finds the end of a test then finds all its
+        # seconds.
         row = message_row(partition, key, test)
         await self._table.batch([row, *rows] if test.ended_at is None else [*rows, row])
 
     async def read_tests(self, from_at: datetime, before_at: datetime) -> Sequence[TestSeconds]:
-        """Every server-side test that started in the span, over the whole fleet, all at once, in
-        the order of their start."""
+        """Return all server-side tests that started in a time range, sorted by start.
+
+        Args:
+            from_at: The time to start from.
+            before_at: The time to stop before.
+        """
         ends = [found async for found in self.stream_tests(from_at, before_at)]
         ends.sort(key=lambda found: server_test_key(found[0]))
 
@@ -368,17 +456,18 @@ class BurstRecords:
         before_at: datetime,
         broken: list[Violation] | None = None,
     ) -> AsyncIterator[tuple[ServerTest, PackedEnd]]:
-        """The same one by one, the seconds still packed; an agent's in the order of their start.
+        """Yield server-side tests with packed seconds. The tests of each agent are sorted by start.
 
         Args:
-            from_at: The start of the span.
-            before_at: Its end, excluded.
-            broken: Gets the rows that break a rule, which are left out.
+            from_at: The start time to search from.
+            before_at: The time to stop before.
+            broken: A list to append violations to. Their rows are skipped.
         """
         partitions = (p for at in _hours(from_at, before_at) for p in server_tests_partitions(at))
         for partition in partitions:
             instant = ""
-            tests: dict[str, tuple[ServerTest, list[Entity]]] = {}  # of one millisecond
+            # Tests that started in the same millisecond.
+            tests: dict[str, tuple[ServerTest, list[Entity]]] = {}
             async for row in self._table.scan(
                 partition,
                 row_from=f"{epoch_ms(from_at):013d}",
@@ -406,35 +495,43 @@ class BurstRecords:
                 yield found
 
     async def save_server_raw(self, test: ServerTest, text: bytes) -> None:
-        """Keep what the server end's engine printed, under its test's own key."""
+        """Store the output of the server end's engine under the key of the test."""
         await self._raw.save(server_raw_name(test), text)
 
     async def read_server_raw(self, test: ServerTest) -> bytes | None:
-        """What the server end's engine printed, or None."""
+        """Return the output of the server end's engine, or None if it is not stored."""
         return await self._find_raw(server_raw_name(test))
 
     async def tests_hours(self, before_at: datetime) -> AsyncIterator[datetime]:
-        """The UTC hours that end by ``before_at`` in which a server-side test started; each costs
-        a read, those without one nothing."""
+        """Yield the UTC hours before ``before_at`` in which server-side tests started.
+
+        Each yielded hour costs one request. Hours without tests cost nothing.
+        """
         start, stop = TESTS, server_tests_partitions(before_at)[0]
         while key := await self._table.next_partition(start, stop):
             hour_at = server_tests_hour(key)
             if hour_at is None:
                 leave_out(RecordUnreadable(f"partition {key}: its key names no hour"))
-                start = f"{key} "  # no key lies between
+                # Skips exactly this partition, because no other key sorts between the two.
+                start = f"{key} "
             else:
                 yield hour_at
                 start = server_tests_partitions(hour_at + timedelta(hours=1))[0]
 
     async def delete_tests(self, hour_at: datetime) -> int:
-        """Remove the server-side tests that started in an hour; return how many rows it was."""
+        """Delete the server-side tests that started in an hour and return the number of rows."""
         await self._delete_raw(server_raw_folder(hour_at))
         partitions = server_tests_partitions(hour_at)
         return sum(await asyncio.gather(*map(self._table.delete_partition, partitions)))
 
 
 def told_late(row: Entity, at: datetime) -> Entity:
-    """A row as it leaves an agent's spool: an account of a job or test says when that was."""
+    """Add the delivery time to a report or test that leaves the spool.
+
+    Args:
+        row: The row to send. Rows of other kinds are returned unchanged.
+        at: Delivery time.
+    """
     model: type[JobReport | ServerTest]
     if row.row_key.startswith(REPORT):
         model = JobReport
@@ -444,13 +541,14 @@ def told_late(row: Entity, at: datetime) -> Entity:
         return row
     try:
         account = parse_row(model, row)
-    except RecordUnreadable:  # another version's: it goes as it is
+    # Rows of another version are sent unchanged.
+    except RecordUnreadable:
         return row
     return message_row(row.partition_key, row.row_key, account.delivered(at))
 
 
 def _hours(from_at: datetime, before_at: datetime) -> Iterator[datetime]:
-    """The UTC hours that a span touches."""
+    """Yield the UTC hours that overlap a time range."""
     hour_at = from_at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     while hour_at < before_at:
         yield hour_at
@@ -465,7 +563,7 @@ def _claim_row(job: Job, claim: Claim) -> Entity:
 def _started(
     tests: Mapping[str, tuple[ServerTest, list[Entity]]], from_at: datetime, before_at: datetime
 ) -> list[tuple[ServerTest, PackedEnd]]:
-    """The tests of the span with their chunks, which follow them in key order."""
+    """Return the tests of the time range with their chunks."""
     return [
         (test, _try_end(rows) or packed_end(()))
         for test, rows in tests.values()
@@ -474,7 +572,7 @@ def _started(
 
 
 def _try_end(rows: Sequence[Entity]) -> PackedEnd | None:
-    """One end's seconds; None where they cannot be read, which is logged once."""
+    """Return the seconds of one end, or None if they are unreadable. The error is logged once."""
     try:
         return packed_end(rows)
     except RecordUnreadable as error:
@@ -485,7 +583,7 @@ def _try_end(rows: Sequence[Entity]) -> PackedEnd | None:
 def _by_index(
     kind: type[_M], name: str, rows: Sequence[Entity], broken: list[Violation] | None = None
 ) -> Mapping[int, _M]:
-    """Claims or reports by pair index; what cannot be read, or breaks a rule, is left out."""
+    """Return claims or reports by pair index, without unreadable rows and violations."""
     found = {}
     for row in rows:
         if (index := _index(row, name, _PAIR)) is None or (value := try_row(kind, row)) is None:
@@ -496,7 +594,7 @@ def _by_index(
 
 
 def _is_chunk(row: Entity) -> bool:
-    """Return whether a row of the server ends holds packed seconds, by its key."""
+    """Return True if the key of a server-end row is the key of packed seconds."""
     place = place_of(row.partition_key, row.row_key)
     if place is None:
         return "json" not in row.properties
@@ -508,7 +606,7 @@ def _bytes_of(row: Entity) -> int:
 
 
 def _index(row: Entity, prefix: str, form: re.Pattern[str]) -> int | None:
-    """The pair that a row's key names; None for a key that none of ours made, logged once."""
+    """Return the pair index of a row key, or None for an invalid key, which is logged once."""
     found = form.fullmatch(row.row_key.removeprefix(prefix))
     if found is None:
         leave_out(RecordUnreadable(f"row {row_name(row)}: its key names no pair"))

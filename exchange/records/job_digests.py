@@ -1,6 +1,7 @@
-"""What the messages of a burst's jobs hash to: how an agent tells a planned job from a forged one.
+"""Digests of the job messages of a burst, which agents use to detect forged jobs.
 
-The coordinator writes them in the table *control*, which agents read, before it sends the messages.
+The coordinator writes the digests to the table *control* before it sends the messages. Agents can
+only read this table.
 """
 
 import hashlib
@@ -15,26 +16,39 @@ from broadside.exchange.records.keys import JOBS_PAIRS_COUNT, jobs_key, run_part
 from broadside.exchange.rows import cut_properties, joined_properties, make_row, row_name
 
 DIGEST_BYTES: Final = 32
-_NONE: Final = bytes(DIGEST_BYTES)  # of a pair that has no job
+# Placeholder for a pair without a job.
+_NONE: Final = bytes(DIGEST_BYTES)
 
 
 def digest_of(body: bytes) -> bytes:
-    """SHA-256 of a message as it was sent."""
+    """Return the SHA-256 digest of a message body."""
     return hashlib.sha256(body).digest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedJobs:
-    """What the plan says of some pairs of one burst."""
+    """Planned jobs of some pairs in one burst.
 
-    by_pair: Mapping[int, bytes]  # the digest of each one's job
-    superseded: frozenset[bytes] = field(default_factory=frozenset)  # of jobs that moved since
+    Attributes:
+        by_pair: Digest of the job, by pair index.
+        superseded: Digests of jobs that were later assigned to another server.
+    """
+
+    by_pair: Mapping[int, bytes]
+    superseded: frozenset[bytes] = field(default_factory=frozenset)
 
 
 def jobs_rows(
     run_id: str, burst_index: int, jobs: Iterable[Job], superseded: Iterable[Job] = ()
 ) -> list[Entity]:
-    """The rows of a burst, :data:`~broadside.exchange.records.keys.JOBS_PAIRS_COUNT` pairs each."""
+    """Return the digest rows of a burst, with ``JOBS_PAIRS_COUNT`` pairs per row.
+
+    Args:
+        run_id: The run id.
+        burst_index: The burst index.
+        jobs: Jobs of the burst.
+        superseded: Earlier jobs that were replaced.
+    """
     old: dict[int, list[bytes]] = {}
     for job in superseded:
         old.setdefault(_part(job), []).append(digest_of(job.body))
@@ -50,7 +64,15 @@ def jobs_rows(
 
 
 def parse_jobs(part: int, row: Entity) -> PlannedJobs:
-    """Raises ``RecordUnreadable``."""
+    """Read the planned jobs of one row.
+
+    Args:
+        part: The number of the row.
+        row: The row from :func:`jobs_rows`.
+
+    Raises:
+        RecordUnreadable: The row is not valid.
+    """
     digests, old = (_cut(row, name) for name in ("digests", "superseded"))
     if len(digests) != JOBS_PAIRS_COUNT:
         raise RecordUnreadable(f"row {row_name(row)}: {len(digests)} digests; plan the run anew")

@@ -1,23 +1,25 @@
-"""The only place that spells keys, document names and the names of shelves.
+"""Keys of table rows, names of documents and names of collections.
 
-Every row stands under a partition key and a row key (partition | row). Three tables hold them, for
-rights are given by table: who may write where is in :mod:`broadside.exchange.records`. ``<part>``
-and ``<n>`` are three digits from 000; ``<share>`` is an agent's
-(:func:`broadside.exchange.pacing.server_share`), and the first one's partition has the hour alone.
+This module is the only place that defines them. Each row has a partition key and a row key
+(partition | row). There are three tables, because access rights are granted per table.
+:mod:`broadside.exchange.records` lists the rights. ``<part>`` and ``<n>`` are three digits from
+000. ``<share>`` is the partition number of an agent
+(:func:`broadside.exchange.pacing.server_share`). Share 0 is omitted, so its partition contains only
+the hour.
 
-**control**, which agents read and the coordinator writes::
+**control**, read by agents and written by the coordinator::
 
     run.<run>               | control                             Control
     run.<run>.control.<n>   | control                             its copy, for pairs from n x 250
-                            | plan.<part>                         document (coordinator's)
-                            | moved.<burst>.<pair>                Move (coordinator's)
-                            | jobs.<burst>.<n>                    what its jobs' messages hash to
+                            | plan.<part>                         document (coordinator)
+                            | moved.<burst>.<pair>                Move (coordinator)
+                            | jobs.<burst>.<n>                    digests of job messages
 
-**results**, which agents write::
+**results**, written by agents::
 
     burst.<run>.<burst>     | claim.<pair>                        Claim
                             | report.<pair>                       JobReport
-                            | chunk.client.<pair>.<n>             packed seconds; the newest: tail
+                            | chunk.client.<pair>.<n>             packed seconds, the newest: tail
                             | probe.<pair>.<n>                    packed probes
     tests.<UTC hour>.<share>| <epoch ms>.<agent>.<port>           ServerTest
                             | <epoch ms>.<agent>.<port>.chunk.<n> packed seconds
@@ -25,32 +27,33 @@ and ``<n>`` are three digits from 000; ``<share>`` is an agent's
     passport                | <role>.<agent>                      Passport
     boot                    | <host>                              boot status, by Azure's fetch.py
     tunnel.<server agent>   | ask.<vni>.<job>                     Tunnel
-                            | answer.<vni>.<job>                  problem, or none
+                            | answer.<vni>.<job>                  problem, or empty
 
-**private**, the coordinator's alone::
+**private**, used by the coordinator only::
 
-    runs                    | <inverted created epoch ms>.<run>   RunHeader; newest first
-                            | open.<run>                          nothing; a run without a verdict
+    runs                    | <inverted created epoch ms>.<run>   RunHeader, newest first
+                            | open.<run>                          empty, for a run without verdict
     run.<run>               | header                              RunHeader
                             | queued.<burst>                      QueuedBurst
-                            | closed.<burst>                      ClosedBurst (coordinator's)
+                            | closed.<burst>                      ClosedBurst (coordinator)
                             | judging                             Judging
-                            | given.<burst>.<pair>.<agent>        endpoint and instant of that job
+                            | given.<burst>.<pair>.<agent>        endpoint and time of that job
                             | summary.<document>.<part>           document, see Document
     schedules               | <name>                              Schedule
-    fired.<schedule>        | <UTC instant>                       an instant, create-only
+    fired.<schedule>        | <UTC time>                          a time, create-only
     studies                 | <study id>                          Study
-    switches                | <switch's name>                     Turn: which study has it
-    launches                | <digest of caller and key>          Launched: which run a key decided
-    reservations            | <agent>:<port>                      Reservation: which run has it
+    switches                | <switch name>                       Turn, with the study that uses it
+    places                  | <destination name>                  PlaceSet, start of notifications
+    launches                | <digest of caller and key>          Launched, the run of this key
+    reservations            | <agent>:<port>                      Reservation, the run that uses it
     tokens                  | <name>                              Token, hashed
     joins                   | <name>                              Join, its code hashed
     enrolled                | <role>.<agent>                      Enrolled, its secret hashed
     backups                 | <kind>                              BackupRecord
     audit.<UTC month>       | <inverted epoch ms>.<suffix>        a write over the API
 
-What engines printed is a folder and a file of the raw store: of a blob container or, without one,
-of the table of results (folder | file.<part>, a document)::
+The output of an engine has a folder and a file name in the raw store. The store is a blob container
+or the results table (folder | file.<part>, a document)::
 
     raw.<run>.<burst>       / client.<pair>
     raw.tests.<UTC hour>    / <epoch ms>.<agent>.<port>
@@ -64,12 +67,15 @@ from broadside.exchange.messages import ServerTest, Tunnel
 from broadside.exchange.pacing import SERVER_SHARES_COUNT, server_share
 from broadside.exchange.ports import RawName
 
-_INVERTED_FROM_MS: Final = 9_999_999_999_999  # 13 digits, until the year 2286
+# 13 digits, until the year 2286.
+_INVERTED_FROM_MS: Final = 9_999_999_999_999
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 RUNS: Final = "runs"
-OPEN: Final = "open."  # after all digits: behind the list of runs
-AFTER_OPEN: Final = "open/"  # the character after the dot's
+# Sorts after all digits, so these rows follow the list of runs.
+OPEN: Final = "open."
+# Character after the dot.
+AFTER_OPEN: Final = "open/"
 PRESENCE: Final = "presence"
 PASSPORT: Final = "passport"
 
@@ -78,7 +84,8 @@ CONTROL: Final = "control"
 PLAN: Final = "plan"
 MOVED: Final = "moved."
 JOBS: Final = "jobs."
-JOBS_PAIRS_COUNT: Final = 128  # in one row: 4 KiB, which every agent of the burst reads once
+# Pairs in one row. The row has 4 KiB, and each agent of the burst reads it once.
+JOBS_PAIRS_COUNT: Final = 128
 HEADER: Final = "header"
 JUDGING: Final = "judging"
 QUEUED: Final = "queued."
@@ -98,7 +105,7 @@ TEST_CHUNK: Final = ".chunk"
 ASK: Final = "ask"
 ANSWER: Final = "answer"
 
-# Shelves
+# Collections
 SCHEDULES: Final = "schedules"
 STUDIES: Final = "studies"
 SWITCHES: Final = "switches"
@@ -112,21 +119,36 @@ BACKUPS: Final = "backups"
 
 
 class Document(StrEnum):
-    """What the coordinator keeps of a run, or of each of its bursts, beside its plan."""
+    """Documents of a run or burst that the coordinator stores in addition to the plan.
 
-    RUN = "run"  # its verdict: RunSummary
-    BURST = "burst"  # of a burst: BurstSummary
-    SERIES = "series"  # of a burst: BurstSeries
-    LEDGER = "ledger"  # the firewall's figures as the run was judged by; of a burst: readings of
-    # a device that keeps none
-    WITNESSES = "witnesses"  # what was told of the device; of a burst: as far as it was then
-    NEIGHBOURS = "neighbours"  # other runs beside it
-    FLEET = "fleet"  # agents as they were at the launch
-    PRICE = "price"  # what its price rests on
-    CAPS = "caps"  # of the agents' interfaces
-    TROUBLES = "troubles"  # that the coordinator lived through
-    IMPORT = "import"  # an import's values
-    ANNOUNCED = "announced"  # the places that were told of its end
+    Attributes:
+        RUN: Verdict of the run (``RunSummary``).
+        BURST: The result of a burst (``BurstSummary``).
+        SERIES: Series of a burst (``BurstSeries``).
+        LEDGER: Firewall counters used for the verdict. For a burst, readings of a device without
+            history.
+        WITNESSES: Telemetry of the device. For a burst, the telemetry available at that time.
+        NEIGHBOURS: Other runs at the same time.
+        FLEET: Agents at the launch.
+        PRICE: Data used to calculate the price.
+        CAPS: Bandwidth limits of the agents' interfaces.
+        TROUBLES: Outages that the coordinator detected.
+        IMPORT: Values of an import.
+        ANNOUNCED: Destinations that were notified of the end.
+    """
+
+    RUN = "run"
+    BURST = "burst"
+    SERIES = "series"
+    LEDGER = "ledger"
+    WITNESSES = "witnesses"
+    NEIGHBOURS = "neighbours"
+    FLEET = "fleet"
+    PRICE = "price"
+    CAPS = "caps"
+    TROUBLES = "troubles"
+    IMPORT = "import"
+    ANNOUNCED = "announced"
 
 
 def document_key(document: Document, burst_index: int | None) -> str:
@@ -146,7 +168,12 @@ def run_partition(run_id: str) -> str:
 
 
 def control_partition(run_id: str, copy: int) -> str:
-    """Where a copy of the control row stands; 0 is the row itself, with the plan."""
+    """Return the partition of a control row copy, where copy 0 is the row itself.
+
+    Args:
+        run_id: The run id.
+        copy: The number of the copy.
+    """
     return run_partition(run_id) + (f".control.{copy:03d}" if copy else "")
 
 
@@ -163,17 +190,22 @@ def burst_partition(run_id: str, burst_index: int) -> str:
 
 
 def server_tests_partition(at: datetime, agent_id: str) -> str:
-    """Where an agent's tests stand that started in the UTC hour of ``at``."""
+    """Return the partition of an agent's tests that started in a UTC hour.
+
+    Args:
+        at: Any time in the hour.
+        agent_id: The server agent.
+    """
     return _server_tests_share(at, server_share(agent_id))
 
 
 def server_tests_partitions(at: datetime) -> tuple[str, ...]:
-    """Where all agents' tests of that hour stand."""
+    """Return the partitions of all agents' tests that started in the UTC hour of ``at``."""
     return tuple(_server_tests_share(at, share) for share in range(SERVER_SHARES_COUNT))
 
 
 def server_tests_hour(partition: str) -> datetime | None:
-    """The hour that such a partition is of; None for one that none of ours named."""
+    """Return the UTC hour of a partition of tests, or None if the key is invalid."""
     try:
         return datetime.fromisoformat(partition.removeprefix(TESTS)[:13]).replace(tzinfo=UTC)
     except ValueError:
@@ -213,7 +245,7 @@ def server_raw_name(test: ServerTest) -> RawName:
 
 
 def newest_first(at: datetime) -> str:
-    """An instant as the beginning of a key: later ones come before."""
+    """Return a key prefix for a time, so that later times sort first."""
     return f"{_INVERTED_FROM_MS - epoch_ms(at):013d}"
 
 

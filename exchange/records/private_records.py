@@ -1,4 +1,7 @@
-"""What no agent reads or writes: the list of runs, what is queued, judged and kept of each."""
+"""Records in the private table, which agents cannot access.
+
+These are the list of runs and, for each run, queue numbers, results and documents.
+"""
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -51,20 +54,32 @@ class RunOutcome(Message):
     """How a run ended, in the few figures that lists and sums over many runs need."""
 
     cancelled: bool
-    verdict: str  # pass, fail, inconclusive or measured
-    ended_at: UtcDatetime  # when the verdict was computed
+    # One of pass, fail, inconclusive, measured.
+    verdict: str
+    # Time when the verdict was computed.
+    ended_at: UtcDatetime
     completeness_ratio: float
-    fleet_received_bits_per_second: float | None = None  # payload, as measured (at scale)
-    firewall_bits_per_second: float | None = None  # at the ledger's layer
+    # Measured payload rate (scaled).
+    fleet_received_bits_per_second: float | None = None
+    # Rate at the layer of the ledger.
+    firewall_bits_per_second: float | None = None
     scale: float = 1.0
     limiter: str | None = None
-    residual_ratio: float | None = None  # as the registry of figures tells it of a run
-    cost_usd: float | None = None  # at real scale; None: an import, or a price is unknown
-    charged: bool = False  # whether Azure bills it
+    # Residual of the run, as defined in the registry of metrics.
+    residual_ratio: float | None = None
+    # Price at real scale. None for an import, or if a price is unknown.
+    cost_usd: float | None = None
+    # True if Azure bills the run.
+    charged: bool = False
 
 
 class Judging(Message):
-    """Which coordinator judges a run, until when without a sign of life of it."""
+    """Lease of the coordinator that computes the verdict of a run.
+
+    Attributes:
+        by: Coordinator.
+        until_at: The time when the lease expires unless it is renewed.
+    """
 
     by: str
     until_at: UtcDatetime
@@ -72,10 +87,16 @@ class Judging(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedBurst:
-    """A burst's messages on the queue, one a pair, in the order of the plan's pairs."""
+    """Queue messages of a burst, one per pair, in the order of the plan.
 
-    numbers: tuple[int, ...]  # sequence numbers
-    moved: tuple[int | None, ...]  # since which burst a pair has the server that its message names
+    Attributes:
+        numbers: Sequence numbers.
+        moved: First burst in which the pair uses the server in its message, or None for the planned
+            server.
+    """
+
+    numbers: tuple[int, ...]
+    moved: tuple[int | None, ...]
 
 
 class RunHeader(Message):
@@ -86,10 +107,13 @@ class RunHeader(Message):
     created_at: UtcDatetime
     created_by: str
     labels: Mapping[str, str] = {}
-    device: Mapping[str, str] = {}  # what the specification says of it
-    traffic_from_at: UtcDatetime | None = None  # its first burst; None: written before it was kept
+    # Description of the device from the specification.
+    device: Mapping[str, str] = {}
+    # The start of the first burst. None in headers of versions without this field.
+    traffic_from_at: UtcDatetime | None = None
     bursts_count: int | None = None
-    outcome: RunOutcome | None = None  # None: it goes on
+    # None while the run continues.
+    outcome: RunOutcome | None = None
 
 
 class PrivateRecords:
@@ -99,39 +123,50 @@ class PrivateRecords:
         self._table = table
 
     def shelf(self, name: str, model: type[_M]) -> Shelf[_M]:
-        """Values of one kind by key; its name is one of :mod:`broadside.exchange.records.keys`."""
+        """Return a collection of values by key.
+
+        Args:
+            name: Name from :mod:`broadside.exchange.records.keys`.
+            model: The message model to use for the values.
+        """
         return Shelf(self._table, name, model)
 
     # The list of runs -------------------------------------------------------------------------
 
     async def save_header(self, header: RunHeader) -> None:
-        """Store what a run is; it does not show in a list yet."""
+        """Store the header of a run that is not listed yet."""
         await self._table.upsert(message_row(run_partition(header.run_id), HEADER, header))
 
     async def read_header(self, run_id: str) -> RunHeader | None:
+        """Return the header of a run, or None if it does not exist."""
         row = await self._table.get(run_partition(run_id), HEADER)
         return None if row is None else parse_row(RunHeader, row)
 
     async def show_run(self, header: RunHeader) -> None:
-        """Let a run that is stored whole show in lists, and be open; again changes nothing."""
+        """Add a complete run to the list, as an open run. A second call has no effect."""
         key = run_key(header.created_at, header.run_id)
         if await self._table.get(RUNS, key) is None:
             opened = [] if header.outcome else [make_row(RUNS, f"{OPEN}{header.run_id}", {})]
             await self._table.batch([message_row(RUNS, key, header), *opened])
 
     async def list_open(self) -> Sequence[str]:
-        """The ids of runs that show and have no outcome yet, however old; the last id first."""
+        """Return the ids of all listed runs without outcome, in descending order."""
         rows = self._table.scan(RUNS, row_from=OPEN, row_before=AFTER_OPEN)
         return [row.row_key.removeprefix(OPEN) async for row in rows][::-1]
 
     async def drop_open(self, run_id: str) -> None:
-        """The run is not to be looked after any more."""
+        """Remove a run from the open runs."""
         await self._table.delete(RUNS, f"{OPEN}{run_id}")
 
     async def list_runs(
         self, *, limit: int = 100, before_at: datetime | None = None
     ) -> AsyncIterator[RunHeader]:
-        """Newest first, created before ``before_at``."""
+        """Yield headers of runs, newest first.
+
+        Args:
+            limit: The maximum number of runs to return.
+            before_at: Return only runs created before this time. None returns all.
+        """
         left_count = limit
         async for _, header in self.scan_runs(before_at=before_at):
             if left_count <= 0:
@@ -142,19 +177,31 @@ class PrivateRecords:
     async def scan_runs(
         self, *, key_from: str | None = None, before_at: datetime | None = None
     ) -> AsyncIterator[tuple[str, RunHeader]]:
-        """Key and header, newest first, from the key on, and created before ``before_at``."""
+        """Yield keys and headers of runs, newest first.
+
+        Args:
+            key_from: The key to start from. None starts with the newest run.
+            before_at: Return only runs created before this time. None returns all.
+        """
         starts = [key_from or "", "" if before_at is None else newest_first(before_at)]
         row_from = max(starts) or None
         async for row in self._table.scan(RUNS, row_from=row_from, row_before=OPEN):
             header = try_row(RunHeader, row)
             if header is None:
                 continue
-            if before_at is None or header.created_at < before_at:  # within the key's millisecond
+            # The key has only milliseconds.
+            if before_at is None or header.created_at < before_at:
                 yield row.row_key, header
 
     async def save_outcome(self, run_id: str, outcome: RunOutcome) -> None:
-        """Say in the list of runs how one ended, which closes it; nothing in the list where the run
-        was removed meanwhile."""
+        """Store the outcome in the list of runs and close the run.
+
+        If the run was deleted in the meantime, the list is not changed.
+
+        Args:
+            run_id: The run id.
+            outcome: The outcome to store.
+        """
         header = await self.read_header(run_id)
         if header is not None:
             key = run_key(header.created_at, run_id)
@@ -163,17 +210,22 @@ class PrivateRecords:
         await self.drop_open(run_id)
 
     async def delete(self, run_id: str) -> int:
-        """Remove all of a run but its row in the list; return how many rows it was."""
+        """Delete all rows of a run except its list entry, and return their number."""
         return await self._table.delete_partition(run_partition(run_id))
 
     async def delete_listed(self, header: RunHeader) -> int:
-        """Remove a run's row in the list; return how many it was."""
+        """Delete a run's list entry and return the number of deleted rows."""
         return await self._table.delete(RUNS, run_key(header.created_at, header.run_id))
 
-    # Who was handed what ----------------------------------------------------------------------
+    # Jobs delivered to agents ------------------------------------------------------------------
 
     async def save_given(self, job: Job, who: str) -> None:
-        """Note that an agent was handed a job, before it is."""
+        """Record that an agent will receive a job, before the job is delivered.
+
+        Args:
+            job: The job to deliver.
+            who: The agent id.
+        """
         tunnel = job.traffic.encapsulation
         said: dict[str, Value] = {
             "server": job.endpoint.agent_id,
@@ -187,11 +239,17 @@ class PrivateRecords:
     async def read_job_facts(
         self, run_id: str, burst_index: int, pair_index: int, who: str
     ) -> Mapping[str, Any]:
-        """Return what a job that an agent was handed says, as the rules for rows name it.
+        """Return the values of a delivered job, by the names that the row rules use.
+
+        Args:
+            run_id: The run id.
+            burst_index: The burst index.
+            pair_index: The pair index.
+            who: The agent id.
 
         Returns:
-            ``planned_start_at``, ``server``, ``ports``, ``tunnel_port`` and ``vni``; empty where
-            the agent was not handed it, or an earlier version handed it.
+            ``planned_start_at``, ``server``, ``ports``, ``tunnel_port`` and ``vni``. Empty if the
+            job was not delivered to the agent, or an earlier version delivered it.
         """
         key = f"{GIVEN}{burst_index:05d}.{pair_index:05d}.{who}"
         row = await self._table.get(run_partition(run_id), key)
@@ -208,7 +266,7 @@ class PrivateRecords:
         }
 
     async def read_given(self, run_id: str) -> set[tuple[int, int, str]]:
-        """Burst, pair and agent of every :meth:`save_given`."""
+        """Return burst, pair and agent of every job recorded by :meth:`save_given`."""
         found = set()
         async for row in self._table.scan(
             run_partition(run_id), row_from=GIVEN, row_before=f"{GIVEN}:"
@@ -226,10 +284,13 @@ class PrivateRecords:
         numbers: Sequence[int],
         moved: Sequence[int | None] | None = None,
     ) -> None:
-        """Note that a burst's messages are on the queue; of several notes the first stands.
+        """Record that the messages of a burst are on the queue. Only the first record counts.
 
-        ``numbers`` are their sequence numbers, ``moved`` the bursts since which each has its
-        server: None where that is the plan's.
+        Args:
+            run_id: The run id.
+            burst_index: The burst index.
+            numbers: Sequence numbers of the messages.
+            moved: First burst in which each pair uses its server, or None for the planned server.
         """
         queued = QueuedBurst(numbers=tuple(numbers), moved=tuple(moved or [None] * len(numbers)))
         with contextlib.suppress(EntityExists):
@@ -238,8 +299,16 @@ class PrivateRecords:
     async def save_moved(
         self, run_id: str, burst_index: int, messages: Mapping[int, tuple[int, int]]
     ) -> None:
-        """Note new messages of a queued burst, whoever else does: by place, number and since which
-        burst the pair has that server. A newer move's message stays."""
+        """Record new messages for pairs of a queued burst, with optimistic locking.
+
+        The message of a later failover is not replaced.
+
+        Args:
+            run_id: The run id.
+            burst_index: The burst index.
+            messages: By position of the pair, the sequence number and the first burst with the new
+                server.
+        """
 
         def changed(row: Entity) -> Entity:
             queued = _parse_queued(row)
@@ -251,36 +320,57 @@ class PrivateRecords:
             new = QueuedBurst(numbers=tuple(numbers), moved=tuple(moved))
             return _queued_row(run_id, burst_index, new)
 
-        # None: the run was pruned meanwhile.
+        # The result is None if the run was deleted in the meantime.
         await change_row(self._table, run_partition(run_id), f"{QUEUED}{burst_index:05d}", changed)
 
     async def read_queued(self, run_id: str) -> Mapping[int, QueuedBurst]:
-        """By burst index."""
+        """Return the queued bursts of a run by burst index."""
         return {index: _parse_queued(row) async for index, row in self._of_bursts(run_id, QUEUED)}
 
     async def save_closed(self, run_id: str, burst_index: int, closed: Message) -> None:
-        """Keep what is left to know of a burst that is over."""
+        """Store the remaining data of a finished burst.
+
+        Args:
+            run_id: The run id.
+            burst_index: The burst index.
+            closed: Record to store.
+        """
         key = f"{CLOSED}{burst_index:05d}"
         await self._table.upsert(message_row(run_partition(run_id), key, closed))
 
     async def read_closed(
         self, run_id: str, model: type[_M], *, from_index: int = 0
     ) -> Mapping[int, _M]:
-        """What :meth:`save_closed` kept, by burst index, from an index on."""
+        """Return the records from :meth:`save_closed` by burst index.
+
+        Args:
+            run_id: The run id.
+            model: The message model to use for the record.
+            from_index: The first burst index.
+        """
         rows = self._of_bursts(run_id, CLOSED, from_index)
         return {index: parse_row(model, row) async for index, row in rows}
 
     async def _of_bursts(
         self, run_id: str, prefix: str, from_index: int = 0
     ) -> AsyncIterator[tuple[int, Entity]]:
-        """A run's rows of one kind, by burst index."""
+        """Yield the rows of one kind with their burst index."""
         async for row in self._table.scan(
             run_partition(run_id), row_from=f"{prefix}{from_index:05d}", row_before=f"{prefix}:"
         ):
             yield int(row.row_key.removeprefix(prefix)), row
 
     async def hold_judging(self, run_id: str, hold: Judging, now: datetime) -> bool:
-        """Judge a run, or go on judging it; False while another coordinator does."""
+        """Acquire or renew the lease for computing a run's verdict.
+
+        Args:
+            run_id: The run id.
+            hold: New lease.
+            now: The current time.
+
+        Returns:
+            False if another coordinator has the lease.
+        """
         row = message_row(run_partition(run_id), JUDGING, hold)
         held = await self._table.get(row.partition_key, row.row_key)
         try:
@@ -291,7 +381,8 @@ class PrivateRecords:
             if other.by != hold.by and other.until_at > now:
                 return False
             await self._table.replace(row, held.etag or "")
-        except (EntityExists, EntityChanged, EntityNotFound):  # somebody was faster
+        # Another coordinator was faster.
+        except (EntityExists, EntityChanged, EntityNotFound):
             return False
         return True
 
@@ -300,14 +391,30 @@ class PrivateRecords:
     async def save_document(
         self, run_id: str, document: Document, content: bytes, burst_index: int | None = None
     ) -> None:
-        """Create or replace what is kept of a run, or of one of its bursts."""
+        """Create or replace a document of a run or burst.
+
+        Args:
+            run_id: The run id.
+            document: The kind of document to use.
+            content: Text, plain or ``Packed``.
+            burst_index: The burst index, or None for a run document.
+        """
         name = document_key(document, burst_index)
         await self._table.batch(await document_rows(run_partition(run_id), name, content))
 
     async def read_document(
         self, run_id: str, document: Document, burst_index: int | None = None
     ) -> bytes | None:
-        """What :meth:`save_document` kept, or None."""
+        """Return a document of a run or burst.
+
+        Args:
+            run_id: The run id.
+            document: The kind of document to use.
+            burst_index: The burst index, or None for a run document.
+
+        Returns:
+            Text, or None if it does not exist.
+        """
         name = document_key(document, burst_index)
         return await read_document(self._table, run_partition(run_id), name)
 

@@ -1,15 +1,15 @@
-"""Rules for every row that an agent writes: its key, its properties, and each field that names.
+"""Rules for the key, properties and identifying fields of every row that an agent writes.
 
-A row's key names the agent, run, burst, pair or port that the row is of. The readers join rows by
-their content. So each field that names an agent, endpoint, run, pair, burst, test or time has a
-rule here. Three parts use this one table:
+The key of a row identifies its agent, run, burst, pair or port. Readers join rows by their content.
+Each field that identifies an agent, endpoint, run, pair, burst, test or time therefore has a rule
+here. This table has three uses:
 
-- the service for agents of other hosts refuses a row that breaks a rule;
-- the readers (:mod:`broadside.exchange.records`) leave such a row out, whatever the fabric, and the
-  coordinator reports it as a finding;
-- ``docs/agent-records.md`` is written from it.
+- The service for agents on other hosts rejects rows that violate a rule.
+- The readers (:mod:`broadside.exchange.records`) skip such rows on all fabrics, and the coordinator
+  reports them as a finding.
+- ``docs/agent-records.md`` is generated from the table.
 
-A field that no rule names is a figure or a text: a test lists those, and fails on a new one.
+A field without a rule is a number or a text. A test lists these fields and fails for a new one.
 """
 
 import re
@@ -49,11 +49,12 @@ from broadside.exchange.records.keys import (
 from broadside.exchange.rows import leave_out, row_name
 from broadside.exchange.second_rows import TAIL
 
-BROKEN_MAX_COUNT: Final = 1_000  # rows that one reading remembers as breaking a rule
+# Largest number of violations that one read operation records.
+BROKEN_MAX_COUNT: Final = 1_000
 
 
 class Kind(StrEnum):
-    """A kind of row, or of output, that agents write."""
+    """Kind of row or engine output that agents write."""
 
     CLAIM = "claim"
     REPORT = "report"
@@ -70,7 +71,7 @@ class Kind(StrEnum):
 
 
 class Rule(StrEnum):
-    """What holds for the value of a field."""
+    """Condition for the value of a field."""
 
     KEY = "repeats the row's key"
     WRITER = "is the writer: the agent of the credential, and of the pair's claim"
@@ -86,12 +87,13 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldRule:
-    """The rule for one field.
+    """Rule for one field.
 
     Attributes:
-        names: What the field names: agent, endpoint, run, pair, burst, test, tunnel or time.
-        rule: What holds for its value.
-        fact: The name of the value that it must equal; empty where ``rule`` is no equality.
+        names: Object that the field identifies, such as agent, endpoint, run, pair, burst, test,
+            tunnel or time.
+        rule: Condition for the value.
+        fact: The name of the expected value. Empty if ``rule`` is not an equality.
     """
 
     names: str
@@ -101,14 +103,14 @@ class FieldRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowRule:
-    """The rules for one kind of row.
+    """Rules for one kind of row.
 
     Attributes:
-        place: Partition and row key, or folder and file, as the reference shows them.
-        role: The role that writes such rows; None: both.
-        model: The message in the property ``json``; None: the row has columns of its own.
-        foreign: A pattern of properties that only other kinds of rows have.
-        fields: Rules by dotted field or property; ``*`` is each item of a sequence.
+        place: Partition and row key, or folder and file, as shown in the documentation.
+        role: The role that writes the rows. None for both roles.
+        model: The message in the ``json`` property. None if the row has separate properties.
+        foreign: Pattern of property names that only other kinds of rows have.
+        fields: Rules by dotted field or property name. ``*`` stands for each item of a sequence.
     """
 
     place: str
@@ -118,7 +120,7 @@ class RowRule:
     fields: Mapping[str, FieldRule]
 
     def foreign_property(self, names: Iterable[str]) -> str | None:
-        """Return the first property that no row of this kind has, and another kind may have."""
+        """Return the first property that belongs to another kind of row, or None."""
         return next((name for name in names if re.fullmatch(self.foreign, name)), None)
 
 
@@ -146,13 +148,14 @@ _ENGINE: Final = {
     "engine.silent_streams.*.client_port": _OWN_ENDPOINT,
     "engine.processes.*.silent_streams.*.client_port": _OWN_ENDPOINT,
 }
-_COLUMNS: Final = "(?:client|server)_.*|host_.*"  # of packed seconds
+# Properties of packed seconds.
+_COLUMNS: Final = "(?:client|server)_.*|host_.*"
 _BURST: Final = "burst.<run>.<burst>"
 _TESTS: Final = "tests.<UTC hour>.<share>"
 
 
 def _tracks(side: Side) -> dict[str, FieldRule]:
-    """Return the rules for the properties of packed seconds of one end."""
+    """Return the rules for the properties of packed seconds from one end."""
     return {
         f"{side}_<flow>_<n>": FieldRule(names="pair's end", rule=Rule.SIDE),
         f"{side}_<flow>_first_data_at_s": _TIME,
@@ -312,12 +315,12 @@ ROW_RULES: Final[Mapping[Kind, RowRule]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What a row's key says.
+    """Values from the key of a row.
 
     Attributes:
         kind: The kind of row.
-        facts: By name (``run``, ``burst``, ``pair``, ``job``, ``agent``, ``role``, ``port``, ...),
-            the values that the row's fields must repeat.
+        facts: Values that the fields of the row must repeat, by name (``run``, ``burst``, ``pair``,
+            ``job``, ``agent``, ``role``, ``port``, ...).
     """
 
     kind: Kind
@@ -326,13 +329,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A row that breaks a rule.
+    """Row that violates a rule.
 
     Attributes:
         row: Partition and row key.
-        field: The field, or "key" where no agent writes rows there.
-        place: What the key says, also where the row stands in another place; None: nothing.
-        message: The row's content, where it could be read.
+        field: The name of the field, or "key" if agents write no rows with this key.
+        place: Values from the key, even if the row is in a wrong partition. None if the key has
+            none.
+        message: The row content, if it is readable.
     """
 
     row: str
@@ -360,11 +364,14 @@ _CHUNK_ROW: Final = re.compile(rf"(.+){re.escape(TEST_CHUNK)}\.(?:[0-9]{{3}}|{TA
 
 
 def place_of(partition: str, key: str) -> Place | None:
-    """Return what a row's key says; None where no agent writes a row.
+    """Return the values from a row's key.
 
     Args:
         partition: The partition key.
         key: The row key.
+
+    Returns:
+        Values, or None if agents write no rows with this key.
     """
     if burst := _IN_BURST.fullmatch(partition):
         for kind, form in _PAIR_ROWS:
@@ -379,19 +386,29 @@ def place_of(partition: str, key: str) -> Place | None:
         return _of_tunnel(tunnel[1], key)
     test = _test_place(key)
     # Earlier versions kept all tests of an hour in one partition.
+    # Earlier versions stored all tests of an hour in one partition.
     stands = test and partition in (test.facts["partition"], test.facts["hour"])
     return test if stands else None
 
 
 def _test_place(key: str) -> Place | None:
-    """Return what the key of a test, or of its seconds, says."""
-    if chunk := _CHUNK_ROW.fullmatch(key):  # also where an agent's name ends so
+    """Return the values from the key of a test or of its seconds."""
+    # This also applies if the name of an agent ends like a chunk key.
+    if chunk := _CHUNK_ROW.fullmatch(key):
         return _of_test(Kind.TEST_CHUNK, chunk[1])
     return _of_test(Kind.TEST, key)
 
 
 def raw_place(folder: str, file: str) -> Place | None:
-    """Return whose output a folder and a file name; None where they name none."""
+    """Return the values from the name of an engine output.
+
+    Args:
+        folder: Folder in the raw store.
+        file: The name in the folder.
+
+    Returns:
+        Values, or None if agents write no output with this name.
+    """
     burst, pair = _RAW_FOLDER.fullmatch(folder), _RAW_FILE.fullmatch(file)
     if burst and pair:
         return _of_pair(Kind.RAW, burst[1], burst[2], pair[1])
@@ -418,7 +435,7 @@ def _of_tunnel(server: str, key: str) -> Place | None:
 
 
 def _of_test(kind: Kind, key: str) -> Place | None:
-    """A test's own key says in which hour, and in which share of it, the row stands."""
+    """Return the values from a test's key, including the partition of the row."""
     named = _TEST_ROW.fullmatch(key)
     if named is None:
         return None
@@ -440,13 +457,16 @@ def _of_test(kind: Kind, key: str) -> Place | None:
 
 
 def wrong_field(kind: Kind, message: Message, facts: Mapping[str, Any]) -> str | None:
-    """Return the first field that breaks its rule; None: none does.
+    """Return the first field that violates its rule.
 
     Args:
         kind: The kind of row.
-        message: Its content, as its reader reads it.
-        facts: By name, what the key, the credential and the job say. A field whose fact is not
-            known is not checked.
+        message: The row content.
+        facts: Expected values from key, credential and job, by name. A field without an expected
+            value is not checked.
+
+    Returns:
+        Dotted name of the field, or None if there is no violation.
     """
     for path, field in ROW_RULES[kind].fields.items():
         is_known = field.fact in facts or field.rule is Rule.UNSET
@@ -456,7 +476,7 @@ def wrong_field(kind: Kind, message: Message, facts: Mapping[str, Any]) -> str |
 
 
 def _values(value: Any, path: list[str]) -> Iterator[Any]:
-    """Yield every value at a path; none of what is absent."""
+    """Yield all values at a path, without missing ones."""
     if not path:
         yield value
     elif value is None:
@@ -476,11 +496,14 @@ def _equals(values: list[Any], field: FieldRule, facts: Mapping[str, Any]) -> bo
 
 
 def check_row(row: Entity, message: Message | None) -> Violation | None:
-    """Return how a stored row breaks what its key says; None where it does not.
+    """Compare a stored row with its key.
 
     Args:
-        row: The row.
-        message: Its content as its reader reads it; None: it has columns of its own.
+        row: The row to check.
+        message: The row content. None if the row has separate properties.
+
+    Returns:
+        Violation, or None if the row follows the rules.
     """
     place = place_of(row.partition_key, row.row_key)
     field = _broken_field(row, place, message)
@@ -504,12 +527,12 @@ def _broken_field(row: Entity, place: Place | None, message: Message | None) -> 
 def keeps_rules(
     row: Entity, message: Message | None, broken: list[Violation] | None = None
 ) -> bool:
-    """Return whether a stored row repeats what its key says; one that does not is logged once.
+    """Return True if a stored row matches its key. A violation is logged once.
 
     Args:
-        row: The row.
-        message: Its content as its reader reads it; None: it has columns of its own.
-        broken: Gets the violation.
+        row: The row to check.
+        message: The row content. None if the row has separate properties.
+        broken: A list to append the violation to.
     """
     violation = check_row(row, message)
     if violation is None:

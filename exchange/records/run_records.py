@@ -1,4 +1,8 @@
-"""What agents read of a run and the coordinator writes: plan, jobs' digests, control row, moves."""
+"""Records that the coordinator writes for agents, and records of the fleet.
+
+For each run these are the plan, digests of jobs, control row and failovers. For the fleet these are
+presences, passports and tunnels.
+"""
 
 import asyncio
 import hashlib
@@ -42,7 +46,8 @@ from broadside.exchange.records.shelf import change_row
 from broadside.exchange.rows import make_row, message_row, parse_row, try_row
 
 _M = TypeVar("_M", bound=Message)
-PASSPORT_AGAIN_S: Final = 300.0  # s after which one that did not change is told once more
+# The time after which an unchanged passport is written again.
+PASSPORT_AGAIN_S: Final = 300.0
 _CANCEL: Final = ("cancelled_at", "cancelled_by", "cancel_reason")
 
 
@@ -53,7 +58,16 @@ class RunRecords:
         self._table = table
 
     async def create(self, run_id: str, plan: bytes, control: Control) -> None:
-        """Store control row, its copies and plan. Raises EntityExists when the run id is taken."""
+        """Store control row, copies of the control row, and plan.
+
+        Args:
+            run_id: The run id.
+            plan: The plan to store, as JSON text.
+            control: The control row.
+
+        Raises:
+            EntityExists: The run id is already used.
+        """
         partition = run_partition(run_id)
         await self._table.insert(message_row(partition, CONTROL, control))
         for copy in range(1, control.copies_count):
@@ -62,11 +76,11 @@ class RunRecords:
         await self._table.batch(await document_rows(partition, PLAN, plan))
 
     async def read_plan(self, run_id: str) -> bytes | None:
-        """The plan as it was stored, or None."""
+        """Return the stored plan, or None if it does not exist."""
         return await read_document(self._table, run_partition(run_id), PLAN)
 
     async def delete(self, run_id: str) -> int:
-        """Remove all of it; return how many rows it was."""
+        """Delete all rows of a run and return their number."""
         control = await self.read_control(run_id)
         copies = range(1, control.copies_count if control else 1)
         gone = [
@@ -75,24 +89,50 @@ class RunRecords:
         return sum(gone) + await self._table.delete_partition(run_partition(run_id))
 
     async def read_control(self, run_id: str, pair_index: int = 0) -> Control | None:
-        """The run's control row, or None: the copy that this pair reads."""
+        """Return the control row of a run.
+
+        Args:
+            run_id: The run id.
+            pair_index: Pair that reads the row. It selects the copy.
+
+        Returns:
+            Control row, or None if it does not exist.
+        """
         place = control_partition(run_id, control_copy(pair_index))
         row = await self._table.get(place, CONTROL)
         return None if row is None else parse_row(Control, row)
 
     async def renew_lease(self, run_id: str, until_at: datetime) -> Control:
-        """Move the lease forward (never back) and return the row; keeps a concurrent cancel.
+        """Extend the lease of a run, and preserve a concurrent cancellation.
 
-        Raises ``EntityNotFound`` for an unknown run.
+        Args:
+            run_id: The run id.
+            until_at: New end of the lease. An earlier time than the current end has no effect.
+
+        Returns:
+            Control row after the change.
+
+        Raises:
+            EntityNotFound: The run does not exist.
         """
         return await self._change_control(
             run_id, lambda control: {"lease_until_at": max(control.lease_until_at, until_at)}
         )
 
     async def cancel_run(self, run_id: str, *, at: datetime, by: str, reason: str) -> Control:
-        """Mark cancelled; the first cancel wins and later ones return it unchanged.
+        """Mark a run as cancelled. After the first cancellation, later ones have no effect.
 
-        Raises ``EntityNotFound`` for an unknown run.
+        Args:
+            run_id: The run id.
+            at: The time of the cancellation.
+            by: The user who cancels the run.
+            reason: The reason.
+
+        Returns:
+            Control row after the change.
+
+        Raises:
+            EntityNotFound: The run does not exist.
         """
         mark = {"cancelled_at": at, "cancelled_by": by, "cancel_reason": reason}
         return await self._change_control(
@@ -102,10 +142,10 @@ class RunRecords:
     async def _change_control(
         self, run_id: str, change: Callable[[Control], Mapping[str, object]]
     ) -> Control:
-        """Apply what ``change`` says of the row's newest state; when nothing, write nothing.
+        """Change the control row and its copies, without writing unchanged rows.
 
-        The copies follow, each in its own partition: what one of them missed, for the coordinator
-        died or the table was away, the next change of the lease brings.
+        Each copy is in a separate partition. A copy that missed a change, after an error or a
+        restart, gets it with the next lease extension.
         """
         control = await self._change_copy(run_id, 0, change)
         if control is None:
@@ -134,14 +174,28 @@ class RunRecords:
     async def save_jobs(
         self, run_id: str, burst_index: int, jobs: Iterable[Job], superseded: Iterable[Job] = ()
     ) -> None:
-        """Say which messages are a burst's jobs, all of them, before they are sent.
+        """Store the digests of all job messages of a burst before they are sent.
 
-        Of ``superseded`` ones a message may still be about: agents drop it without a word.
+        Args:
+            run_id: The run id.
+            burst_index: The burst index.
+            jobs: Jobs of the burst.
+            superseded: Replaced jobs. Messages of these jobs can still arrive, and agents drop them
+                silently.
         """
         await self._table.batch(jobs_rows(run_id, burst_index, jobs, superseded))
 
     async def read_jobs(self, run_id: str, burst_index: int, pair_index: int) -> PlannedJobs | None:
-        """What :meth:`save_jobs` said of a pair and its neighbours; None: no such pair."""
+        """Return the planned jobs of a pair and of pairs in the same row.
+
+        Args:
+            run_id: The run id.
+            burst_index: The burst index.
+            pair_index: The pair index.
+
+        Returns:
+            Planned jobs, or None if there is no such pair.
+        """
         part = pair_index // JOBS_PAIRS_COUNT
         row = await self._table.get(run_partition(run_id), jobs_key(burst_index, part))
         return None if row is None else parse_jobs(part, row)
@@ -149,7 +203,17 @@ class RunRecords:
     async def save_move(
         self, run_id: str, burst_index: int, pair_index: int, move: Message
     ) -> bool:
-        """Note that a pair has another server from a burst on; False when somebody has."""
+        """Record that a pair uses another server from a burst on.
+
+        Args:
+            run_id: The run id.
+            burst_index: The first burst with the new server.
+            pair_index: The pair index.
+            move: Failover record.
+
+        Returns:
+            False if there already is a record for this burst and pair.
+        """
         key = f"{MOVED}{burst_index:05d}.{pair_index:05d}"
         try:
             await self._table.insert(message_row(run_partition(run_id), key, move))
@@ -158,25 +222,33 @@ class RunRecords:
         return True
 
     async def read_moves(self, run_id: str, model: type[_M]) -> Sequence[_M]:
-        """What :meth:`save_move` noted, by burst and pair."""
+        """Return the failovers of a run, sorted by burst and pair.
+
+        Args:
+            run_id: The run id.
+            model: The message model to use for the record.
+        """
         rows = self._table.scan(run_partition(run_id), row_from=MOVED, row_before=f"{MOVED}:")
         return [parse_row(model, row) async for row in rows]
 
 
 class FleetRecords:
-    """Rows of the table *results*."""
+    """Rows of the table *results* that describe agents."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._told: dict[str, tuple[str, float]] = {}  # passport's digest, and when, by key
-        self._passports: dict[str, tuple[str, Passport]] = {}  # as they were read, by key
+        # Digest of the last written passport and the time of writing, by key.
+        self._told: dict[str, tuple[str, float]] = {}
+        # Digest and passport from the last read, by key.
+        self._passports: dict[str, tuple[str, Passport]] = {}
 
     async def beat(self, presence: Presence) -> None:
-        """Create or replace an agent's row.
+        """Create or replace the presence row of an agent.
 
-        Its passport is three quarters of it and hardly changes: the row has a digest, and the
-        passport a row of its own, written before it where it changed, after a beat that failed,
-        and every :data:`PASSPORT_AGAIN_S`, for the rows may have been restored from older ones.
+        The passport is three quarters of a heartbeat and rarely changes, so it has a separate row.
+        The presence row contains only its digest. The passport row is written before the presence
+        row if the passport changed or the last heartbeat failed. It is also written every
+        :data:`PASSPORT_AGAIN_S`, because rows can be restored from an older backup.
         """
         key = f"{presence.role}.{presence.agent_id}"
         row = message_row(PRESENCE, key, presence.model_copy(update={"passport": None}))
@@ -193,16 +265,21 @@ class FleetRecords:
             self._told[key] = told
 
     async def leave(self, role: Role, agent_id: str) -> None:
-        """Remove an agent's rows: it said goodbye."""
+        """Delete the rows of an agent that stops.
+
+        Args:
+            role: The agent role.
+            agent_id: The agent id.
+        """
         for partition in (PRESENCE, PASSPORT):
             await self._table.delete(partition, f"{role}.{agent_id}")
 
     async def read_presences(self) -> Sequence[Presence]:
-        """Every row, also stale ones: judge by ``beat_at``.
+        """Return all presences, including old ones. Check ``beat_at`` for their age.
 
-        A row that cannot be read, as an agent of another version may write, is logged and left
-        out: one such agent must not stop the rest of the fleet. So is one under another agent's
-        name.
+        An unreadable row, for example from an agent of another version, is logged and skipped. A
+        row under the name of another agent is skipped too. One such agent must not affect the rest
+        of the fleet.
         """
         rows = [row async for row in self._table.scan(PRESENCE)]
         told = {row.row_key: row.properties[PASSPORT] for row in rows if PASSPORT in row.properties}
@@ -224,13 +301,18 @@ class FleetRecords:
         return found
 
     async def save_tunnel(self, server_id: str, tunnel: Tunnel) -> None:
-        """Ask a server's agent for the other end of a tunnel, or say that it is still wanted."""
+        """Request the other end of a tunnel from a server's agent, or renew the request.
+
+        Args:
+            server_id: The server agent.
+            tunnel: The tunnel to use.
+        """
         await self._table.upsert(
             message_row(tunnels_partition(server_id), tunnel_key(ASK, tunnel), tunnel)
         )
 
     async def read_tunnels(self, server_id: str) -> Sequence[Tunnel]:
-        """What is asked of a server's agent; several jobs may ask for one id."""
+        """Return tunnel requests for a server's agent. Several jobs can request the same VNI."""
         rows = self._table.scan(
             tunnels_partition(server_id), row_from=f"{ASK}.", row_before=f"{ASK}.:"
         )
@@ -238,17 +320,37 @@ class FleetRecords:
         return [tunnel for row, tunnel in found if tunnel is not None and keeps_rules(row, tunnel)]
 
     async def answer_tunnel(self, server_id: str, tunnel: Tunnel, problem: str) -> None:
-        """Say that the other end stands (an empty problem), or why it does not."""
+        """Report to the client whether the other end of the tunnel is ready.
+
+        Args:
+            server_id: The server agent.
+            tunnel: The tunnel to use.
+            problem: Reason why the tunnel failed, or empty if it is ready.
+        """
         key = tunnel_key(ANSWER, tunnel)
         await self._table.upsert(make_row(tunnels_partition(server_id), key, {"problem": problem}))
 
     async def read_tunnel_answer(self, server_id: str, tunnel: Tunnel) -> str | None:
-        """The problem, empty where there is none; None: no answer to this job yet."""
+        """Return the result of a tunnel request.
+
+        Args:
+            server_id: The server agent.
+            tunnel: The tunnel to use.
+
+        Returns:
+            Empty text if the tunnel is ready, otherwise the problem. None if the server has not
+            answered.
+        """
         row = await self._table.get(tunnels_partition(server_id), tunnel_key(ANSWER, tunnel))
         return None if row is None else plain_text(str(row.properties.get("problem")), 300)
 
     async def drop_tunnel(self, server_id: str, tunnel: Tunnel) -> None:
-        """This job wants it no more; what another asked for under the same id stays."""
+        """Delete the tunnel request of this job. Requests of other jobs for the same VNI remain.
+
+        Args:
+            server_id: The server agent.
+            tunnel: The tunnel to use.
+        """
         for kind in (ASK, ANSWER):
             await self._table.delete(tunnels_partition(server_id), tunnel_key(kind, tunnel))
 

@@ -1,4 +1,4 @@
-"""Small named values of one kind in one partition: schedules, tokens, audit rows."""
+"""Collection of small named values in one partition, such as schedules, tokens or audit rows."""
 
 import asyncio
 import random
@@ -17,16 +17,27 @@ from broadside.exchange.ports import (
 from broadside.exchange.rows import message_row, parse_row, row_name, try_row
 
 _TRIES_COUNT: Final = 10
-_PAUSE_S: Final = 0.1  # s, at most, between two tries
+# Longest pause between two attempts.
+_PAUSE_S: Final = 0.1
 
 
 async def change_row(
     table: Table, partition: str, key: str, change: Callable[[Entity], Entity]
 ) -> Entity | None:
-    """Replace a row by what ``change`` makes of its newest state, whoever else writes; the row as
-    it is then. The same row back: nothing is written. None: there is none.
+    """Update a row with optimistic locking, with retries if another process changes it.
 
-    ``change`` may be called several times.
+    Args:
+        table: The table of the row.
+        partition: The partition key.
+        key: The row key.
+        change: A function that returns the new row for the current row. It may be called several
+            times. If it returns the same object, the row is not written.
+
+    Returns:
+        Row after the change, or None if it does not exist.
+
+    Raises:
+        ExchangeUnavailable: The row was changed during every attempt.
     """
     for _ in range(_TRIES_COUNT):
         row = await table.get(partition, key)
@@ -47,7 +58,7 @@ _M = TypeVar("_M", bound=Message)
 
 
 def _possible(key: str) -> bool:
-    """Whether a row can have this key: callers pass on what a person typed."""
+    """Return True if the key is valid, because callers pass user input."""
     try:
         check_key(key)
     except ValueError:
@@ -56,7 +67,7 @@ def _possible(key: str) -> bool:
 
 
 class Shelf(Generic[_M]):
-    """Messages of one model by key. Every verb may raise ``ExchangeUnavailable``."""
+    """Values of one message model by key. Every method may raise ``ExchangeUnavailable``."""
 
     def __init__(self, table: Table, partition: str, model: type[_M]) -> None:
         self._table = table
@@ -64,24 +75,48 @@ class Shelf(Generic[_M]):
         self._model = model
 
     async def create(self, key: str, value: _M) -> None:
-        """Raises ``EntityExists`` when the key is taken: of many writers exactly one succeeds."""
+        """Create a value.
+
+        If several processes create the same key, exactly one succeeds.
+
+        Args:
+            key: The row key.
+            value: New value.
+
+        Raises:
+            EntityExists: The key is already used.
+        """
         await self._table.insert(message_row(self._partition, key, value))
 
     async def put(self, key: str, value: _M) -> None:
-        """Create or replace."""
+        """Create or replace a value."""
         await self._table.upsert(message_row(self._partition, key, value))
 
     async def read(self, key: str) -> _M | None:
-        """The value, or None, also for what can be no key. Raises ``RecordUnreadable``."""
+        """Return a value, or None if the key is invalid or unknown.
+
+        Raises:
+            RecordUnreadable: The row is not valid.
+        """
         if not _possible(key):
             return None
         row = await self._table.get(self._partition, key)
         return None if row is None else parse_row(self._model, row)
 
     async def change(self, key: str, change: Callable[[_M], _M]) -> _M:
-        """Replace a value by what ``change`` makes of its newest state, whoever else writes.
+        """Update a value with optimistic locking.
 
-        ``change`` may be called several times. Raises ``EntityNotFound``, ``RecordUnreadable``.
+        Args:
+            key: The row key.
+            change: A function that returns the new value for the current value. It may be called
+                several times.
+
+        Returns:
+            Value after the change.
+
+        Raises:
+            EntityNotFound: There is no such value.
+            RecordUnreadable: The row is not valid.
         """
         if not _possible(key):
             raise EntityNotFound(f"{self._partition} {key!r}: there is none")
@@ -97,11 +132,11 @@ class Shelf(Generic[_M]):
         return parse_row(self._model, row)
 
     async def delete(self, key: str) -> bool:
-        """Remove; False when there was none."""
+        """Delete a value, and return False if it did not exist."""
         return _possible(key) and await self._table.delete(self._partition, key)
 
     async def clear(self) -> int:
-        """Remove every value; return how many there were."""
+        """Delete all values and return their number."""
         return await self._table.delete_partition(self._partition)
 
     async def scan(
@@ -111,10 +146,15 @@ class Shelf(Generic[_M]):
         key_before: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[tuple[str, _M]]:
-        """Key and value in key order, ``key_from <= key < key_before``, at most ``limit``.
+        """Yield keys and values in key order.
 
-        A row that cannot be read is left out and logged once: one that somebody spoiled, or that
-        another version wrote, must not stop the rest.
+        An unreadable row is skipped and logged once. A damaged row, or a row of another version,
+        must not affect the others.
+
+        Args:
+            key_from: The key to start from.
+            key_before: The key to stop before.
+            limit: The maximum number of values to return.
         """
         count = 0
         async for row in self._table.scan(
@@ -128,7 +168,7 @@ class Shelf(Generic[_M]):
                 yield row.row_key, value
 
     async def unreadable(self, *, key_before: str | None = None) -> list[str]:
-        """Which rows cannot be read, as ``partition|key``; each is logged once."""
+        """Return unreadable rows as ``partition|key``. Each row is logged once."""
         return [
             row_name(row)
             async for row in self._table.scan(self._partition, row_before=key_before)
